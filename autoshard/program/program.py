@@ -1,0 +1,107 @@
+"""The program: values, ops and regions, as every front end delivers it.
+
+Value ids are unique over the whole program, bodies of regions included; so are op ids. The ops of a
+block are in execution order.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from autoshard.program.rule import ShardingRule
+from autoshard.program.types import TensorType
+
+
+class Origin(StrEnum):
+    INPUT = "input"  # an argument of the program
+    CONST = "const"  # an array the program closes over
+    LITERAL = "literal"  # a scalar written into the program
+    ARG = "arg"  # an argument of a region's block
+    OP = "op"  # the result of an op
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor of the program.
+
+    name: pytree path for inputs (``state/params/layers/wq``); for others unique and readable.
+    tags: names given by the user (``checkpoint_name``), without the ``@``.
+    literal: the Python scalar of a LITERAL.
+    """
+
+    id: int
+    name: str
+    type: TensorType
+    origin: Origin
+    tags: tuple[str, ...] = ()
+    literal: bool | int | float | complex | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A straight list of ops with arguments and results (value ids)."""
+
+    args: tuple[int, ...]
+    ops: tuple["Op", ...]
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation.
+
+    kind: the primitive's name in the front end's vocabulary (JAX: ``dot_general``).
+    rule: None for region ops (scan, while, cond), which are tied by data-flow edges instead.
+    source: ``file.py:123 (function)`` where known.
+    attrs: plain data, see docs/architecture.md: for region ops their counts; ``zero`` when the
+        result is all zeros; ``barrier_group`` on members of one optimization barrier.
+    """
+
+    id: int
+    kind: str
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    rule: ShardingRule | None
+    source: str = ""
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    regions: tuple[Block, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole program.
+
+    inputs are the first ``len(input_names)`` of ``body.args`` in order; closed-over constants follow.
+    outputs are ``body.results``; their names are ``out/...`` pytree paths.
+    donated: indices into inputs whose buffers the program may reuse.
+    warnings: what the front end wants the user to know (unknown primitives and the like).
+    """
+
+    name: str
+    values: tuple[Value, ...]
+    body: Block
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    donated: frozenset[int] = frozenset()
+    warnings: tuple[str, ...] = ()
+
+    def type_of(self, value: int) -> TensorType:
+        return self.values[value].type
+
+    def walk(self) -> Iterator[tuple[Op, tuple[Op, ...]]]:
+        """Every op in execution order with the region ops around it, outermost first."""
+
+        def visit(block: Block, outer: tuple[Op, ...]) -> Iterator[tuple[Op, tuple[Op, ...]]]:
+            for op in block.ops:
+                yield op, outer
+                for region in op.regions:
+                    yield from visit(region, (*outer, op))
+
+        return visit(self.body, ())
+
+    @cached_property
+    def ops(self) -> dict[int, Op]:
+        """Every op by id, bodies of regions included."""
+        return {op.id: op for op, _ in self.walk()}

@@ -1,0 +1,1 @@
+"""Sharding representation: meshes, (sub-)axes, layouts, and the steps between layouts."""

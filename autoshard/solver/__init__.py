@@ -1,0 +1,1 @@
+"""The solver: numbers in, numbers out; no tensors, no JAX."""
