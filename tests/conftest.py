@@ -1,0 +1,37 @@
+"""What every test stands on: eight simulated devices on the CPU, and hypothesis without chance or clocks."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+# Before jax is imported anywhere: eight CPU devices stand in for a pod.
+_DEVICES = "--xla_force_host_platform_device_count"
+if _DEVICES not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}=8".strip()
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# The installed package is what is tested; without an installation, the working tree.
+if importlib.util.find_spec("autoshard") is None:
+    sys.path.insert(0, str(REPOSITORY))
+
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+settings.register_profile(
+    "autoshard",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=False,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("autoshard")
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the working tree: configs/, docs/ and README.md are beneath it."""
+    return REPOSITORY
