@@ -1,0 +1,93 @@
+"""Files are read with errors a user understands, and written all or nothing."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from autoshard.errors import InputError
+
+
+def read_text(path: str | os.PathLike[str], *, what: str = "file", max_bytes: int | None = None) -> str:
+    """The UTF-8 text of a file; `InputError` says why it cannot be read.
+
+    what: how messages call it (``config``, ``plan``).
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; give the path of a {what}")
+    try:
+        with path.open("rb") as stream:
+            data = stream.read() if max_bytes is None else stream.read(max_bytes + 1)
+    except FileNotFoundError:
+        near = _similar_names(path)
+        hint = f"; did you mean {near}?" if near else ""
+        raise InputError(f"{what} {path} does not exist{hint}") from None
+    except OSError as error:
+        raise InputError(f"{what} {path} cannot be read: {error.strerror or error}") from None
+    if max_bytes is not None and len(data) > max_bytes:
+        raise InputError(f"{what} {path} is larger than {max_bytes} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{path}:{line}: the {what} is not UTF-8 text (byte 0x{data[error.start]:02x} at offset {error.start}); "
+            "save it as UTF-8"
+        ) from None
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write `text` so that a reader, or a crash, sees the old file or the new one and never a part.
+
+    The text goes to a temporary file in the same directory, which then takes the name.
+    """
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes the file private; give it the mode an ordinary new file would have
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: str | os.PathLike[str], data: Any) -> None:
+    """Write `data` as JSON, one canonical text for equal data: keys in the given order, no NaN."""
+    write_text(path, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
+    """The data of a JSON file; `InputError` with line and column where it is malformed."""
+    text = read_text(path, what=what)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}:{error.colno}: the {what} is not valid JSON: {error.msg}") from None
+    except RecursionError:
+        raise InputError(f"{path}: the {what} is nested too deeply to be read") from None
+
+
+def _similar_names(path: Path) -> str:
+    from difflib import get_close_matches
+
+    try:
+        names = sorted(p.name for p in path.parent.iterdir() if p.is_file())
+    except OSError:
+        return ""
+    return ", ".join(str(path.parent / n) for n in get_close_matches(path.name, names, n=2, cutoff=0.75))
