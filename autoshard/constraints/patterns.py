@@ -1,0 +1,183 @@
+"""Patterns that address values of a program.
+
+| pattern | addresses |
+| --- | --- |
+| ``state/params/*/wq`` | inputs by pytree path; ``*``, ``?``, ``[..]`` stay in one step, ``**`` is any number of steps |
+| ``out/0/**`` | outputs of the program, in the same way |
+| ``@attn_out`` | intermediates by the tag given with ``checkpoint_name`` (globs allowed) |
+| ``model.py:123`` | results of the ops written on that line; ``model.py:123/dot_general`` only of that primitive |
+| ``dot_general`` | results of all ops of that primitive, where no input has that name |
+"""
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from autoshard.program.program import Op, Origin, Program
+
+_LINE = re.compile(r"^(?P<file>[^@]*[^/@:]):(?P<line>\d+)(?:/(?P<kind>[^/]+))?$")
+_SOURCE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)\b")
+_GLOB = re.compile(r"[*?\[]")
+
+
+def path_matches(pattern: str, path: str) -> bool:
+    """Whether a path matches a glob, step by step.
+
+    >>> path_matches("state/*/wq", "state/layer/wq"), path_matches("state/*", "state/layer/wq")
+    (True, False)
+    >>> path_matches("state/**", "state/layer/wq"), path_matches("**/wq", "state/layer/wq")
+    (True, True)
+    """
+    if pattern == path:
+        return True  # names may hold characters that globs give a meaning, such as [0]
+    return _steps_match(tuple(pattern.split("/")), tuple(path.split("/")))
+
+
+def _steps_match(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
+    # reachable[i]: the patterns read so far can have consumed the first i steps
+    reachable = {0}
+    for step in pattern:
+        if step == "**":
+            reachable = set(range(min(reachable), len(path) + 1)) if reachable else set()
+        else:
+            reachable = {i + 1 for i in reachable if i < len(path) and fnmatchcase(path[i], step)}
+    return len(path) in reachable
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a pattern addresses.
+
+    values: value ids, ascending. outputs: output slots, ascending.
+    any_rank: the pattern names a place in the source, where values of other ranks arise too; only
+        those of the stated rank are meant.
+    """
+
+    values: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    any_rank: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.values or self.outputs)
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Everything in a program that a pattern can address."""
+
+    program: Program
+
+    @cached_property
+    def inputs(self) -> tuple[tuple[str, int], ...]:
+        """Path and value id of every input and named constant."""
+        args = self.program.body.args
+        named = list(zip(self.program.input_names, args, strict=False))
+        named += [
+            (self.program.values[v].name, v)
+            for v in args[len(named) :]
+            if self.program.values[v].origin == Origin.CONST
+        ]
+        return tuple(named)
+
+    @cached_property
+    def tags(self) -> tuple[tuple[str, int], ...]:
+        return tuple((tag, value.id) for value in self.program.values for tag in value.tags)
+
+    @cached_property
+    def ops(self) -> tuple[Op, ...]:
+        return tuple(op for op, _ in self.program.walk())
+
+    def find(self, pattern: str) -> Match:
+        """What `pattern` addresses; empty where nothing."""
+        pattern = pattern.strip()
+        if pattern.startswith("@"):
+            return Match(values=_ids(v for tag, v in self.tags if fnmatchcase(tag, pattern[1:])))
+        if pattern == "out" or pattern.startswith("out/"):
+            names = self.program.output_names
+            return Match(outputs=tuple(k for k, name in enumerate(names) if path_matches(pattern, name)))
+        values = _ids(v for name, v in self.inputs if path_matches(pattern, name))
+        if values:
+            return Match(values=values)
+        line = _LINE.match(pattern)
+        if line is not None:
+            ops = [op for op in self.ops if _on_line(op, line["file"], line["line"])]
+            if line["kind"]:
+                ops = [op for op in ops if fnmatchcase(op.kind, line["kind"])]
+            return Match(values=_ids(v for op in ops for v in op.results), any_rank=True)
+        if "/" not in pattern and pattern not in ("*", "**"):
+            ops = [op for op in self.ops if fnmatchcase(op.kind, pattern)]
+            return Match(values=_ids(v for op in ops for v in op.results), any_rank=True)
+        return Match()
+
+    def hint(self, pattern: str) -> str:
+        """What to try instead of a pattern that addresses nothing."""
+        pattern = pattern.strip()
+        if pattern.startswith("@"):
+            known = sorted({tag for tag, _ in self.tags})
+            near = get_close_matches(pattern[1:], known, n=3, cutoff=0.5)
+            if near:
+                return "did you mean " + _either(f"@{t}" for t in near) + "?"
+            if known:
+                return "the tags are " + _some(f"@{t}" for t in known)
+            return "the program has no tags; give one with jax.ad_checkpoint.checkpoint_name"
+        line = _LINE.match(pattern)
+        if line is not None:
+            return self._line_hint(line["file"], line["kind"])
+        is_output = pattern == "out" or pattern.startswith("out/")
+        names = list(self.program.output_names) if is_output else [name for name, _ in self.inputs]
+        inside = [n for n in names if n.startswith(pattern.rstrip("/") + "/")]
+        if inside:
+            root = pattern.rstrip("/")
+            return f"it is the beginning of {len(inside)} paths such as {inside[0]}; write {root}/** for all"
+        near = get_close_matches(pattern, names, n=3, cutoff=0.6)
+        if not near:
+            last = pattern.rsplit("/", 1)[-1]
+            near = [n for n in names if n.rsplit("/", 1)[-1] == last][:3]
+        if not near:
+            near = get_close_matches(pattern, names, n=3, cutoff=0.4)
+        if near:
+            return "did you mean " + _either(near) + "?"
+        what = "outputs" if is_output else "inputs"
+        return f"the {what} are " + _some(names) if names else f"the program has no {what}"
+
+    def _line_hint(self, file: str, kind: str | None) -> str:
+        found: dict[str, set[int]] = {}
+        kinds: set[str] = set()
+        for op in self.ops:
+            source = _SOURCE.match(op.source)
+            if source is None:
+                continue
+            found.setdefault(source["file"], set()).add(int(source["line"]))
+            if kind and _same_file(source["file"], file):
+                kinds.add(op.kind)
+        lines = sorted({n for name, numbers in found.items() if _same_file(name, file) for n in numbers})
+        if not lines:
+            return "the ops come from " + _some(sorted(found)) if found else "the ops of this program carry no source"
+        text = f"ops of {file} come from lines " + _some(map(str, lines), most=12)
+        return text + (f" and are {_some(sorted(kinds), most=12)}" if kind else "")
+
+
+def _ids(found) -> tuple[int, ...]:
+    return tuple(sorted(set(found)))
+
+
+def _same_file(found: str, wanted: str) -> bool:
+    return found == wanted or found.endswith("/" + wanted)
+
+
+def _on_line(op: Op, file: str, line: str) -> bool:
+    source = _SOURCE.match(op.source)
+    return source is not None and source["line"] == line and _same_file(source["file"], file)
+
+
+def _either(names) -> str:
+    names = list(names)
+    return " or ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+
+
+def _some(names, most: int = 6) -> str:
+    names = list(names)
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
