@@ -1,0 +1,168 @@
+"""Steps of a reshard as JAX operations on local blocks: one collective for each collective step.
+
+All functions run inside a `shard_map` over the refined mesh. An atom is the mesh axis of its name.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import jax
+import numpy as np
+from jax import lax
+
+from autoshard.errors import UnsupportedError
+from autoshard.lowering.blocks import is_regular, staged
+from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.steps import Reshard, Step, StepKind
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The refined mesh seen from one device: its coordinates and its blocks."""
+
+    mesh: AtomMesh
+
+    def names(self, atoms: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self.mesh.names[a] for a in atoms)
+
+    def sizes(self, atoms: Sequence[int]) -> tuple[int, ...]:
+        return tuple(self.mesh.sizes[a] for a in atoms)
+
+    def index(self, atoms: Sequence[int]) -> jax.Array:
+        """This device's number in the group of `atoms`, row-major, int32."""
+        return lax.axis_index(self.names(atoms)) if atoms else np.int32(0)
+
+    def start(self, n: int, atoms: Sequence[int]) -> jax.Array:
+        """First element of this device's block of a dimension of n elements, int32; may exceed n."""
+        start: jax.Array | np.int32 = np.int32(0)
+        for atom, length in zip(atoms, staged(n, self.sizes(atoms))[1:], strict=True):
+            start = start + self.index((atom,)) * np.int32(length)
+        return start
+
+    def count(self, n: int, atoms: Sequence[int]) -> jax.Array:
+        """Number of elements in this device's block of a dimension of n elements, int32."""
+        count: jax.Array | np.int32 = np.int32(n)
+        for atom, length in zip(atoms, staged(n, self.sizes(atoms))[1:], strict=True):
+            count = lax.clamp(np.int32(0), count - self.index((atom,)) * np.int32(length), np.int32(length))
+        return count
+
+    def is_first(self, atoms: Sequence[int]) -> jax.Array:
+        """Whether this device is number 0 of the group of `atoms`."""
+        return lax.eq(self.index(atoms), np.int32(0))
+
+
+def run_reshard(x: jax.Array, reshard: Reshard, shape: Sequence[int], grid: Grid) -> jax.Array:
+    """Apply the steps of a reshard to a local block of a tensor of `shape`."""
+    layout = reshard.source
+    for step in reshard.steps:
+        x = run_step(x, step, layout, shape, grid)
+        layout = step.apply(layout)
+    return x
+
+
+def run_step(x: jax.Array, step: Step, layout: Layout, shape: Sequence[int], grid: Grid) -> jax.Array:
+    """One step on a local block of a tensor of `shape` in `layout`."""
+    if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):  # PRNG keys move as their integers
+        data = run_step(jax.random.key_data(x), step, layout, shape, grid)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+    names, sizes = grid.names(step.atoms), grid.sizes(step.atoms)
+    match step.kind:
+        case StepKind.SLICE:
+            return _slice(x, step.dim, step.atoms, grid)
+        case StepKind.MASK:
+            return keep_where(grid.is_first(step.atoms), x)
+        case StepKind.ALL_REDUCE:
+            return lax.psum(x, names)
+        case StepKind.ALL_GATHER:
+            length = _length(layout, step.dim, len(step.atoms), shape, grid)
+            return _join(lax.all_gather(x, names, axis=step.dim, tiled=True), step.dim, length, sizes)
+        case StepKind.REDUCE_SCATTER:
+            return lax.psum_scatter(_part(x, step.dim, sizes), names, scatter_dimension=step.dim, tiled=True)
+        case StepKind.ALL_TO_ALL:
+            length = _length(layout, step.dim, len(step.atoms), shape, grid)
+            x = lax.all_to_all(_part(x, step.to_dim, sizes), names, step.to_dim, step.dim, tiled=True)
+            return _join(x, step.dim, length, sizes)
+        case StepKind.PERMUTE:
+            return _permute(x, step, layout, shape, grid)
+
+
+def keep_where(condition: jax.Array, x: jax.Array) -> jax.Array:
+    """x where the scalar or same-shaped condition holds, zeros elsewhere (also for NaN and infinities)."""
+    return lax.select(lax.broadcast(condition, x.shape) if condition.ndim < x.ndim else condition, x, lax.full_like(x, 0))
+
+
+def all_reduce(x: jax.Array, combiner: str, atoms: Sequence[int], grid: Grid) -> jax.Array:
+    """The all-reduce inside an op whose partial results are combined by 'max' or 'min'."""
+    reduce: Callable[..., jax.Array] = {"max": lax.pmax, "min": lax.pmin}[combiner]
+    return reduce(x, grid.names(atoms))
+
+
+def permute_pairs(old: Sequence[int], new: Sequence[int], mesh: AtomMesh) -> list[tuple[int, int]]:
+    """(source, destination) in row-major order of the `new` atoms; a device may send to itself.
+
+    The device that holds block k under the order `old` sends it to the one that holds it under `new`.
+    """
+    pairs = []
+    sizes = [mesh.sizes[a] for a in new]
+    for destination in range(prod(sizes)):  # = its block under `new`
+        coordinates = dict(zip(old, np.unravel_index(destination, [mesh.sizes[a] for a in old]), strict=True))
+        source = int(np.ravel_multi_index([int(coordinates[a]) for a in new], sizes))
+        pairs.append((source, destination))
+    return pairs
+
+
+def _length(layout: Layout, dim: int, leaving: int, shape: Sequence[int], grid: Grid) -> int:
+    """Local length of `dim` once its last `leaving` atoms are gone."""
+    atoms = layout.dims[dim]
+    return -(-shape[dim] // grid.mesh.size(atoms[: len(atoms) - leaving]))
+
+
+def pad_to(x: jax.Array, dim: int, length: int) -> jax.Array:
+    """Zeros at the end of a dimension, up to `length`."""
+    if x.shape[dim] >= length:
+        return x
+    config = [(0, length - n if d == dim else 0, 0) for d, n in enumerate(x.shape)]
+    return lax.pad(x, lax.full((), 0, x.dtype), config)
+
+
+def _slice(x: jax.Array, dim: int, atoms: Sequence[int], grid: Grid) -> jax.Array:
+    n, sizes = x.shape[dim], grid.sizes(atoms)
+    lengths = staged(n, sizes)[1:]
+    last_start = sum((size - 1) * length for size, length in zip(sizes, lengths, strict=True))
+    x = pad_to(x, dim, last_start + lengths[-1])
+    return lax.dynamic_slice_in_dim(x, grid.start(n, atoms), lengths[-1], dim)
+
+
+def _part(x: jax.Array, dim: int, sizes: Sequence[int]) -> jax.Array:
+    """Blocks of all devices one after the other: every stage padded to a multiple, as the cut demands."""
+    shape, n = x.shape, x.shape[dim]
+    lengths = staged(n, sizes)
+    if is_regular(n, sizes):
+        return pad_to(x, dim, prod(sizes) * lengths[-1])
+    for k, size in enumerate(sizes):  # [..., s1 .. sk, lengths[k], ...] -> [..., s1 .. s(k+1), lengths[k + 1], ...]
+        x = lax.reshape(x, (*shape[:dim], prod(sizes[:k]), lengths[k], *shape[dim + 1 :]))
+        x = pad_to(x, dim + 1, size * lengths[k + 1])
+    return lax.reshape(x, (*shape[:dim], prod(sizes) * lengths[-1], *shape[dim + 1 :]))
+
+
+def _join(x: jax.Array, dim: int, n: int, sizes: Sequence[int]) -> jax.Array:
+    """Inverse of `_part`: the n elements from the blocks of all devices."""
+    shape, lengths = x.shape, staged(n, sizes)
+    if is_regular(n, sizes):
+        return lax.slice_in_dim(x, 0, n, axis=dim) if shape[dim] != n else x
+    for k in reversed(range(len(sizes))):
+        x = lax.reshape(x, (*shape[:dim], prod(sizes[:k]), sizes[k] * lengths[k + 1], *shape[dim + 1 :]))
+        x = lax.slice_in_dim(x, 0, lengths[k], axis=dim + 1)
+    return lax.reshape(x, (*shape[:dim], n, *shape[dim + 1 :]))
+
+
+def _permute(x: jax.Array, step: Step, layout: Layout, shape: Sequence[int], grid: Grid) -> jax.Array:
+    old, new, n = layout.dims[step.dim], step.atoms, shape[step.dim]
+    if not (is_regular(n, grid.sizes(old)) and is_regular(n, grid.sizes(new))):
+        raise UnsupportedError(
+            f"cannot permute dimension {step.dim} of size {n} from {{{grid.mesh.axes_text(old)}}} to "
+            f"{{{grid.mesh.axes_text(new)}}}: its blocks are uneven and differ between the two orders; "
+            "gather and slice it instead"
+        )
+    return lax.ppermute(x, grid.names(new), permute_pairs(old, new, grid.mesh))
