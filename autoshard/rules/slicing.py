@@ -1,0 +1,99 @@
+"""Cutting and joining: slice, pad, concatenate, split, reverse and their dynamic forms.
+
+A dimension that is cut or joined must be whole: the blocks of operand and result do not lie on the
+same devices. (Shardy calls it a *permutation* factor, and lets propagation pass through it.)
+"""
+
+from collections.abc import Sequence
+
+from autoshard.program.rule import ShardingRule
+from autoshard.rules.build import Call, Label
+from autoshard.rules.registry import rule
+
+
+def _tied(rank: int, cut: Sequence[int], source: tuple[int, ...], target: tuple[int, ...]) -> tuple[list, list, list]:
+    """Labels of operand and result where the dimensions in `cut` must be whole; one factor where sizes agree."""
+    left: list[Label] = list(range(rank))
+    right: list[Label] = [d if source[d] == target[d] else ("result", d) for d in range(rank)]
+    return left, right, [x for d in cut for x in (left[d], right[d])]
+
+
+@rule("slice", local_care="along whole dimensions nothing changes; along the others start 0 and the local limit")
+def slice_(call: Call) -> ShardingRule:
+    """A dimension kept in full with step 1 passes; the others must be whole."""
+    x, y = call.operands[0], call.results[0]
+    steps = call.param("strides") or (1,) * x.rank
+    cut = [d for d in range(x.rank) if x.shape[d] != y.shape[d] or steps[d] != 1]
+    left, right, whole = _tied(x.rank, cut, x.shape, y.shape)
+    return call.build([left], [right], need_replication=whole, linear=((0,),))
+
+
+@rule("pad")
+def pad(call: Call) -> ShardingRule:
+    """A dimension without padding (low, high and interior 0) passes. Linear if the padding value is 0 or partial too."""
+    x, y = call.operands[0], call.results[0]
+    cut = [d for d, config in enumerate(call.param("padding_config")) if tuple(config) != (0, 0, 0)]
+    left, right, whole = _tied(x.rank, cut, x.shape, y.shape)
+    return call.build([left, ()], [right], need_replication=whole, linear=((0, 1),))
+
+
+@rule("concatenate")
+def concatenate(call: Call) -> ShardingRule:
+    """The joined dimension must be whole, unless there is a single operand."""
+    y, dim = call.results[0], call.param("dimension") % call.results[0].rank
+    operands, whole = [], []
+    for k, t in enumerate(call.operands):
+        mine = dim if t.shape[dim] == y.shape[dim] else (k, dim)
+        operands.append([mine if d == dim else d for d in range(y.rank)])
+        whole.append(mine)
+    everything = tuple(range(len(call.operands)))
+    return call.build(
+        operands, [range(y.rank)], need_replication=[*whole, dim] if len(everything) > 1 else (), linear=(everything,)
+    )
+
+
+@rule("split")
+def split(call: Call) -> ShardingRule:
+    """The dimension taken apart must be whole, unless there is a single result."""
+    x, axis = call.operands[0], call.param("axis") % call.operands[0].rank
+    single = len(call.results) == 1
+    results = [[d if d != axis or single else (k, d) for d in range(x.rank)] for k in range(len(call.results))]
+    whole = [] if single else [axis, *(labels[axis] for labels in results)]
+    return call.build([range(x.rank)], results, need_replication=whole, linear=((0,),))
+
+
+@rule("rev")
+def rev(call: Call) -> ShardingRule:
+    rank = call.operands[0].rank
+    return call.build([range(rank)], [range(rank)], need_replication=list(call.param("dimensions")), linear=((0,),))
+
+
+@rule("dynamic_slice", local_care="the local slice_sizes are the result's local shape")
+def dynamic_slice(call: Call) -> ShardingRule:
+    """A dimension taken in full passes (its start is clamped to 0); the others must be whole."""
+    x, *starts = call.operands
+    y = call.results[0]
+    cut = [d for d in range(x.rank) if x.shape[d] != y.shape[d]]
+    left, right, whole = _tied(x.rank, cut, x.shape, y.shape)
+    starts_labels = [[("start", k, d) for d in range(t.rank)] for k, t in enumerate(starts)]
+    whole += [label for labels in starts_labels for label in labels]
+    return call.build([left, *starts_labels], [right], need_replication=whole, linear=((0,),))
+
+
+@rule(
+    "dynamic_update_slice",
+    local_care="along a sharded dimension that the update does not fill: clamp the start as the whole array would "
+    "(to 0 .. n - u), shift it by the offset of the block, and write only what falls inside (for example "
+    "into the block padded by u on both sides, then cut)",
+)
+def dynamic_update_slice(call: Call) -> ShardingRule:
+    """Operand and result are one; the update is whole where it does not fill the dimension (as in Shardy)."""
+    x, update, *starts = call.operands
+    rank = x.rank
+    update_labels: list[Label] = [d if x.shape[d] == update.shape[d] else ("update", d) for d in range(rank)]
+    whole: list[Label] = [("update", d) for d in range(rank)]
+    starts_labels = [[("start", k, d) for d in range(t.rank)] for k, t in enumerate(starts)]
+    whole += [label for labels in starts_labels for label in labels]
+    return call.build(
+        [range(rank), update_labels, *starts_labels], [range(rank)], need_replication=whole, linear=((0, 1),)
+    )

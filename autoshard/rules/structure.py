@@ -1,0 +1,85 @@
+"""Ops that move dimensions around without computing: broadcast, transpose, squeeze, iota, tile, stack."""
+
+from math import prod
+
+from autoshard.program.rule import ShardingRule
+from autoshard.rules.build import Call, Compound
+from autoshard.rules.registry import rule
+
+
+@rule("broadcast_in_dim", local_care="the local shape parameter is the result's local shape")
+def broadcast_in_dim(call: Call) -> ShardingRule:
+    """``float32[4] -> float32[3,4]`` along dimension 1: ``([j])->([i, j])``; new dimensions are factors of the result only."""
+    dims = call.param("broadcast_dimensions")
+    extra = [()] * (len(call.operands) - 1)
+    return call.build([list(dims), *extra], [range(call.results[0].rank)], linear=((0,),))
+
+
+@rule("transpose")
+def transpose(call: Call) -> ShardingRule:
+    permutation = call.param("permutation")
+    return call.build([range(len(permutation))], [list(permutation)], linear=((0,),))
+
+
+@rule("squeeze")
+def squeeze(call: Call) -> ShardingRule:
+    x = call.operands[0]
+    gone = {d % x.rank for d in call.param("dimensions")}
+    return call.build([range(x.rank)], [[d for d in range(x.rank) if d not in gone]], linear=((0,),))
+
+
+@rule("expand_dims")
+def expand_dims(call: Call) -> ShardingRule:
+    y = call.results[0]
+    new = {d % y.rank for d in call.param("dimensions")}
+    return call.build([[d for d in range(y.rank) if d not in new]], [range(y.rank)], linear=((0,),))
+
+
+@rule("iota", local_care="along its dimension a device adds the offset of its block (device coordinate times local size)")
+def iota(call: Call) -> ShardingRule:
+    """Factors of the result only; every device makes its own block."""
+    return call.build([()] * len(call.operands), [range(call.results[0].rank)])
+
+
+@rule("empty", "zeros_like")
+def made_from_nothing(call: Call) -> ShardingRule:
+    labels = [range(t.rank) for t in call.operands]
+    return call.build(labels, [range(call.results[0].rank)])
+
+
+@rule("tile", local_care="the local repetitions are those of the result's local shape")
+def tile(call: Call) -> ShardingRule:
+    """Each dimension repeated: ``(r, i)`` in the result where the operand has ``i``."""
+    x, reps = call.operands[0], tuple(call.param("reps"))
+    lead = len(reps) - x.rank
+    result = [
+        Compound(((("repeat", d), n), *((((d - lead), x.shape[d - lead]),) if d >= lead else ())))
+        for d, n in enumerate(reps)
+    ]
+    return call.build([range(x.rank)], [result], linear=((0,),))
+
+
+@rule("stack")
+def stack(call: Call) -> ShardingRule:
+    """n operands along a new axis, which must be whole."""
+    rank, axis = call.results[0].rank, call.param("axis") % call.results[0].rank
+    rest = [d for d in range(rank) if d != axis]
+    everything = tuple(range(len(call.operands)))
+    return call.build([rest] * len(everything), [range(rank)], need_replication=[axis], linear=(everything,))
+
+
+@rule("unstack")
+def unstack(call: Call) -> ShardingRule:
+    """The axis, taken apart into the results, must be whole."""
+    x, axis = call.operands[0], call.param("axis") % call.operands[0].rank
+    rest = [d for d in range(x.rank) if d != axis]
+    return call.build([range(x.rank)], [rest] * len(call.results), need_replication=[axis], linear=((0,),))
+
+
+@rule("bitcast_convert_type")
+def bitcast_convert_type(call: Call) -> ShardingRule:
+    """Same width: elementwise. Else a trailing dimension holds the pieces of one element and must be whole."""
+    x, y = call.operands[0], call.results[0]
+    whole = [max(x.rank, y.rank) - 1] if x.rank != y.rank else []
+    assert abs(x.rank - y.rank) <= 1 and prod(x.shape[: y.rank]) == prod(y.shape[: x.rank])
+    return call.build([range(x.rank)], [range(y.rank)], need_replication=whole)
