@@ -1,0 +1,1 @@
+"""What reads the outside: JAX functions (and other forms of programs) become a `Program`."""

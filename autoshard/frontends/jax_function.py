@@ -1,0 +1,208 @@
+"""JAX functions as programs: traced with abstract values, named by pytree path, never executed."""
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import tree_util
+
+from autoshard.errors import InputError
+from autoshard.frontends.draft import DraftOp, mark_zeros, number, prune
+from autoshard.frontends.jax_read import JaxOp, JaxprReader
+from autoshard.program.program import Origin, Program
+from autoshard.program.rule import ShardingRule
+
+__all__ = ["JaxOp", "TracedFunction", "trace"]
+
+
+@dataclass(frozen=True, eq=False)
+class TracedFunction:
+    """A program together with what it takes to run it again.
+
+    program: values, ops and rules, free of JAX objects; arguments of its body are the inputs, then the constants.
+    jax_ops: by op id the primitive, parameters and context (see `JaxOp` for what holds in region ops).
+    consts: arrays the function closes over, one for each body argument after the inputs.
+    in_tree: tree of the tuple of positional arguments. out_tree: tree of the result.
+    in_types: abstract value of each input leaf, weak types kept.
+    """
+
+    program: Program
+    jax_ops: dict[int, JaxOp]
+    consts: tuple[Any, ...]
+    in_tree: Any
+    out_tree: Any
+    in_types: tuple[jax.ShapeDtypeStruct, ...]
+
+
+def trace(
+    f: Callable[..., Any],
+    *specs: Any,
+    donate_argnums: int | Iterable[int] = (),
+    name: str | None = None,
+    argnames: Sequence[str] | None = None,
+) -> TracedFunction:
+    """Trace ``f(*specs)`` to a program, without executing it or allocating its arguments.
+
+    specs: pytrees whose leaves have a shape and dtype (`jax.ShapeDtypeStruct`, arrays) or are Python scalars
+        (weakly typed, as in `jax.jit`).
+    donate_argnums: arguments whose buffers the program may reuse, all their leaves.
+    argnames: first keys of the input names; by default the parameter names of `f`.
+
+    Inputs are named by argument and pytree keys (``state/params/layers/wq``, ``state/opt/0/mu/layers/wq``), outputs
+    ``out/...`` (``out`` where the function returns one array), other values by op (``dot_general:12``); names of
+    block arguments show the operand that feeds them (``scan:5/state/params/layers/wq``).
+
+    Calls are inlined and dead code is removed, bodies of loops and branches included: a scan may have fewer
+    carries, operands and results than its jaxpr. The program's blocks and attrs are the truth.
+
+    Raises `UnsupportedError` for side effects, callbacks, mutable references and partly manual `shard_map`;
+    `InputError` for arguments that are no arrays.
+
+    >>> import jax, jax.numpy as jnp
+    >>> x = jax.ShapeDtypeStruct((4, 8), jnp.float32)
+    >>> w = {"w": jax.ShapeDtypeStruct((8, 2), jnp.float32)}
+    >>> traced = trace(lambda params, x: jnp.tanh(x @ params["w"]), w, x)
+    >>> traced.program.input_names, [op.kind for op in traced.program.body.ops]
+    (('params/w', 'x'), ['dot_general', 'tanh'])
+    """
+    names = _argument_names(f, len(specs), argnames)
+    abstract = tuple(_abstract(spec, n) for spec, n in zip(specs, names, strict=True))
+    in_tree = tree_util.tree_structure(abstract)
+    traced = jax.jit(f).trace(*abstract)
+    reader = JaxprReader()
+    body = reader.read(traced.jaxpr)
+    prune(body, [True] * len(body.results))
+    mark_zeros(body)
+
+    leaves = len(traced.jaxpr.in_avals)
+    input_names = _unique([_path(n, path) for n, spec in zip(names, abstract, strict=True) for path in _paths(spec)])
+    for value, input_name in zip(body.args[:leaves], input_names, strict=True):
+        value.name = input_name
+    consts = _drop_unused_consts(body, leaves, reader.consts)
+
+    rules = _Rules()
+    numbered = number(body, rules.of)
+    program = Program(
+        name=name or getattr(f, "__name__", None) or type(f).__name__,
+        values=numbered.values,
+        body=numbered.body,
+        input_names=input_names,
+        output_names=_unique([_path("out", path) for path in _paths(traced.out_info)]),
+        donated=_donated(abstract, names, donate_argnums),
+        warnings=(*reader.warnings, *rules.warnings),
+    )
+    in_types = tuple(
+        jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False)) for a in traced.jaxpr.in_avals
+    )
+    return TracedFunction(program, numbered.origins, consts, in_tree, traced.out_tree, in_types)
+
+
+class _Rules:
+    """Looks up the rule of every op and collects one warning for each unknown primitive."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self._warned: set[str] = set()
+
+    def of(self, op: DraftOp, in_shard_map: bool) -> ShardingRule:
+        from autoshard.rules import rule_for
+
+        operands, results = [v.type for v in op.operands], [v.type for v in op.results]
+        match = rule_for(op.kind, operands, results, op.origin.params)
+        if match.warning and op.kind not in self._warned and not in_shard_map:
+            self._warned.add(op.kind)
+            where = f" (first at {op.source})" if op.source else ""
+            self.warnings.append(f"{match.warning}{where}")
+        return match.rule
+
+
+# -- arguments and names ---------------------------------------------------------------------------------------
+
+
+def _argument_names(f: Callable[..., Any], count: int, given: Sequence[str] | None) -> list[str]:
+    if given is not None:
+        if len(given) != count or len(set(given)) != count:
+            raise InputError(f"argnames {list(given)} must be {count} different names, one for each argument")
+        return list(given)
+    names: list[str] = []
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):  # builtins and some extension types do not tell
+        parameters = ()
+    for p in parameters:
+        if p.kind is p.VAR_POSITIONAL:
+            names += [f"{p.name}/{k}" for k in range(count - len(names))]
+        elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+            names.append(p.name)
+    names = names[:count]
+    return names + [f"arg{k}" for k in range(len(names), count)]
+
+
+def _abstract(spec: Any, name: str) -> Any:
+    """The argument with every leaf abstract; Python scalars stay, because `jax.jit` types them weakly."""
+
+    def leaf(path: Any, x: Any) -> Any:
+        if isinstance(x, bool | int | float | complex) and not hasattr(x, "dtype"):
+            return x
+        if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+            raise InputError(
+                f"argument {_path(name, path)} is {type(x).__name__} {x!r}; every leaf must be an array, a "
+                "jax.ShapeDtypeStruct or a Python number (bind anything else with functools.partial)"
+            )
+        dtype = x.dtype if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) else jax.dtypes.canonicalize_dtype(x.dtype)
+        return jax.ShapeDtypeStruct(x.shape, dtype, weak_type=getattr(x, "weak_type", False))
+
+    return tree_util.tree_map_with_path(leaf, spec)
+
+
+def _paths(tree: Any) -> list[Any]:
+    return [path for path, _ in tree_util.tree_flatten_with_path(tree)[0]]
+
+
+def _path(first: str, keys: Iterable[Any]) -> str:
+    return "/".join([first, *map(_key, keys)])
+
+
+def _key(key: Any) -> str:
+    """One pytree key: dictionary key, field name, or index."""
+    for attribute in ("name", "key", "idx"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def _unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Names made different with ``~2`` where two leaves would share one (a dictionary key with a slash in it)."""
+    seen: dict[str, int] = {}
+    out: list[str] = []
+    for n in names:
+        seen[n] = seen.get(n, 0) + 1
+        out.append(n if seen[n] == 1 else f"{n}~{seen[n]}")
+    return tuple(out)
+
+
+def _donated(specs: Sequence[Any], names: Sequence[str], argnums: int | Iterable[int]) -> frozenset[int]:
+    """Flat input indices of the donated arguments."""
+    chosen = [argnums] if isinstance(argnums, int) else list(argnums)
+    starts = [0]
+    for spec in specs:
+        starts.append(starts[-1] + len(tree_util.tree_leaves(spec)))
+    out: set[int] = set()
+    for k in chosen:
+        if not -len(specs) <= k < len(specs):
+            raise InputError(f"donate_argnums names argument {k}, but there are {len(specs)}: {', '.join(names)}")
+        k %= len(specs)
+        out.update(range(starts[k], starts[k + 1]))
+    return frozenset(out)
+
+
+def _drop_unused_consts(body: Any, inputs: int, consts: Sequence[Any]) -> tuple[Any, ...]:
+    used = {v for op in body.ops for v in op.operands} | set(body.results)
+    kept = [(v, c) for v, c in zip(body.args[inputs:], consts, strict=True) if v in used]
+    body.args[inputs:] = [v for v, _ in kept]
+    for index, (value, _) in enumerate(kept):
+        assert value.origin is Origin.CONST
+        value.name = f"const:{index}"
+    return tuple(c for _, c in kept)

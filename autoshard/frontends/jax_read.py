@@ -1,0 +1,454 @@
+"""Reading a jaxpr into a draft: calls are inlined, loops and branches become regions, names become tags.
+
+Uses `jax.extend` and the parameters of primitives by name; nothing is executed and no array is made.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core as jax_core
+from jax.extend import source_info_util
+
+from autoshard.errors import UnsupportedError
+from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue, Scalar, literal
+from autoshard.program.program import Origin
+from autoshard.program.types import TensorType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JaxOp:
+    """What it takes to run an op again: the primitive, its parameters as traced, and the tracing context.
+
+    For region ops `params` holds the untouched parameters of the equation. Their inner jaxprs and operand
+    counts are *not* to be used: the op's `regions` and `attrs` in the Program are the truth (the body was inlined
+    and dead code removed, carries and operands may be fewer). What may be used: ``scan`` `unroll`, `reverse`,
+    `length`; ``shard_map`` `mesh`, `check_vma`.
+    """
+
+    primitive: Any
+    params: dict[str, Any]
+    ctx: Any
+
+
+# Calls that are inlined, with the parameter that holds the callee.
+_CALLS = {
+    "jit": ("jaxpr",),
+    "pjit": ("jaxpr",),
+    "closed_call": ("call_jaxpr",),
+    "core_closed_call": ("call_jaxpr",),
+    "core_call": ("call_jaxpr",),
+    "call": ("call_jaxpr",),
+    "custom_jvp_call": ("call_jaxpr",),
+    "custom_vjp_call": ("call_jaxpr", "fun_jaxpr"),
+    "custom_vjp_call_jaxpr": ("fun_jaxpr", "call_jaxpr"),
+    "custom_vmap_call": ("call",),
+    "composite": ("jaxpr",),
+    "remat_opt": ("fwd_jaxpr",),
+}
+_REMAT = frozenset({"remat", "remat2", "checkpoint"})
+_CALLBACKS = frozenset({"pure_callback", "io_callback", "debug_callback", "debug_print", "infeed", "outfeed", "dce_sink"})
+_HARMLESS_EFFECTS = frozenset({"NamedAxisEffect"})
+_PLACEMENT = frozenset({"sharding_constraint", "device_put", "layout_constraint"})
+
+
+@dataclass(slots=True)
+class _Frame:
+    """One block being read. `captured`: arrays met in it that must come in as arguments, by identity."""
+
+    origin: Origin
+    block: DraftBlock
+    captured: dict[int, tuple[Any, DraftValue]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """Where an inlined callee is called from; `source` replaces its own lines where the callee is JAX's code."""
+
+    source: str | None = None
+    scope: str = ""
+
+
+class JaxprReader:
+    """Reads one closed jaxpr; `consts` are the arrays of the captured arguments after `read`."""
+
+    def __init__(self) -> None:
+        self.consts: list[Any] = []
+        self.warnings: list[str] = []
+        self._literals: dict[str, DraftValue] = {}
+        self._barriers = 0
+
+    def read(self, closed: Any) -> DraftBlock:
+        """The draft of a whole program: arguments are the jaxpr's inputs, then the arrays it closes over."""
+        jaxpr, consts = _open(closed)
+        frame = _Frame(Origin.CONST, DraftBlock([_argument(v.aval, Origin.INPUT) for v in jaxpr.invars]))
+        frame.block.results = self._body(frame, jaxpr, consts, frame.block.args, _Site())
+        for index, (array, value) in enumerate(frame.captured.values()):
+            value.name = f"const:{index}"
+            frame.block.args.append(value)
+            self.consts.append(array)
+        return frame.block
+
+    # -- blocks ------------------------------------------------------------------------------------------------
+
+    def _body(
+        self, frame: _Frame, jaxpr: Any, consts: Sequence[Any], args: Sequence[DraftValue], site: _Site
+    ) -> list[DraftValue]:
+        """Read the equations of `jaxpr` into the block of `frame`; returns the values of its results."""
+        env: dict[Any, DraftValue] = {}
+        for var, const in zip(jaxpr.constvars, consts, strict=True):
+            env[var] = self._const(frame, const, var.aval)
+        env.update(zip(jaxpr.invars, args, strict=True))
+
+        def value_of(atom: Any) -> DraftValue:
+            if isinstance(atom, jax_core.Literal):
+                return self._const(frame, atom.val, atom.aval)
+            return env[atom]
+
+        for eqn in jaxpr.eqns:
+            results = self._equation(frame, eqn, [value_of(a) for a in eqn.invars], site)
+            env.update(zip(eqn.outvars, results, strict=True))
+        return [value_of(a) for a in jaxpr.outvars]
+
+    def _const(self, frame: _Frame, array: Any, aval: Any) -> DraftValue:
+        """A scalar becomes a literal, any other array an argument of the block (and of the blocks around it)."""
+        dtype = str(aval.dtype)
+        if not aval.shape and not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
+            made = literal(_scalar(array), dtype)
+            return self._literals.setdefault(made.name, made)
+        if id(array) not in frame.captured:
+            frame.captured[id(array)] = (array, _argument(aval, frame.origin))
+        return frame.captured[id(array)][1]
+
+    def _region(self, closed: Any, site: _Site) -> _Frame:
+        jaxpr, consts = _open(closed)
+        frame = _Frame(Origin.ARG, DraftBlock([_argument(v.aval, Origin.ARG) for v in jaxpr.invars]))
+        if site.source is not None and not _is_jax_code(jaxpr):
+            site = _Site(None, site.scope)
+        frame.block.results = self._body(frame, jaxpr, consts, frame.block.args, site)
+        return frame
+
+    # -- equations ---------------------------------------------------------------------------------------------
+
+    def _equation(self, frame: _Frame, eqn: Any, operands: list[DraftValue], site: _Site) -> list[DraftValue]:
+        kind, params = str(eqn.primitive.name), eqn.params
+        here = _Site(site.source or _source(eqn), _join(site.scope, str(eqn.source_info.name_stack)))
+        if kind == "name":
+            if operands[0].origin is not Origin.LITERAL:
+                operands[0].tag(params["name"])
+            return operands
+        if kind == "optimization_barrier":
+            return self._barrier(frame, operands, [True] * len(operands), JaxOp(eqn.primitive, {}, eqn.ctx), here)
+        if kind in _REMAT:
+            return self._remat(frame, eqn, operands, here)
+        if kind in _CALLS:
+            callee = next((params[p] for p in _CALLS[kind] if p in params), None)
+            if callee is not None:
+                return self._inline(frame, callee, operands, here)
+        if kind == "custom_linear_solve":
+            lengths = params["const_lengths"]
+            skip = lengths.matvec + lengths.vecmat
+            take = operands[skip : skip + lengths.solve] + operands[sum(lengths) :]
+            return self._inline(frame, params["jaxprs"].solve, take, here)
+        if kind in _PLACEMENT:
+            self._note_placement(kind, params, here)
+            return operands
+        regions = {"scan": self._scan, "while": self._while, "cond": self._cond, "shard_map": self._shard_map}
+        if kind in regions:
+            op = regions[kind](frame, eqn, operands, here)
+        else:
+            _refuse_effects(eqn, here)
+            op = DraftOp(kind, operands, [])
+        op.results = [DraftValue(_type(v.aval), Origin.OP) for v in eqn.outvars]
+        op.source = _describe(here)
+        op.origin = JaxOp(eqn.primitive, dict(params), eqn.ctx)
+        frame.block.ops.append(op)
+        return op.results
+
+    def _inline(self, frame: _Frame, callee: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+        jaxpr, consts = _open(callee)
+        site = here if _is_jax_code(jaxpr) else _Site(None, here.scope)
+        return self._body(frame, jaxpr, consts, operands, site)
+
+    def _remat(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+        """Inlined; behind a barrier where JAX puts one, so that the recomputation is not merged with the original."""
+        cse = eqn.params.get("prevent_cse", True)
+        chosen = [cse] * len(operands) if isinstance(cse, bool) else list(cse)
+        if eqn.params.get("differentiated", False) and any(chosen):
+            origin = JaxOp(_barrier_primitive(), {}, eqn.ctx)
+            operands = self._barrier(frame, operands, chosen, origin, here)
+        return self._inline(frame, eqn.params["jaxpr"], operands, here)
+
+    def _barrier(
+        self, frame: _Frame, operands: list[DraftValue], chosen: Sequence[bool], origin: JaxOp, here: _Site
+    ) -> list[DraftValue]:
+        group = self._barriers
+        self._barriers += 1
+        out: list[DraftValue] = []
+        for value, through in zip(operands, chosen, strict=True):
+            if through and value.origin is not Origin.LITERAL:
+                attrs = {"barrier_group": group}
+                result = DraftValue(value.type, Origin.OP)
+                op = DraftOp("optimization_barrier", [value], [result], _describe(here), attrs, [], origin)
+                frame.block.ops.append(op)
+                value = result
+            out.append(value)
+        return out
+
+    # -- regions -----------------------------------------------------------------------------------------------
+
+    def _scan(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> DraftOp:
+        params = eqn.params
+        body = self._region(params["jaxpr"], here)
+        captured = self._lift(frame, body)
+        attrs = {
+            "num_consts": len(captured) + params["num_consts"],
+            "num_carry": params["num_carry"],
+            "length": int(params["length"]),
+            "reverse": bool(params["reverse"]),
+        }
+        return DraftOp("scan", captured + operands, [], attrs=attrs, regions=[body.block])
+
+    def _while(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> DraftOp:
+        params = eqn.params
+        cond, body = self._region(params["cond_jaxpr"], here), self._region(params["body_jaxpr"], here)
+        n, b = params["cond_nconsts"], params["body_nconsts"]
+        for_cond, for_body = self._lift(frame, cond), self._lift(frame, body)
+        operands = for_cond + operands[:n] + for_body + operands[n:]
+        attrs = {"cond_nconsts": len(for_cond) + n, "body_nconsts": len(for_body) + b, "trips": None}
+        op = DraftOp("while", operands, [], attrs=attrs, regions=[cond.block, body.block])
+        op.attrs["trips"] = while_trips(op)
+        return op
+
+    def _cond(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> DraftOp:
+        branches = [self._region(b, here) for b in eqn.params["branches"]]
+        captured: dict[int, Any] = {}
+        for branch in branches:
+            captured.update(branch.captured)
+        extra: list[DraftValue] = []
+        for key, (array, inner) in captured.items():
+            for branch in branches:  # every branch takes the array, also those that do not read it
+                own = branch.captured.get(key)
+                branch.block.args.append(own[1] if own else DraftValue(inner.type, Origin.ARG))
+            extra.append(self._const_of_type(frame, array, inner))
+        return DraftOp("cond", operands + extra, [], regions=[b.block for b in branches])
+
+    def _shard_map(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> DraftOp:
+        params = eqn.params
+        mesh = params["mesh"]
+        manual = set(params.get("newly_manual_axes", params.get("manual_axes", mesh.axis_names)))
+        if manual != set(mesh.axis_names):
+            raise UnsupportedError(
+                f"shard_map at {_describe(here)} is manual over {sorted(manual)} of the mesh axes "
+                f"{list(mesh.axis_names)}; only shard_map over all axes of its mesh is supported. "
+                "Leave out axis_names, or write the function without shard_map and state its shardings as pins"
+            )
+        body = self._region(params["jaxpr"], here)
+        captured = self._lift(frame, body)
+        whole = [tuple(() for _ in v.type.shape) for v in captured]
+        ins = [_axis_names(s, v.type.rank) for s, v in zip(params["in_specs"], operands, strict=True)]
+        outs = [_axis_names(s, len(v.aval.shape)) for s, v in zip(params["out_specs"], eqn.outvars, strict=True)]
+        attrs = {
+            "mesh_axes": tuple((str(n), int(s)) for n, s in zip(mesh.axis_names, mesh.axis_sizes, strict=True)),
+            "in_names": (*whole, *ins),
+            "out_names": tuple(outs),
+        }
+        return DraftOp("shard_map", captured + operands, [], attrs=attrs, regions=[body.block])
+
+    def _lift(self, frame: _Frame, body: _Frame) -> list[DraftValue]:
+        """Make the arrays a body captured its leading arguments; returns the operands that feed them."""
+        body.block.args[:0] = [value for _, value in body.captured.values()]
+        return [self._const_of_type(frame, array, value) for array, value in body.captured.values()]
+
+    def _const_of_type(self, frame: _Frame, array: Any, like: DraftValue) -> DraftValue:
+        if id(array) not in frame.captured:
+            frame.captured[id(array)] = (array, DraftValue(like.type, frame.origin))
+        return frame.captured[id(array)][1]
+
+    def _note_placement(self, kind: str, params: dict[str, Any], here: _Site) -> None:
+        stated = [v for k in ("sharding", "devices", "layout") for v in np.atleast_1d(np.array(params.get(k), object))]
+        if any(v is not None for v in stated):
+            said = {"sharding_constraint": "with_sharding_constraint", "device_put": "device_put"}.get(kind, kind)
+            line = f"{said} at {_describe(here)} is ignored; state it as a pin on a value named with checkpoint_name"
+            if line not in self.warnings:
+                self.warnings.append(line)
+
+
+# -- trip counts -----------------------------------------------------------------------------------------------
+
+
+def while_trips(op: DraftOp) -> int | None:
+    """How often a `while` runs, where it counts one carry by a constant step from and to literal bounds.
+
+    Recognises ``i < n`` (and ``<=``, ``>``, ``>=``, ``!=``, either way round) where ``i`` starts at a literal and
+    the body adds or subtracts a literal, and ``n`` is a literal or a carry or constant that stays one; else None.
+    """
+    cond, body = op.regions
+    first_cond, n_consts = op.attrs["cond_nconsts"], op.attrs["cond_nconsts"] + op.attrs["body_nconsts"]
+    test = next((o for o in cond.ops if cond.results[0] in o.results), None)
+    if test is None or len(test.operands) != 2 or test.kind not in _COMPARE:
+        return None
+
+    def constant(value: DraftValue) -> Scalar | None:
+        """The scalar a value of the condition has on every trip."""
+        if value.origin is Origin.LITERAL:
+            return value.literal
+        if value not in cond.args:
+            return None
+        k = cond.args.index(value)
+        if k < first_cond:
+            return op.operands[k].literal
+        carry = k - first_cond
+        unchanged = body.results[carry] is body.args[op.attrs["body_nconsts"] + carry]
+        return op.operands[n_consts + carry].literal if unchanged else None
+
+    left, right = test.operands
+    kind = test.kind
+    if constant(left) is not None:
+        left, right, kind = right, left, _FLIPPED[kind]
+    bound = constant(right)
+    if bound is None or left not in cond.args or cond.args.index(left) < first_cond:
+        return None
+    carry = cond.args.index(left) - first_cond
+    start = op.operands[n_consts + carry].literal
+    arg = body.args[op.attrs["body_nconsts"] + carry]
+    step = next((o for o in body.ops if body.results[carry] in o.results), None)
+    if start is None or step is None or step.kind not in ("add", "sub") or len(step.operands) != 2:
+        return None
+    a, b = step.operands
+    if b is arg and step.kind == "add":
+        a, b = b, a
+    if a is not arg or b.literal is None:
+        return None
+    by = b.literal if step.kind == "add" else -b.literal
+    if not all(isinstance(x, int) for x in (start, bound, by)):
+        return None
+    return _count(int(start), int(bound), int(by), kind, left.type.dtype)  # type: ignore[arg-type]
+
+
+_COMPARE = frozenset({"lt", "le", "gt", "ge", "ne"})
+_FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
+
+
+def _count(start: int, bound: int, by: int, kind: str, dtype: str) -> int | None:
+    """Trips of ``while start <kind> bound: start += by``; None where it wraps around or never ends."""
+    if kind in ("gt", "ge"):
+        start, bound, by, kind = -start, -bound, -by, {"gt": "lt", "ge": "le"}[kind]
+    if kind == "ne":
+        if start == bound:
+            return 0
+        return (bound - start) // by if by and (bound - start) % by == 0 and (bound - start) // by > 0 else None
+    limit = bound + (kind == "le")
+    if start >= limit:
+        return 0
+    if by <= 0:
+        return None
+    trips = -(-(limit - start) // by)
+    info = np.iinfo(dtype) if dtype.startswith(("int", "uint")) else None
+    return None if info is None or abs(start + trips * by) > info.max else trips
+
+
+# -- small readers of JAX's objects ----------------------------------------------------------------------------
+
+
+def _open(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+    """(jaxpr, consts) of an open or closed jaxpr."""
+    if isinstance(jaxpr, jax_core.ClosedJaxpr):
+        return jaxpr.jaxpr, jaxpr.consts
+    return jaxpr, ()
+
+
+def _type(aval: Any) -> TensorType:
+    if not hasattr(aval, "shape") or not hasattr(aval, "dtype"):
+        raise UnsupportedError(
+            f"a value of type {aval} is not an array; references (jax.new_ref, mutable arrays), tokens and other "
+            "stateful values are not supported. Write the function without them"
+        )
+    if not all(isinstance(n, int) for n in aval.shape):
+        raise UnsupportedError(f"a value has the symbolic shape {aval}; give concrete sizes")
+    return TensorType(tuple(int(n) for n in aval.shape), str(aval.dtype))
+
+
+def _argument(aval: Any, origin: Origin) -> DraftValue:
+    return DraftValue(_type(aval), origin)
+
+
+def _scalar(array: Any) -> Scalar:
+    """The Python scalar of a zero-dimensional array of any element type (bfloat16, int4, ... too)."""
+    item = np.asarray(array)
+    if item.dtype == np.bool_:
+        return bool(item)
+    if np.issubdtype(item.dtype, np.complexfloating):
+        return complex(item)
+    if jax.dtypes.issubdtype(item.dtype, np.integer):
+        return int(item)
+    return float(item)
+
+
+def _axis_names(spec: Any, rank: int) -> tuple[tuple[str, ...], ...]:
+    """A partition spec as plain data: for each of `rank` dimensions a tuple of axis names."""
+    entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec]
+    return tuple(tuple(map(str, e)) for e in entries) + ((),) * (rank - len(entries))
+
+
+@cache
+def _barrier_primitive() -> Any:
+    """JAX has a public function for it but no public primitive."""
+    return jax.make_jaxpr(jax.lax.optimization_barrier)(0.0).jaxpr.eqns[0].primitive
+
+
+def _refuse_effects(eqn: Any, here: _Site) -> None:
+    kind = str(eqn.primitive.name)
+    effects = sorted({type(e).__name__ for e in eqn.effects} - _HARMLESS_EFFECTS)
+    if kind not in _CALLBACKS and not effects:
+        return
+    why = f"has side effects ({', '.join(effects)})" if effects else "calls back into Python"
+    raise UnsupportedError(
+        f"primitive {kind} at {_describe(here)} {why}, which a planned program cannot keep in order on many devices; "
+        "remove it (jax.debug.print, callbacks, mutable references) from the function that is planned"
+    )
+
+
+# -- source lines ----------------------------------------------------------------------------------------------
+
+_LINE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)(?::\d+)*(?: \((?P<function>.*)\))?$", re.DOTALL)
+_JAX_FOLDER = os.path.dirname(os.path.abspath(jax.__file__))
+
+
+def _source(eqn: Any) -> str:
+    """``file.py:123 (function)`` of the user's line, or '' where JAX does not know it."""
+    try:
+        text = source_info_util.summarize(eqn.source_info)
+    except Exception:  # the one place where JAX's bookkeeping is not public: a plan can do without
+        return ""
+    match = _LINE.match(text)
+    if match is None:
+        return ""
+    function = f" ({match['function']})" if match["function"] else ""
+    return f"{os.path.basename(match['file'])}:{match['line']}{function}"
+
+
+def _describe(here: _Site) -> str:
+    """Source line, then the scopes of `jax.named_scope` and of transformations: ``m.py:3 (f) [jvp(block)]``."""
+    source = here.source or ""
+    return f"{source} [{here.scope}]".strip() if here.scope else source
+
+
+def _join(outer: str, inner: str) -> str:
+    return f"{outer}/{inner}" if outer and inner else outer or inner
+
+
+def _is_jax_code(jaxpr: Any) -> bool:
+    """Whether a callee is defined inside JAX.
+
+    JAX traces such a helper (`jax.nn.relu`) once and keeps the source lines of whoever called it first; the line
+    of the present call is the right one, and does not depend on what ran before.
+    """
+    info = str(getattr(getattr(jaxpr, "debug_info", None), "func_src_info", "") or "")
+    where = info.rpartition(" at ")[2]
+    return where.startswith(_JAX_FOLDER + os.sep)
