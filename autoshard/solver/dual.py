@@ -1,0 +1,163 @@
+"""Lower bounds by message passing, with prices on memory; the reparametrised network that comes with them.
+
+The bound of the priced network minus price times limit bounds the network with its memory limit (weak duality). All
+arithmetic that enters the reported bound is exact: see `kernels`.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from autoshard.solver.flat import Flat
+
+EXACT_QUANTA = 2.0**52
+"""Below this many quanta float64 sums are exact."""
+
+
+@dataclass
+class Dual:
+    """Messages on a flat network. bound: best proven so far (without the work network's constant), -inf before any."""
+
+    flat: Flat
+    quantum: float
+    second_at: np.ndarray
+    first_at: np.ndarray
+    to_second: np.ndarray
+    to_first: np.ndarray
+    total: np.ndarray
+    prices: np.ndarray
+    priced: np.ndarray
+    charge: Fraction = Fraction(0)
+    bound: float = -math.inf
+    last: float = -math.inf
+    passes: int = 0
+
+
+def pick_quantum(flat: Flat) -> float:
+    """A power of two small against the costs, with room for sums: the largest sum of finite costs is below 2**46 quanta."""
+    finite = flat.unary[np.isfinite(flat.unary)]
+    scale = float(np.abs(finite).max(initial=1.0)) + 1.0
+    if len(flat.tables):
+        scale = max(scale, float(np.where(np.isinf(flat.tables), 0.0, np.abs(flat.tables)).max(initial=0.0)))
+    return 2.0 ** min(-6, math.ceil(math.log2(scale)) - 44)
+
+
+def start(flat: Flat) -> Dual:
+    """All messages zero."""
+    sizes = flat.sizes
+    second_at = np.concatenate([[0], np.cumsum(sizes[flat.second])]).astype(np.int64)
+    first_at = np.concatenate([[0], np.cumsum(sizes[flat.first])]).astype(np.int64)
+    return Dual(
+        flat, pick_quantum(flat), second_at, first_at,
+        np.zeros(int(second_at[-1])), np.zeros(int(first_at[-1])), np.zeros(len(flat.unary)),
+        np.zeros(flat.slots), flat.unary.copy(),
+    )  # fmt: skip
+
+
+def run_pass(dual: Dual, forward: bool) -> np.ndarray:
+    """One pass; updates `bound` and `last`; returns the decoded assignment (positions in the flat domains)."""
+    from autoshard.solver.kernels import message_pass
+
+    flat = dual.flat
+    chosen = np.zeros(flat.n, dtype=np.int64)
+    value, largest = message_pass(
+        forward, dual.quantum, flat.offsets, dual.priced, flat.first, flat.second, flat.table_at, flat.tables,
+        flat.incident_at, flat.incident, dual.second_at, dual.first_at, dual.to_second, dual.to_first, dual.total, chosen,
+    )  # fmt: skip
+    dual.passes += 1
+    dual.last = -math.inf
+    if largest < dual.quantum * EXACT_QUANTA:
+        exact = Fraction(float(value)) - dual.charge
+        dual.last = float(exact)
+        if Fraction(dual.last) > exact:
+            dual.last = math.nextafter(dual.last, -math.inf)
+        dual.bound = max(dual.bound, dual.last)
+    elif dual.quantum < 1.0:  # a coarser quantum makes the sums exact again (costs are integers: up to 1)
+        dual.quantum = min(1.0, dual.quantum * 16.0)
+        dual.priced = np.floor(dual.priced / dual.quantum) * dual.quantum
+        dual.to_first = np.round(dual.to_first / dual.quantum) * dual.quantum
+        dual.to_second = np.round(dual.to_second / dual.quantum) * dual.quantum
+    return chosen
+
+
+def set_prices(dual: Dual, prices: np.ndarray) -> None:
+    """Charge `prices[t] >= 0` per unit live in slot t; the limit's share is given back in the bound."""
+    flat = dual.flat
+    assert flat.limit is not None
+    top = float(prices.sum())
+    if top <= 0:
+        prices = np.zeros(flat.slots)
+    else:  # multiples of a power of two: prefix sums are exact
+        unit = 2.0 ** (math.ceil(math.log2(top)) - 50)
+        prices = np.floor(prices / unit) * unit
+    dual.prices = prices
+    running = np.concatenate([[0.0], np.cumsum(prices)])
+    dual.charge = Fraction(float(running[-1])) * flat.limit
+    per_unit = running[flat.held_stop] - running[flat.held_start]
+    lengths = np.diff(flat.held_at)
+    extra = np.repeat(per_unit, lengths) * flat.amounts
+    # a product in float64 is off by at most one part in 2**53: shrink it, so that the bound stays valid
+    extra = extra - np.abs(extra) * 2.0**-51
+    priced = flat.unary.copy()
+    where = np.repeat(flat.offsets[flat.held_node] - flat.held_at[:-1], lengths) + np.arange(len(extra))
+    np.add.at(priced, where, np.floor(extra / dual.quantum) * dual.quantum)
+    dual.priced = priced
+
+
+def usage(flat: Flat, chosen: np.ndarray) -> np.ndarray:
+    """Live amount per slot (exact int64)."""
+    delta = np.zeros(flat.slots + 1, dtype=np.int64)
+    amount = flat.amounts[flat.held_at[:-1] + chosen[flat.held_node]]
+    np.add.at(delta, flat.held_start, amount)
+    np.subtract.at(delta, flat.held_stop, amount)
+    return np.cumsum(delta)[:-1]
+
+
+def flat_cost(flat: Flat, chosen: np.ndarray) -> float:
+    """Cost of positions in the flat domains; inf when forbidden."""
+    value = flat.unary[flat.offsets[:-1] + chosen].sum()
+    columns = flat.sizes[flat.second]
+    entries = flat.tables[flat.table_at[:-1] + chosen[flat.first] * columns + chosen[flat.second]]
+    return float(value + entries.sum())
+
+
+def reparametrise(dual: Dual) -> tuple[float, list[np.ndarray], list[np.ndarray]]:
+    """(bound, left-over per node, rest per edge): non-negative, and together equal to the priced network minus `bound`.
+
+    Follows the messages of a backward pass. `bound` already gives back the charge for the limit.
+    """
+    flat = dual.flat
+    sizes = flat.sizes
+    totals = dual.priced.copy()
+    for e in range(len(flat.first)):
+        i, j = flat.first[e], flat.second[e]
+        totals[flat.offsets[i] : flat.offsets[i + 1]] += dual.to_first[dual.first_at[e] : dual.first_at[e + 1]]
+        totals[flat.offsets[j] : flat.offsets[j + 1]] += dual.to_second[dual.second_at[e] : dual.second_at[e + 1]]
+    outgoing = np.bincount(flat.second, minlength=flat.n)
+    incoming = np.bincount(flat.first, minlength=flat.n)
+    weight = np.repeat(1.0 / np.maximum(1, np.maximum(outgoing, incoming)), sizes)
+    share = np.floor(totals * weight / dual.quantum) * dual.quantum
+    rest = totals - np.repeat(outgoing, sizes) * share
+    nodes = []
+    bound = Fraction(0)
+    for k in range(flat.n):
+        own = rest[flat.offsets[k] : flat.offsets[k + 1]]
+        low = float(own.min())
+        bound += Fraction(low)
+        nodes.append(own - low)
+    edges = []
+    for e in range(len(flat.first)):
+        j = flat.second[e]
+        table = (
+            flat.table(e)
+            - dual.to_first[dual.first_at[e] : dual.first_at[e + 1], None]
+            + (share[flat.offsets[j] : flat.offsets[j + 1]] - dual.to_second[dual.second_at[e] : dual.second_at[e + 1]])
+        )
+        low = float(table.min())
+        bound += Fraction(low)
+        edges.append(table - low)
+    exact = bound - dual.charge
+    value = float(exact)
+    return (value if Fraction(value) <= exact else math.nextafter(value, -math.inf)), nodes, edges

@@ -1,0 +1,92 @@
+"""A reduced network as flat arrays, in the order in which message passing visits the nodes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.solver.work import FORBIDDEN_FROM, Work
+
+
+@dataclass(frozen=True)
+class Flat:
+    """Nodes 0..n-1 stand for `nodes[k]` of the work network; all costs float64, forbidden ones inf.
+
+    unary[offsets[k]:offsets[k + 1]]: costs of node k. Edge e joins first[e] < second[e]; its table
+    (rows: strategies of first) starts at table_at[e] in `tables`. incident[incident_at[k]:incident_at[k + 1]]: edges of k.
+    Usage record r: node held_node[r], slots [held_start[r], held_stop[r]), amounts from held_at[r].
+    """
+
+    nodes: np.ndarray
+    offsets: np.ndarray
+    unary: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    table_at: np.ndarray
+    tables: np.ndarray
+    incident_at: np.ndarray
+    incident: np.ndarray
+    held_node: np.ndarray
+    held_start: np.ndarray
+    held_stop: np.ndarray
+    held_at: np.ndarray
+    amounts: np.ndarray
+    slots: int
+    limit: int | None
+
+    @property
+    def n(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    def table(self, edge: int) -> np.ndarray:
+        rows, columns = self.sizes[self.first[edge]], self.sizes[self.second[edge]]
+        at = self.table_at[edge]
+        return self.tables[at : at + rows * columns].reshape(rows, columns)
+
+
+def _starts(lengths: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def flatten(work: Work) -> Flat:
+    """The remaining nodes of a work network in increasing order."""
+    nodes = work.nodes()
+    number = {node: k for k, node in enumerate(nodes)}
+    sizes = np.array([len(work.domains[i]) for i in nodes], dtype=np.int64)
+    offsets = _starts(sizes)
+    unary = np.concatenate([work.cost(i) for i in nodes]).astype(np.float64) if nodes else np.zeros(0)
+    pairs = work.edges()
+    first = np.array([number[i] for i, _ in pairs], dtype=np.int64)
+    second = np.array([number[j] for _, j in pairs], dtype=np.int64)
+    table_at = _starts(sizes[first] * sizes[second]) if len(pairs) else np.zeros(1, dtype=np.int64)
+    tables = np.empty(int(table_at[-1]), dtype=np.float64)
+    for e, (i, j) in enumerate(pairs):
+        table = work.tables[i][j]
+        tables[table_at[e] : table_at[e + 1]] = np.where(table >= FORBIDDEN_FROM, np.inf, table).ravel()
+    ends = np.concatenate([first, second])
+    order = np.argsort(ends, kind="stable")
+    incident = np.tile(np.arange(len(pairs), dtype=np.int64), 2)[order]
+    incident_at = _starts(np.bincount(ends, minlength=len(nodes)))
+    held = [(number[i], h) for i in nodes for h in work.held[i]]
+    lengths = np.array([len(h.amounts) for _, h in held], dtype=np.int64)
+    return Flat(
+        nodes=np.array(nodes, dtype=np.int64),
+        offsets=offsets,
+        unary=unary,
+        first=first,
+        second=second,
+        table_at=table_at,
+        tables=tables,
+        incident_at=incident_at,
+        incident=incident,
+        held_node=np.array([k for k, _ in held], dtype=np.int64),
+        held_start=np.array([h.start for _, h in held], dtype=np.int64),
+        held_stop=np.array([h.stop for _, h in held], dtype=np.int64),
+        held_at=_starts(lengths),
+        amounts=np.concatenate([h.amounts for _, h in held]) if held else np.zeros(0, dtype=np.int64),
+        slots=work.slots,
+        limit=work.limit,
+    )

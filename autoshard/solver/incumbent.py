@@ -1,0 +1,86 @@
+"""The best assignment so far, the clock, and the proven bound: what every engine reports to."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoshard.solver.network import CostNetwork, evaluate
+
+
+class OutOfTime(Exception):
+    """The wall clock guard has stopped the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a progress callback is told: seconds since the start, the stage, the best cost, the proven bound."""
+
+    seconds: float
+    stage: str
+    cost: int | None
+    lower_bound: int | None
+
+
+@dataclass
+class Race:
+    """State of one run. Assignments enter only after `evaluate` on the original network."""
+
+    network: CostNetwork
+    started: float
+    deadline: float
+    report: Callable[[Progress], None] | None = None
+    assignment: tuple[int, ...] | None = None
+    cost: int | None = None
+    peak: int | None = None
+    lower: int | None = None
+    stage: str = "start"
+    trace: list[tuple[float, int]] = field(default_factory=list)
+    engines: dict[str, float] = field(default_factory=dict)
+    """Seconds spent per stage."""
+    _since: float = 0.0
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    def left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def check(self) -> None:
+        if self.left() <= 0:
+            raise OutOfTime
+
+    def enter(self, stage: str) -> None:
+        """Begin a stage: books the time of the last one and tells the caller."""
+        self.close()
+        self.stage = stage
+        self._tell()
+
+    def close(self) -> None:
+        now = self.seconds()
+        self.engines[self.stage] = round(self.engines.get(self.stage, 0.0) + now - self._since, 3)
+        self._since = now
+
+    def offer(self, assignment: Sequence[int] | np.ndarray) -> bool:
+        """Take an assignment if it is feasible and better; returns whether it was."""
+        chosen = tuple(int(x) for x in assignment)
+        found = evaluate(self.network, chosen)
+        if not found.feasible or found.cost is None or (self.cost is not None and found.cost >= self.cost):
+            return False
+        self.assignment, self.cost, self.peak = chosen, found.cost, found.peak
+        self.trace.append((round(self.seconds(), 3), found.cost))
+        self._tell()
+        return True
+
+    def raise_bound(self, bound: int) -> None:
+        if self.lower is None or bound > self.lower:
+            self.lower = bound
+            self._tell()
+
+    def proved(self) -> bool:
+        return self.cost is not None and self.lower is not None and self.lower >= self.cost
+
+    def _tell(self) -> None:
+        if self.report is not None:
+            self.report(Progress(self.seconds(), self.stage, self.cost, self.lower))

@@ -1,0 +1,35 @@
+"""What a solver hands back: an assignment, a proven bound, and how they were found."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The answer to one `CostNetwork`.
+
+    assignment, cost: the best feasible assignment found and its exact cost, or None.
+    lower_bound: proven; no feasible assignment costs less (0 or negative values are possible).
+    status: "optimal" (cost == lower_bound), "feasible", "infeasible" (proven, see `reason`) or "unknown".
+    peak: the largest usage of the assignment, or None. For an infeasible network see `reason`.
+    trace: (seconds since the start, cost) of every improvement.
+    stats: sizes, engines, times; `stats["stopped"]` says what ended the run: "done", "effort", "time", "interrupt".
+    """
+
+    assignment: tuple[int, ...] | None
+    cost: int | None
+    lower_bound: int
+    status: Status
+    peak: int | None = None
+    reason: str | None = None
+    trace: tuple[tuple[float, int], ...] = ()
+    stats: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float | None:
+        """(cost - lower_bound) / |cost|, 0.0 for a proven optimum, None without an assignment."""
+        if self.cost is None:
+            return None
+        return max(0, self.cost - self.lower_bound) / max(1, abs(self.cost))

@@ -1,0 +1,199 @@
+"""toulbar2 as an exact engine for what is small after reduction (soft arc consistency, branch and bound).
+
+Runs in a process of its own (`toulbar2_worker.py`). Effort is a number of backtracks, so that answers do
+not depend on the machine; the wall clock only guards. Where `pytoulbar2` is not installed `available()` is False.
+"""
+
+import atexit
+import contextlib
+import importlib.util
+import math
+import os
+import pickle
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from autoshard.solver.work import FORBIDDEN_FROM
+
+LARGEST_COST = 2**50
+"""Largest cost handed over: exact in a double, which is how the library takes costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A limit on a sum: per node of `scope` amounts per strategy; their sum is at most `limit`."""
+
+    scope: tuple[int, ...]
+    amounts: tuple[tuple[int, ...], ...]
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """assignment: the best found below the upper bound, or None. lower: proven lower bound. complete: search ended."""
+
+    assignment: tuple[int, ...] | None
+    lower: int
+    complete: bool
+    backtracks: int
+    timed_out: bool
+
+
+def available() -> bool:
+    """Whether this machine can run toulbar2."""
+    return os.name == "posix" and importlib.util.find_spec("pytoulbar2") is not None
+
+
+class _Server:
+    def __init__(self) -> None:
+        worker = Path(__file__).with_name("toulbar2_worker.py")
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", str(worker)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        self.owner = os.getpid()
+
+    def alive(self) -> bool:
+        return self.owner == os.getpid() and self.process.poll() is None
+
+    def kill(self) -> None:
+        if self.owner != os.getpid():
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+    def ask(self, job: dict, deadline: float) -> dict | None:
+        """None when the deadline passes (the server is then gone)."""
+        blob = pickle.dumps(job, protocol=pickle.HIGHEST_PROTOCOL)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(struct.pack("<q", len(blob)))
+            self.process.stdin.write(blob)
+            self.process.stdin.flush()
+            del blob
+            header = self._read(8, deadline)
+            if header is None:
+                return None
+            body = self._read(struct.unpack("<q", header)[0], deadline)
+            return None if body is None else pickle.loads(body)
+        except BrokenPipeError:
+            return {"error": "the toulbar2 process ended"}
+
+    def _read(self, count: int, deadline: float) -> bytes | None:
+        out = b""
+        stream = self.process.stdout
+        assert stream is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            while len(out) < count:
+                left = deadline - time.monotonic()
+                if left <= 0 or not selector.select(min(left, 3600.0)):
+                    if time.monotonic() >= deadline:
+                        return None
+                    continue
+                part = os.read(stream.fileno(), count - len(out))
+                if not part:
+                    raise BrokenPipeError
+                out += part
+        return out
+
+
+_server: _Server | None = None
+
+
+def _close() -> None:
+    if _server is not None:
+        _server.kill()
+
+
+atexit.register(_close)
+
+
+def solve_exact(
+    unary: Sequence[np.ndarray],
+    edges: Sequence[tuple[int, int, np.ndarray]],
+    *,
+    upper: int | None,
+    rows: Sequence[Row] = (),
+    backtracks: int = 100_000,
+    seconds: float = 3600.0,
+    vac: int = 0,
+) -> Exact | None:
+    """Minimise the sum of costs under the rows, looking only for assignments cheaper than `upper`.
+
+    Costs are int64 with `FORBIDDEN` entries. Complete without an assignment means: none is cheaper than `upper`
+    (or none is feasible when that is None). None when the problem is out of the library's range or it failed.
+    """
+    global _server
+    if any((costs >= FORBIDDEN_FROM).all() for costs in [*unary, *(t for _, _, t in edges)]):
+        return Exact(None, 0 if upper is None else upper, True, 0, False)
+    low = sum(int(c.min()) for c in unary) + sum(int(t.min()) for _, _, t in edges)
+    high = low
+    for costs in [*unary, *(t for _, _, t in edges)]:
+        finite = costs[costs < FORBIDDEN_FROM]
+        high += int(finite.max(initial=int(costs.min()))) - int(costs.min())
+    # relative to the sum of minima, anything at or above `top` is as good as forbidden
+    top = (high if upper is None else min(upper - 1, high)) - low + 1
+    if top <= 0:
+        return Exact(None, low if upper is None else upper, True, 0, False)
+    if top > LARGEST_COST or any(row.limit > 2**60 for row in rows):
+        return None
+
+    def shifted(costs: np.ndarray) -> np.ndarray:
+        return np.minimum(costs - costs.min(), top).astype(np.float64)
+
+    job = {
+        "sizes": [len(c) for c in unary],
+        "unary": [(i, shifted(c)) for i, c in enumerate(unary)],
+        "binary": [(i, j, shifted(t)) for i, j, t in edges],
+        "rows": [(row.scope, row.amounts, row.limit) for row in rows],
+        "upper": float(top),
+        "backtracks": int(backtracks),
+        "seconds": math.ceil(min(seconds, 1e6)) + 1,
+        "vac": vac,
+        "hbfs": None,
+    }
+    if _server is None or not _server.alive():
+        _server = _Server()
+    answer: dict | None = None
+    try:
+        answer = _server.ask(job, time.monotonic() + seconds)
+    finally:
+        if answer is None:  # out of time, or Ctrl-C: the child must not go on
+            _server.kill()
+            _server = None
+    if answer is None:
+        return Exact(None, low, False, 0, True)
+    if "error" in answer:
+        return None
+    complete = bool(answer["complete"])
+    assignment = answer["assignment"]
+    if complete and assignment is None:
+        lower = low + top
+    elif complete:
+        lower = _cost(unary, edges, assignment)
+    else:
+        bound = answer["bound"]
+        lower = low + max(0, math.ceil(bound - 1e-6)) if bound is not None and math.isfinite(bound) else low
+        lower = min(lower, low + top)
+    return Exact(None if assignment is None else tuple(assignment), lower, complete, answer["backtracks"], False)
+
+
+def _cost(unary: Sequence[np.ndarray], edges: Sequence[tuple[int, int, np.ndarray]], chosen: Sequence[int]) -> int:
+    return sum(int(c[x]) for c, x in zip(unary, chosen, strict=True)) + sum(
+        int(t[chosen[i], chosen[j]]) for i, j, t in edges
+    )

@@ -1,0 +1,100 @@
+"""A fork server around toulbar2, run as a script: one forked child per job, so that every solve starts
+from the same library state, and a crash, a timer or a kill touches nothing else.
+
+Reads pickled jobs (length-prefixed) on stdin, writes pickled answers on the original stdout.
+"""
+
+import os
+import pickle
+import signal
+import struct
+import sys
+
+
+def solve_job(job):
+    import pytoulbar2
+
+    size = job["sizes"]
+    cfn = pytoulbar2.CFN(ubinit=job["upper"], resolution=0, vac=job["vac"], seed=1, verbose=-1)
+    option = cfn.Option
+    option.backtrackLimit = job["backtracks"]
+    option.showSolutions = 0
+    if job["hbfs"] is not None:
+        option.hbfs = job["hbfs"]
+    for i, d in enumerate(size):
+        cfn.AddVariable(f"x{i}", range(d))
+    for i, costs in job["unary"]:
+        cfn.AddFunction([i], costs.tolist())
+    for i, j, costs in job["binary"]:
+        cfn.AddFunction([i, j], costs.ravel().tolist())
+    for scope, amounts, limit in job["rows"]:
+        # sum of amounts <= limit, written as sum of (-amounts) >= -limit
+        text = [str(-limit)]
+        for values in amounts:
+            text.append(str(len(values)))
+            for v, a in enumerate(values):
+                text += [str(v), str(-a)]
+        cfn.CFN.wcsp.postKnapsackConstraint(list(scope), " ".join(text), kp=True)
+    answer = {"complete": True, "assignment": None, "bound": None}
+    try:
+        found = cfn.Solve(timeLimit=job["seconds"])
+        answer["complete"] = not option.limited
+    except cfn.SolverOut:
+        found = None
+        answer["complete"] = False
+    if found is not None:
+        answer["assignment"] = [int(v) for v in found[0]]
+    else:
+        found = cfn.GetSolutions()
+        if found:
+            answer["assignment"] = [int(v) for v in found[-1][1]]
+    try:
+        answer["bound"] = float(cfn.GetDDualBound())
+    except Exception:
+        answer["bound"] = None
+    answer["backtracks"] = int(cfn.CFN.getNbBacktracks())
+    return answer
+
+
+def read_exactly(stream, count):
+    data = stream.read(count)
+    if len(data) < count:
+        sys.exit(0)
+    return data
+
+
+def main():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the parent, which then kills this group
+    out = os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    import numpy  # noqa: F401  (loaded once, before any fork)
+    import pytoulbar2  # noqa: F401
+
+    while True:
+        (length,) = struct.unpack("<q", read_exactly(sys.stdin.buffer, 8))
+        blob = read_exactly(sys.stdin.buffer, length)
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(reader)
+            try:
+                answer = solve_job(pickle.loads(blob))
+            except BaseException as problem:
+                answer = {"error": repr(problem)}
+            with os.fdopen(writer, "wb") as pipe:
+                pipe.write(pickle.dumps(answer))
+            os._exit(0)
+        os.close(writer)
+        del blob
+        with os.fdopen(reader, "rb") as pipe:
+            data = pipe.read()
+        os.waitpid(child, 0)
+        data = data or pickle.dumps({"error": "toulbar2 ended without an answer"})
+        out.write(struct.pack("<q", len(data)) + data)
+        out.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""A mutable copy of a cost network that reductions rewrite, and the way back to the original indices.
+
+Forbidden entries are `FORBIDDEN` (2**61): twice it still fits into int64, so that two tables can be
+added and clipped again. Every strategy keeps its original index in `domains`, and every reduction
+leaves a step in `trail` that can complete an assignment of what remains (Kolmogorov-style reparametrisation
+is not used here: all numbers stay exact integers).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from autoshard.errors import InputError
+from autoshard.solver.network import IMPOSSIBLE, CostNetwork
+
+FORBIDDEN = np.int64(2**61)
+FORBIDDEN_FROM = np.int64(2**60)
+MAX_TOTAL = 2**59
+"""Sum of the largest finite costs that the exact arithmetic can carry."""
+
+
+class Infeasible(Exception):
+    """The network has no feasible assignment; the message says why, in the original indices."""
+
+
+class Step(Protocol):
+    """One applied reduction."""
+
+    def invert(self, choice: dict[int, int]) -> None:
+        """Complete `choice` (node -> original strategy) for the node this step removed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a node keeps live during the compressed time slots [start, stop), per remaining strategy."""
+
+    start: int
+    stop: int
+    amounts: np.ndarray
+
+
+@dataclass
+class Work:
+    """The network under reduction.
+
+    costs, domains: per node, or None once it is gone. tables[i][j]: costs oriented [strategy of i, strategy of j];
+    tables[j][i] is its transposed view. held: per node. limit: None when memory cannot bind. constant: cost
+    of what has been removed. slots: number of time slots.
+    """
+
+    costs: list[np.ndarray | None]
+    domains: list[np.ndarray]
+    tables: list[dict[int, np.ndarray]]
+    held: list[tuple[Held, ...]]
+    limit: int | None
+    slots: int
+    constant: int = 0
+    trail: list[Step] = field(default_factory=list)
+
+    def nodes(self) -> list[int]:
+        return [i for i, cost in enumerate(self.costs) if cost is not None]
+
+    def cost(self, node: int) -> np.ndarray:
+        cost = self.costs[node]
+        assert cost is not None
+        return cost
+
+    def edges(self) -> list[tuple[int, int]]:
+        return [(i, j) for i in self.nodes() for j in self.tables[i] if i < j]
+
+    def entries(self) -> int:
+        return sum(self.tables[i][j].size for i, j in self.edges())
+
+    def sizes(self) -> dict[str, int]:
+        nodes = self.nodes()
+        return {
+            "nodes": len(nodes),
+            "edges": sum(len(self.tables[i]) for i in nodes) // 2,
+            "strategies": sum(len(self.domains[i]) for i in nodes),
+            "entries": self.entries(),
+        }
+
+    def set_edge(self, i: int, j: int, table: np.ndarray) -> None:
+        self.tables[i][j] = table
+        self.tables[j][i] = table.T
+
+    def drop_edge(self, i: int, j: int) -> None:
+        del self.tables[i][j]
+        del self.tables[j][i]
+
+    def add_edge(self, i: int, j: int, table: np.ndarray) -> None:
+        """Add costs on a pair, which may already have some."""
+        have = self.tables[i].get(j)
+        self.set_edge(i, j, table if have is None else clipped(have + table))
+
+    def keep(self, node: int, mask: np.ndarray) -> None:
+        """Restrict a node to the strategies where `mask` is true."""
+        cost = self.cost(node)
+        self.costs[node] = cost[mask]
+        self.domains[node] = self.domains[node][mask]
+        self.held[node] = tuple(Held(h.start, h.stop, h.amounts[mask]) for h in self.held[node])
+        for other in list(self.tables[node]):
+            self.set_edge(node, other, self.tables[node][other][mask])
+
+    def remove(self, node: int, step: Step) -> None:
+        """Take a node out, with its edges; `step` can bring its choice back."""
+        for other in list(self.tables[node]):
+            self.drop_edge(node, other)
+        self.costs[node] = None
+        self.held[node] = ()
+        self.trail.append(step)
+
+    def complete(self, choice: dict[int, int]) -> dict[int, int]:
+        """Original strategies of all nodes, from those of the remaining ones."""
+        out = dict(choice)
+        for step in reversed(self.trail):
+            step.invert(out)
+        return out
+
+    def copy(self) -> "Work":
+        """An independent copy (arrays are shared: reductions never write into them)."""
+        return Work(
+            list(self.costs), list(self.domains), [dict(t) for t in self.tables], list(self.held),
+            self.limit, self.slots, self.constant, list(self.trail),
+        )  # fmt: skip
+
+    def position(self, node: int, strategy: int) -> int | None:
+        """Where an original strategy stands in the remaining domain."""
+        domain = self.domains[node]
+        at = int(np.searchsorted(domain, strategy))
+        return at if at < len(domain) and domain[at] == strategy else None
+
+
+def clipped(costs: np.ndarray) -> np.ndarray:
+    """Sums of two tables with their forbidden entries made `FORBIDDEN` again."""
+    return np.where(costs >= FORBIDDEN_FROM, FORBIDDEN, costs)
+
+
+def from_network(network: CostNetwork, allowed: Sequence[np.ndarray | None] | None = None) -> Work:
+    """Parallel edges are added up, loops folded into nodes, forbidden costs marked, times compressed.
+
+    allowed: per node a boolean mask (or None for all) of the strategies to keep.
+    Raises `Infeasible` when a node has no allowed strategy left.
+    """
+    n = network.n_nodes
+    costs: list[np.ndarray | None] = []
+    domains: list[np.ndarray] = []
+    total = 0
+    for i, given in enumerate(network.costs):
+        keep = given < IMPOSSIBLE
+        if allowed is not None and (mask := allowed[i]) is not None:
+            keep = keep & mask
+        domain = np.flatnonzero(keep)
+        if not len(domain):
+            raise Infeasible(f"every strategy of node {i} is forbidden by its own cost")
+        cost = np.asarray(given, dtype=np.int64)[domain]
+        total += int(np.abs(cost).max())
+        costs.append(cost)
+        domains.append(domain)
+
+    tables: list[dict[int, np.ndarray]] = [{} for _ in range(n)]
+    work = Work(costs, domains, tables, [()] * n, network.usage_limit, 0)
+    for edge in network.edges:
+        i, j = edge.first, edge.second
+        table = np.asarray(edge.costs, dtype=np.int64)
+        if i == j:
+            loop = np.ascontiguousarray(np.diagonal(table))[domains[i]]
+            total += int(np.abs(loop[loop < IMPOSSIBLE]).max(initial=0))
+            costs[i] = clipped(work.cost(i) + np.where(loop >= IMPOSSIBLE, FORBIDDEN, loop))
+            continue
+        if len(domains[i]) < table.shape[0] or len(domains[j]) < table.shape[1]:
+            table = table[np.ix_(domains[i], domains[j])]
+        high = int(table.max())
+        if high >= IMPOSSIBLE:
+            forbidden = table >= IMPOSSIBLE
+            table = np.where(forbidden, FORBIDDEN, table)
+            high = int(np.where(forbidden, 0, table).max())
+        total += max(high, -int(table.min()))
+        work.add_edge(i, j, table)
+    if total > MAX_TOTAL:
+        raise InputError(
+            f"the costs of the network add up to as much as {total:.3g}; at most {MAX_TOTAL:.3g} can be "
+            "handled exactly: use a coarser unit of cost"
+        )
+    for i in range(n):
+        cost = work.cost(i)
+        if (cost >= FORBIDDEN_FROM).any():
+            mask = cost < FORBIDDEN_FROM
+            if not mask.any():
+                raise Infeasible(f"every strategy of node {i} is forbidden by its edges to itself")
+            work.keep(i, mask)
+    _compress_times(network, work)
+    return work
+
+
+def _compress_times(network: CostNetwork, work: Work) -> None:
+    """Number the time slots between events; drop the limit where it cannot bind."""
+    if network.usage_limit is None:
+        return
+    found = [
+        (i, u.start, u.stop, np.asarray(u.amounts, dtype=np.int64)[work.domains[i]])
+        for i, usages in enumerate(network.usages)
+        for u in usages
+        if u.start < u.stop
+    ]
+    found = [f for f in found if f[3].any()]
+    times = sorted({t for _, start, stop, _ in found for t in (start, stop)})
+    slot = {t: k for k, t in enumerate(times)}
+    worst = [0] * (len(times) + 1)
+    for _, start, stop, amounts in found:
+        worst[slot[start]] += int(amounts.max())
+        worst[slot[stop]] -= int(amounts.max())
+    live, top = 0, 0
+    for delta in worst:
+        live += delta
+        top = max(top, live)
+    if top <= network.usage_limit and all((f[3] >= 0).all() for f in found):
+        work.limit = None
+        return
+    held: list[list[Held]] = [[] for _ in range(network.n_nodes)]
+    for i, start, stop, amounts in found:
+        held[i].append(Held(slot[start], slot[stop], amounts))
+    work.held = [tuple(h) for h in held]
+    work.slots = max(0, len(times) - 1)
