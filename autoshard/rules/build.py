@@ -48,6 +48,7 @@ def is_inexact(dtype: str) -> bool:
 
 
 def is_integer(dtype: str) -> bool:
+    """Signed or unsigned, not bool."""
     return dtype.startswith(("int", "uint"))
 
 
@@ -101,7 +102,7 @@ class Call:
 
         def tensor(what: str, labels: Sequence[Label | Compound | None], type_: TensorType) -> TensorFactors:
             if len(labels) != type_.rank:
-                raise RuleError(f"{self}: the rule has {len(labels)} dimensions for {what}, which has rank {type_.rank}")
+                raise RuleError(f"{self}: the rule has {len(labels)} dimensions for {what} of rank {type_.rank}")
             dims = []
             for d, (label, size) in enumerate(zip(labels, type_.shape, strict=True)):
                 where = f"dimension {d} of {what}"

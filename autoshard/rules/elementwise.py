@@ -9,8 +9,8 @@ from autoshard.rules.build import Call, is_inexact
 from autoshard.rules.registry import rule
 
 UNARY_LINEAR = (
-    "neg", "real", "imag", "conj", "convert_element_type", "copy", "copy_p", "pvary", "pbroadcast_identity",
-    "stop_gradient", "sharding_constraint", "layout_constraint", "mesh_cast", "reshard", "name",
+    "neg", "real", "imag", "conj", "convert_element_type", "copy", "copy_p", "pvary", "stop_gradient",
+    "sharding_constraint", "layout_constraint", "mesh_cast", "reshard", "name",
 )  # fmt: skip
 """f(x + y) = f(x) + f(y). What JAX keeps as an identity (copies, constraints, names) is among them."""
 
@@ -24,49 +24,50 @@ NONLINEAR = (
     "log", "log1p", "logistic", "not", "one_minus_square", "population_count", "reduce_precision", "round", "rsqrt",
     "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "to_edtype", "from_edtype",
     # binary
-    "and", "atan2", "eq", "eq_to", "ge", "gt", "igamma", "igamma_grad_a", "igammac", "le", "le_to", "lt", "lt_to", "max",
-    "min", "mulhi", "ne", "nextafter", "or", "polygamma", "pow", "random_gamma_grad", "rem", "shift_left",
+    "and", "atan2", "eq", "eq_to", "ge", "gt", "igamma", "igamma_grad_a", "igammac", "le", "le_to", "lt", "lt_to",
+    "max", "min", "mulhi", "ne", "nextafter", "or", "polygamma", "pow", "random_gamma_grad", "rem", "shift_left",
     "shift_right_arithmetic", "shift_right_logical", "xor", "zeta",
     # ternary
     "clamp", "regularized_incomplete_beta",
-    # random bits by counter: each element is a function of its own key and counter
-    "threefry2x32", "threefry4x32", "philox2x32", "philox4x32",
+    # random numbers: each element is a function of its own key, message or counter
+    "random_seed", "random_fold_in", "random_clone", "threefry2x32", "threefry4x32", "philox2x32", "philox4x32",
 )  # fmt: skip
 
 
 def elementwise(call: Call, linear: tuple[tuple[int, ...], ...] = ()) -> ShardingRule:
     """One factor per dimension of the results; scalars and size-1 dimensions are broadcast.
 
-    >>> # mul(float32[4,1], float32[4,8]) -> float32[4,8]
-    >>> # ([i, _], [i, j])->([i, j])
+    ``mul(float32[4,1], float32[4,8])`` is ``([i, _], [i, j])->([i, j])``.
     """
     rank = max((t.rank for t in (*call.operands, *call.results)), default=0)
     for k, t in enumerate(call.operands):
         if t.rank not in (0, rank):
             raise RuleError(f"{call}: operand {k} of an elementwise op has rank {t.rank}, expected {rank} or a scalar")
     dims = range(rank)
-    return call.build(
-        [dims if t.rank else () for t in call.operands], [dims for _ in call.results], linear=linear
-    )
+    return call.build([dims if t.rank else () for t in call.operands], [dims for _ in call.results], linear=linear)
 
 
 @rule(*NONLINEAR)
 def nonlinear(call: Call) -> ShardingRule:
+    """Elementwise; no partial sum passes."""
     return elementwise(call)
 
 
 @rule(*UNARY_LINEAR)
 def unary_linear(call: Call) -> ShardingRule:
+    """Elementwise; partial sums pass (a change of type only between float types, see `Call.build`)."""
     return elementwise(call, ((0,),))
 
 
 @rule(*SUMS)
 def sums(call: Call) -> ShardingRule:
+    """Elementwise; partial sums pass if both operands are partial."""
     return elementwise(call, ((0, 1),))
 
 
 @rule("mul")
 def mul(call: Call) -> ShardingRule:
+    """Elementwise; one operand may be partial while the other is whole."""
     return elementwise(call, ((0,), (1,)))
 
 
@@ -80,6 +81,13 @@ def div(call: Call) -> ShardingRule:
 def select_n(call: Call) -> ShardingRule:
     """The predicate may be a scalar; the cases are linear together (the predicate whole)."""
     return elementwise(call, (tuple(range(1, len(call.operands))),))
+
+
+@rule("tie")
+def tie(call: Call) -> ShardingRule:
+    """The second operand, once the first is there: the first may lie as it likes."""
+    labels = [[(k, d) for d in range(t.rank)] for k, t in enumerate(call.operands)]
+    return call.build(labels, [labels[1]], linear=((1,),))
 
 
 @rule("optimization_barrier", "device_put")

@@ -12,8 +12,8 @@ _INDEX_VECTOR = "index vector"
 
 @rule(
     "gather",
-    local_care="along a sharded looked-up dimension (a reduction factor): clamp the indices as the whole array would if "
-    "the mode is CLIP, subtract the offset of the block, gather what falls inside the block and put zeros elsewhere "
+    local_care="along a sharded looked-up dimension (a reduction factor): clamp the indices as the whole array would "
+    "if the mode is CLIP, subtract the offset of the block, gather what falls inside the block and put zeros elsewhere "
     "(by select, never by multiplication); the mode FILL_OR_DROP fills where the index is outside of the *whole* "
     "dimension, on the first device of the group only. slice_sizes of whole windows become local sizes",
 )
@@ -108,6 +108,7 @@ def scatter_max(call: Call) -> ShardingRule:
 
 @rule("scatter-min", "scatter_min", local_care=_SCATTER_CARE)
 def scatter_min(call: Call) -> ShardingRule:
+    """As `scatter_max`, with the minimum."""
     return _scatter(call, combiner="min")
 
 

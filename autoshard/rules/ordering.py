@@ -32,4 +32,5 @@ def top_k(call: Call) -> ShardingRule:
 
 @rule("approx_top_k")
 def approx_top_k(call: Call) -> ShardingRule:
+    """As `top_k`, along reduction_dimension; the result may be longer than k."""
     return _selected(call, call.param("reduction_dimension"))

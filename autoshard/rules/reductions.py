@@ -29,11 +29,13 @@ def reduce_sum(call: Call) -> ShardingRule:
 
 @rule("reduce_max")
 def reduce_max(call: Call) -> ShardingRule:
+    """As `reduce_sum` with combiner max; not linear."""
     return _reduce(call, call.param("axes"), combiner="max")
 
 
 @rule("reduce_min")
 def reduce_min(call: Call) -> ShardingRule:
+    """As `reduce_sum` with combiner min; not linear."""
     return _reduce(call, call.param("axes"), combiner="min")
 
 
@@ -58,5 +60,6 @@ def cumsum(call: Call) -> ShardingRule:
 
 @rule("cumprod", "cummax", "cummin", "cumlogsumexp")
 def cumulative(call: Call) -> ShardingRule:
+    """The axis must be whole; not linear."""
     rank = call.operands[0].rank
     return call.build([range(rank)], [range(rank)], need_replication=[call.param("axis") % rank])

@@ -52,6 +52,7 @@ def rule_for(
     unknown primitive gets the conservative rule (everything whole on every device) and a warning.
     Raises `RuleError` where a registered rule does not fit the types.
 
+    >>> from autoshard.rules import rule_for
     >>> f32 = lambda *shape: TensorType(shape, "float32")
     >>> numbers = (((1,), (0,)), ((), ()))
     >>> print(rule_for("dot_general", [f32(8, 32), f32(32, 16)], [f32(8, 16)], {"dimension_numbers": numbers}).rule)

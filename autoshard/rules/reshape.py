@@ -1,6 +1,5 @@
 """Reshape: the common factors of two shapes, from both ends (S2.16, S2.17)."""
 
-from collections.abc import Iterator
 from math import gcd
 
 from autoshard.program.rule import ShardingRule
@@ -12,63 +11,49 @@ from autoshard.rules.registry import rule
 def reshape(call: Call) -> ShardingRule:
     """Dimensions as products of factors shared by both shapes.
 
-    Both shapes are read from the major end, cutting off greatest common divisors, until no common
-    divisor is left; then from the minor end. What remains in between has no common factor and must
-    be whole. Sharding a shared factor is a local reshape only while everything major to it in
-    its dimension is fully sharded too, so of a compound dimension usually just the major factor
-    can be used.
+    ``8x4x5 -> 2x16x5`` is ``([ij, k, l])->([i, jk, l])``. ``6x4 -> 4x6`` is ``([ij, kl])->([im, nl])``: only
+    the major factor i=2 is common to both shapes as blocks, the others must be whole.
 
-    ``8x4x5 -> 2x16x5`` is ``([ij, k, l])->([i, jk, l])``; ``6x4 -> 4x6`` is
-    ``([ij, kl])->([im, nl])`` with i=2 shared, l=2 shared and j, k, m, n whole.
+    A factor is a block of its dimension only while everything major to it there is fully sharded,
+    so usually only the major factor of a compound dimension can be used.
     """
     left, right, whole = factorise(call.operands[0].shape, call.results[0].shape)
-    operands = [left, *([()] * (len(call.operands) - 1))]
-    return call.build(operands, [right], need_replication=whole, linear=((0,),))
+    return call.build([left], [right], need_replication=whole, linear=((0,),))
 
 
-def factorise(
-    source: tuple[int, ...], target: tuple[int, ...]
-) -> tuple[list[Compound], list[Compound], list[Label]]:
-    """Factors of both shapes of equal element count, and the labels that must be whole."""
-    parts = {side: _Sides(shape) for side, shape in (("source", source), ("target", target))}
-    a, b = parts["source"], parts["target"]
-    label: Label
-    if 0 in source or 0 in target:
-        # Nothing to divide: equal leading dimensions pass, the rest is whole.
-        whole: list[Label] = []
-        same = next((d for d, (m, n) in enumerate(zip(source, target, strict=False)) if m != n), min(len(source), len(target)))
-        for side, sides in parts.items():
-            for d, n in enumerate(sides.shape):
-                label = ("same", d) if d < same else (side, d)
-                sides.major[d].append((label, n))
-                whole += [label] if d >= same else []
-        return a.compounds(), b.compounds(), whole
-    count = 0
-    for end in ("major", "minor"):
-        for i, j in _walk(a, b, end):
+def factorise(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[list[Compound], list[Compound], list[Label]]:
+    """Factors of two shapes of equal element count, and the labels that must be whole.
+
+    Both shapes are read from the major end, cutting greatest common divisors off the outermost
+    dimensions with something left, until these have no common divisor; then from the minor end.
+    What remains in between, and what lies minor to it in the same dimension, must be whole.
+    """
+    a, b = _Shape("source", source), _Shape("target", target)
+    for end in ("major", "minor") if 0 not in source else ():
+        while (i := a.outermost(end)) is not None and (j := b.outermost(end)) is not None:
             common = gcd(a.left[i], b.left[j])
-            label = ("shared", count)
-            count += 1
+            if common == 1:
+                break
+            label = (end, i, j)  # one step exhausts the common divisors of a pair of dimensions
             a.cut(i, label, common, end)
             b.cut(j, label, common, end)
-    whole = []
-    for side, sides in parts.items():
-        for d, n in enumerate(sides.left):
-            if n > 1:
-                label = (side, d)
-                whole.append(label)
-                sides.major[d].append((label, n))
+    whole = a.close() + b.close()
     return a.compounds(), b.compounds(), whole
 
 
-class _Sides:
+class _Shape:
     """One shape while factors are being cut off: what is left of each dimension, and the cuts so far."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
+    def __init__(self, side: str, shape: tuple[int, ...]) -> None:
+        self.side = side
         self.left = list(shape)
         self.major: list[list[tuple[Label, int]]] = [[] for _ in shape]
         self.minor: list[list[tuple[Label, int]]] = [[] for _ in shape]
+
+    def outermost(self, end: str) -> int | None:
+        """The first dimension, seen from `end`, of which something is left."""
+        dims = range(len(self.left)) if end == "major" else reversed(range(len(self.left)))
+        return next((d for d in dims if self.left[d] > 1), None)
 
     def cut(self, dim: int, label: Label, size: int, end: str) -> None:
         self.left[dim] //= size
@@ -77,19 +62,14 @@ class _Sides:
         else:
             self.minor[dim].insert(0, (label, size))
 
-    def next(self, end: str) -> int | None:
-        """The outermost dimension, seen from `end`, of which something is left."""
-        dims = range(len(self.shape)) if end == "major" else reversed(range(len(self.shape)))
-        return next((d for d in dims if self.left[d] > 1), None)
+    def close(self) -> list[Label]:
+        """Make a factor of every remainder; the labels that must be whole."""
+        whole: list[Label] = []
+        for d, n in enumerate(self.left):
+            if n != 1:
+                self.major[d].append(((self.side, d), n))
+                whole += [(self.side, d), *(label for label, _ in self.minor[d])]
+        return whole
 
     def compounds(self) -> list[Compound]:
         return [Compound((*a, *b)) for a, b in zip(self.major, self.minor, strict=True)]
-
-
-def _walk(a: _Sides, b: _Sides, end: str) -> Iterator[tuple[int, int]]:
-    """Pairs of dimensions that still have a common divisor, outermost first, until one pair has none."""
-    while True:
-        i, j = a.next(end), b.next(end)
-        if i is None or j is None or gcd(a.left[i], b.left[j]) == 1:
-            return
-        yield i, j

@@ -30,7 +30,10 @@ def slice_(call: Call) -> ShardingRule:
 
 @rule("pad")
 def pad(call: Call) -> ShardingRule:
-    """A dimension without padding (low, high and interior 0) passes. Linear if the padding value is 0 or partial too."""
+    """A dimension without padding (low, high and interior 0) passes.
+
+    Linear where the padding value is partial too, or a literal 0.
+    """
     x, y = call.operands[0], call.results[0]
     cut = [d for d, config in enumerate(call.param("padding_config")) if tuple(config) != (0, 0, 0)]
     left, right, whole = _tied(x.rank, cut, x.shape, y.shape)
@@ -64,6 +67,7 @@ def split(call: Call) -> ShardingRule:
 
 @rule("rev")
 def rev(call: Call) -> ShardingRule:
+    """Reversed dimensions must be whole: block k would become block n - 1 - k."""
     rank = call.operands[0].rank
     return call.build([range(rank)], [range(rank)], need_replication=list(call.param("dimensions")), linear=((0,),))
 

@@ -9,7 +9,7 @@ from autoshard.rules.registry import rule
 
 @rule("broadcast_in_dim", local_care="the local shape parameter is the result's local shape")
 def broadcast_in_dim(call: Call) -> ShardingRule:
-    """``float32[4] -> float32[3,4]`` along dimension 1: ``([j])->([i, j])``; new dimensions are factors of the result only."""
+    """``float32[4] -> float32[3,4]`` along dimension 1 is ``([j])->([i, j])``: i is a factor of the result only."""
     dims = call.param("broadcast_dimensions")
     extra = [()] * (len(call.operands) - 1)
     return call.build([list(dims), *extra], [range(call.results[0].rank)], linear=((0,),))
@@ -17,12 +17,14 @@ def broadcast_in_dim(call: Call) -> ShardingRule:
 
 @rule("transpose")
 def transpose(call: Call) -> ShardingRule:
+    """``permutation=(1, 0)`` is ``([i, j])->([j, i])``."""
     permutation = call.param("permutation")
     return call.build([range(len(permutation))], [list(permutation)], linear=((0,),))
 
 
 @rule("squeeze")
 def squeeze(call: Call) -> ShardingRule:
+    """Dimensions of size 1 disappear; they had no factor."""
     x = call.operands[0]
     gone = {d % x.rank for d in call.param("dimensions")}
     return call.build([range(x.rank)], [[d for d in range(x.rank) if d not in gone]], linear=((0,),))
@@ -30,32 +32,30 @@ def squeeze(call: Call) -> ShardingRule:
 
 @rule("expand_dims")
 def expand_dims(call: Call) -> ShardingRule:
+    """Dimensions of size 1 appear, without a factor."""
     y = call.results[0]
     new = {d % y.rank for d in call.param("dimensions")}
     return call.build([[d for d in range(y.rank) if d not in new]], [range(y.rank)], linear=((0,),))
 
 
-@rule("iota", local_care="along its dimension a device adds the offset of its block (device coordinate times local size)")
+@rule("iota", local_care="along its dimension a device adds the offset of its block (its coordinate times local size)")
 def iota(call: Call) -> ShardingRule:
     """Factors of the result only; every device makes its own block."""
     return call.build([()] * len(call.operands), [range(call.results[0].rank)])
 
 
-@rule("empty", "zeros_like")
+@rule("empty", "empty2", "zeros_like", local_care="the local shape parameter is the result's local shape")
 def made_from_nothing(call: Call) -> ShardingRule:
+    """Every element alike: any factor of the result may be sharded."""
     labels = [range(t.rank) for t in call.operands]
     return call.build(labels, [range(call.results[0].rank)])
 
 
 @rule("tile", local_care="the local repetitions are those of the result's local shape")
 def tile(call: Call) -> ShardingRule:
-    """Each dimension repeated: ``(r, i)`` in the result where the operand has ``i``."""
-    x, reps = call.operands[0], tuple(call.param("reps"))
-    lead = len(reps) - x.rank
-    result = [
-        Compound(((("repeat", d), n), *((((d - lead), x.shape[d - lead]),) if d >= lead else ())))
-        for d, n in enumerate(reps)
-    ]
+    """``reps=(3,)``: ``([j])->([ij])`` with i=3, as the result runs through the operand three times."""
+    x = call.operands[0]
+    result = [Compound(((("repeat", d), n), (d, x.shape[d]))) for d, n in enumerate(call.param("reps"))]
     return call.build([range(x.rank)], [result], linear=((0,),))
 
 

@@ -1,0 +1,134 @@
+"""Rules of users for their own primitives, as text."""
+
+import re
+from collections.abc import Sequence
+
+from autoshard.errors import RuleError
+from autoshard.program.rule import ShardingRule
+from autoshard.rules.build import Call, Compound, Label
+from autoshard.rules.registry import set_custom
+
+_FACTOR = re.compile(r"[a-z](?:_?\d+)?")
+_TENSORS = re.compile(r"\(\s*(?:\[[^\[\]()]*\]\s*(?:,\s*\[[^\[\]()]*\]\s*)*)?\)")
+
+_Tensors = tuple[tuple[tuple[str, ...], ...], ...]
+
+
+def register_rule(
+    name: str,
+    text: str,
+    *,
+    reduction: str | Sequence[str] = (),
+    need_replication: str | Sequence[str] = (),
+    combiner: str = "add",
+    linear: Sequence[Sequence[int]] = (),
+) -> None:
+    """Say how a primitive named `name` may be sharded; replaces an earlier rule of that name.
+
+    text: for every operand and result its dimensions as factors, without sizes, which come from the
+        shapes: ``([i, k], [k, j])->([i, j])``. A dimension of several factors is written ``ij``
+        (major to minor; their sizes must follow from other dimensions), ``_`` is a dimension of size 1.
+    reduction: factors whose sharding leaves partial results, combined by `combiner` (add, max, min).
+    need_replication: factors that must be whole. linear: see `ShardingRule`.
+
+    Each device will run the primitive on its blocks. Raises `RuleError` if the text is malformed;
+    a wrong rank or sizes that disagree are found when the op is met.
+
+    >>> register_rule("my_kernel", "([i, k], [k, j])->([i, j])", reduction="k")
+    """
+    operands, results = _parse(name, text)
+    used = {f for t in (*operands, *results) for d in t for f in d}
+    marked = {"reduction": _names(reduction), "need_replication": _names(need_replication)}
+    for what, factors in marked.items():
+        for factor in factors:
+            if factor not in used:
+                raise RuleError(f"rule {text!r} of {name!r}: {what} names {factor!r}, which no dimension has")
+    if both := sorted(set(marked["reduction"]) & set(marked["need_replication"])):
+        raise RuleError(f"rule {text!r} of {name!r}: factors {both} are in both reduction and need_replication")
+    if combiner not in ("add", "max", "min"):
+        raise RuleError(f"rule {text!r} of {name!r}: combiner {combiner!r} is not one of add, max, min")
+    for k in (k for members in linear for k in members):
+        if not 0 <= k < len(operands):
+            raise RuleError(f"rule {text!r} of {name!r}: linear names operand {k} of {len(operands)}")
+
+    def rule(call: Call) -> ShardingRule:
+        sizes = _sizes(call, text, operands, results)
+
+        def labels(tensors: _Tensors) -> list[list[Label | Compound | None]]:
+            return [[Compound(tuple((f, sizes[f]) for f in dim)) if dim else None for dim in t] for t in tensors]
+
+        return call.build(
+            labels(operands),
+            labels(results),
+            reduction=marked["reduction"],
+            need_replication=marked["need_replication"],
+            combiner=combiner,
+            linear=linear,
+            is_custom=True,
+        )
+
+    set_custom(name, rule)
+
+
+def unregister_rule(name: str) -> None:
+    """Forget a user's rule; a built-in rule of that name holds again."""
+    set_custom(name, None)
+
+
+def _names(factors: str | Sequence[str]) -> tuple[str, ...]:
+    """``"k"``, ``"i, k"`` or ``["i", "k"]``."""
+    return tuple(_FACTOR.findall(factors)) if isinstance(factors, str) else tuple(factors)
+
+
+def _parse(name: str, text: str) -> tuple[_Tensors, _Tensors]:
+    sides = text.strip().split("->")
+    hint = "write for example ([i, k], [k, j])->([i, j]); sizes come from the shapes"
+    if len(sides) != 2 or not all(_TENSORS.fullmatch(side.strip()) for side in sides):
+        raise RuleError(f"cannot read the rule {text!r} of {name!r}; {hint}")
+
+    def dimension(body: str) -> tuple[str, ...]:
+        body = body.strip()
+        if body == "_":
+            return ()
+        factors = tuple(_FACTOR.findall(body))
+        if not factors or "".join(factors) != body or len(set(factors)) != len(factors):
+            raise RuleError(f"cannot read the dimension {body!r} in the rule {text!r} of {name!r}; {hint}")
+        return factors
+
+    def tensors(side: str) -> _Tensors:
+        bodies = re.findall(r"\[([^\]]*)\]", side)
+        return tuple(tuple(map(dimension, body.split(","))) if body.strip() else () for body in bodies)
+
+    return tensors(sides[0]), tensors(sides[1])
+
+
+def _sizes(call: Call, text: str, operands: _Tensors, results: _Tensors) -> dict[str, int]:
+    """Size of every factor: from dimensions with a single unknown factor, until nothing new comes out."""
+    dims: list[tuple[tuple[str, ...], int, str]] = []
+    for what, tensors, types in (("operand", operands, call.operands), ("result", results, call.results)):
+        if len(tensors) != len(types):
+            raise RuleError(f"{call}: rule {text!r} has {len(tensors)} {what}s, the op has {len(types)}")
+        for k, (tensor, type_) in enumerate(zip(tensors, types, strict=True)):
+            if len(tensor) != type_.rank:
+                raise RuleError(f"{call}: rule {text!r} gives {what} {k} rank {len(tensor)}, it has rank {type_.rank}")
+            dims += [
+                (f, n, f"dimension {d} of {what} {k}") for d, (f, n) in enumerate(zip(tensor, type_.shape, strict=True))
+            ]
+    sizes: dict[str, int] = {}
+    while True:
+        before = len(sizes)
+        for factors, size, where in dims:
+            unknown = [f for f in factors if f not in sizes]
+            known = 1
+            for f in factors:
+                known *= sizes.get(f, 1)
+            if (known != size) if not unknown else (known == 0 or size % known != 0):
+                found = ", ".join(f"{f}={sizes[f]}" for f in factors if f in sizes)
+                raise RuleError(f"{call}: in rule {text!r} {where} has size {size}, its factors say {found or known}")
+            if len(unknown) == 1:
+                sizes[unknown[0]] = size // known
+        if len(sizes) == before:
+            break
+    if missing := sorted({f for factors, _, _ in dims for f in factors} - set(sizes)):
+        raise RuleError(f"{call}: rule {text!r} does not settle the sizes of factors {missing}")
+    return sizes
