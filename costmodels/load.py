@@ -1,0 +1,93 @@
+"""Profiles by name or from a user's file, which may build on another one (`base:`)."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from costmodels.errors import ProfileError
+from costmodels.profile import Profile
+
+_FOLDER = Path(__file__).parent / "profiles"
+ALIASES = {
+    "tpu_v4p": "tpu_v4", "v100_sxm2": "v100", "a100": "a100_80", "h100_sxm": "h100", "h200_sxm": "h200",
+    "b200_sxm": "b200", "gb200": "gb200_nvl72", "trillium": "tpu_v6e", "ironwood": "tpu_v7x", "tpu7x": "tpu_v7x",
+    "v3": "tpu_v3", "v4": "tpu_v4", "v5e": "tpu_v5e", "v5p": "tpu_v5p", "v6e": "tpu_v6e", "v7x": "tpu_v7x",
+}  # fmt: skip
+
+
+def list_profiles() -> tuple[str, ...]:
+    """Names of the profiles that come with autoshard, sorted."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
+
+
+def load_profile(name_or_path: str | Path) -> Profile:
+    """A profile by name (`tpu_v5e`), or from a YAML file (a path with a slash or ending in `.yaml`/`.yml`).
+
+    A file may say `base: tpu_v5e` and give only what differs: mappings are merged, levels are matched by name
+    (a level with a new name is added at the outside), everything else replaces. `ProfileError` where it is unknown
+    or impossible.
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or "/" in text or text.endswith((".yaml", ".yml")):
+        return Profile.from_dict(_read(Path(text), ()), origin=text)
+    return _packaged(ALIASES.get(text.lower(), text))
+
+
+@lru_cache(maxsize=64)
+def _packaged(name: str) -> Profile:
+    if name not in list_profiles():
+        raise ProfileError(
+            f"no hardware profile named {name!r}; there are {', '.join(list_profiles())}, "
+            "or give the path of a YAML file"
+        )
+    profile = Profile.from_dict(_read(_FOLDER / f"{name}.yaml", ()), origin=name)
+    assert profile.name == name, f"profiles/{name}.yaml calls itself {profile.name}"
+    return profile
+
+
+def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    if path.resolve() in seen:
+        raise ProfileError(f"profile {path} builds on itself")
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ProfileError(f"cannot read hardware profile {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ProfileError(f"hardware profile {path} is not YAML: {error}") from None
+    if not isinstance(data, dict):
+        raise ProfileError(f"hardware profile {path} must be a mapping, found {type(data).__name__}")
+    base = data.pop("base", None)
+    if base is None:
+        return data
+    if not isinstance(base, str):
+        raise ProfileError(f"hardware profile {path}: base must be a name or a path, found {base!r}")
+    canonical = ALIASES.get(base.lower(), base)
+    base_path = _FOLDER / f"{canonical}.yaml" if canonical in list_profiles() else path.parent / base
+    return _merge(_read(base_path, (*seen, path.resolve())), data)
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            merged[key] = _merge(old, value)
+        elif key == "levels" and isinstance(old, list) and isinstance(value, list):
+            merged[key] = _merge_levels(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _merge_levels(base: list[Any], over: list[Any]) -> list[Any]:
+    merged = list(base)
+    for level in over:
+        name = level.get("name") if isinstance(level, dict) else None
+        place = next((i for i, old in enumerate(merged) if name is not None and old.get("name") == name), None)
+        if place is None:
+            merged.append(level)
+        else:
+            merged[place] = _merge(merged[place], level)
+    return merged

@@ -1,0 +1,337 @@
+"""What a hardware profile is: numbers of one device, each with unit, direction, source and date.
+
+A profile is read from YAML (`profiles/*.yaml`) and validated here, so that a `Profile` that exists is possible.
+Figures are those of one *device*, the thing a mesh is made of (one TPU chip, one GPU). Rates are dense (no
+sparsity), one way and in SI units: 450e9 bytes/s for a GPU that the vendor sells with "900 GB/s" both ways.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from costmodels.errors import ProfileError
+
+# What no present or near machine exceeds or falls below: outside of it a unit was mistaken (GB/s for bytes/s).
+FLOPS_RANGE = (1e8, 1e17)
+BYTES_PER_S_RANGE = (1e6, 1e15)
+MEMORY_BYTES_RANGE = (2**24, 1e14)
+LATENCY_S_RANGE = (0.0, 0.1)
+
+Unit = Literal["FLOP/s", "bytes/s", "bytes", "s", "fraction", "elements"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Source(_Strict):
+    """Where numbers come from."""
+
+    title: str
+    url: str | None = None
+    date: Annotated[str, Field(pattern=r"^\d{4}(-\d{2}(-\d{2})?)?$")]  # of publication; of reading for living pages
+
+
+class Quantity(_Strict):
+    """One number with its unit, direction (for links) and source (a key of `Profile.sources`)."""
+
+    value: Annotated[float, Field(allow_inf_nan=False)]
+    unit: Unit
+    source: str
+    direction: Literal["one-way", "both-ways"] | None = None
+    note: str | None = None
+
+
+def _check(where: str, quantity: Quantity, unit: str, lo: float, hi: float, hint: str = "") -> None:
+    if quantity.unit != unit:
+        raise ValueError(f"{where} is in {quantity.unit}; it must be in {unit}")
+    if not lo <= quantity.value <= hi:
+        raise ValueError(f"{where} is {quantity.value:g} {unit}; possible is {lo:g} to {hi:g}{hint}")
+
+
+def _check_rate(where: str, quantity: Quantity, direction: str = "one-way") -> None:
+    _check(where, quantity, "bytes/s", *BYTES_PER_S_RANGE, hint=" (give bytes/s, not GB/s)")
+    if quantity.direction != direction:
+        found = quantity.direction or "without a direction"
+        hint = "; halve a both-ways figure" if direction == "one-way" else ""
+        raise ValueError(f"{where} is {found}; it must be {direction}{hint}")
+
+
+class Wraparound(_Strict):
+    """When the dimensions of a torus slice close into rings."""
+
+    rule: Literal["never", "always", "dimension_size", "all_multiples_of"]
+    size: Annotated[int, Field(ge=2)] | None = None  # of `dimension_size` and `all_multiples_of`
+    source: str
+
+    @model_validator(mode="after")
+    def _size_given(self) -> Self:
+        if (self.size is not None) != (self.rule in ("dimension_size", "all_multiples_of")):
+            raise ValueError(f"wraparound rule {self.rule!r} {'has no' if self.size else 'needs a'} size")
+        return self
+
+    def wraps(self, shape: tuple[int, ...]) -> tuple[bool, ...]:
+        """Which dimensions of a slice of this shape are rings; two chips have one link and are never a ring.
+
+        >>> Wraparound(rule="dimension_size", size=16, source="").wraps((8, 16))
+        (False, True)
+        >>> Wraparound(rule="all_multiples_of", size=4, source="").wraps((2, 4, 4))
+        (False, False, False)
+        """
+        size = self.size or 1
+        match self.rule:
+            case "never":
+                return (False,) * len(shape)
+            case "always":
+                return tuple(n > 2 for n in shape)
+            case "dimension_size":
+                return tuple(n == size and n > 2 for n in shape)
+            case "all_multiples_of":
+                return tuple(all(n % size == 0 for n in shape) and n > 2 for n in shape)
+
+
+class _Level(_Strict):
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    latency: Quantity
+    note: str | None = None
+
+    @model_validator(mode="after")
+    def _latency_possible(self) -> Self:
+        _check(f"level {self.name!r}: latency", self.latency, "s", *LATENCY_S_RANGE, hint=" (give seconds)")
+        return self
+
+
+class TorusLevel(_Level):
+    """Chips in a grid, each with a link to its neighbours; a dimension may close into a ring.
+
+    `link` is one link, one way (w); `latency` is of one hop. A chip sends 2w along a ring, w along a line.
+    """
+
+    kind: Literal["torus"]
+    link: Quantity
+    max_shape: tuple[Annotated[int, Field(ge=1)], ...]
+    max_chips: Annotated[int, Field(ge=1)] | None = None
+    wraparound: Wraparound
+    shapes: tuple[tuple[Annotated[int, Field(ge=1)], ...], ...] = ()  # slices one can get, ascending sizes
+    shapes_multiple_of: Annotated[int, Field(ge=1)] | None = None  # also every shape made of multiples of this
+    vendor_both_ways_per_chip: Quantity | None = None  # as the vendor prints it; never used in a formula
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        _check_rate(f"level {self.name!r}: link", self.link)
+        if not 1 <= len(self.max_shape) <= 4:
+            raise ValueError(f"level {self.name!r}: max_shape needs 1 to 4 dimensions, found {len(self.max_shape)}")
+        for shape in self.shapes:
+            if len(shape) != len(self.max_shape) or list(shape) != sorted(shape):
+                raise ValueError(
+                    f"level {self.name!r}: shape {list(shape)} must have {len(self.max_shape)} sizes, ascending"
+                )
+            if not self.fits(shape):
+                raise ValueError(f"level {self.name!r}: shape {list(shape)} exceeds max_shape {list(self.max_shape)}")
+        if self.vendor_both_ways_per_chip is not None:
+            quantity = self.vendor_both_ways_per_chip
+            _check_rate(f"level {self.name!r}: vendor_both_ways_per_chip", quantity, "both-ways")
+            ours = 2 * 2 * len(self.max_shape) * self.link.value
+            if not 0.8 <= ours / quantity.value <= 1.25:
+                raise ValueError(
+                    f"level {self.name!r}: {2 * len(self.max_shape)} links of {self.link.value:g} bytes/s one way make "
+                    f"{ours:g} both ways, but vendor_both_ways_per_chip says {quantity.value:g}; one of them has "
+                    "the wrong direction"
+                )
+        return self
+
+    @property
+    def dims(self) -> int:
+        return len(self.max_shape)
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return all(n <= m for n, m in zip(sorted(shape), sorted(self.max_shape), strict=True))
+
+    def is_sold(self, shape: tuple[int, ...]) -> bool:
+        """Whether a slice of this shape (in any order) exists on its own."""
+        ascending = tuple(sorted(shape))
+        if ascending in self.shapes:
+            return True
+        multiple = self.shapes_multiple_of
+        return multiple is not None and all(n % multiple == 0 for n in shape) and self.fits(ascending)
+
+
+class SwitchLevel(_Level):
+    """Devices (or nodes) that all reach each other through switches at full rate.
+
+    `egress` is what one device sends, one way (E). `latency` is of one pass of a collective (an all-reduce is two).
+    `size` is the number of devices of the domain (innermost level) or of inner domains; None for no limit.
+    """
+
+    kind: Literal["switch"]
+    egress: Quantity
+    size: Annotated[int, Field(ge=1)] | None = None
+    in_network_reduction: bool = False  # whether the switches can reduce (SHARP)
+    crosses_inner_link: bool = False  # traffic of this level also crosses the links of the level inside it
+    vendor_both_ways: Quantity | None = None  # as the vendor prints it; never used in a formula
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        _check_rate(f"level {self.name!r}: egress", self.egress)
+        if self.vendor_both_ways is not None:
+            quantity = self.vendor_both_ways
+            _check_rate(f"level {self.name!r}: vendor_both_ways", quantity, "both-ways")
+            if not 0.8 <= 2 * self.egress.value / quantity.value <= 1.25:
+                raise ValueError(
+                    f"level {self.name!r}: egress {self.egress.value:g} one way is not half of "
+                    f"vendor_both_ways {quantity.value:g}; one of them has the wrong direction"
+                )
+        return self
+
+
+class FullMeshLevel(_Level):
+    """Devices with a link of their own to every other one and no switch (MI300X): a pair only has one link."""
+
+    kind: Literal["full_mesh"]
+    link: Quantity  # one link, one way
+    size: Annotated[int, Field(ge=2)]
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        _check_rate(f"level {self.name!r}: link", self.link)
+        return self
+
+
+Level = Annotated[TorusLevel | SwitchLevel | FullMeshLevel, Field(discriminator="kind")]
+
+# Element types by family of matmul rate, and where to look when the machine has no own rate for it.
+_FAMILIES = (("float8", "fp8"), ("float4", "fp4"), ("bfloat16", "bf16"), ("float16", "fp16"), ("float32", "f32"))
+_FALLBACK = {"fp4": "fp8", "fp8": "bf16", "int4": "int8", "int8": "bf16", "bf16": "fp16", "fp16": "f32", "f32": "vector"}
+_KNOWN_RATES = frozenset({*_FALLBACK, "f64"})
+
+
+def _family(dtype: str) -> str:
+    if dtype in _KNOWN_RATES:
+        return dtype
+    for prefix, family in _FAMILIES:
+        if dtype.startswith(prefix):
+            return family
+    if dtype in ("int8", "uint8", "int4", "uint4", "int2", "uint2", "bool"):
+        return "int8" if dtype in ("int8", "uint8", "bool") else "int4"
+    return {"complex64": "f32", "float64": "f64", "complex128": "f64"}.get(dtype, "vector")
+
+
+class Memory(_Strict):
+    """The device's main memory."""
+
+    bytes: Quantity
+    bandwidth: Quantity
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        _check("memory.bytes", self.bytes, "bytes", *MEMORY_BYTES_RANGE, hint=" (give bytes, not GB)")
+        _check("memory.bandwidth", self.bandwidth, "bytes/s", *BYTES_PER_S_RANGE, hint=" (give bytes/s, not GB/s)")
+        return self
+
+
+class Overlap(_Strict):
+    """Share of each kind's time that hides behind compute in the *estimate* (bounds take 1 and 0)."""
+
+    all_gather: Annotated[float, Field(ge=0, le=1)] = 0.0
+    reduce_scatter: Annotated[float, Field(ge=0, le=1)] = 0.0
+    all_reduce: Annotated[float, Field(ge=0, le=1)] = 0.0
+    all_to_all: Annotated[float, Field(ge=0, le=1)] = 0.0
+    permute: Annotated[float, Field(ge=0, le=1)] = 0.0
+    source: str
+
+
+class Profile(_Strict):
+    """One machine: a device's compute and memory, and the links between devices, innermost level first."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+    title: str
+    vendor: str
+    sources: dict[str, Source]
+    peak_flops: dict[str, Quantity]  # dense matmul rate by element type; a multiply-add counts as 2
+    vector_flops: Quantity  # elementwise arithmetic in float32
+    memory: Memory
+    levels: Annotated[tuple[Level, ...], Field(min_length=1)]
+    overlap: Overlap
+    matmul_tile: Annotated[int, Field(ge=1)] = 1  # matmul dimensions are padded to multiples of this
+    devices_per_chip: Annotated[int, Field(ge=1)] = 1  # JAX devices; figures here are those of a whole chip
+    notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if not self.peak_flops:
+            raise ValueError("peak_flops is empty; give at least the rate of f32 or bf16")
+        for dtype, rate in self.peak_flops.items():
+            if dtype not in _KNOWN_RATES:
+                raise ValueError(f"peak_flops has unknown element type {dtype!r}; known are {sorted(_KNOWN_RATES)}")
+            _check(f"peak_flops.{dtype}", rate, "FLOP/s", *FLOPS_RANGE, hint=" (give FLOP/s, not TFLOP/s)")
+        _check("vector_flops", self.vector_flops, "FLOP/s", *FLOPS_RANGE)
+        names = [level.name for level in self.levels]
+        if len(set(names)) != len(names):
+            raise ValueError(f"two levels share a name: {names}")
+        for index, level in enumerate(self.levels):
+            if index > 0 and level.kind != "switch":
+                raise ValueError(f"level {level.name!r} is a {level.kind}; only the innermost level may be one")
+            last = index == len(self.levels) - 1
+            if isinstance(level, SwitchLevel) and level.size is None and not last:
+                raise ValueError(f"level {level.name!r} has no size limit, so no level can lie outside of it")
+            rate = level.egress.value if isinstance(level, SwitchLevel) else level.link.value
+            if rate > self.memory.bandwidth.value:
+                raise ValueError(
+                    f"level {level.name!r} sends {rate:g} bytes/s, more than the memory's "
+                    f"{self.memory.bandwidth.value:g} bytes/s"
+                )
+        if isinstance(first := self.levels[0], SwitchLevel) and first.crosses_inner_link:
+            raise ValueError(f"level {first.name!r} is the innermost and has no level inside it to cross")
+        used = {q.source for q in self.quantities().values()} | {self.overlap.source}
+        used |= {level.wraparound.source for level in self.levels if isinstance(level, TorusLevel)}
+        if missing := used - set(self.sources):
+            raise ValueError(f"sources does not list {sorted(missing)}")
+        return self
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Every sourced number by its path, in file order."""
+        found = {f"peak_flops.{dtype}": rate for dtype, rate in self.peak_flops.items()}
+        found["vector_flops"] = self.vector_flops
+        found["memory.bytes"] = self.memory.bytes
+        found["memory.bandwidth"] = self.memory.bandwidth
+        for level in self.levels:
+            for field in type(level).model_fields:
+                value = getattr(level, field)
+                if isinstance(value, Quantity):
+                    found[f"{level.name}.{field}"] = value
+        return found
+
+    def level(self, name: str) -> TorusLevel | SwitchLevel | FullMeshLevel:
+        for level in self.levels:
+            if level.name == name:
+                return level
+        raise ProfileError(f"{self.name} has no link level {name!r}; its levels are {[lv.name for lv in self.levels]}")
+
+    def matmul_flops_per_s(self, dtype: str) -> float:
+        """Dense matmul rate at an element type (numpy's or ml_dtypes' name); narrower types without a rate of
+        their own run at the next wider one, types no matrix unit takes run at the vector rate."""
+        family: str | None = _family(dtype)
+        while family is not None and family != "vector":
+            if family in self.peak_flops:
+                return self.peak_flops[family].value
+            family = _FALLBACK.get(family)
+        return self.vector_flops.value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that `from_dict` reads back; what a plan file holds."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    @staticmethod
+    def from_dict(data: Any, origin: str = "profile") -> "Profile":
+        """Validate plain data; `ProfileError` names each place that is wrong and what is possible there."""
+        try:
+            return Profile.model_validate(data)
+        except ValidationError as error:
+            lines = []
+            for item in error.errors():
+                where = ".".join(str(part) for part in item["loc"]) or "profile"
+                message = item["msg"].removeprefix("Value error, ")
+                found = item["input"]
+                shown = f" (found {found!r})" if isinstance(found, (str, int, float)) else ""
+                lines.append(f"  {where}: {message}{shown}")
+            raise ProfileError(f"{origin} is not a valid hardware profile:\n" + "\n".join(lines)) from None
