@@ -1,0 +1,98 @@
+"""Which values exist in memory: the fusion model.
+
+Compilers fuse chains of pointwise and shape ops into their consumers. A *materialised* value is written
+to memory once and read by each op that uses it; a *virtual* one costs neither bytes nor memory. The rules
+are the smallest set that matched the TPU compiler's buffer assignment in a study of 42 train steps:
+
+R1  matmuls, convolutions, reductions, gathers, scatters, sorts, loops, random bits and program outputs are
+    materialised, and so are the operands of all of these but matmuls, convolutions and reductions;
+R2  a virtual value with two or more consumers that would re-read two or more materialised sources, each of
+    at least a quarter of its elements and together more than 1.6 times its bytes, is materialised.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from autoshard.program.program import Block, Op, Origin, Program
+
+# pointwise and shape ops: everything else is materialised
+_ROOT_PREFIXES: Final = ("reduce_", "arg", "cum", "scatter", "random_", "select_and", "ragged_", "approx_")
+_ROOTS: Final = frozenset(
+    {
+        "dot_general", "conv_general_dilated", "gather", "sort", "top_k", "scan", "while", "cond", "shard_map",
+        "dynamic_update_slice", "concatenate", "fft", "cholesky", "lu", "qr", "geqrf", "householder_product", "eigh",
+        "eig", "svd", "triangular_solve", "tridiagonal_solve", "threefry2x32", "stack", "split",
+    }
+)  # fmt: skip
+_NOT_ROOTS: Final = frozenset({"reduce_precision"})
+_FUSES_OPERANDS: Final = ("dot_general", "conv_general_dilated", "reduce_", "arg", "ragged_")
+
+_R2_SHARE: Final = 0.25
+_R2_BYTES: Final = 1.6
+
+
+def is_root(op: Op) -> bool:
+    """Does `op` write its result to memory rather than fuse into its consumers?"""
+    if op.kind in _NOT_ROOTS:
+        return False
+    return op.kind in _ROOTS or op.kind.startswith(_ROOT_PREFIXES)
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """materialised: value ids that exist in memory. (Literals and arguments of loop bodies that are slices or
+    constants of it are read where they lie and are in the set too: reading them costs bytes.)"""
+
+    materialised: frozenset[int]
+
+    def __contains__(self, value: int) -> bool:
+        return value in self.materialised
+
+
+def analyse(program: Program) -> Fusion:
+    """Apply R1 and R2 to every block."""
+    real: set[int] = set(program.body.args)
+    real.update(v for v in program.body.results)
+    for block in _blocks(program.body):
+        real.update(block.args)
+        real.update(block.results)
+        _one_block(program, block, real)
+    literals = {v.id for v in program.values if v.origin is Origin.LITERAL}
+    return Fusion(frozenset(real - literals))
+
+
+def _blocks(block: Block) -> Iterable[Block]:
+    yield block
+    for op in block.ops:
+        if op.kind != "shard_map":
+            for region in op.regions:
+                yield from _blocks(region)
+
+
+def _one_block(program: Program, block: Block, real: set[int]) -> None:
+    consumers: dict[int, int] = {}
+    for op in block.ops:
+        for value in set(op.operands):
+            consumers[value] = consumers.get(value, 0) + 1
+        if is_root(op) and not op.kind.startswith(_FUSES_OPERANDS):
+            real.update(op.operands)
+        if op.kind == "optimization_barrier":
+            real.update(op.operands)
+    sources: dict[int, frozenset[int]] = {}
+    for op in block.ops:
+        if is_root(op):
+            real.update(op.results)
+            continue
+        read: set[int] = set()
+        for value in op.operands:
+            if program.values[value].origin is not Origin.LITERAL:
+                read |= {value} if value in real else sources.get(value, frozenset())
+        for result in op.results:
+            sources[result] = frozenset(read)
+            if result in real or consumers.get(result, 0) < 2:
+                continue
+            own = program.type_of(result)
+            large = [s for s in read if program.type_of(s).elements >= _R2_SHARE * own.elements]
+            if len(large) >= 2 and sum(program.type_of(s).bytes for s in large) > _R2_BYTES * own.bytes:
+                real.add(result)

@@ -1,0 +1,167 @@
+"""The price of a schedule: every op and every step of it, one row each."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.costs.fusion import Fusion
+from autoshard.costs.pricing import StepPrices
+from autoshard.costs.roofline import op_seconds
+from autoshard.program.program import Block, Op, Program
+from autoshard.schedule import PROGRAM, Schedule, Use
+from autoshard.sharding.layout import Layout
+from autoshard.sharding.steps import Reshard, StepKind
+
+
+@dataclass(frozen=True, slots=True)
+class CommRow:
+    """One step of a reshard (or one all-reduce inside an op), executed `times` per program step.
+
+    where: for people; value: what moves; bytes: local bytes on the gathered side (what the price is
+    proportional to); seconds: of one execution.
+    """
+
+    where: str
+    value: int
+    kind: str
+    atoms: tuple[int, ...]
+    dim: int
+    to_dim: int
+    bytes: float
+    seconds: float
+    times: float
+    op: int
+
+    @property
+    def is_collective(self) -> bool:
+        return self.kind not in (StepKind.SLICE, StepKind.MASK)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCost:
+    """compute_s, communication_s and local_s (slices and masks) of a whole program step; nothing overlaps."""
+
+    compute_s: float
+    communication_s: float
+    local_s: float
+    rows: tuple[CommRow, ...]
+    op_seconds: dict[int, float]  # op id -> seconds per step, its executions included
+
+    @property
+    def step_s(self) -> float:
+        return self.compute_s + self.communication_s + self.local_s
+
+
+def multiplicities(program: Program, trips: int = 1) -> dict[int, float]:
+    """op id -> executions per program step: the product of the trip counts around it."""
+    out: dict[int, float] = {}
+
+    def visit(block: Block, weight: float) -> None:
+        for op in block.ops:
+            out[op.id] = weight
+            for region in op.regions if op.kind != "shard_map" else ():
+                visit(region, weight * body_trips(op, trips))
+
+    visit(program.body, 1.0)
+    return out
+
+
+def body_trips(op: Op, trips: int = 1) -> int:
+    """How often a region of `op` runs: the length of a scan; `trips` for a while whose count is not known."""
+    if op.kind == "scan":
+        return int(op.attrs["length"])
+    if op.kind == "while":
+        return int(op.attrs.get("trips") or trips)
+    return 1
+
+
+def price(program: Program, schedule: Schedule, fusion: Fusion, prices: StepPrices, trips: int = 1) -> PlanCost:
+    """Price a schedule from its own words, without the network it came from."""
+    times = multiplicities(program, trips)
+    rows = list(_rows(program, schedule, prices, times, trips))
+    compute: dict[int, float] = {}
+    for op_id, placement in schedule.placements.items():
+        op = program.ops[op_id]
+        shards = np.array([[schedule.mesh.size(f) for f in placement.factors]], np.int64).reshape(1, -1)
+        compute[op_id] = float(op_seconds(op, program, shards, fusion, prices)[0]) * times[op_id]
+    return PlanCost(
+        sum(compute.values()),
+        sum(r.seconds * r.times for r in rows if r.is_collective),
+        sum(r.seconds * r.times for r in rows if not r.is_collective),
+        tuple(rows),
+        compute,
+    )
+
+
+def _rows(
+    program: Program, schedule: Schedule, prices: StepPrices, times: dict[int, float], trips: int
+) -> Iterator[CommRow]:
+    owner, block_times = _block_times(program, trips)
+    for value, reshard in schedule.shared.items():
+        label = f"{program.values[value].name} for all its uses"
+        yield from _steps(program, schedule, prices, value, reshard, label, block_times[owner[value]], PROGRAM)
+    for use, reshard in schedule.uses.items():
+        value = used_value(program, use)
+        if use.op == PROGRAM:
+            label, weight = f"output {program.output_names[use.slot]}", 1.0
+        else:
+            op = program.ops[use.op]
+            label = f"{op.kind}:{op.id} operand {use.slot}" if use.region < 0 else f"{op.kind}:{op.id} body result {use.slot}"
+            weight = times[use.op] * (body_trips(op, trips) if use.region >= 0 else 1)
+        yield from _steps(program, schedule, prices, value, reshard, label, weight, use.op)
+    for op_id, placement in schedule.placements.items():
+        op = program.ops[op_id]
+        assert op.rule is not None
+        atoms = placement.combine_atoms(op.rule)
+        for k, result in enumerate(op.results) if atoms else ():
+            held = _local_bytes(program, schedule, result, placement.result(op.rule, k))
+            seconds = prices.step_s(StepKind.ALL_REDUCE, atoms, held, held)
+            label = f"{op.kind}:{op.id} combines its result ({op.rule.combiner})"
+            yield CommRow(label, result, "all_reduce", atoms, -1, -1, held, seconds, times[op_id], op_id)
+
+
+def _steps(
+    program: Program, schedule: Schedule, prices: StepPrices, value: int, reshard: Reshard, label: str, weight: float, op: int
+) -> Iterator[CommRow]:
+    layout = reshard.source
+    before = _local_bytes(program, schedule, value, layout)
+    for step in reshard.steps:
+        layout = step.apply(layout)
+        after = _local_bytes(program, schedule, value, layout)
+        seconds = prices.step_s(step.kind, step.atoms, before, after)
+        size = after if step.kind in (StepKind.ALL_GATHER, StepKind.SLICE, StepKind.MASK) else before
+        yield CommRow(label, value, step.kind.value, step.atoms, step.dim, step.to_dim, size, seconds, weight, op)
+        before = after
+
+
+def _local_bytes(program: Program, schedule: Schedule, value: int, layout: Layout) -> float:
+    type_ = program.type_of(value)
+    local = float(np.prod(layout.local_shape(type_.shape, schedule.mesh), dtype=float))
+    return local * (type_.bytes / max(1, type_.elements))
+
+
+def used_value(program: Program, use: Use) -> int:
+    """The value that a use consumes."""
+    if use.op == PROGRAM:
+        return program.body.results[use.slot]
+    op = program.ops[use.op]
+    return op.operands[use.slot] if use.region < 0 else op.regions[use.region].results[use.slot]
+
+
+def _block_times(program: Program, trips: int) -> tuple[dict[int, int], list[float]]:
+    """For every value the index of the block that defines it, and how often each block runs."""
+    owner: dict[int, int] = {}
+    times: list[float] = []
+
+    def visit(block: Block, weight: float) -> None:
+        index = len(times)
+        times.append(weight)
+        owner.update(dict.fromkeys(block.args, index))
+        for op in block.ops:
+            owner.update(dict.fromkeys(op.results, index))
+            for region in op.regions if op.kind != "shard_map" else ():
+                visit(region, weight * body_trips(op, trips))
+
+    visit(program.body, 1.0)
+    return owner, times

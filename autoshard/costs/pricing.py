@@ -1,0 +1,54 @@
+"""Prices of single steps: what one collective or local copy of a layout change costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.steps import StepKind
+from costmodels.machine import AxisPart, Machine
+
+_LOCAL = (StepKind.SLICE, StepKind.MASK)
+
+
+@dataclass
+class StepPrices:
+    """Seconds of steps on one machine and mesh; remembers the two constants of each collective group.
+
+    A collective costs ``alpha + beta * V``, V the bytes of the whole array as seen inside one group
+    (see `costmodels`). Slices and masks read and write their local result once.
+    """
+
+    machine: Machine
+    mesh: AtomMesh
+    _constants: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict)
+
+    def parts(self, atoms: Sequence[int]) -> tuple[AxisPart, ...]:
+        return tuple(
+            AxisPart(ref.name, ref.pre_size or 1, self.mesh.sizes[atom])
+            for atom, ref in ((a, self.mesh.atoms[a]) for a in atoms)
+        )
+
+    def constants(self, kind: str, atoms: Sequence[int]) -> tuple[float, float]:
+        """(alpha seconds, beta seconds per byte of the *local* operand or result named in `step_s`)."""
+        key = (kind, tuple(sorted(atoms)))
+        if key not in self._constants:
+            if kind in _LOCAL:
+                self._constants[key] = (0.0, float(self.machine.compute_s(0.0, 2.0, "float32", "vector")))
+            else:
+                alpha, beta = self.machine.alpha_beta(kind, self.parts(key[1]))
+                if kind == StepKind.ALL_TO_ALL:  # V is n times what one device holds
+                    beta *= self.mesh.size(atoms)
+                self._constants[key] = (float(alpha), float(beta))
+        return self._constants[key]
+
+    def step_s(self, kind: str, atoms: Sequence[int], before_bytes: float, after_bytes: float) -> float:
+        """Seconds of one step, given the local bytes before and after it."""
+        alpha, beta = self.constants(kind, atoms)
+        return alpha + beta * step_bytes(kind, before_bytes, after_bytes)
+
+
+def step_bytes(kind: str, before_bytes: float, after_bytes: float) -> float:
+    """The local bytes that a step's price is proportional to: the larger, gathered side of it."""
+    if kind in (StepKind.ALL_GATHER, StepKind.SLICE, StepKind.MASK):
+        return after_bytes
+    return before_bytes

@@ -1,0 +1,184 @@
+"""The cheapest sequence of steps between any two layouts of one tensor type, found by search.
+
+The layouts in use and the way-points between them form a graph whose edges are single steps (one
+collective or one local cut). All-pairs shortest paths over it price every reshard; the path itself
+is what the lowering runs.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, permutations
+from math import prod
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import shortest_path
+
+from autoshard.costs.pricing import StepPrices, step_bytes
+from autoshard.program.types import TensorType, dtype_bytes
+from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.steps import Reshard, Step, StepKind
+
+_MAX_PERMUTED_ATOMS = 4
+"""Longer lists of atoms on one dimension are not permuted in one step."""
+
+_MAX_AXES_IN_ANY_ORDER = 3
+"""With more mesh axes, way-points keep the canonical (mesh) order only, to bound the graph."""
+
+
+def waypoints(type_: TensorType, mesh: AtomMesh, unreduced: frozenset[int]) -> list[Layout]:
+    """Every evenly dividing layout of whole mesh axes, of which those in `unreduced` may be partial sums.
+
+    Each axis is absent, on a dimension, or unreduced; up to three axes in every order within a
+    dimension, beyond that in mesh order. Sub-axes part ways only in the layouts that are asked for.
+    """
+    axes = [mesh.atoms_of[name] for name in mesh.mesh.axis_names if mesh.mesh.axis_size(name) > 1]
+    any_order = len(axes) <= _MAX_AXES_IN_ANY_ORDER
+    out: list[Layout] = []
+
+    def visit(index: int, dims: list[tuple[tuple[int, ...], ...]], partial: tuple[int, ...]) -> None:
+        if index == len(axes):
+            orders: list[tuple[tuple[int, ...], ...]] = [()]
+            for d in dims:
+                choices = permutations(d) if any_order else (d,)
+                orders = [(*o, tuple(a for axis in p for a in axis)) for o in orders for p in choices]
+            out.extend(Layout(o, partial) for o in orders)
+            return
+        axis = axes[index]
+        visit(index + 1, dims, partial)
+        if unreduced.issuperset(axis):
+            visit(index + 1, dims, (*partial, *axis))
+        for place, kept in enumerate(dims):
+            cut = prod(mesh.size(a) for a in kept) * mesh.size(axis)
+            if type_.shape[place] % cut == 0:
+                dims[place] = (*kept, axis)
+                visit(index + 1, dims, partial)
+                dims[place] = kept
+
+    visit(0, [()] * type_.rank, ())
+    return out
+
+
+def steps_from(layout: Layout, atoms: Sequence[int], maskable: Sequence[int]) -> Iterable[Step]:
+    """All single steps that may lead on from `layout`; the caller keeps those that end in its graph."""
+    used = {a for d in layout.dims for a in d} | set(layout.unreduced)
+    free = [a for a in atoms if a not in used]
+    rank = len(layout.dims)
+    for atom in free:
+        for dim in range(rank):
+            yield Step(StepKind.SLICE, (atom,), dim)
+        if atom in maskable:
+            yield Step(StepKind.MASK, (atom,))
+    for dim, present in enumerate(layout.dims):
+        for length in range(1, len(present) + 1):
+            tail = present[-length:]
+            yield Step(StepKind.ALL_GATHER, tail, dim)
+            for to_dim in range(rank):
+                if to_dim != dim:
+                    yield Step(StepKind.ALL_TO_ALL, tail, dim, to_dim)
+        if 1 < len(present) <= _MAX_PERMUTED_ATOMS:
+            for order in permutations(present):
+                if order != present:
+                    yield Step(StepKind.PERMUTE, order, dim)
+    for length in range(1, len(layout.unreduced) + 1):
+        for subset in combinations(layout.unreduced, length):
+            yield Step(StepKind.ALL_REDUCE, subset)
+            for dim in range(rank):
+                yield Step(StepKind.REDUCE_SCATTER, subset, dim)
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """Steps between the layouts of one list, and the share of the elements that a device holds in each."""
+
+    sources: np.ndarray
+    targets: np.ndarray
+    steps: tuple[Step, ...]
+
+
+@dataclass
+class ReshardTable:
+    """Costs in seconds and paths between the layouts of one tensor type."""
+
+    layouts: tuple[Layout, ...]
+    index: dict[Layout, int]
+    seconds: np.ndarray
+    predecessors: np.ndarray
+    steps: dict[tuple[int, int], Step]
+
+    def path(self, source: Layout, target: Layout) -> Reshard:
+        """The cheapest reshard; `KeyError` if a layout is not in the table, `ValueError` if there is no way."""
+        start, goal = self.index[source], self.index[target]
+        found: list[Step] = []
+        while goal != start:
+            before = int(self.predecessors[start, goal])
+            if before < 0:
+                raise ValueError(f"no steps lead from {source} to {target}")
+            found.append(self.steps[before, goal])
+            goal = before
+        return Reshard(source, target, tuple(reversed(found)))
+
+
+@dataclass
+class ReshardTables:
+    """Builds and keeps one `ReshardTable` per tensor type and set of layouts."""
+
+    mesh: AtomMesh
+    prices: StepPrices
+    _between: dict[tuple[tuple[int, ...], frozenset[int]], tuple[Layout, ...]] = field(default_factory=dict)
+    _graphs: dict[tuple[Layout, ...], _Graph] = field(default_factory=dict)
+    _tables: dict[tuple[TensorType, tuple[Layout, ...]], ReshardTable] = field(default_factory=dict)
+
+    def table(self, type_: TensorType, layouts: Iterable[Layout]) -> ReshardTable:
+        """All-pairs costs over `layouts` and the way-points of `type_` between them."""
+        wanted = sorted(set(layouts), key=lambda lay: (lay.dims, lay.unreduced))
+        partial = frozenset(a for lay in wanted for a in lay.unreduced)
+        between = self._waypoints(type_, partial)
+        known = set(between)
+        nodes = (*between, *(lay for lay in wanted if lay not in known))
+        key = (type_, nodes)
+        if key not in self._tables:
+            self._tables[key] = self._build(type_, nodes, sorted(partial))
+        return self._tables[key]
+
+    def _waypoints(self, type_: TensorType, partial: frozenset[int]) -> tuple[Layout, ...]:
+        key = (type_.shape, partial)
+        if key not in self._between:
+            self._between[key] = tuple(waypoints(type_, self.mesh, partial))
+        return self._between[key]
+
+    def _graph(self, nodes: tuple[Layout, ...], partial: Sequence[int]) -> _Graph:
+        if nodes not in self._graphs:
+            index = {lay: i for i, lay in enumerate(nodes)}
+            sources: list[int] = []
+            targets: list[int] = []
+            steps: list[Step] = []
+            for i, layout in enumerate(nodes):
+                for step in steps_from(layout, range(len(self.mesh.atoms)), partial):
+                    j = index.get(step.apply(layout))
+                    if j is not None:
+                        sources.append(i)
+                        targets.append(j)
+                        steps.append(step)
+            self._graphs[nodes] = _Graph(np.array(sources, np.int64), np.array(targets, np.int64), tuple(steps))
+        return self._graphs[nodes]
+
+    def _build(self, type_: TensorType, nodes: tuple[Layout, ...], partial: Sequence[int]) -> ReshardTable:
+        graph = self._graph(nodes, partial)
+        element = dtype_bytes(type_.dtype)
+        local = np.array([prod(lay.local_shape(type_.shape, self.mesh)) * element for lay in nodes])
+        n = len(nodes)
+        best = np.full((n, n), np.inf)
+        chosen: dict[tuple[int, int], Step] = {}
+        for i, j, step in zip(graph.sources.tolist(), graph.targets.tolist(), graph.steps, strict=True):
+            alpha, beta = self.prices.constants(step.kind, step.atoms)
+            seconds = alpha + beta * step_bytes(step.kind, local[i], local[j])
+            seconds = max(seconds, 1e-15)  # a zero would read as "no edge" below
+            if seconds < best[i, j]:
+                best[i, j] = seconds
+                chosen[i, j] = step
+        finite = np.isfinite(best)
+        rows, columns = np.nonzero(finite)
+        matrix = csr_matrix((best[rows, columns], (rows, columns)), shape=(n, n))
+        seconds, predecessors = shortest_path(matrix, method="D", directed=True, return_predecessors=True)
+        return ReshardTable(nodes, {lay: i for i, lay in enumerate(nodes)}, seconds, predecessors, chosen)

@@ -1,0 +1,48 @@
+"""Roofline seconds of ops: FLOP over peak or bytes over memory bandwidth, whichever is longer."""
+
+import numpy as np
+
+from autoshard.costs.fusion import Fusion
+from autoshard.costs.pricing import StepPrices
+from autoshard.costs.work import MATMUL, MATMUL_KINDS, VECTOR, local_flops, local_sizes
+from autoshard.program.program import Op, Program
+
+
+def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, prices: StepPrices) -> np.ndarray:
+    """[strategy] roofline seconds of one execution of `op`, given in how many parts each factor is cut.
+
+    Bytes are the materialised operands it reads and the materialised results it writes (see costs/fusion.py).
+    """
+    rule = op.rule
+    assert rule is not None
+    sizes = local_sizes(rule, shards)
+    flops = local_flops(op, program, sizes)
+    moved = local_bytes(op, program, sizes, fusion)
+    unit = MATMUL if op.kind in MATMUL_KINDS else VECTOR
+    operands = [program.type_of(v).dtype for v in op.operands] or [program.type_of(op.results[0]).dtype]
+    return np.asarray(prices.machine.compute_s(flops, moved, operands[0], unit), np.float64)
+
+
+def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> np.ndarray:
+    """[strategy] bytes one execution of `op` reads and writes in memory on one device."""
+    rule = op.rule
+    assert rule is not None
+    moved = np.zeros(len(sizes))
+    tensors = [*zip(op.operands, rule.operands, strict=True), *zip(op.results, rule.results, strict=True)]
+    partial_reads = op.kind in ("gather", "dynamic_slice", "dynamic_update_slice") or op.kind.startswith("scatter")
+    for index, (value, factors) in enumerate(tensors):
+        if value not in fusion:
+            continue
+        if partial_reads and (index == 0 or value in op.results):
+            continue  # touched only where the slice lies, counted with the slice
+        type_ = program.type_of(value)
+        used = [f for dim in factors for f in dim]
+        elements = sizes[:, used].prod(axis=1).astype(np.float64) if used else np.ones(len(sizes))
+        moved += elements * (type_.bytes / max(1, type_.elements))
+    if partial_reads:
+        small = rule.results[0] if op.kind in ("gather", "dynamic_slice") else rule.operands[-1 if op.kind.startswith("scatter") else 1]
+        small_type = program.type_of(op.results[0])
+        used = [f for dim in small for f in dim]
+        elements = sizes[:, used].prod(axis=1).astype(np.float64) if used else np.ones(len(sizes))
+        moved += 2.0 * elements * (small_type.bytes / max(1, small_type.elements))
+    return moved

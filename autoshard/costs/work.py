@@ -1,0 +1,119 @@
+"""Work of one op on one device: FLOP (a multiply-add is 2) and elements touched, per strategy.
+
+Everything is derived from the rule: cutting a factor in n parts divides each tensor that has it, and
+the iteration space, by n. An op whose axis is used by none of its factors repeats its work there.
+"""
+
+from collections.abc import Callable, Sequence
+from math import ceil, log2, prod
+from typing import Final
+
+import numpy as np
+
+from autoshard.program.program import Op, Program
+from autoshard.program.rule import ShardingRule, TensorFactors
+
+MATMUL: Final = "matmul"
+VECTOR: Final = "vector"
+
+MATMUL_KINDS: Final = frozenset({"dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"})
+
+# FLOP per element of functions that take more than one machine operation; a convention, in the range
+# of what XLA's cost analysis counts (transcendentals apart), so that no op is free.
+_PER_ELEMENT: Final = {
+    "exp": 8.0, "exp2": 8.0, "log": 8.0, "log1p": 8.0, "expm1": 8.0, "tanh": 10.0, "logistic": 10.0,
+    "sin": 10.0, "cos": 10.0, "tan": 12.0, "pow": 16.0, "rsqrt": 4.0, "sqrt": 4.0, "cbrt": 8.0, "div": 4.0,
+    "erf": 12.0, "erfc": 12.0, "erf_inv": 20.0, "lgamma": 30.0, "digamma": 30.0, "atan2": 16.0,
+    "random_bits": 40.0, "threefry2x32": 40.0,
+}  # fmt: skip
+
+_MOVES_ONLY: Final = frozenset(
+    {
+        "broadcast_in_dim", "reshape", "transpose", "squeeze", "expand_dims", "slice", "pad", "concatenate",
+        "rev", "copy", "copy_p", "iota", "dynamic_slice", "dynamic_update_slice", "gather", "split",
+        "optimization_barrier", "bitcast_convert_type", "stack", "unstack", "tile",
+    }
+)  # fmt: skip
+
+
+def local_sizes(rule: ShardingRule, shards: np.ndarray) -> np.ndarray:
+    """[strategy, factor] sizes held by one device: ceil(size / parts)."""
+    sizes = np.array(rule.factor_sizes, np.int64)
+    return -(-sizes[None, :] // shards)
+
+
+def local_elements(tensor: TensorFactors, sizes: np.ndarray) -> np.ndarray:
+    """[strategy] elements of one tensor on one device."""
+    factors = [f for dim in tensor for f in dim]
+    return sizes[:, factors].prod(axis=1).astype(np.float64) if factors else np.ones(len(sizes))
+
+
+def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
+    """[strategy] FLOP of `op` on one device, from the local factor sizes."""
+    rule = op.rule
+    assert rule is not None
+    ones = np.ones(len(sizes))
+
+    def operand(k: int) -> np.ndarray:
+        return local_elements(rule.operands[k], sizes)
+
+    def result(k: int = 0) -> np.ndarray:
+        return local_elements(rule.results[k], sizes)
+
+    kind = op.kind
+    if kind == "dot_general":
+        return 2.0 * sizes.prod(axis=1).astype(np.float64)
+    if kind in ("ragged_dot", "ragged_dot_general"):
+        # every row meets one group's matrix: rows x contraction x columns, whatever the number of groups
+        rows_columns = {f for d in rule.results[0] for f in d} | {f for d in rule.operands[0] for f in d}
+        return 2.0 * sizes[:, sorted(rows_columns)].prod(axis=1).astype(np.float64)
+    if kind == "conv_general_dilated":
+        # each output element sums over the kernel's elements of one output channel
+        channels = _conv_output_features(op, program)
+        return 2.0 * result() * operand(1) / np.maximum(channels(sizes), 1.0)
+    if kind.startswith("reduce_window") or kind.startswith("select_and"):
+        window = op.attrs.get("window", ())
+        return result() * float(prod(window) if window else 1)
+    if kind.startswith(("reduce_", "argm", "cum")):
+        return sum((operand(k) for k in range(len(op.operands))), 0.0 * ones)
+    if kind.startswith("scatter"):
+        return operand(2)
+    if kind in ("sort", "top_k", "approx_top_k"):
+        return operand(0) * max(1, ceil(log2(max(2, max(program.type_of(op.operands[0]).shape, default=2)))))
+    if kind in _LINALG:
+        return _LINALG[kind](program.type_of(op.operands[0]).shape) * result() / _matrix(op, program)
+    if kind in _MOVES_ONLY:
+        return 0.0 * ones
+    return sum((result(k) for k in range(len(op.results))), 0.0 * ones) * _PER_ELEMENT.get(kind, 1.0)
+
+
+def _conv_output_features(op: Op, program: Program) -> Callable[[np.ndarray], np.ndarray]:
+    """Local number of output features of a convolution: the factors its kernel shares with its result only."""
+    assert op.rule is not None
+    kernel = {f for d in op.rule.operands[1] for f in d}
+    out = {f for d in op.rule.results[0] for f in d}
+    shared = sorted(kernel & out)
+    return lambda sizes: sizes[:, shared].prod(axis=1).astype(np.float64) if shared else np.ones(len(sizes))
+
+
+def _matrix(op: Op, program: Program) -> float:
+    shape = program.type_of(op.results[0]).shape
+    return float(prod(shape[-2:])) if len(shape) >= 2 else 1.0
+
+
+def _cubic(coefficient: float) -> Callable[[Sequence[int]], float]:
+    return lambda shape: coefficient * float(shape[-2]) * float(shape[-1]) * float(min(shape[-2:]))
+
+
+# leading terms of the textbook algorithms (Golub and Van Loan, Matrix Computations)
+_LINALG: Final[dict[str, Callable[[Sequence[int]], float]]] = {
+    "cholesky": _cubic(1 / 3),
+    "lu": _cubic(2 / 3),
+    "qr": _cubic(4 / 3),
+    "geqrf": _cubic(4 / 3),
+    "householder_product": _cubic(4 / 3),
+    "eigh": _cubic(9.0),
+    "eig": _cubic(25.0),
+    "svd": _cubic(22.0),
+    "triangular_solve": _cubic(1.0),
+}

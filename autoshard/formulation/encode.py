@@ -1,0 +1,157 @@
+"""Encoding: nodes and links become a `CostNetwork` in integer ticks.
+
+A *tick* is a power of ten seconds, fine enough that the cheapest step of the program is about 1e9 ticks; the
+rounding error of a plan is at most half a tick per node and edge and is part of the reported gap.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor, log10
+
+import numpy as np
+
+from autoshard.costs.fusion import Fusion
+from autoshard.costs.pricing import StepPrices
+from autoshard.costs.reshard import ReshardTable, ReshardTables
+from autoshard.costs.roofline import op_seconds
+from autoshard.formulation.collect import Collected
+from autoshard.formulation.model import Node
+from autoshard.program.program import Op, Program
+from autoshard.program.types import TensorType
+from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
+
+MEMORY_PRICE_S_PER_BYTE = 1e-16
+"""The minute price on held bytes: breaks ties towards less memory (halved a peak at equal cost in a study)."""
+
+_TICKS_PER_STEP = 1e9
+_LEAST_STEP_S = 1e-6
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The network, what a tick is worth in seconds, and the reshard table of every tensor type."""
+
+    network: CostNetwork
+    tick_s: float
+    tables: dict[TensorType, ReshardTable]
+    states: tuple[np.ndarray, ...]  # per node: the original state of each strategy of the network
+
+    @property
+    def rounding_s(self) -> float:
+        """Largest difference between seconds and ticks times tick, by rounding alone."""
+        return self.tick_s / 2 * (self.network.n_nodes + len(self.network.edges))
+
+
+def _combine_seconds(op: Op, program: Program, node: Node, mesh: AtomMesh, prices: StepPrices) -> np.ndarray:
+    """[strategy] seconds of the all-reduces inside an op whose partial results are combined by max or min."""
+    rule, space = op.rule, node.space
+    assert rule is not None and space is not None
+    out = np.zeros(len(space.placements))
+    if rule.combiner == "add":
+        return out
+    for s, placement in enumerate(space.placements):
+        atoms = placement.combine_atoms(rule)
+        for k, result in enumerate(op.results) if atoms else ():
+            type_ = program.type_of(result)
+            local = np.prod(space.result_layouts[k][s].local_shape(type_.shape, mesh), dtype=float)
+            held = local * type_.bytes / max(1, type_.elements)
+            out[s] += prices.step_s("all_reduce", atoms, held, held)
+    return out
+
+
+def price_nodes(
+    collected: Collected, program: Program, mesh: AtomMesh, fusion: Fusion, prices: StepPrices
+) -> None:
+    """Fill in the seconds of the op nodes, their weight included."""
+    ops = program.ops
+    cache: dict[object, np.ndarray] = {}
+    for node in collected.nodes:
+        if node.op is None or node.space is None:
+            continue
+        op = ops[node.op]
+        key = (
+            op.kind, op.rule, id(node.space), tuple(program.type_of(v) for v in (*op.operands, *op.results)),
+            tuple(v in fusion for v in (*op.operands, *op.results)), str(op.attrs.get("window", "")),
+        )  # fmt: skip
+        if key not in cache:
+            seconds = op_seconds(op, program, node.space.shards, fusion, prices)
+            cache[key] = seconds + _combine_seconds(op, program, node, mesh, prices)
+        node.costs = cache[key] * node.weight
+
+
+def layout_facets(layouts: Sequence[Layout], mesh: AtomMesh) -> np.ndarray:
+    """[state, mesh axis]: equal labels where the axis does the same."""
+    names = mesh.mesh.axis_names
+    known: list[dict[tuple[int, ...], int]] = [{} for _ in names]
+    out = np.zeros((len(layouts), len(names)), np.int64)
+    for row, layout in enumerate(layouts):
+        where = {a: d for d, atoms in enumerate(layout.dims) for a in atoms}
+        where.update(dict.fromkeys(layout.unreduced, -2))
+        for column, name in enumerate(names):
+            key = tuple(where.get(a, -1) for a in mesh.atoms_of[name])
+            out[row, column] = known[column].setdefault(key, len(known[column]))
+    return out
+
+
+def encode(
+    collected: Collected,
+    program: Program,
+    mesh: AtomMesh,
+    tables: ReshardTables,
+    *,
+    memory_limit: int | None = None,
+    memory_price: float = MEMORY_PRICE_S_PER_BYTE,
+) -> Encoded:
+    """The network of a priced collection of nodes (see `price_nodes`)."""
+    nodes = collected.nodes
+    kept = tuple(
+        np.arange(node.states) if node.allowed is None else np.asarray(node.allowed, np.int64) for node in nodes
+    )
+    by_type: dict[TensorType, dict[Layout, None]] = {}
+    for link in collected.links:
+        seen = by_type.setdefault(program.type_of(link.value), {})
+        for port in (link.source, link.target):
+            seen.update(dict.fromkeys(port.layouts))
+    table_of = {type_: tables.table(type_, layouts) for type_, layouts in by_type.items()}
+
+    least = sum(float(node.costs[k].min()) for node, k in zip(nodes, kept, strict=True) if len(k))
+    tick_s = 10.0 ** floor(log10(max(least, _LEAST_STEP_S) / _TICKS_PER_STEP))
+
+    def ticks(seconds: np.ndarray) -> np.ndarray:
+        scaled = np.rint(np.where(np.isfinite(seconds), seconds, 0.0) / tick_s)
+        return np.where(np.isfinite(seconds) & (scaled < IMPOSSIBLE / 10), scaled, IMPOSSIBLE).astype(np.int64)
+
+    costs, usages, facets = [], [], []
+    for node, keep in zip(nodes, kept, strict=True):
+        held = [(a, b, np.asarray(amount)[keep]) for a, b, amount in node.usages if a < b]
+        price = sum((amount for _, _, amount in held), np.zeros(len(keep))) * memory_price
+        costs.append(ticks(node.costs[keep] + price))
+        usages.append([Usage(a, b, np.ceil(amount).astype(np.int64)) for a, b, amount in held])
+        labels = node.facets if node.facets is not None else layout_facets(node.layouts, mesh)
+        facets.append(labels[keep])
+    edges = []
+    columns: dict[tuple[int, int], np.ndarray] = {}
+
+    def column(table: ReshardTable, layouts: Sequence[Layout]) -> np.ndarray:
+        key = (id(table), id(layouts))
+        if key not in columns:
+            columns[key] = np.fromiter((table.index[lay] for lay in layouts), np.int64, len(layouts))
+        return columns[key]
+
+    for link in collected.links:
+        table = table_of[program.type_of(link.value)]
+        rows = column(table, link.source.layouts)[kept[link.source.node]]
+        cols = column(table, link.target.layouts)[kept[link.target.node]]
+        seconds = table.seconds[np.ix_(rows, cols)] * link.weight
+        if link.shares:
+            flags = nodes[link.target.node].copies
+            assert flags is not None
+            same = ~flags[kept[link.target.node]]
+            seconds = np.where(same[None, :] & (rows[:, None] != cols[None, :]), np.inf, seconds)
+        if seconds.any():
+            edges.append(Edge(link.source.node, link.target.node, ticks(seconds)))
+    network = CostNetwork(
+        tuple(costs), tuple(edges), tuple(usages), None if memory_limit is None else int(memory_limit), tuple(facets)
+    )
+    return Encoded(network, tick_s, table_of, kept)

@@ -1,0 +1,74 @@
+"""The nodes of a formulation: what is decided, and which layouts each choice stands for.
+
+Every value is *defined* by one node; a value with several uses, or a pinned intermediate, also has a *hub* node
+for the form its uses share; every use is an edge from the form to the node that consumes it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from autoshard.schedule import Use
+from autoshard.sharding.layout import Layout
+from autoshard.strategies.space import OpSpace
+
+
+class NodeKind(StrEnum):
+    INPUT = "input"  # layout of an argument or constant of the program
+    OP = "op"  # placement of an op
+    HUB = "hub"  # the form shared by the uses of a value
+    BOUNDARY = "boundary"  # layout in which a value crosses into or out of a region
+    OUTPUT = "output"  # layout of an output that nothing else fixes
+
+
+@dataclass
+class Node:
+    """One decision.
+
+    layouts: for INPUT, HUB, BOUNDARY, OUTPUT the layout of each state.
+    copies: for HUB and BOUNDARY states whether the state is a copy beside its source (takes memory) or
+        the very same array (then the source must be in that layout). None where it is not distinguished.
+    costs: seconds per state. usages: (start, stop, bytes per state).
+    """
+
+    kind: NodeKind
+    label: str
+    weight: float
+    layouts: tuple[Layout, ...] = ()
+    copies: np.ndarray | None = None
+    space: OpSpace | None = None
+    op: int | None = None
+    value: int | None = None
+    costs: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    usages: list[tuple[int, int, np.ndarray]] = field(default_factory=list)
+    facets: np.ndarray | None = None
+    allowed: np.ndarray | None = None  # indices of the states that hard statements leave
+
+    @property
+    def states(self) -> int:
+        return len(self.space.placements) if self.space is not None else len(self.layouts)
+
+
+@dataclass(frozen=True)
+class Port:
+    """The layouts of one tensor at a node, per state; `stacked` adds a leading uncut dimension."""
+
+    node: int
+    layouts: Sequence[Layout]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A use: the value goes from `source` (its form) to `target`, `weight` times per step.
+
+    shares: the target's states that are no copies must equal the source's layout.
+    """
+
+    value: int
+    source: Port
+    target: Port
+    weight: float
+    use: Use | None  # None: from the definition to the hub
+    shares: bool = False

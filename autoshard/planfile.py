@@ -1,0 +1,238 @@
+"""plan.json: programs and schedules as JSON, and back.
+
+The file holds everything a checker needs: the program with its rules, the mesh and the machine, the
+statements, every decision, and what was claimed about cost and memory (see docs/architecture.md).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autoshard.errors import AutoshardError, InputError
+from autoshard.program.program import Block, Op, Origin, Program, Value
+from autoshard.program.rule import ShardingRule, rule_from_text
+from autoshard.program.types import TensorType
+from autoshard.schedule import Placement, Schedule, Use
+from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.steps import Reshard, Step, StepKind, replay
+
+FORMAT = "autoshard-plan"
+VERSION = 1
+
+Json = dict[str, Any]
+
+
+def plain(value: Any) -> Any:
+    """JSON-able copy of attribute data: tuples become lists, sets sorted lists, unknown objects text."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted((plain(v) for v in value), key=repr)
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return [plain(v) for v in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)
+
+
+def _literal(value: Any) -> Any:
+    """Scalars as JSON: NaN and infinities as text, complex as a pair."""
+    if isinstance(value, complex):
+        return {"complex": [repr(value.real), repr(value.imag)]}
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return {"float": repr(value)}
+    return value
+
+
+def _unliteral(value: Any) -> Any:
+    if isinstance(value, dict):
+        if "complex" in value:
+            return complex(float(value["complex"][0]), float(value["complex"][1]))
+        return float(value["float"])
+    return value
+
+
+# -- program -----------------------------------------------------------------------------------------
+
+
+def program_to_json(program: Program) -> Json:
+    return {
+        "name": program.name,
+        "values": [
+            {
+                "id": v.id, "name": v.name, "shape": list(v.type.shape), "dtype": v.type.dtype,
+                "origin": v.origin.value, "tags": list(v.tags), "literal": _literal(v.literal),
+            }
+            for v in program.values
+        ],
+        "body": _block_to_json(program.body),
+        "input_names": list(program.input_names),
+        "output_names": list(program.output_names),
+        "donated": sorted(program.donated),
+        "warnings": list(program.warnings),
+    }  # fmt: skip
+
+
+def _block_to_json(block: Block) -> Json:
+    return {"args": list(block.args), "results": list(block.results), "ops": [_op_to_json(op) for op in block.ops]}
+
+
+def _op_to_json(op: Op) -> Json:
+    rule = None
+    if op.rule is not None:
+        rule = {
+            "text": op.rule.to_text(),
+            "linear": [list(s) for s in op.rule.linear],
+            "accumulators": list(op.rule.accumulators),
+        }
+    return {
+        "id": op.id, "kind": op.kind, "operands": list(op.operands), "results": list(op.results), "source": op.source,
+        "attrs": plain(op.attrs), "rule": rule, "regions": [_block_to_json(r) for r in op.regions],
+    }  # fmt: skip
+
+
+def program_from_json(data: Json) -> Program:
+    values = tuple(
+        Value(
+            v["id"], v["name"], TensorType(tuple(v["shape"]), v["dtype"]), Origin(v["origin"]), tuple(v["tags"]),
+            _unliteral(v["literal"]),
+        )
+        for v in data["values"]
+    )  # fmt: skip
+    return Program(
+        data["name"], values, _block_from_json(data["body"]), tuple(data["input_names"]), tuple(data["output_names"]),
+        frozenset(data["donated"]), tuple(data["warnings"]),
+    )  # fmt: skip
+
+
+def _block_from_json(data: Json) -> Block:
+    return Block(tuple(data["args"]), tuple(_op_from_json(op) for op in data["ops"]), tuple(data["results"]))
+
+
+def _op_from_json(data: Json) -> Op:
+    return Op(
+        data["id"], data["kind"], tuple(data["operands"]), tuple(data["results"]), _rule_from_json(data["rule"]),
+        data["source"], data["attrs"], tuple(_block_from_json(r) for r in data["regions"]),
+    )  # fmt: skip
+
+
+def _rule_from_json(data: Json | None) -> ShardingRule | None:
+    if data is None:
+        return None
+    rule = rule_from_text(data["text"])
+    return ShardingRule(
+        rule.factor_sizes, rule.operands, rule.results, rule.reduction, rule.need_replication, rule.permutation,
+        rule.blocked, rule.combiner, tuple(tuple(s) for s in data["linear"]), tuple(data["accumulators"]),
+    )  # fmt: skip
+
+
+# -- mesh and schedule -------------------------------------------------------------------------------
+
+
+def mesh_to_json(mesh: AtomMesh) -> Json:
+    ids = mesh.mesh.device_ids
+    return {
+        "name": mesh.mesh.name,
+        "axes": dict(zip(mesh.mesh.axis_names, mesh.mesh.axis_sizes, strict=True)),
+        "device_ids": None if ids is None else list(ids),
+        "atoms": list(mesh.names),
+    }
+
+
+def mesh_from_json(data: Json) -> AtomMesh:
+    ids = data["device_ids"]
+    mesh = Mesh(tuple(data["axes"]), tuple(data["axes"].values()), data["name"], None if ids is None else tuple(ids))
+    atoms = tuple(AxisRef.from_text(name) for name in data["atoms"])
+    for atom in atoms:
+        mesh.ref_size(atom)
+    return AtomMesh(mesh, atoms)
+
+
+def _layout_to_json(layout: Layout) -> Json:
+    return {"dims": [list(d) for d in layout.dims], "unreduced": list(layout.unreduced)}
+
+
+def _layout_from_json(data: Json) -> Layout:
+    return Layout(tuple(tuple(d) for d in data["dims"]), tuple(data["unreduced"]))
+
+
+def _steps_to_json(steps: Sequence[Step]) -> list[Json]:
+    return [{"kind": s.kind.value, "atoms": list(s.atoms), "dim": s.dim, "to_dim": s.to_dim} for s in steps]
+
+
+def _steps_from_json(data: Sequence[Json]) -> tuple[Step, ...]:
+    return tuple(Step(StepKind(s["kind"]), tuple(s["atoms"]), s["dim"], s["to_dim"]) for s in data)
+
+
+def schedule_to_json(schedule: Schedule) -> Json:
+    """The mesh is not part of it (see `mesh_to_json`)."""
+    return {
+        "placements": {
+            str(op): {
+                "factors": [list(f) for f in p.factors],
+                "passes": [list(x) for x in p.passes],
+                "zeros": list(p.zeros),
+            }
+            for op, p in sorted(schedule.placements.items())
+        },
+        "definitions": {str(v): _layout_to_json(lay) for v, lay in sorted(schedule.definitions.items())},
+        "shared": {str(v): _steps_to_json(r.steps) for v, r in sorted(schedule.shared.items())},
+        "uses": [
+            {"op": u.op, "slot": u.slot, "region": u.region, "steps": _steps_to_json(r.steps)}
+            for u, r in sorted(schedule.uses.items())
+        ],
+    }
+
+
+def schedule_from_json(data: Json, mesh: AtomMesh, program: Program) -> Schedule:
+    """Rebuild a schedule; `InputError` where its steps do not fit the layouts they start from."""
+    placements = {
+        int(op): Placement(
+            tuple(tuple(f) for f in p["factors"]), tuple((a, w) for a, w in p["passes"]), tuple(p["zeros"])
+        )
+        for op, p in data["placements"].items()
+    }
+    definitions = {int(v): _layout_from_json(lay) for v, lay in data["definitions"].items()}
+    shared: dict[int, Reshard] = {}
+    for key, steps in data["shared"].items():
+        shared[int(key)] = _reshard(definitions[int(key)], _steps_from_json(steps), f"shared form of value {key}")
+    schedule = Schedule(mesh, placements, definitions, shared)
+    for use in data["uses"]:
+        where = Use(use["op"], use["slot"], use["region"])
+        value = _used(program, where)
+        schedule.uses[where] = _reshard(schedule.form_before_use(value), _steps_from_json(use["steps"]), f"{where}")
+    return schedule
+
+
+def _used(program: Program, use: Use) -> int:
+    if use.op < 0:
+        return program.body.results[use.slot]
+    op = program.ops[use.op]
+    return op.operands[use.slot] if use.region < 0 else op.regions[use.region].results[use.slot]
+
+
+def _reshard(source: Layout, steps: tuple[Step, ...], what: str) -> Reshard:
+    try:
+        return Reshard(source, replay(source, steps), steps)
+    except (ValueError, IndexError) as error:
+        raise InputError(f"plan: the steps of {what} do not fit: {error}") from None
+
+
+def check_header(data: Any, path: str) -> Json:
+    """`InputError` unless `data` is a plan of a version this program reads."""
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise InputError(f"{path} is not a plan of autoshard (no 'format: {FORMAT}'); give the plan.json that solve wrote")
+    if data.get("version") != VERSION:
+        raise InputError(f"{path} is a plan of version {data.get('version')!r}; this autoshard reads version {VERSION}")
+    return data
+
+
+def guarded(build: Any, path: str) -> Any:
+    """Run `build()`; whatever a damaged file makes it raise becomes an `InputError` that names the file."""
+    try:
+        return build()
+    except AutoshardError:
+        raise
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path} is damaged: {type(error).__name__}: {error}; solve again to rewrite it") from error

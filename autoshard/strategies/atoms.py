@@ -1,0 +1,42 @@
+"""Which mesh axes are split into sub-axes for a program.
+
+A factor of 8 kv heads does not divide an axis of 16, but its sub-axis of 8 does. An axis is split in
+two at the greatest common divisor with the factor that asks for it most.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import gcd
+
+from autoshard.program.program import Program
+from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.mesh import Mesh
+
+_ASKING = frozenset({"dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"})
+MAX_SPLIT_AXIS = 64
+"""Longer axes are not split on their own account; a mesh can always name the parts itself."""
+
+
+def choose_atoms(program: Program, mesh: Mesh, splits: Mapping[str, Sequence[int]] | None = None) -> AtomMesh:
+    """The refined mesh for `program`; `splits` states it per axis (S0.35), the rest is chosen.
+
+    An axis of size n is split into (g, n/g) where a shardable factor of a matmul or convolution has
+    size f, ``g = gcd(n, f)`` is neither 1 nor n, and no other mesh axis has exactly that reach already.
+    """
+    chosen: dict[str, Sequence[int]] = dict(splits or {})
+    sizes: Counter[int] = Counter()
+    for op, _ in program.walk():
+        if op.kind in _ASKING and op.rule is not None:
+            sizes.update({op.rule.factor_sizes[f] for f in op.rule.shardable})
+    for axis, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True):
+        if axis in chosen or size > MAX_SPLIT_AXIS:
+            continue
+        asked: Counter[int] = Counter()
+        for factor, count in sizes.items():
+            divisor = gcd(size, factor)
+            if divisor not in (1, size):
+                asked[divisor] += count
+        if asked:
+            best = max(asked, key=lambda d: (asked[d], d))
+            chosen[axis] = (best, size // best)
+    return AtomMesh.split(mesh, chosen)
