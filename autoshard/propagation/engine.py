@@ -1,0 +1,324 @@
+"""The ladder of strategies, and the worklist that carries each rung to its fixed point.
+
+From the outside in: user priorities (`_user_priorities`), op priorities (`directions.SCHEDULE`), basic then
+aggressive, and a worklist over nodes. The worklist is a stack that starts with the first op on top; whatever is affected by a
+change goes on top. Its order decides conflicts between ops, so it follows the greedy rewriter that Shardy uses.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from autoshard.errors import InputError
+from autoshard.propagation.directions import SCHEDULE, TABLE, Direction
+from autoshard.propagation.graph import NO_HOLDER, Graph, Node
+from autoshard.propagation.spec import Dim, Ref, Spec
+
+
+class Strategy(StrEnum):
+    """How much of the ladder to climb."""
+
+    BASIC = "basic"
+    AGGRESSIVE = "aggressive"
+    OP_PRIORITY = "op-priority"
+    USER_PRIORITY = "user-priority"
+
+    @staticmethod
+    def from_text(text: str) -> "Strategy":
+        try:
+            return Strategy(text)
+        except ValueError:
+            known = ", ".join(s.value for s in Strategy)
+            raise InputError(f"unknown propagation strategy {text!r}; the strategies are: {known}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One update, for provenance: `holder` went from spec `old` to `new` at `node`, which saw `seen`.
+
+    seen: (holder, spec number) of every tensor of the node before the step. node -1: an output; -2: a sharding group.
+    """
+
+    holder: int
+    old: int
+    new: int
+    node: int
+    seen: tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True)
+class Run:
+    """State of one propagation over a graph."""
+
+    graph: Graph
+    conservative: bool = False
+    changes: list[Change] | None = None
+    erased: set[int] = field(default_factory=set)
+    mesh_class: tuple[int, ...] = ()
+
+
+def run_propagation(
+    graph: Graph, strategy: Strategy, *, conservative: bool = False, trace: bool = False
+) -> Run:
+    """Propagate to the end; the graph's holders then have their final specs."""
+    run = Run(graph, conservative, [] if trace else None)
+    run.mesh_class = _mesh_classes(graph)
+    _synchronise_groups(run)
+    match strategy:
+        case Strategy.BASIC:
+            _fixed_point(run, None, aggressive=False)
+        case Strategy.AGGRESSIVE:
+            _fixed_point(run, None, aggressive=True)
+        case Strategy.OP_PRIORITY:
+            _op_priorities(run)
+        case Strategy.USER_PRIORITY:
+            _user_priorities(run)
+    return run
+
+
+def _mesh_classes(graph: Graph) -> tuple[int, ...]:
+    """For each mesh the first one that is the same but for its name."""
+    keys = [(m.axis_names, m.axis_sizes, m.device_ids) for m in graph.meshes]
+    return tuple(keys.index(k) for k in keys)
+
+
+def _op_priorities(run: Run) -> None:
+    for level in range(len(SCHEDULE)):
+        _fixed_point(run, level, aggressive=False)
+        _fixed_point(run, level, aggressive=True)
+
+
+def _user_priorities(run: Run) -> None:
+    """Priority 0 first; dimensions of later priorities stay empty and closed until their turn (S0.47, S0.48)."""
+    graph = run.graph
+    waiting: dict[int, list[tuple[int, Spec]]] = {}
+    for holder in graph.prioritised:
+        original = graph.spec(holder)
+        if original is None:
+            continue
+        for priority in sorted({d.priority for d in original.dims if d.priority}):
+            waiting.setdefault(priority, []).append((holder, original))
+        graph.holders[holder] = graph.steps.number(_first_round(original))
+    _op_priorities(run)
+    for priority in sorted(waiting):
+        for holder, original in waiting[priority]:
+            current = graph.spec(holder)
+            assert current is not None
+            graph.holders[holder] = graph.steps.number(_admit(current, original, priority))
+        _op_priorities(run)
+
+
+def _first_round(original: Spec) -> Spec:
+    """Later dimensions emptied and closed, their axes set aside as replicated so that nothing else takes them."""
+    dims: list[Dim] = []
+    aside: list[Ref] = list(original.replicated)
+    for dim in original.dims:
+        if dim.priority:
+            aside += dim.axes
+            dims.append(Dim((), False))
+        else:
+            dims.append(dim._replace(priority=None))
+    return original._replace(dims=tuple(dims), replicated=tuple(sorted(aside)))
+
+
+def _admit(current: Spec, original: Spec, priority: int) -> Spec:
+    """`current` with the dimensions of this priority as the user gave them."""
+    dims = list(current.dims)
+    back: set[Ref] = set()
+    for index, dim in enumerate(original.dims):
+        if (dim.priority or 0) == priority:
+            dims[index] = dim._replace(priority=None)
+            back.update(dim.axes)
+    return current._replace(dims=tuple(dims), replicated=tuple(a for a in current.replicated if a not in back))
+
+
+def _synchronise_groups(run: Run) -> None:
+    """Members of a group start from the sharding of the first member that has one.
+
+    Where members have different ones, the group starts from what each has, as it is (`graph` builders put
+    open constraints on the members first, as Shardy does, so that this does not arise).
+    """
+    graph = run.graph
+    for members in dict.fromkeys(graph.groups.values()):
+        given = [graph.holders[m] for m in members]
+        if len(members) == 1:
+            continue
+        found = [n for n in given if n >= 0 and not _is_open_and_empty(graph.steps.specs[n])]
+        if found and all(n == found[0] for n in found):
+            for member, old in zip(members, given, strict=True):
+                if old != found[0]:
+                    source = members[given.index(found[0])]
+                    _record(run, member, old, found[0], -2, ((source, found[0]),))
+                    graph.holders[member] = found[0]
+
+
+def _is_open_and_empty(spec: Spec) -> bool:
+    return not spec.replicated and not spec.unreduced and all(d.is_open and not d.axes for d in spec.dims)
+
+
+def _record(run: Run, holder: int, old: int, new: int, node: int, seen: tuple[tuple[int, int], ...]) -> None:
+    if run.changes is not None:
+        run.changes.append(Change(holder, old, new, node, seen))
+
+
+def _fixed_point(run: Run, level: int | None, *, aggressive: bool) -> None:
+    """Outputs to values, all nodes until nothing changes, values to outputs."""
+    _outputs(run, aggressive)
+    graph = run.graph
+    nodes = graph.nodes
+    erased = run.erased
+    stack = [i for i in range(len(nodes) - 1, -1, -1) if i not in erased]
+    waiting = bytearray(b"\1") * len(nodes)
+    while stack:
+        index = stack.pop()
+        if not waiting[index]:
+            continue
+        waiting[index] = 0
+        node = nodes[index]
+        if node.erasable and not any(graph.uses[v] for v in node.defines):
+            waiting[index] = 1  # for good: an erased op is never put on the worklist again
+            for again in _erase(run, index):
+                if not waiting[again]:
+                    waiting[again] = 1
+                    stack.append(again)
+            continue
+        if node.rule >= 0:
+            _visit(run, index, node, level, aggressive, stack, waiting)
+    _outputs(run, aggressive)
+
+
+def _erase(run: Run, index: int) -> list[int]:
+    """Remove a dead op; returns the nodes to look at again: those that define its operands."""
+    graph = run.graph
+    node = graph.nodes[index]
+    run.erased.add(index)
+    again: list[int] = []
+    for value in node.values:
+        others = list(dict.fromkeys(u for u in graph.users[value] if u != index))
+        graph.uses[value] -= 1
+        if len(others) <= 1 and graph.defined_by[value] >= 0 and graph.defined_by[value] not in run.erased:
+            again.append(graph.defined_by[value])
+    for value in dict.fromkeys(node.values):
+        graph.users[value] = [u for u in graph.users[value] if u != index]
+        for user in dict.fromkeys(graph.users[value]):
+            other = graph.nodes[user]
+            other.shared = any(graph.uses[v] != 1 and not graph.scalar[v] for v in other.values)
+    return again
+
+
+def _visit(
+    run: Run, index: int, node: Node, level: int | None, aggressive: bool, stack: list[int], waiting: bytearray
+) -> None:
+    graph = run.graph
+    steps = graph.steps
+    holders = graph.holders
+    tensors = node.operands + node.results
+    numbers = tuple([holders[h] if h >= 0 else -1 for h in tensors])
+    if node.before is not None and numbers[-1] >= 0:
+        numbers = (*numbers[:-1], steps.number(node.before(steps.specs[numbers[-1]])))
+    mesh = _common_mesh(run, numbers)
+    if mesh < 0:
+        return
+    rule = steps.rules[node.rule]
+    updates = steps.take(
+        node.rule,
+        numbers,
+        _directions(node, rule.passes, rule.blocked, level),
+        mesh,
+        aggressive=aggressive,
+        elementwise=node.elementwise,
+        conservative=run.conservative and node.heeds_conservative,
+    )
+    for tensor, new in updates:
+        if node.after is not None and tensor == len(tensors) - 1:
+            new = steps.number(node.after(steps.specs[new]))
+        holder = tensors[tensor]
+        if holder == NO_HOLDER:
+            continue
+        _set(run, holder, new, index, tensors, numbers)
+        _push(graph.notify[holder], index, stack, waiting)
+        for member in graph.groups.get(holder, ()):
+            if member != holder:
+                _record(run, member, holders[member], new, -2, ((holder, new),))
+                holders[member] = new
+                _push(graph.notify[member], index, stack, waiting)
+
+
+def _set(
+    run: Run, holder: int, new: int, node: int, tensors: Sequence[int], numbers: Sequence[int]
+) -> None:
+    if run.changes is not None:
+        _record(run, holder, run.graph.holders[holder], new, node, tuple(zip(tensors, numbers, strict=True)))
+    run.graph.holders[holder] = new
+
+
+def _push(nodes: Sequence[int], visiting: int, stack: list[int], waiting: bytearray) -> None:
+    for node in nodes:
+        if node != visiting and not waiting[node]:
+            waiting[node] = 1
+            stack.append(node)
+
+
+_DIRECTIONS: dict[tuple, tuple[Direction, ...]] = {}
+
+
+def _directions(
+    node: Node, passes: tuple[bool, ...], blocked: frozenset[int], level: int | None
+) -> tuple[Direction, ...]:
+    any_rung = node.allowed is not Direction.BOTH  # a barrier's own direction holds on every rung
+    key = (level, node.op_class, node.shared, node.allowed, passes, blocked)
+    found = _DIRECTIONS.get(key)
+    if found is None:
+        found = tuple(
+            Direction.NONE
+            if factor in blocked
+            else (Direction.BOTH if level is None or any_rung else TABLE[level, node.op_class, node.shared, through])
+            & node.allowed
+            for factor, through in enumerate(passes)
+        )
+        _DIRECTIONS[key] = found
+    return found
+
+
+def _common_mesh(run: Run, numbers: Sequence[int]) -> int:
+    """The mesh that all tensors with a sharding share; -1 where there is none or there are several (S0.64)."""
+    specs = run.graph.steps.specs
+    meshes = run.graph.meshes
+    found = -1
+    for number in numbers:
+        if number < 0:
+            continue
+        mesh = specs[number].mesh
+        if found < 0 or not meshes[found].axis_names:
+            found = mesh
+        elif mesh != found and meshes[mesh].axis_names and run.mesh_class[mesh] != run.mesh_class[found]:
+            return -1
+    return found
+
+
+def _outputs(run: Run, aggressive: bool) -> None:
+    """Between each returned value and the sharding of its output, as an identity; nothing is put on the worklist."""
+    graph = run.graph
+    steps = graph.steps
+    for value, output, rule_number in graph.outputs:
+        tensors = (value, output)
+        numbers = tuple(graph.holders[h] if h >= 0 else -1 for h in tensors)
+        mesh = _common_mesh(run, numbers)
+        if mesh < 0:
+            continue
+        both = (Direction.BOTH,) * len(steps.rules[rule_number].sizes)
+        updates = steps.take(
+            rule_number, numbers, both, mesh, aggressive=aggressive, elementwise=False, conservative=False
+        )
+        for tensor, new in updates:
+            holder = tensors[tensor]
+            if holder == NO_HOLDER:
+                continue
+            _set(run, holder, new, -1, tensors, numbers)
+            if tensor == 0:
+                for member in graph.groups.get(holder, ()):
+                    if member != holder:
+                        _record(run, member, graph.holders[member], new, -2, ((holder, new),))
+                        graph.holders[member] = new
+
+

@@ -1,0 +1,89 @@
+"""The graph that propagation runs on: holders of shardings, and nodes that tie them together.
+
+A *holder* is a place that has one sharding: an argument, an op's result, a data-flow edge. Several values may
+share one (the arguments of a loop's body and its results). A *node* is an op with a rule, a data-flow edge, a barrier.
+Front ends differ in how they build the graph; the engine sees nothing else.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from autoshard.propagation.directions import Direction, OpClass
+from autoshard.propagation.spec import Spec
+from autoshard.propagation.step import Steps
+from autoshard.sharding.mesh import Mesh
+
+NO_HOLDER = -1
+
+
+@dataclass(slots=True)
+class Node:
+    """An op as the engine sees it.
+
+    operands, results: holders, `NO_HOLDER` for values that cannot have a sharding.
+    rule: number of its `StepRule`, -1 for none (nothing passes).
+    shared: whether an operand that is no scalar has other uses too.
+    heeds_conservative: False for edges and barriers, which pass sub-axes in conservative mode too.
+    allowed: the directions that the op itself allows (propagation barriers).
+    before, after: change the spec of the only result when it is read and written (edges of manual computations).
+    op: the op's id in the program, for provenance.
+    values, defines: values used (with repetition) and defined, for removing dead ops.
+    erasable: the op has no effect but its results.
+    """
+
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    rule: int = -1
+    op_class: OpClass = OpClass.OTHER
+    elementwise: bool = False
+    shared: bool = False
+    heeds_conservative: bool = True
+    allowed: Direction = Direction.BOTH
+    before: Callable[[Spec], Spec] | None = None
+    after: Callable[[Spec], Spec] | None = None
+    op: int = -1
+    values: tuple[int, ...] = ()
+    defines: tuple[int, ...] = ()
+    erasable: bool = False
+
+
+@dataclass(slots=True)
+class Graph:
+    """All there is to propagate over.
+
+    holders: number of the spec that each holder has now, -1 for none.
+    nodes: in program order, region ops before their bodies.
+    notify: for each holder the nodes to look at again when it changes, the most urgent last.
+    groups: for each holder in a sharding group all members of the group.
+    outputs: (holder of a returned value, holder of the output's own sharding).
+    prioritised: holders whose user priorities are heeded (all but those behind a data-flow edge).
+    uses: for each value how often it is used; defined_by: its node or -1; users: nodes that use it; scalar: rank 0.
+    """
+
+    meshes: tuple[Mesh, ...]
+    steps: Steps
+    holders: list[int] = field(default_factory=list)
+    ranks: list[int] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    notify: list[tuple[int, ...]] = field(default_factory=list)
+    groups: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    outputs: list[tuple[int, int, int]] = field(default_factory=list)
+    prioritised: list[int] = field(default_factory=list)
+    uses: list[int] = field(default_factory=list)
+    defined_by: list[int] = field(default_factory=list)
+    users: list[list[int]] = field(default_factory=list)
+    scalar: list[bool] = field(default_factory=list)
+
+    def holder(self, spec: Spec | None, rank: int) -> int:
+        """Add a holder."""
+        self.holders.append(self.steps.number(spec))
+        self.ranks.append(rank)
+        self.notify.append(())
+        return len(self.holders) - 1
+
+    def spec(self, holder: int) -> Spec | None:
+        return None if holder < 0 else self.steps.spec(self.holders[holder])
+
+
+def new_graph(meshes: tuple[Mesh, ...]) -> Graph:
+    return Graph(meshes, Steps(tuple(m.axis_sizes for m in meshes)))

@@ -1,0 +1,55 @@
+"""Which ops are elementwise, pass-through, slices, broadcasts or constants, by the names the front ends give them.
+
+Names of JAX primitives and of StableHLO ops (without the dialect's prefix). The order of ops in propagation depends on it
+(`directions.py`), and so does the splitting of constants.
+"""
+
+from autoshard.program.program import Op
+from autoshard.propagation.directions import OpClass
+
+_ELEMENTWISE_NAMES = """
+    abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp clz complex conj convert
+    convert_element_type copy copy_p cos cosh cosine count_leading_zeros digamma div divide eq erf erf_inv erfc exp exp2
+    expm1 exponential exponential_minus_one floor ge gt igamma igammac imag integer_pow is_finite le lgamma log log1p
+    log_plus_one logistic lt maximum max minimum min mul multiply nan_to_num ne neg negate nextafter not or
+    optimization_barrier_elementwise population_count pow power real reduce_precision regularized_incomplete_beta rem
+    remainder round round_nearest_afz round_nearest_even rsqrt select select_n shift_left shift_right_arithmetic
+    shift_right_logical sharding_constraint sdy.sharding_constraint sign sin sine sinh sqrt square stop_gradient sub
+    subtract tan tanh xor compare bitcast_convert_type one_minus_square
+"""
+ELEMENTWISE = frozenset(_ELEMENTWISE_NAMES.split())
+
+_PASS_THROUGH = frozenset({"reshape", "transpose", "squeeze", "expand_dims", "optimization_barrier"})
+_SLICE = frozenset({"dynamic_slice", "dynamic_update_slice"})
+_BROADCAST = frozenset({"broadcast_in_dim"})
+_CONSTANTS = frozenset({"iota", "constant"})
+_KEEPS_CONSTANT = frozenset({"broadcast_in_dim", "reshape", "slice", "squeeze", "expand_dims"})
+
+
+def base_name(kind: str) -> str:
+    return kind.removeprefix("stablehlo.")
+
+
+def is_elementwise(op: Op) -> bool:
+    """`attrs["elementwise"]` where the front end says so, else by name (`select_n`, `add`, ...)."""
+    given = op.attrs.get("elementwise")
+    return base_name(op.kind) in ELEMENTWISE if given is None else bool(given)
+
+
+def op_class(op: Op) -> OpClass:
+    name = base_name(op.kind)
+    if is_elementwise(op) or name in _PASS_THROUGH:
+        return OpClass.PASS_THROUGH
+    if name in _SLICE:
+        return OpClass.SLICE
+    return OpClass.BROADCAST if name in _BROADCAST else OpClass.OTHER
+
+
+def is_constant(op: Op) -> bool:
+    """Makes a tensor from nothing."""
+    return base_name(op.kind) in _CONSTANTS
+
+
+def keeps_constant(op: Op) -> bool:
+    """Its results are constants where its operands are (S2.44)."""
+    return base_name(op.kind) in _KEEPS_CONSTANT or is_elementwise(op)

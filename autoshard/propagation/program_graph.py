@@ -1,0 +1,403 @@
+"""From a `Program` to the graph of holders and nodes that the engine propagates over.
+
+Region ops become data-flow edges (S2.39 to S2.42): one for each carried value of a loop, for each result of a conditional, for each
+value that enters a body. Constants are copied for each use, so that nothing travels from one use to another through them
+(S2.43 to S2.46). Closed shardings of constraints and of `shard_map` operands are put on the values they constrain.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autoshard.errors import UnsupportedError
+from autoshard.program.program import Block, Op, Origin, Program
+from autoshard.program.rule import ShardingRule, TensorFactors
+from autoshard.propagation.directions import OpClass
+from autoshard.propagation.graph import NO_HOLDER, Graph, Node
+from autoshard.propagation.op_classes import is_constant, is_elementwise, keeps_constant, op_class
+from autoshard.propagation.spec import Dim, Spec
+from autoshard.propagation.step import StepRule, identity_rule
+
+CONSTRAINTS = frozenset({"sharding_constraint", "sdy.sharding_constraint"})
+
+
+def step_rule(rule: ShardingRule) -> StepRule:
+    special = rule.reduction | rule.need_replication | rule.permutation
+    return StepRule(
+        rule.factor_sizes,
+        rule.operands,
+        rule.results,
+        rule.blocked,
+        tuple(f not in special for f in range(len(rule.factor_sizes))),
+    )
+
+
+@dataclass
+class ProgramGraph:
+    """A graph with the holder of every value. `copies`: every holder of a constant that was copied for its uses."""
+
+    program: Program
+    graph: Graph
+    holder_of: dict[int, int] = field(default_factory=dict)
+    copies: dict[int, list[int]] = field(default_factory=dict)
+    nodes_of: dict[int, list[int]] = field(default_factory=dict)
+
+
+def build_graph(
+    program: Program,
+    graph: Graph,
+    specs: Mapping[int, Spec],
+    groups: Sequence[Sequence[int]] = (),
+    outputs: Sequence[tuple[int, Spec | None]] = (),
+) -> ProgramGraph:
+    """specs: what the user gave, by value id. groups: value ids. outputs: value id and sharding of program outputs."""
+    return _Builder(program, graph, dict(specs)).build(groups, outputs)
+
+
+@dataclass
+class _Builder:
+    """Walks the program once; `pending` are nodes in program order with their copies of constants before them."""
+
+    program: Program
+    graph: Graph
+    specs: dict[int, Spec]
+    holder_of: dict[int, int] = field(default_factory=dict)
+    copies: dict[int, list[int]] = field(default_factory=dict)
+    nodes_of: dict[int, list[int]] = field(default_factory=dict)
+    slots: dict[int, list[Node]] = field(default_factory=dict)
+    order: list[int] = field(default_factory=list)
+    constants: dict[int, Op] = field(default_factory=dict)
+    expansions: dict[int, Op] = field(default_factory=dict)
+    uses: dict[int, int] = field(default_factory=dict)
+    rules: dict[ShardingRule, int] = field(default_factory=dict)
+
+    def build(self, groups: Sequence[Sequence[int]], outputs: Sequence[tuple[int, Spec | None]]) -> ProgramGraph:
+        self._count_uses()
+        self._apply_constraints()
+        self._block(self.program.body)
+        for value in self.program.body.results:
+            self._use(value)
+        self._place()
+        graph = self.graph
+        graph.prioritised = list(range(len(graph.holders)))
+        for members in groups:
+            holders = tuple(h for v in members for h in self._holders(v))
+            for holder in holders:
+                graph.groups[holder] = holders
+        for value, spec in outputs:
+            shape = self.program.type_of(value).shape
+            slot = graph.holder(spec, len(shape))
+            graph.prioritised.append(slot)
+            graph.outputs.append((self.holder_of[value], slot, graph.steps.rule_number(identity_rule(shape))))
+        return ProgramGraph(self.program, graph, self.holder_of, self.copies, self.nodes_of)
+
+    # before the walk
+
+    def _count_uses(self) -> None:
+        def count(values: Sequence[int]) -> None:
+            for value in values:
+                self.uses[value] = self.uses.get(value, 0) + 1
+
+        for op, _ in self.program.walk():
+            count(op.operands)
+            for region in op.regions:
+                count(region.results)
+        count(self.program.body.results)
+
+    def _apply_constraints(self) -> None:
+        """A fully closed constraint on a value without sharding is the value's own, unless others disagree (S4.4 to S4.6)."""
+        wanted: dict[int, list[Spec | None]] = {}
+        for op, _ in self.program.walk():
+            if op.kind in CONSTRAINTS and op.results and op.results[0] in self.specs:
+                wanted.setdefault(op.operands[0], []).append(self.specs[op.results[0]])
+            elif op.kind == "shard_map":
+                for value, names in zip(op.operands, op.attrs["in_names"], strict=True):
+                    wanted.setdefault(value, []).append(self._named_spec(names))
+                for value, names in zip(op.results, op.attrs["out_names"], strict=True):
+                    spec = self._named_spec(names)
+                    if spec is not None:
+                        self.specs.setdefault(value, spec)
+        for value, found in wanted.items():
+            first = found[0]
+            if first is None or value in self.specs or any(s != first for s in found):
+                continue
+            if all(not d.is_open for d in first.dims):
+                self.specs[value] = first
+
+    def _named_spec(self, names: Sequence[Sequence[str]]) -> Spec | None:
+        mesh = self.graph.meshes[0]
+        if not all(n in mesh.axis_names for dim in names for n in dim):
+            return None
+        dims = tuple(
+            Dim(tuple((mesh.axis_names.index(n), 1, mesh.axis_size(n)) for n in dim if mesh.axis_size(n) > 1), False)
+            for dim in names
+        )
+        return Spec(0, dims)
+
+    # holders
+
+    def _new_holder(self, value: int) -> int:
+        return self.graph.holder(self.specs.get(value), self.program.type_of(value).rank)
+
+    def _define(self, value: int) -> int:
+        holder = self.holder_of[value] = self._new_holder(value)
+        return holder
+
+    def _holders(self, value: int) -> list[int]:
+        return self.copies.get(value) or ([self.holder_of[value]] if value in self.holder_of else [])
+
+    def _use(self, value: int) -> int:
+        """The holder that a use of `value` sees: its own copy where the value is a constant."""
+        if self.program.values[value].origin is Origin.LITERAL:
+            return NO_HOLDER
+        op = self.constants.get(value) or self.expansions.get(value)
+        if op is None or self.program.type_of(value).rank == 0:
+            return self.holder_of[value]
+        return self._copy(value, op, {})
+
+    def _copy(self, value: int, op: Op, done: dict[int, int]) -> int:
+        if value in done:
+            return done[value]
+        operands: list[int] = []
+        for operand in op.operands:
+            inner = self.constants.get(operand) or self.expansions.get(operand)
+            if inner is None or self.program.type_of(operand).rank == 0:
+                operands.append(self.holder_of.get(operand, NO_HOLDER))
+            else:
+                operands.append(self._copy(operand, inner, done))
+        for result in op.results:
+            done[result] = self._new_holder(result)
+            self.copies.setdefault(result, []).append(done[result])
+            self.holder_of.setdefault(result, done[result])
+        self._node(op, tuple(operands), tuple(done[r] for r in op.results), shared=False)
+        return done[value]
+
+    # nodes
+
+    def _rule(self, rule: ShardingRule) -> int:
+        found = self.rules.get(rule)
+        if found is None:
+            found = self.rules[rule] = self.graph.steps.rule_number(step_rule(rule))
+        return found
+
+    def _node(self, op: Op, operands: tuple[int, ...], results: tuple[int, ...], *, shared: bool | None = None) -> None:
+        if op.rule is None:
+            raise UnsupportedError(f"op {op.id} ({op.kind}) has no sharding rule; register one with register_rule")
+        if shared is None:
+            shared = any(
+                self.uses.get(v, 0) != 1
+                for v in op.operands
+                if self.program.type_of(v).rank and v not in self.constants and v not in self.expansions
+            )
+        node = Node(
+            operands,
+            results,
+            self._rule(op.rule),
+            op_class(op),
+            is_elementwise(op),
+            shared,
+            op=op.id,
+        )
+        self._add(op, node)
+
+    def _add(self, op: Op, node: Node) -> None:
+        if op.id not in self.slots:
+            self.order.append(op.id)
+        self.slots.setdefault(op.id, []).append(node)
+
+    def _edge(self, op: Op, sources: Sequence[int], target: int, rule: StepRule) -> None:
+        self._add(
+            op,
+            Node(
+                tuple(sources),
+                (target,),
+                self.graph.steps.rule_number(rule),
+                OpClass.PASS_THROUGH,
+                heeds_conservative=False,
+                op=op.id,
+            ),
+        )
+
+    def _place(self) -> None:
+        """Nodes in program order, and for each holder the nodes that a change of it concerns."""
+        graph = self.graph
+        touching: list[list[int]] = [[] for _ in graph.holders]
+        defining: list[int] = [-1] * len(graph.holders)
+        for op in self.order:
+            for node in self.slots[op]:
+                index = len(graph.nodes)
+                graph.nodes.append(node)
+                self.nodes_of.setdefault(op, []).append(index)
+                for holder in dict.fromkeys(node.operands):
+                    if holder >= 0:
+                        touching[holder].append(index)
+                for holder in node.results:
+                    if holder >= 0:
+                        defining[holder] = index
+        for holder, users in enumerate(touching):
+            first = () if defining[holder] < 0 else (defining[holder],)
+            graph.notify[holder] = (*first, *reversed(users))
+
+    # the walk
+
+    def _block(self, block: Block) -> None:
+        for arg in block.args:
+            if arg not in self.holder_of:
+                self._define(arg)
+        for op in block.ops:
+            if op.id not in self.slots:
+                self.order.append(op.id)
+                self.slots[op.id] = []
+            if op.regions:
+                self._region_op(op)
+            elif not self._note_constant(op):
+                operands = tuple(self._use(v) for v in op.operands)
+                self._node(op, operands, tuple(self._define(r) for r in op.results))
+
+    def _note_constant(self, op: Op) -> bool:
+        """Whether the op is (part of) a constant, to be copied for each use instead of built here."""
+        if not op.results or any(self.program.type_of(r).rank == 0 for r in op.results):
+            return False
+
+        def fixed(value: int) -> bool:
+            return value in self.constants or self.program.values[value].origin is Origin.LITERAL
+
+        if is_constant(op) or (op.operands and keeps_constant(op) and all(fixed(v) for v in op.operands)):
+            self.constants.update((r, op) for r in op.results)
+            return True
+        if op.kind.endswith("broadcast_in_dim") and self.program.type_of(op.operands[0]).rank == 0:
+            self.expansions.update((r, op) for r in op.results)
+            return True
+        return False
+
+    def _shape(self, value: int) -> tuple[int, ...]:
+        return self.program.type_of(value).shape
+
+    def _tie(self, op: Op, source: int, target: int) -> None:
+        """One edge from a use of `source` to the holder of `target`."""
+        self._edge(op, (self._use(source),), self.holder_of[target], identity_rule(self._shape(target)))
+
+    def _region_op(self, op: Op) -> None:
+        match op.kind:
+            case "scan":
+                self._scan(op)
+            case "while":
+                self._while(op)
+            case "cond":
+                self._cond(op)
+            case "shard_map":
+                self._shard_map(op)
+            case _:
+                raise UnsupportedError(f"op {op.id}: propagation through the region op {op.kind!r} is not supported")
+
+    def _loop(self, op: Op, inits: Sequence[int], bodies: Sequence[Block], args: Sequence[Sequence[int]]) -> None:
+        """One edge per carried value: the init and what the body hands back feed the arguments and the result (S2.41)."""
+        for index, (init, result) in enumerate(zip(inits, op.results, strict=False)):
+            holder = self._define(result)
+            for block_args in args:
+                self.holder_of[block_args[index]] = holder
+                if self.graph.holders[holder] < 0 and block_args[index] in self.specs:
+                    self.graph.holders[holder] = self.graph.steps.number(self.specs[block_args[index]])
+            self._late(op, init, holder, self._shape(result))
+        for block in bodies:
+            self._block(block)
+
+    def _late(self, op: Op, init: int, holder: int, shape: tuple[int, ...]) -> None:
+        """An edge whose second source, the body's result, is known only after the body was walked."""
+        node = Node(
+            (self._use(init),),
+            (holder,),
+            self.graph.steps.rule_number(identity_rule(shape, 2)),
+            OpClass.PASS_THROUGH,
+            heeds_conservative=False,
+            op=op.id,
+        )
+        self._add(op, node)
+
+    def _close_loop(self, op: Op, results: Sequence[int]) -> None:
+        edges = [n for n in self.slots[op.id] if len(n.operands) == 1 and self._sources(n) == 2]
+        for node, result in zip(edges, results, strict=True):
+            node.operands = (*node.operands, self._use(result))
+
+    def _sources(self, node: Node) -> int:
+        return len(self.graph.steps.rules[node.rule].operands)
+
+    def _while(self, op: Op) -> None:
+        n_cond, n_body = op.attrs["cond_nconsts"], op.attrs["body_nconsts"]
+        cond, body = op.regions
+        for source, arg in zip(op.operands[:n_cond], cond.args[:n_cond], strict=True):
+            self._define(arg)
+            self._tie(op, source, arg)
+        for source, arg in zip(op.operands[n_cond : n_cond + n_body], body.args[:n_body], strict=True):
+            self._define(arg)
+            self._tie(op, source, arg)
+        carries = (cond.args[n_cond:], body.args[n_body:])
+        self._loop(op, op.operands[n_cond + n_body :], (cond, body), carries)
+        for value in cond.results:
+            self._use(value)
+        self._close_loop(op, body.results)
+
+    def _scan(self, op: Op) -> None:
+        n_consts, n_carry, length = op.attrs["num_consts"], op.attrs["num_carry"], op.attrs["length"]
+        (body,) = op.regions
+        for source, arg in zip(op.operands[:n_consts], body.args[:n_consts], strict=True):
+            self._define(arg)
+            self._tie(op, source, arg)
+        for source, arg in zip(op.operands[n_consts + n_carry :], body.args[n_consts + n_carry :], strict=True):
+            self._define(arg)
+            self._edge(op, (self._use(source),), self.holder_of[arg], _stack_rule(length, self._shape(arg), False))
+        for result in op.results[n_carry:]:
+            self._define(result)
+        carries = (body.args[n_consts : n_consts + n_carry],)
+        self._loop(op, op.operands[n_consts : n_consts + n_carry], (body,), carries)
+        self._close_loop(op, body.results[:n_carry])
+        for source, result in zip(body.results[n_carry:], op.results[n_carry:], strict=True):
+            rule = _stack_rule(length, self._shape(source), True)
+            self._edge(op, (self._use(source),), self.holder_of[result], rule)
+
+    def _cond(self, op: Op) -> None:
+        for block in op.regions:
+            for source, arg in zip(op.operands[1:], block.args, strict=True):
+                self._define(arg)
+                self._tie(op, source, arg)
+        for result in op.results:
+            self._define(result)
+        for block in op.regions:
+            self._block(block)
+        for index, result in enumerate(op.results):
+            sources = tuple(self._use(block.results[index]) for block in op.regions)
+            rule = identity_rule(self._shape(result), len(sources))
+            self._edge(op, sources, self.holder_of[result], rule)
+
+    def _shard_map(self, op: Op) -> None:
+        """The outside has the stated shardings; the body works on local shapes and is left alone."""
+        for value in op.operands:
+            self._use(value)
+        for result in op.results:
+            self._define(result)
+        for block in op.regions:
+            for value in (*block.args, *(r for o in block.ops for r in o.results)):
+                self.holder_of[value] = NO_HOLDER
+            for inner in block.ops:
+                for region in inner.regions:
+                    self._mute(region)
+
+    def _mute(self, block: Block) -> None:
+        for arg in block.args:
+            self.holder_of[arg] = NO_HOLDER
+        for op in block.ops:
+            for result in op.results:
+                self.holder_of[result] = NO_HOLDER
+            for region in op.regions:
+                self._mute(region)
+
+
+def _stack_rule(length: int, shape: tuple[int, ...], stacking: bool) -> StepRule:
+    """Between a slice and the stacked array it comes from or goes to; the stacked dimension passes nothing."""
+    slice_: TensorFactors = tuple((i,) for i in range(len(shape)))
+    stacked: TensorFactors = ((len(shape),), *slice_)
+    sizes = (*shape, length)
+    passes = (True,) * len(sizes)
+    operand, result = (slice_, stacked) if stacking else (stacked, slice_)
+    return StepRule(sizes, (operand,), (result,), frozenset(), passes)
+
+
