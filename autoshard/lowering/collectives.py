@@ -1,0 +1,180 @@
+"""The collectives a schedule stands for, as the lowered program will execute them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from autoshard.lowering.blocks import operand_shape
+from autoshard.lowering.walk import Run, Share, Take, events
+from autoshard.program.program import Block, Op, Program
+from autoshard.program.types import TensorType, dtype_bytes
+from autoshard.schedule import PROGRAM, Schedule, Use
+from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.steps import Reshard, Step, StepKind
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A region around a collective: the op, which of its regions, and how often it runs (None: not known)."""
+
+    op: int
+    kind: str
+    region: int
+    trips: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCollective:
+    """One collective operation.
+
+    where: for people: ``dot_general (model.py:12): operand 1``.
+    kind: ``all_gather``, ``all_reduce``, ``reduce_scatter``, ``all_to_all`` or ``permute``.
+    atoms: the group, major to minor. from_atoms: for a permute the order before.
+    group_size: number of devices in one group.
+    elements: of the array one device gives to it, padding included.
+    result_elements: of the array one device gets.
+    dtype: by name. combiner: of reductions, ``add``, ``max`` or ``min``; else "".
+    value: id of the tensor. use: where it goes; None for a shared form or a reduction inside an op (`op`).
+    loops: regions around it, outermost first.
+    """
+
+    where: str
+    kind: str
+    atoms: tuple[int, ...]
+    group_size: int
+    elements: int
+    result_elements: int
+    dtype: str
+    value: int
+    use: Use | None = None
+    op: int | None = None
+    loops: tuple[Loop, ...] = ()
+    combiner: str = ""
+    from_atoms: tuple[int, ...] = ()
+
+    @property
+    def local_bytes(self) -> float:
+        """Bytes of the array one device gives to it."""
+        return self.elements * dtype_bytes(self.dtype)
+
+    @property
+    def group_elements(self) -> int:
+        """Elements of V, the whole array as seen inside one group (see docs/architecture.md, cost models)."""
+        return self.elements * (self.group_size if self.kind in ("all_gather", "all_to_all") else 1)
+
+    @property
+    def times(self) -> int | None:
+        """How often it runs in one call; None inside a loop of unknown length. Branches count as taken."""
+        trips = [loop.trips for loop in self.loops]
+        return None if None in trips else prod(t for t in trips if t is not None)
+
+
+def planned_collectives(program: Program, schedule: Schedule) -> list[PlannedCollective]:
+    """Every collective of the program under the schedule, in execution order, regions where they stand."""
+    return list(_block(program, schedule, program.body, (PROGRAM, -1), ()))
+
+
+def trips(op: Op, region: int) -> int | None:
+    """How often a region runs for each execution of its op."""
+    if op.kind == "scan":
+        return int(op.attrs["length"])
+    if op.kind == "while":
+        known = op.attrs.get("trips")
+        return None if known is None else int(known) + (1 if region == 0 else 0)
+    return 1
+
+
+def _block(
+    program: Program, schedule: Schedule, block: Block, owner: tuple[int, int], loops: tuple[Loop, ...]
+) -> Iterator[PlannedCollective]:
+    for event in events(block, schedule, owner):
+        match event:
+            case Share(value, reshard):
+                where = f"{program.values[value].name}: shared form"
+                yield from _steps(program, schedule.mesh, value, reshard, where, None, loops)
+            case Take(value, use, reshard) if reshard is not None:
+                where = f"{program.values[value].name} -> {_consumer(program, use)}"
+                yield from _steps(program, schedule.mesh, value, reshard, where, use, loops)
+            case Run(op):
+                if op.rule is not None:
+                    atoms = schedule.placements[op.id].combine_atoms(op.rule)
+                    if atoms:
+                        for value in op.results:
+                            local = schedule.definitions[value].local_shape(program.type_of(value).shape, schedule.mesh)
+                            yield PlannedCollective(
+                                where=f"{_op_text(op)}: {op.rule.combiner} of its partial results",
+                                kind=StepKind.ALL_REDUCE.value,
+                                atoms=atoms,
+                                group_size=schedule.mesh.size(atoms),
+                                elements=prod(local),
+                                result_elements=prod(local),
+                                dtype=program.type_of(value).dtype,
+                                value=value,
+                                op=op.id,
+                                loops=loops,
+                                combiner=op.rule.combiner,
+                            )
+                if op.kind != "shard_map":
+                    for index, region in enumerate(op.regions):
+                        inner = (*loops, Loop(op.id, op.kind, index, trips(op, index)))
+                        yield from _block(program, schedule, region, (op.id, index), inner)
+
+
+def _steps(
+    program: Program,
+    mesh: AtomMesh,
+    value: int,
+    reshard: Reshard,
+    where: str,
+    use: Use | None,
+    loops: tuple[Loop, ...],
+) -> Iterator[PlannedCollective]:
+    layout, tensor = reshard.source, program.type_of(value)
+    for step in reshard.steps:
+        after = step.apply(layout)
+        if step.is_collective:
+            yield _collective(step, layout, after, tensor, mesh, value, where, use, loops)
+        layout = after
+
+
+def _collective(
+    step: Step,
+    before: Layout,
+    after: Layout,
+    tensor: TensorType,
+    mesh: AtomMesh,
+    value: int,
+    where: str,
+    use: Use | None,
+    loops: tuple[Loop, ...],
+) -> PlannedCollective:
+    given = prod(operand_shape(step, before, tensor.shape, mesh))
+    n = mesh.size(step.atoms)
+    got = {StepKind.ALL_GATHER: given * n, StepKind.REDUCE_SCATTER: given // n}.get(step.kind, given)
+    reduces = step.kind in (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER)
+    return PlannedCollective(
+        where=where,
+        kind=step.kind.value,
+        atoms=step.atoms,
+        group_size=n,
+        elements=given,
+        result_elements=got,
+        dtype=tensor.dtype,
+        value=value,
+        use=use,
+        loops=loops,
+        combiner="add" if reduces else "",
+        from_atoms=before.dims[step.dim] if step.kind is StepKind.PERMUTE else (),
+    )
+
+
+def _op_text(op: Op) -> str:
+    return f"{op.kind} ({op.source})" if op.source else f"{op.kind} #{op.id}"
+
+
+def _consumer(program: Program, use: Use) -> str:
+    if use.op == PROGRAM:
+        return program.output_names[use.slot]
+    op = program.ops[use.op]
+    what = f"operand {use.slot}" if use.region < 0 else f"result {use.slot} of its body"
+    return f"{_op_text(op)}: {what}"

@@ -1,0 +1,215 @@
+"""An op as one device sees it, and the table of what to do for each primitive."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NoReturn
+
+import jax
+import numpy as np
+from jax import lax
+
+from autoshard.errors import InputError, UnsupportedError
+from autoshard.frontends.jax_function import JaxOp
+from autoshard.frontends.jax_interpret import bind_op
+from autoshard.lowering.steps import Grid
+from autoshard.program.program import Op
+from autoshard.program.rule import ShardingRule, TensorFactors
+from autoshard.program.types import TensorType
+from autoshard.rules.elementwise import NONLINEAR, SUMS, UNARY_LINEAR
+from autoshard.schedule import Placement
+from autoshard.sharding.layout import Layout
+
+
+@dataclass(frozen=True)
+class LocalOp:
+    """One op under a placement.
+
+    operand_types, result_types: of the whole tensors.
+    """
+
+    op: Op
+    jax_op: JaxOp
+    operand_types: tuple[TensorType, ...]
+    result_types: tuple[TensorType, ...]
+    placement: Placement
+    grid: Grid
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self.jax_op.params
+
+    @property
+    def rule(self) -> ShardingRule:
+        assert self.op.rule is not None
+        return self.op.rule
+
+    @cached_property
+    def operand_layouts(self) -> tuple[Layout, ...]:
+        return tuple(self.placement.operand(self.rule, k) for k in range(len(self.op.operands)))
+
+    @cached_property
+    def result_layouts(self) -> tuple[Layout, ...]:
+        return tuple(self.placement.result(self.rule, k) for k in range(len(self.op.results)))
+
+    def operand_atoms(self, operand: int, dim: int) -> tuple[int, ...]:
+        """Atoms that cut a dimension of an operand; atoms of size 1 cut nothing."""
+        return self._cutting(self.operand_layouts[operand].dims[dim])
+
+    def result_atoms(self, result: int, dim: int) -> tuple[int, ...]:
+        return self._cutting(self.result_layouts[result].dims[dim])
+
+    def _cutting(self, atoms: tuple[int, ...]) -> tuple[int, ...]:
+        return atoms if self.grid.mesh.size(atoms) > 1 else ()
+
+    def local_result(self, result: int) -> tuple[int, ...]:
+        """Shape of a result on one device."""
+        return self.result_layouts[result].local_shape(self.result_types[result].shape, self.grid.mesh)
+
+    def is_uneven(self, n: int, atoms: Sequence[int]) -> bool:
+        return n % self.grid.mesh.size(atoms) != 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is cut: every device runs the op as it was written."""
+        layouts = (*self.operand_layouts, *self.result_layouts)
+        return not any(self._cutting(atoms) for layout in layouts for atoms in layout.dims)
+
+    def bind(self, operands: Sequence[Any], **params: Any) -> list[Any]:
+        """Run the primitive, some parameters replaced."""
+        return bind_op(replace(self.jax_op, params={**self.jax_op.params, **params}), operands)
+
+    def __str__(self) -> str:
+        mesh = self.grid.mesh
+        ins = ", ".join(f"{t} {x.text(mesh)}" for t, x in zip(self.operand_types, self.operand_layouts, strict=True))
+        outs = ", ".join(f"{t} {x.text(mesh)}" for t, x in zip(self.result_types, self.result_layouts, strict=True))
+        where = f" at {self.op.source}" if self.op.source else ""
+        return f"{self.op.kind}({ins}) -> ({outs}){where}"
+
+    def unsupported(self, reason: str) -> NoReturn:
+        raise UnsupportedError(f"cannot run {self} on local blocks: {reason}; pin its tensors so that this is whole")
+
+
+LocalFunction = Callable[..., Sequence[Any]]
+_TABLE: dict[str, LocalFunction] = {}
+
+
+def local(*kinds: str) -> Callable[[LocalFunction], LocalFunction]:
+    """Decorator: ``f(ctx, *local_operands) -> local results`` for primitives by name."""
+
+    def register(function: LocalFunction) -> LocalFunction:
+        for kind in kinds:
+            assert kind not in _TABLE, f"two local forms for {kind}"
+            _TABLE[kind] = function
+        return function
+
+    return register
+
+
+# The same primitive on blocks: what a device computes depends on its own elements only, along every
+# dimension that its rule lets be cut.
+UNCHANGED = frozenset(
+    {
+        *UNARY_LINEAR, *SUMS, *NONLINEAR, "mul", "div", "select_n", "optimization_barrier",
+        "transpose", "squeeze", "rev", "concatenate", "split", "stack", "unstack", "bitcast_convert_type",
+        "dot_general", "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor",
+        "reduce", "argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp",
+        "sort", "top_k", "approx_top_k", "cholesky", "triangular_solve", "qr", "lu", "eigh", "svd", "householder_product",
+        "geqrf", "lu_pivots_to_permutation", "tridiagonal_solve", "fft",
+        "geqp3", "cholesky_update", "eig", "hessenberg", "ormqr", "schur", "symmetric_product", "tridiagonal",
+        "random_wrap", "random_unwrap", "random_clone", "random_fold_in", "random_bits", "random_split", "random_gamma",
+    }
+)  # fmt: skip
+
+NEUTRAL: dict[str, Callable[[np.dtype], Any]] = {
+    "dot_general": lambda dtype: 0,
+    "ragged_dot_general": lambda dtype: 0,
+    "conv_general_dilated": lambda dtype: 0,
+    "reduce_sum": lambda dtype: 0,
+    "reduce_max": lambda dtype: _extreme(dtype, "min"),
+    "reduce_min": lambda dtype: _extreme(dtype, "max"),
+}
+"""What the padding of a contracted or reduced dimension must hold."""
+
+
+def _extreme(dtype: np.dtype, which: str) -> Any:
+    if dtype == np.bool_:
+        return which == "max"
+    if jax.dtypes.issubdtype(dtype, np.integer):
+        return getattr(jax.numpy.iinfo(dtype), which)
+    return -np.inf if which == "min" else np.inf
+
+
+def run_local(ctx: LocalOp, operands: Sequence[Any]) -> list[Any]:
+    """The results of one op on one device, before partial results are combined.
+
+    Raises `UnsupportedError` where the op has no local form under this placement.
+    """
+    check_placement(ctx)
+    function = _TABLE.get(ctx.op.kind)
+    if ctx.is_whole:
+        results = list(function(ctx, *operands)) if ctx.op.kind in _IDENTITIES and function else ctx.bind(operands)
+    else:
+        operands = mask_reduced(ctx, operands)
+        if function is not None:
+            results = list(function(ctx, *operands))
+        elif ctx.op.kind in UNCHANGED or ctx.rule.is_custom:
+            results = ctx.bind(operands)
+        else:
+            ctx.unsupported("this primitive has no local form yet")
+    for k, result in enumerate(results):
+        if tuple(np.shape(result)) != ctx.local_result(k):
+            ctx.unsupported(f"result {k} has local shape {np.shape(result)}, its layout wants {ctx.local_result(k)}")
+    return results
+
+
+def check_placement(ctx: LocalOp) -> None:
+    """Refuse placements on factors that must be whole, and cuts inside of compound dimensions."""
+    rule, sizes = ctx.rule, ctx.grid.mesh
+    if len(ctx.placement.factors) != len(rule.factor_sizes):
+        raise InputError(f"the placement of {ctx.op.kind} has {len(ctx.placement.factors)} factors, its rule is {rule}")
+    for f in sorted(rule.need_replication | rule.permutation):
+        if sizes.size(ctx.placement.factors[f]) > 1:
+            raise InputError(f"{ctx}: its rule {rule} wants factor {f} whole, the placement cuts it")
+    tensors: list[TensorFactors] = [*rule.operands, *rule.results]
+    for dim in (dim for tensor in tensors for dim in tensor if len(dim) > 1):
+        for major, minor in zip(dim, dim[1:], strict=False):
+            if sizes.size(ctx.placement.factors[minor]) > 1 and (
+                sizes.size(ctx.placement.factors[major]) != rule.factor_sizes[major]
+            ):
+                ctx.unsupported("a factor is cut inside of a dimension whose major factor is not cut to single elements")
+        for f in dim:
+            if rule.factor_sizes[f] % sizes.size(ctx.placement.factors[f]):
+                ctx.unsupported(
+                    f"a factor of size {rule.factor_sizes[f]} of a compound dimension is cut unevenly "
+                    f"over {{{sizes.axes_text(ctx.placement.factors[f])}}}"
+                )
+
+
+def mask_tail(x: Any, dim: int, n: int, atoms: Sequence[int], neutral: Any, grid: Grid) -> Any:
+    """Put `neutral` into the padding of a dimension of n elements cut unevenly by `atoms`."""
+    position = lax.broadcasted_iota(np.int32, x.shape, dim)
+    inside = lax.lt(position, lax.broadcast(grid.count(n, atoms), x.shape))
+    return lax.select(inside, x, lax.full_like(x, neutral))
+
+
+def mask_reduced(ctx: LocalOp, operands: Sequence[Any]) -> list[Any]:
+    """The operands with the neutral element in the padding of every reduced dimension."""
+    out = list(operands)
+    if ctx.op.kind not in NEUTRAL:
+        return out
+    for k, tensor in enumerate(ctx.rule.operands):
+        for d, factors in enumerate(tensor):
+            atoms, n = ctx.operand_atoms(k, d), ctx.operand_types[k].shape[d]
+            if set(factors) & ctx.rule.reduction and ctx.is_uneven(n, atoms):
+                out[k] = mask_tail(out[k], d, n, atoms, NEUTRAL[ctx.op.kind](out[k].dtype), ctx.grid)
+    return out
+
+
+_IDENTITIES = frozenset({"sharding_constraint", "layout_constraint", "mesh_cast", "reshard", "device_put"})
+
+
+@local(*sorted(_IDENTITIES))
+def identity(ctx: LocalOp, *operands: Any) -> Sequence[Any]:
+    """Placement requests of the user's code: the schedule has decided."""
+    return operands

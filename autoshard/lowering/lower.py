@@ -1,0 +1,207 @@
+"""Lowering to JAX: one `jax.shard_map` over the refined mesh, collectives written out.
+
+XLA's partitioner has nothing to decide inside of it, so the compiled program communicates exactly as planned.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax import tree_util
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh as JaxMesh
+
+from autoshard.errors import InputError, UnsupportedError
+from autoshard.frontends.jax_function import TracedFunction
+from autoshard.lowering.blocks import even_prefix
+from autoshard.lowering.collectives import PlannedCollective, planned_collectives
+from autoshard.lowering.interpret import LocalInterpreter
+from autoshard.lowering.steps import run_step
+from autoshard.lowering.walk import check_schedule
+from autoshard.schedule import PROGRAM, Schedule, Use
+from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.steps import Step, StepKind
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A program under a schedule as a JAX function.
+
+    input_layouts, output_layouts: at the boundary, one for each leaf. Where the schedule cuts an input unevenly the
+        boundary keeps the leading atoms that divide its dimension, as JAX demands; the rest is cut inside, locally.
+    """
+
+    traced: TracedFunction
+    schedule: Schedule
+    input_layouts: tuple[Layout, ...]
+    output_layouts: tuple[Layout, ...]
+
+    def jax_mesh(self, devices: Sequence[Any] | None = None) -> JaxMesh:
+        """The refined mesh on `devices` (all of JAX by default, in their order, permuted by the mesh's device ids).
+
+        Raises `InputError` where there are too few.
+        """
+        mesh = self.schedule.mesh
+        found = jax.devices() if devices is None else list(devices)
+        if len(found) < mesh.mesh.size:
+            raise InputError(
+                f"mesh {mesh.mesh} has {mesh.mesh.size} devices, there are {len(found)}; to simulate them on the CPU set "
+                f"XLA_FLAGS=--xla_force_host_platform_device_count={mesh.mesh.size} before JAX starts"
+            )
+        order = mesh.mesh.device_ids or range(mesh.mesh.size)
+        return JaxMesh(np.array([found[i] for i in order], dtype=object).reshape(mesh.sizes), mesh.names)
+
+    def function(self, mesh: JaxMesh | AbstractMesh) -> Callable[..., Any]:
+        """``fn`` on a given mesh (from `jax_mesh`)."""
+        traced, grid = self.traced, self.schedule.mesh
+        interpreter = LocalInterpreter(traced, self.schedule)
+        body = traced.program.body
+        inputs = len(traced.in_types)
+        args = body.args
+        inner = [self.schedule.definitions[v] for v in args]
+        consts_layouts = [boundary_layout(traced.program.type_of(v).shape, d, grid) for v, d in zip(args, inner, strict=True)]
+        outer = [*self.input_layouts, *consts_layouts[inputs:]]
+
+        def local(*blocks: Any) -> tuple[Any, ...]:
+            cut = []
+            for block, value, before, after in zip(blocks, args, outer, inner, strict=True):
+                for step in _finish_cut(before, after):
+                    block = run_step(block, step, before, traced.program.type_of(value).shape, interpreter.grid)
+                    before = step.apply(before)
+                cut.append(block)
+            return tuple(interpreter.block(body, cut))
+
+        mapped = jax.shard_map(
+            local,
+            mesh=mesh,
+            in_specs=tuple(partition_spec(layout, grid) for layout in outer),
+            out_specs=tuple(partition_spec(layout, grid) for layout in self.output_layouts),
+            check_vma=False,
+        )
+
+        def fn(*call_args: Any) -> Any:
+            leaves, tree = tree_util.tree_flatten(call_args)
+            if tree != traced.in_tree:
+                raise InputError(f"{traced.program.name} was traced with arguments {traced.in_tree}, called with {tree}")
+            typed = [_as_traced(x, t, n) for x, t, n in zip(leaves, traced.in_types, traced.program.input_names, strict=True)]
+            return tree_util.tree_unflatten(traced.out_tree, mapped(*typed, *traced.consts))
+
+        fn.__name__ = fn.__qualname__ = traced.program.name if traced.program.name.isidentifier() else "autoshard"
+        return fn
+
+    @cached_property
+    def fn(self) -> Callable[..., Any]:
+        """Global arrays in and out, same pytrees as the traced function; may be jitted."""
+        return self.function(self.jax_mesh())
+
+    def in_shardings_on(self, mesh: JaxMesh) -> Any:
+        shardings = [NamedSharding(mesh, partition_spec(x, self.schedule.mesh)) for x in self.input_layouts]
+        return tree_util.tree_unflatten(self.traced.in_tree, shardings)
+
+    def out_shardings_on(self, mesh: JaxMesh) -> Any:
+        shardings = [NamedSharding(mesh, partition_spec(x, self.schedule.mesh)) for x in self.output_layouts]
+        return tree_util.tree_unflatten(self.traced.out_tree, shardings)
+
+    @property
+    def in_shardings(self) -> Any:
+        """`NamedSharding` of every input leaf, as a tuple of pytrees, one for each argument."""
+        return self.in_shardings_on(self.jax_mesh())
+
+    @property
+    def out_shardings(self) -> Any:
+        """`NamedSharding` of every output leaf, in the pytree of the result."""
+        return self.out_shardings_on(self.jax_mesh())
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The arguments all of whose leaves are donated."""
+        donated, start, out = self.traced.program.donated, 0, []
+        for index, child in enumerate(self.traced.in_tree.children()):
+            leaves = range(start, start + child.num_leaves)
+            if child.num_leaves and donated.issuperset(leaves):
+                out.append(index)
+            start += child.num_leaves
+        return tuple(out)
+
+    def jit(self, *, devices: Sequence[Any] | None = None, **jit_kwargs: Any) -> Any:
+        """`jax.jit` of ``fn`` with its shardings and donations; `jit_kwargs` replace them."""
+        mesh = self.jax_mesh(devices)
+        options = {
+            "in_shardings": self.in_shardings_on(mesh),
+            "out_shardings": self.out_shardings_on(mesh),
+            "donate_argnums": self.donate_argnums,
+        }
+        return jax.jit(self.function(mesh), **{**options, **jit_kwargs})
+
+    @cached_property
+    def planned(self) -> list[PlannedCollective]:
+        """Every collective in it, in execution order."""
+        return planned_collectives(self.traced.program, self.schedule)
+
+
+def lower(traced: TracedFunction, schedule: Schedule) -> Lowered:
+    """Write the program as one `shard_map` with exactly the collectives of the schedule.
+
+    Needs no devices. Raises `InputError` where schedule and program do not fit each other, `UnsupportedError` where an
+    op has no local form under its placement, or an output is cut unevenly.
+    """
+    check_schedule(traced.program, schedule)
+    types, mesh = traced.program.type_of, schedule.mesh
+    inputs = []
+    for value in traced.program.body.args:
+        layout = schedule.definitions[value]
+        if layout.unreduced:
+            raise UnsupportedError(
+                f"input {traced.program.values[value].name!r} is defined as {layout.text(mesh)}: JAX arrays cannot be partial sums"
+            )
+        inputs.append(boundary_layout(types(value).shape, layout, mesh))
+    outputs = []
+    for slot, value in enumerate(traced.program.body.results):
+        use = schedule.uses.get(Use(PROGRAM, slot))
+        layout = Layout.replicated(types(value).rank) if use is None else use.target
+        if not layout.is_even(types(value).shape, mesh):
+            raise UnsupportedError(
+                f"output {traced.program.output_names[slot]!r} of type {types(value)} would leave in {layout.text(mesh)}: JAX "
+                "arrays must be cut evenly; pin this output to axes that divide its dimensions"
+            )
+        outputs.append(layout)
+    lowered = Lowered(traced, schedule, tuple(inputs[: len(traced.in_types)]), tuple(outputs))
+    # Run every op's local form once, on abstract values, so that what cannot be lowered is found here.
+    arguments = tree_util.tree_unflatten(traced.in_tree, traced.in_types)
+    jax.eval_shape(lowered.function(AbstractMesh(mesh.sizes, mesh.names)), *arguments)
+    return lowered
+
+
+def partition_spec(layout: Layout, mesh: AtomMesh) -> PartitionSpec:
+    """A layout as JAX writes it, on the refined mesh."""
+    return PartitionSpec(*(tuple(mesh.names[a] for a in dim) or None for dim in layout.dims))
+
+
+def boundary_layout(shape: Sequence[int], layout: Layout, mesh: AtomMesh) -> Layout:
+    """The layout with the minor atoms dropped from dimensions that they cut unevenly."""
+    dims = []
+    for n, dim in zip(shape, layout.dims, strict=True):
+        dims.append(dim[: even_prefix(n, [mesh.sizes[a] for a in dim])])
+    return Layout(tuple(dims), layout.unreduced)
+
+
+def _finish_cut(before: Layout, after: Layout) -> list[Step]:
+    return [
+        Step(StepKind.SLICE, wanted[len(have) :], dim)
+        for dim, (have, wanted) in enumerate(zip(before.dims, after.dims, strict=True))
+        if len(wanted) > len(have)
+    ]
+
+
+def _as_traced(x: Any, wanted: jax.ShapeDtypeStruct, name: str) -> Any:
+    """The argument as the type it was traced with; Python numbers are converted, arrays must fit."""
+    if not hasattr(x, "dtype"):
+        x = np.asarray(x, wanted.dtype)
+    if tuple(np.shape(x)) != tuple(wanted.shape) or x.dtype != wanted.dtype:
+        raise InputError(
+            f"argument {name} is {x.dtype}{list(np.shape(x))}, the program was planned for {wanted.dtype}{list(wanted.shape)}"
+        )
+    return x
