@@ -1,0 +1,387 @@
+"""A config file, read and checked; every error says where in the file, what was found and what to try."""
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from autoshard.config.schema import (
+    MAX_DEVICES,
+    AxisSection,
+    ModelSection,
+    PinSection,
+    RunSection,
+    Schema,
+    SolverSection,
+    SpecError,
+    check_spec,
+)
+from autoshard.config.units import MemoryAmount
+from autoshard.config.yaml_text import Document, KeyPath, Place, load_yaml
+from autoshard.constraints.model import Pin
+from autoshard.devices import MAX_SIMULATED_DEVICES
+from autoshard.errors import InputError
+from autoshard.files import read_text
+from autoshard.sharding.mesh import Mesh
+
+MAX_BYTES = 4 * 2**20
+"""Largest config file that is read."""
+
+
+class ConfigError(InputError):
+    """A config says something malformed or impossible; one line for each fault, with its place."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A checked config.
+
+    file: where it came from, as given. settings: its keys, with defaults. raw: its data, for plan.json.
+    """
+
+    file: str
+    settings: Schema
+    raw: Mapping[str, Any] = field(repr=False)
+    document: Document = field(repr=False, compare=False)
+
+    @property
+    def directory(self) -> Path:
+        """Paths and modules in the config are looked for here."""
+        return Path(self.file).resolve().parent
+
+    @property
+    def name(self) -> str:
+        return Path(self.file).stem
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        return Mesh.from_dict({name: axis.size for name, axis in self.settings.mesh.items()})
+
+    @property
+    def links(self) -> dict[str, str]:
+        """The link of each axis that names one."""
+        return {name: axis.link for name, axis in self.settings.mesh.items() if axis.link is not None}
+
+    @property
+    def hardware(self) -> str:
+        """Name of a profile, or the path of one as seen from the working directory."""
+        return _hardware_path(self.settings.hardware, self.directory)
+
+    @cached_property
+    def pins(self) -> tuple[Pin, ...]:
+        """The pins with their places in the file."""
+        found = []
+        for index, pin in enumerate(self.settings.pins):
+            found.append(Pin(pin.pattern, pin.sharding, source=str(_pin_place(self.document, index, pin))))
+        return tuple(found)
+
+    @property
+    def model(self) -> ModelSection | None:
+        return self.settings.model
+
+    @property
+    def solver(self) -> SolverSection:
+        return self.settings.solver
+
+    @property
+    def run(self) -> RunSection | None:
+        return self.settings.run
+
+    @property
+    def time_limit_s(self) -> float | None:
+        return self.settings.time_limit
+
+    @property
+    def memory_limit(self) -> MemoryAmount | None:
+        """Use ``.of(hbm_bytes)`` for bytes."""
+        return self.settings.memory_limit
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        return tuple(self.settings.baselines)
+
+    def place(self, *path: str | int) -> str:
+        """``file:line:column`` of a value of the config, for messages of later stages."""
+        return str(self.document.place(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For plan.json: enough to find program and statements again with `Config.from_dict`."""
+        return {"file": self.file, "settings": dict(self.raw)}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> "Config":
+        """The config that a plan carries."""
+        try:
+            file, settings = data["file"], data["settings"]
+        except (KeyError, TypeError):
+            raise InputError("the config in this plan lacks 'file' or 'settings'") from None
+        return config_from_document(Document(settings, str(file)))
+
+
+def load_config(path: str | os.PathLike[str]) -> Config:
+    """Read and check a config file. Neither JAX nor code named by the config is imported."""
+    text = read_text(path, what="config", max_bytes=MAX_BYTES)
+    return config_from_document(load_yaml(text, str(path)))
+
+
+def config_from_document(document: Document) -> Config:
+    """Check data against the schema, then against itself. `ConfigError` lists every fault found."""
+    if not isinstance(document.data, Mapping):
+        raise ConfigError(
+            f"{document.place(())}: a config is a mapping with keys such as model, mesh and hardware, "
+            f"found {_shown(document.data)}"
+        )
+    try:
+        settings = Schema.model_validate(document.data)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_schema_faults(error, document))) from None
+    config = Config(document.file, settings, document.data, document)
+    faults = list(_cross_faults(config))
+    if faults:
+        raise ConfigError("\n".join(_line(document, path, message) for path, message in faults))
+    return config
+
+
+# ------------------------------------------------------------------ faults found by the schema
+
+
+def _schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
+    for fault in error.errors():
+        path, of_key = tuple(fault["loc"]), False
+        kind, context, found = fault["type"], fault.get("ctx", {}), fault["input"]
+        expected = _EXPECTED.get(kind)
+        if kind == "extra_forbidden":
+            message = f"unknown key {path[-1]!r}; {listing(str(path[-1]), _known_keys(path[:-1]))}"
+            path, of_key = path, True
+        elif kind == "missing":
+            message = f"key {path[-1]!r} is missing"
+            path = path[:-1]
+        elif kind == "value_error":
+            message = str(context.get("error", fault["msg"]))
+            path = _option_path(path, message, document)
+        elif kind == "literal_error":
+            message = f"expected {context['expected']}, found {_shown(found)}"
+        elif expected is not None:
+            message = f"expected {expected}, found {_shown(found)}"
+        else:
+            message = f"{fault['msg'].removeprefix('Input ')}, found {_shown(found)}"
+        yield _line(document, path, message, of_key=of_key)
+
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "model": ModelSection,
+    "solver": SolverSection,
+    "run": RunSection,
+    "pins": PinSection,
+    "mesh": AxisSection,
+}
+
+
+def _known_keys(section: KeyPath) -> list[str]:
+    model = _SECTIONS.get(str(section[0]), Schema) if section else Schema
+    return list(model.model_fields)
+
+
+def _option_path(path: KeyPath, message: str, document: Document) -> KeyPath:
+    """For faults of model options, which name the option in their message: the place of that option."""
+    if path != ("model",) or not isinstance(document.data["model"], Mapping):
+        return path
+    words = re.findall(r"\w+", message)
+    if words[:2] == ["no", "model"]:
+        return (*path, "name")
+    return next(((*path, word) for word in words if word in document.data["model"]), path)
+
+
+# ------------------------------------------------------------------ faults between keys
+
+
+def _cross_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    yield from _program_faults(config)
+    yield from _mesh_faults(config)
+    yield from _pin_faults(config)
+    yield from _baseline_faults(config)
+    settings = config.settings
+    if settings.run is not None:
+        if settings.model is None:
+            yield ("run",), "only models of the library can be run after solving, since they bring their data"
+        if settings.devices == "simulated" and config.mesh.size > MAX_SIMULATED_DEVICES:
+            yield (
+                ("run",),
+                f"a mesh of {config.mesh.size} devices cannot be run here: at most {MAX_SIMULATED_DEVICES} are simulated",
+            )
+
+
+def _program_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    settings = config.settings
+    if settings.model is None and settings.function is None:
+        yield (), "name what to plan: either model: {name: ...} or function: module:function"
+        return
+    if settings.model is not None:
+        for key in ("function", "args", "specs", "argnames", "donate"):
+            if getattr(settings, key) is not None:
+                yield (key,), f"key {key!r} does not go with 'model', which brings its own"
+        return
+    if (settings.args is None) == (settings.specs is None):
+        found = "none" if settings.args is None else "both"
+        yield ("function",), f"describe the arguments of the function by either 'args' or 'specs', found {found}"
+        return
+    names = settings.argnames
+    if settings.args is not None:
+        if not isinstance(settings.args, list | dict):
+            yield ("args",), f"expected a list, or a mapping from argument names, found {_shown(settings.args)}"
+            return
+        if isinstance(settings.args, dict):
+            if names is not None:
+                yield ("argnames",), "'args' is a mapping and names the arguments already"
+            names = list(settings.args)
+        elif names is not None and len(names) != len(settings.args):
+            yield ("argnames",), f"{len(names)} names for {len(settings.args)} arguments"
+        try:
+            check_spec(settings.args)
+        except SpecError as error:
+            yield ("args", *error.path), str(error)
+    count = len(settings.args) if settings.args is not None else None
+    for index, argument in enumerate(settings.donate or ()):
+        if isinstance(argument, str):
+            if argument not in (names or ()):
+                yield ("donate", index), f"no argument {argument!r} to donate; {listing(argument, names or ())}"
+        elif isinstance(argument, bool) or not isinstance(argument, int):
+            yield ("donate", index), f"expected the name or number of an argument, found {_shown(argument)}"
+        elif argument < 0 or (count is not None and argument >= count):
+            yield ("donate", index), f"there is no argument number {argument}; they are 0 to {(count or 1) - 1}"
+
+
+def _mesh_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    from costmodels.errors import ProfileError
+    from costmodels.links import read_links
+    from costmodels.load import ALIASES, list_profiles, load_profile
+    from costmodels.place import place_mesh
+
+    given = config.settings.hardware
+    devices = prod(axis.size for axis in config.settings.mesh.values())
+    if devices > MAX_DEVICES:
+        yield ("mesh",), f"the mesh has {devices} devices; at most {MAX_DEVICES} can be planned for"
+        return
+    known = [*list_profiles(), *ALIASES]
+    is_path = "/" in given or given.endswith((".yaml", ".yml"))
+    if not is_path and given.lower() not in known:
+        near = difflib.get_close_matches(given, known, n=1)
+        guess = f"did you mean {near[0]!r}? " if near else ""
+        choices = ", ".join(list_profiles())
+        yield ("hardware",), f"no hardware profile {given!r}; {guess}Choices: {choices}; or the path of a YAML file"
+        return
+    try:
+        profile = load_profile(config.hardware)
+    except ProfileError as error:
+        yield ("hardware",), str(error)
+        return
+    sizes = {axis: section.size for axis, section in config.settings.mesh.items()}
+    sound = True
+    for axis, link in config.links.items():
+        try:
+            read_links(profile, sizes, {axis: link})
+        except ProfileError as error:
+            sound = False
+            yield ("mesh", axis, "link"), str(error)
+    if sound:
+        try:
+            place_mesh(profile, sizes, config.links)
+        except ProfileError as error:
+            yield ("mesh",), str(error)
+
+
+def _pin_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    for index, section in enumerate(config.settings.pins):
+        path = _pin_path(config.document, index, section)
+        try:
+            pin = Pin(section.pattern, section.sharding)
+        except InputError as error:
+            yield path, str(error).removeprefix(f"pin {section.pattern!r}: ")
+            continue
+        for message in pin.parsed.violations(config.mesh, what=f"pin {section.pattern!r}"):
+            yield path, message
+
+
+def _baseline_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    if not config.settings.baselines:
+        return
+    from autoshard.strategies.baselines import BASELINES
+
+    for index, name in enumerate(config.settings.baselines):
+        if name not in BASELINES:
+            yield ("baselines", index), f"no baseline {name!r}; {listing(name, BASELINES)}"
+
+
+# ------------------------------------------------------------------ saying it
+
+
+def _line(document: Document, path: KeyPath, message: str, *, of_key: bool = False) -> str:
+    place = document.place(path, of_key=of_key) if document.values else Place(document.file, 1, 1)
+    return f"{place}: {key_text(path)}: {message}" if path else f"{place}: {message}"
+
+
+def key_text(path: KeyPath) -> str:
+    """A path of keys as people write it.
+
+    >>> key_text(("pins", 0, "sharding"))
+    'pins[0].sharding'
+    """
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text
+
+
+def _pin_path(document: Document, index: int, section: PinSection) -> KeyPath:
+    as_mapping = ("pins", section.pattern)
+    return as_mapping if as_mapping in document.values or not document.values else ("pins", index)
+
+
+def _pin_place(document: Document, index: int, section: PinSection) -> Place:
+    return document.place(_pin_path(document, index, section), of_key=True)
+
+
+def _hardware_path(given: str, directory: Path) -> str:
+    if not ("/" in given or given.endswith((".yaml", ".yml"))) or Path(given).is_absolute():
+        return given
+    beside = directory / given
+    return str(beside) if beside.exists() else given
+
+
+def listing(wanted: str, known: Iterable[str], *, most: int = 40) -> str:
+    """The end of a message about an unknown name: the nearest known one, then the choices."""
+    known = list(known)
+    near = difflib.get_close_matches(wanted, known, n=1)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    rest = f" and {len(known) - most} more" if len(known) > most else ""
+    return f"{guess}Choices: {', '.join(known[:most]) or 'none'}{rest}"
+
+
+def _shown(found: Any) -> str:
+    if isinstance(found, Mapping):
+        return "a mapping"
+    if isinstance(found, list):
+        return "a list"
+    if found is None:
+        return "nothing"
+    text = repr(found)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,139 @@
+"""From a config to what is planned: a function, its abstract arguments and their names."""
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoshard.config.load import Config
+from autoshard.config.schema import is_leaf, parse_leaf
+from autoshard.errors import InputError
+
+if TYPE_CHECKING:
+    from autoshard.models.model import ModelProgram
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A function to plan.
+
+    specs: one pytree of abstract arrays for each argument. model: set where the function is a model's train
+    step; it brings initial state and batches to run with.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    specs: tuple[Any, ...]
+    argnames: tuple[str, ...] | None
+    donate_argnums: tuple[int, ...]
+    model: "ModelProgram | None" = None
+
+
+def build_problem(config: Config) -> Problem:
+    """Build the model, or import the function, that a config names. Imports JAX and the user's code."""
+    if config.model is not None:
+        from autoshard.models import build
+
+        try:
+            program = build(config.model.name, dims=config.model.dims, **config.model.options)
+        except InputError as error:
+            raise InputError(f"{config.place('model')}: model: {error}") from None
+        name = config.model.name + (f" {config.model.dims}" if config.model.dims else "")
+        return Problem(name, program.step, program.specs, program.argnames, program.donate_argnums, program)
+    settings = config.settings
+    assert settings.function is not None
+    function = _callable(settings.function, config, "function")
+    names = tuple(settings.argnames) if settings.argnames is not None else None
+    if settings.specs is not None:
+        specs = _call_specs(settings.specs, config)
+        if names is not None and len(names) != len(specs):
+            raise InputError(
+                f"{config.place('argnames')}: argnames: {len(names)} names for the {len(specs)} arguments of 'specs'"
+            )
+    elif isinstance(settings.args, Mapping):
+        names = tuple(settings.args)
+        specs = tuple(_spec(tree) for tree in settings.args.values())
+    else:
+        specs = tuple(_spec(tree) for tree in settings.args)
+    return Problem(settings.function, function, specs, names, _donated(config, names, len(specs)))
+
+
+def import_reference(reference: str, directory: Path) -> Any:
+    """The object that ``module:function`` names; `InputError` says which part could not be found.
+
+    Modules are looked for in `directory` (that of the config) and the working directory first.
+    """
+    module_name, _, attributes = reference.partition(":")
+    for folder in (str(Path.cwd()), str(directory)):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    try:
+        found = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        if module_name == missing or module_name.startswith(missing + "."):
+            raise InputError(
+                f"there is no module {missing!r} (looked in {directory}, the working directory and the installed packages)"
+            ) from None
+        raise InputError(f"module {module_name!r} cannot be imported: it needs {missing!r}, which is missing") from None
+    except Exception as error:  # whatever the user's module does at import
+        raise InputError(f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}") from error
+    for attribute in attributes.split("."):
+        if not hasattr(found, attribute):
+            from autoshard.config.load import listing
+
+            public = [n for n in vars(found) if not n.startswith("_")] if hasattr(found, "__dict__") else []
+            raise InputError(f"module {module_name!r} has no {attribute!r}; {listing(attribute, public, most=12)}")
+        found = getattr(found, attribute)
+    return found
+
+
+def _callable(reference: str, config: Config, key: str) -> Callable[..., Any]:
+    try:
+        found = import_reference(reference, config.directory)
+    except InputError as error:
+        raise InputError(f"{config.place(key)}: {key}: {error}") from error.__cause__
+    if not callable(found):
+        raise InputError(f"{config.place(key)}: {key}: {reference} is a {type(found).__name__}, not a function")
+    return found
+
+
+def _call_specs(reference: str, config: Config) -> tuple[Any, ...]:
+    function = _callable(reference, config, "specs")
+    try:
+        specs = function()
+    except Exception as error:  # the user's code
+        raise InputError(
+            f"{config.place('specs')}: specs: calling {reference}() failed: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(specs, tuple | list):
+        raise InputError(
+            f"{config.place('specs')}: specs: {reference}() must return a tuple with one pytree for each argument, "
+            f"found a {type(specs).__name__}"
+        )
+    return tuple(specs)
+
+
+def _spec(tree: Any) -> Any:
+    from autoshard.interop.abstract import shape_dtype
+
+    if isinstance(tree, str) or (isinstance(tree, Mapping) and is_leaf(tree)):
+        return shape_dtype(*parse_leaf(tree))
+    if isinstance(tree, Mapping):
+        return {key: _spec(item) for key, item in tree.items()}
+    return [_spec(item) for item in tree]
+
+
+def _donated(config: Config, names: tuple[str, ...] | None, count: int) -> tuple[int, ...]:
+    found = []
+    for index, argument in enumerate(config.settings.donate or ()):
+        number = names.index(argument) if isinstance(argument, str) and names else argument
+        if not isinstance(number, int) or number >= count:
+            raise InputError(
+                f"{config.place('donate', index)}: donate[{index}]: there is no argument number {number}; "
+                f"they are 0 to {count - 1}"
+            )
+        found.append(number)
+    return tuple(sorted(set(found)))

@@ -1,0 +1,209 @@
+"""What a config file may say: its keys, their types and what must hold between them."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from autoshard.config.units import MemoryAmount, memory_amount, seconds
+from autoshard.errors import InputError
+
+MAX_DEVICES = 2**24
+"""Largest mesh that a config may ask for."""
+DTYPES = (
+    "bool int4 int8 int16 int32 int64 uint4 uint8 uint16 uint32 uint64 "
+    "float8_e4m3fn float8_e5m2 bfloat16 float16 float32 float64 complex64 complex128"
+).split()
+
+_AXIS_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_.-]*$")
+_REFERENCE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
+_LEAF = re.compile(r"^(?P<dtype>[A-Za-z]\w*)\[(?P<shape>[^\]]*)\]$")
+
+
+def _reference(text: str) -> str:
+    if not _REFERENCE.match(text):
+        raise InputError(f"write module:function, such as my_package.train:step, found {text!r}")
+    return text
+
+
+def _mapping_or(shorthand: str, what: str):
+    """A validator that takes `{shorthand: x}` for a bare scalar x."""
+
+    def before(given: Any) -> Any:
+        if isinstance(given, Mapping | BaseModel):
+            return given
+        if given is None or isinstance(given, list):
+            raise InputError(f"expected {what}, found {given!r}")
+        return {shorthand: given}
+
+    return BeforeValidator(before)
+
+
+Reference = Annotated[str, AfterValidator(_reference)]
+Seconds = Annotated[float, BeforeValidator(seconds)]
+Memory = Annotated[MemoryAmount, BeforeValidator(memory_amount)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+
+
+class AxisSection(_Section):
+    """One axis of the mesh: its size, and the link of the machine it runs on (chosen where not given)."""
+
+    size: Positive
+    link: str | None = None
+
+
+class ModelSection(_Section):
+    """A model of the model library; keys besides these are options of the model."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    dims: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "ModelSection":
+        from autoshard.models.cards import card_options
+        from autoshard.models.options import OPTIONS, listing, make_options
+
+        if self.name not in OPTIONS:
+            raise InputError(f"no model {self.name!r}; {listing(self.name, OPTIONS)}")
+        chosen = card_options(self.name, self.dims) if self.dims is not None else {}
+        make_options(self.name, {**chosen, **self.options})
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the user set besides name and dims."""
+        return dict(self.model_extra or {})
+
+
+class PinSection(_Section):
+    """One pin: which values, and their sharding."""
+
+    pattern: str
+    sharding: str
+
+
+class SolverSection(_Section):
+    """How hard the solver tries: effort 1.0 is the normal amount of deterministic work."""
+
+    effort: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+class RunSection(_Section):
+    """Run the planned program after solving, for so many train steps."""
+
+    steps: Annotated[int, Field(ge=1, le=1_000_000)]
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+
+
+def _pins(given: Any) -> Any:
+    if isinstance(given, Mapping):
+        return [{"pattern": pattern, "sharding": text} for pattern, text in given.items()]
+    return given
+
+
+def _axis_names(axes: dict[str, Any]) -> dict[str, Any]:
+    if not axes:
+        raise InputError("a mesh has at least one axis, such as {data: 8}")
+    for name in axes:
+        if not _AXIS_NAME.match(name):
+            raise InputError(f"axis name {name!r}: use letters, digits, _, . and -, beginning with a letter or _")
+    return axes
+
+
+def check_spec(given: Any, path: tuple[str | int, ...] = ()) -> None:
+    """Raise `InputError` where a tree of argument specs has a malformed leaf; `SpecError.path` says where."""
+    if isinstance(given, str):
+        parse_leaf(given, path)
+    elif isinstance(given, Mapping):
+        if is_leaf(given):
+            parse_leaf(given, path)
+        else:
+            for key, item in given.items():
+                check_spec(item, (*path, key))
+    elif isinstance(given, list):
+        for index, item in enumerate(given):
+            check_spec(item, (*path, index))
+    else:
+        raise SpecError(f"expected {{shape: [8, 128], dtype: float32}} or float32[8,128], found {given!r}", path)
+
+
+class SpecError(InputError):
+    """A malformed argument spec, with its path inside of ``args``."""
+
+    def __init__(self, message: str, path: tuple[str | int, ...]) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def is_leaf(given: Mapping[str, Any]) -> bool:
+    """Whether a mapping describes an array rather than a pytree with these keys.
+
+    >>> is_leaf({"shape": [8], "dtype": "int32"}), is_leaf({"shape": {"shape": [8]}})
+    (True, False)
+    """
+    return "shape" in given and not isinstance(given["shape"], Mapping) and set(given) <= {"shape", "dtype"}
+
+
+def parse_leaf(given: Any, path: tuple[str | int, ...] = ()) -> tuple[tuple[int, ...], str]:
+    """Shape and dtype of one array.
+
+    >>> parse_leaf("bfloat16[8, 128]"), parse_leaf({"shape": [], "dtype": "int32"})
+    (((8, 128), 'bfloat16'), ((), 'int32'))
+    """
+    from autoshard.models.options import listing
+
+    if isinstance(given, str):
+        match = _LEAF.match(given.strip())
+        if match is None:
+            raise SpecError(f"cannot read {given!r}; write it like float32[8,128]", path)
+        dims = [d.strip() for d in match["shape"].split(",")] if match["shape"].strip() else []
+        shape: list[Any] = [int(d) if re.fullmatch(r"-?\d+", d) else d for d in dims]
+        dtype, shape_path, dtype_path = match["dtype"], path, path
+    else:
+        shape, dtype = given["shape"], given.get("dtype", "float32")
+        shape_path, dtype_path = (*path, "shape"), (*path, "dtype")
+    if not isinstance(shape, list):
+        raise SpecError(f"a shape is a list of sizes, such as [8, 128], found {shape!r}", shape_path)
+    for size in shape:
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 < size < 2**62:
+            raise SpecError(f"sizes are positive whole numbers, found {size!r} in the shape {shape}", shape_path)
+    if dtype not in DTYPES:
+        raise SpecError(f"unknown dtype {dtype!r}; {listing(str(dtype), DTYPES)}", dtype_path)
+    return tuple(shape), dtype
+
+
+class Schema(_Section):
+    """The whole file. Either `model`, or `function` with `args` or `specs`."""
+
+    model: Annotated[ModelSection, _mapping_or("name", "the name of a model, or a mapping with name and dims")] | None = (
+        None
+    )
+    function: Reference | None = None
+    args: Any = None
+    specs: Reference | None = None
+    argnames: list[str] | None = None
+    donate: list[Any] | None = None
+
+    mesh: Annotated[
+        dict[str, Annotated[AxisSection, _mapping_or("size", "a size, or a mapping with size and link")]],
+        AfterValidator(_axis_names),
+    ]
+    hardware: str
+    pins: Annotated[list[PinSection], BeforeValidator(_pins)] = []
+    memory_limit: Memory | None = None
+    time_limit: Seconds | None = None
+    baselines: list[str] = []
+    strict: bool = False
+    solver: SolverSection = SolverSection()
+    devices: Literal["simulated", "real"] = "simulated"
+    verify: bool = False
+    run: RunSection | None = None
+    output: str | None = None
