@@ -1,0 +1,140 @@
+"""The public IOPDDL contest's files: read a problem, write and score a solution.
+
+Format (google/iopddl, Apache-2.0): `problem.nodes.{intervals,costs,usages}` with half-open intervals, `problem.edges.{nodes,costs}`
+with costs row-major over the product of the nodes' strategies, `problem.usage_limit`. A solution is a list of strategy indices.
+"""
+
+import gc
+import gzip
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autoshard.errors import InputError, UnsupportedError
+from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Evaluation, Usage, evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A contest file: its name and its network."""
+
+    name: str
+    network: CostNetwork
+
+
+def _loads(raw: bytes) -> Any:
+    try:
+        import orjson  # twice as fast where it is installed
+    except ImportError:
+        return json.loads(raw)
+    return orjson.loads(raw)
+
+
+def _vector(values: list, where: str) -> np.ndarray:
+    """int64 costs; anything at or above IMPOSSIBLE (files hold values past int64) becomes IMPOSSIBLE."""
+    try:
+        out = np.array(values, dtype=np.int64)
+    except OverflowError:
+        out = np.array([min(v, IMPOSSIBLE) for v in values], dtype=np.int64)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"{where}: expected a list of integers, found {str(values)[:60]}") from problem
+    if out.ndim != 1:
+        raise InputError(f"{where}: expected a flat list of integers, found {str(values)[:60]}")
+    return np.minimum(out, IMPOSSIBLE)
+
+
+def read_problem(path: str | Path) -> Problem:
+    """Read a contest problem (.json or .json.gz). Raises `InputError` naming the place that is wrong."""
+    path = Path(path)
+    try:
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except OSError as problem:
+        raise InputError(f"cannot read {path}: {problem}") from problem
+    collecting = gc.isenabled()
+    gc.disable()  # millions of small lists: the collector would visit them again and again
+    try:
+        try:
+            data = _loads(raw)
+        except ValueError as problem:
+            raise InputError(f"{path} is not JSON: {problem}") from problem
+        del raw
+        return _problem(data, path)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _problem(data: Any, path: Path) -> Problem:
+    try:
+        problem = data["problem"]
+        nodes, edges = problem["nodes"], problem["edges"]
+        intervals, node_costs, amounts = nodes["intervals"], nodes["costs"], nodes["usages"]
+        pairs, edge_costs = edges["nodes"], edges["costs"]
+    except (KeyError, TypeError) as missing:
+        raise InputError(f"{path}: not a contest problem, {missing} is missing (expected problem.nodes and problem.edges)") from missing
+    if not len(intervals) == len(node_costs) == len(amounts) or len(pairs) != len(edge_costs):
+        raise InputError(f"{path}: lists of nodes or edges differ in length")
+    costs = [_vector(c, f"problem.nodes.costs[{i}]") for i, c in enumerate(node_costs)]
+    usages = []
+    for i, ((start, stop), amount) in enumerate(zip(intervals, amounts, strict=True)):
+        used = _vector(amount, f"problem.nodes.usages[{i}]")
+        if len(used) != len(costs[i]):
+            raise InputError(f"{path}: node {i} has {len(costs[i])} costs but {len(used)} usages")
+        usages.append((Usage(int(start), int(stop), used),) if start < stop and used.any() else ())
+    found = []
+    for k in range(len(pairs)):
+        pair = pairs[k]
+        table = _vector(edge_costs[k], f"problem.edges.costs[{k}]")
+        edge_costs[k] = None  # frees the list
+        if any(not 0 <= i < len(costs) for i in pair):
+            raise InputError(f"{path}: edge {k} names nodes {pair}, there are {len(costs)}")
+        if len(pair) != 2:
+            raise UnsupportedError(f"{path}: edge {k} joins {len(pair)} nodes; only pairs can be solved")
+        shape = (len(costs[pair[0]]), len(costs[pair[1]]))
+        if table.size != shape[0] * shape[1]:
+            raise InputError(f"{path}: edge {k} has {table.size} costs, its nodes have {shape[0]} x {shape[1]} strategies")
+        found.append(Edge(pair[0], pair[1], table.reshape(shape)))
+    limit = problem.get("usage_limit")
+    return Problem(
+        str(problem.get("name") or path.name), CostNetwork(costs, found, usages, None if limit is None else int(limit))
+    )
+
+
+def write_solution(path: str | Path, assignment: Sequence[int]) -> None:
+    """The assignment as one JSON list; written beside and renamed, so that no half file is ever seen."""
+    path = Path(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write("[" + ", ".join(str(int(x)) for x in assignment) + "]\n")
+    os.replace(name, path)
+
+
+def read_solution(path: str | Path, network: CostNetwork) -> tuple[int, ...]:
+    """A JSON list of strategy indices, or text whose last line starting with '[' is one."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputError(f"cannot read {path}: {problem}") from problem
+    lines = [line.strip() for line in text.splitlines() if line.strip().startswith("[")]
+    try:
+        values = json.loads(lines[-1] if lines and lines[-1].endswith("]") else text)
+    except ValueError as problem:
+        raise InputError(f"{path}: no list of strategy indices found ({problem})") from problem
+    if not isinstance(values, list) or len(values) != network.n_nodes:
+        count = len(values) if isinstance(values, list) else "no list"
+        raise InputError(f"{path}: expected {network.n_nodes} strategy indices, found {count}")
+    for node, value in enumerate(values):
+        if type(value) is not int or not 0 <= value < len(network.costs[node]):
+            raise InputError(f"{path}: node {node}: strategy {value!r} is not in 0..{len(network.costs[node]) - 1}")
+    return tuple(values)
+
+
+def score(network: CostNetwork, solution: Sequence[int]) -> Evaluation:
+    """Cost, peak and feasibility in exact integers (see `network.evaluate`)."""
+    return evaluate(network, solution)
