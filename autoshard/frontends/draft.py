@@ -173,7 +173,17 @@ def _keep(items: Sequence[T], mask: Sequence[bool]) -> list[T]:
 # -- marks -----------------------------------------------------------------------------------------------------
 
 _KEEPS_ZERO = frozenset(
-    {"convert_element_type", "copy", "copy_p", "reshape", "transpose", "neg", "broadcast_in_dim", "squeeze", "expand_dims"}
+    {
+        "convert_element_type",
+        "copy",
+        "copy_p",
+        "reshape",
+        "transpose",
+        "neg",
+        "broadcast_in_dim",
+        "squeeze",
+        "expand_dims",
+    }
 )
 
 
@@ -275,7 +285,8 @@ class _Numbering:
             attrs["barrier_group"] = self.barriers.setdefault(attrs["barrier_group"], len(self.barriers))
         base = f"{op.kind}:{index}"
         results = tuple(
-            self.define(v, v.name or (base if len(op.results) == 1 else f"{base}.{k}")) for k, v in enumerate(op.results)
+            self.define(v, v.name or (base if len(op.results) == 1 else f"{base}.{k}"))
+            for k, v in enumerate(op.results)
         )
         rule = None if op.regions else self.rule_of(op, in_shard_map)
         return Op(index, op.kind, operands, results, rule, op.source, attrs, tuple(regions))

@@ -1,5 +1,6 @@
 """JAX functions as programs: traced with abstract values, named by pytree path, never executed."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from jax import tree_util
 
 from autoshard.errors import InputError
 from autoshard.frontends.draft import DraftOp, mark_zeros, number, prune
-from autoshard.frontends.jax_read import JaxOp, JaxprReader
+from autoshard.frontends.jax_read import JaxOp, JaxprReader, is_extended
 from autoshard.program.program import Origin, Program
 from autoshard.program.rule import ShardingRule
 
@@ -85,7 +86,7 @@ def trace(
     rules = _Rules()
     numbered = number(body, rules.of)
     program = Program(
-        name=name or getattr(f, "__name__", None) or type(f).__name__,
+        name=name or _name(f),
         values=numbered.values,
         body=numbered.body,
         input_names=input_names,
@@ -121,6 +122,12 @@ class _Rules:
 # -- arguments and names ---------------------------------------------------------------------------------------
 
 
+def _name(f: Any) -> str:
+    while isinstance(f, functools.partial):
+        f = f.func
+    return getattr(f, "__name__", None) or type(f).__name__
+
+
 def _argument_names(f: Callable[..., Any], count: int, given: Sequence[str] | None) -> list[str]:
     if given is not None:
         if len(given) != count or len(set(given)) != count:
@@ -144,14 +151,14 @@ def _abstract(spec: Any, name: str) -> Any:
     """The argument with every leaf abstract; Python scalars stay, because `jax.jit` types them weakly."""
 
     def leaf(path: Any, x: Any) -> Any:
-        if isinstance(x, bool | int | float | complex) and not hasattr(x, "dtype"):
+        if type(x) in (bool, int, float, complex):
             return x
         if not hasattr(x, "shape") or not hasattr(x, "dtype"):
             raise InputError(
                 f"argument {_path(name, path)} is {type(x).__name__} {x!r}; every leaf must be an array, a "
                 "jax.ShapeDtypeStruct or a Python number (bind anything else with functools.partial)"
             )
-        dtype = x.dtype if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) else jax.dtypes.canonicalize_dtype(x.dtype)
+        dtype = x.dtype if is_extended(x.dtype) else jax.dtypes.canonicalize_dtype(x.dtype)
         return jax.ShapeDtypeStruct(x.shape, dtype, weak_type=getattr(x, "weak_type", False))
 
     return tree_util.tree_map_with_path(leaf, spec)

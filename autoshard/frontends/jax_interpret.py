@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec
 
 from autoshard.errors import InputError
 from autoshard.frontends.jax_function import JaxOp, TracedFunction
+from autoshard.frontends.jax_read import is_extended
 from autoshard.program.program import Block, Op, Origin, Value
 
 
@@ -42,8 +43,7 @@ def evaluate(traced: TracedFunction, *flat_args: Any) -> list[Any]:
     if len(flat_args) != len(traced.in_types):
         raise InputError(f"the program takes {len(traced.in_types)} arrays, {len(flat_args)} were given")
     args = [
-        a if jax.dtypes.issubdtype(t.dtype, jax.dtypes.extended) else jnp.asarray(a, t.dtype)
-        for a, t in zip(flat_args, traced.in_types, strict=True)
+        a if is_extended(t.dtype) else jnp.asarray(a, t.dtype) for a, t in zip(flat_args, traced.in_types, strict=True)
     ]
     return _Interpreter(traced).block(traced.program.body, [*args, *traced.consts])
 

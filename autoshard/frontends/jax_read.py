@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 from jax.extend import source_info_util
@@ -52,7 +53,9 @@ _CALLS = {
     "remat_opt": ("fwd_jaxpr",),
 }
 _REMAT = frozenset({"remat", "remat2", "checkpoint"})
-_CALLBACKS = frozenset({"pure_callback", "io_callback", "debug_callback", "debug_print", "infeed", "outfeed", "dce_sink"})
+_CALLBACKS = frozenset(
+    {"pure_callback", "io_callback", "debug_callback", "debug_print", "infeed", "outfeed", "dce_sink"}
+)
 _HARMLESS_EFFECTS = frozenset({"NamedAxisEffect"})
 _PLACEMENT = frozenset({"sharding_constraint", "device_put", "layout_constraint"})
 
@@ -118,7 +121,7 @@ class JaxprReader:
     def _const(self, frame: _Frame, array: Any, aval: Any) -> DraftValue:
         """A scalar becomes a literal, any other array an argument of the block (and of the blocks around it)."""
         dtype = str(aval.dtype)
-        if not aval.shape and not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
+        if not aval.shape and not is_extended(aval.dtype):
             made = literal(_scalar(array), dtype)
             return self._literals.setdefault(made.name, made)
         if id(array) not in frame.captured:
@@ -149,6 +152,7 @@ class JaxprReader:
         if kind in _CALLS:
             callee = next((params[p] for p in _CALLS[kind] if p in params), None)
             if callee is not None:
+                self._note_shardings(params, here)
                 return self._inline(frame, callee, operands, here)
         if kind == "custom_linear_solve":
             lengths = params["const_lengths"]
@@ -270,13 +274,23 @@ class JaxprReader:
             frame.captured[id(array)] = (array, DraftValue(like.type, frame.origin))
         return frame.captured[id(array)][1]
 
+    def _note_shardings(self, params: dict[str, Any], here: _Site) -> None:
+        """Shardings stated on an inner `jit` place nothing here; say so."""
+        stated = [*params.get("in_shardings", ()), *params.get("out_shardings", ())]
+        if any(s is not None and type(s).__name__ != "UnspecifiedValue" for s in stated):
+            self._warn(f"in_shardings and out_shardings of jit at {_describe(here)} are ignored; state them as pins")
+
+    def _warn(self, line: str) -> None:
+        if line not in self.warnings:
+            self.warnings.append(line)
+
     def _note_placement(self, kind: str, params: dict[str, Any], here: _Site) -> None:
         stated = [v for k in ("sharding", "devices", "layout") for v in np.atleast_1d(np.array(params.get(k), object))]
         if any(v is not None for v in stated):
             said = {"sharding_constraint": "with_sharding_constraint", "device_put": "device_put"}.get(kind, kind)
-            line = f"{said} at {_describe(here)} is ignored; state it as a pin on a value named with checkpoint_name"
-            if line not in self.warnings:
-                self.warnings.append(line)
+            self._warn(
+                f"{said} at {_describe(here)} is ignored; state it as a pin on a value named with checkpoint_name"
+            )
 
 
 # -- trip counts -----------------------------------------------------------------------------------------------
@@ -356,6 +370,11 @@ def _count(start: int, bound: int, by: int, kind: str, dtype: str) -> int | None
 # -- small readers of JAX's objects ----------------------------------------------------------------------------
 
 
+def is_extended(dtype: Any) -> bool:
+    """Whether elements are no numbers (typed random keys)."""
+    return jnp.issubdtype(dtype, jax.dtypes.extended)
+
+
 def _open(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
     """(jaxpr, consts) of an open or closed jaxpr."""
     if isinstance(jaxpr, jax_core.ClosedJaxpr):
@@ -383,9 +402,9 @@ def _scalar(array: Any) -> Scalar:
     item = np.asarray(array)
     if item.dtype == np.bool_:
         return bool(item)
-    if np.issubdtype(item.dtype, np.complexfloating):
+    if jnp.issubdtype(item.dtype, np.complexfloating):
         return complex(item)
-    if jax.dtypes.issubdtype(item.dtype, np.integer):
+    if jnp.issubdtype(item.dtype, np.integer):
         return int(item)
     return float(item)
 
@@ -417,7 +436,7 @@ def _refuse_effects(eqn: Any, here: _Site) -> None:
 # -- source lines ----------------------------------------------------------------------------------------------
 
 _LINE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)(?::\d+)*(?: \((?P<function>.*)\))?$", re.DOTALL)
-_JAX_FOLDER = os.path.dirname(os.path.abspath(jax.__file__))
+_JAX_FOLDER = os.path.dirname(os.path.abspath(str(jax.__file__)))
 
 
 def _source(eqn: Any) -> str:

@@ -1,0 +1,139 @@
+"""What is refused and what is only warned about; abstract size; the same program every time."""
+
+import os
+import subprocess
+import sys
+import tracemalloc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import io_callback
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from autoshard.errors import UnsupportedError
+from autoshard.frontends.jax_function import trace
+from autoshard.models import build
+
+X = jax.ShapeDtypeStruct((4, 8), jnp.float32)
+
+
+def test_debug_print_is_refused_with_its_line():
+    def f(x):
+        jax.debug.print("x = {}", x)
+        return x + 1
+
+    with pytest.raises(UnsupportedError, match=r"debug_\w+ at test_jax_limits.py:\d+ \(.*f\).* side effects"):
+        trace(f, X)
+
+
+def test_ordered_callbacks_are_refused():
+    def f(x):
+        return io_callback(np.sin, x, x, ordered=True)
+
+    with pytest.raises(UnsupportedError, match="io_callback at .* has side effects"):
+        trace(f, X)
+
+
+def test_pure_callbacks_are_refused_inside_of_loops_too():
+    def f(x):
+        return jax.lax.fori_loop(0, 3, lambda i, y: jax.pure_callback(np.sin, y, y), x)
+
+    with pytest.raises(UnsupportedError, match="pure_callback at .* calls back into Python"):
+        trace(f, X)
+
+
+def test_mutable_references_are_refused():
+    def f(x):
+        ref = jax.new_ref(x)
+        ref[...] += 1
+        return ref[...]
+
+    with pytest.raises(UnsupportedError, match=r"side effects|stateful"):
+        trace(f, X)
+
+
+def test_an_unknown_primitive_is_warned_about_once_with_its_line():
+    from jax.extend.core import Primitive
+
+    mystery = Primitive("mystery_for_tests")
+    mystery.def_abstract_eval(lambda x: x)
+    warnings = trace(lambda x: mystery.bind(mystery.bind(x)), X).program.warnings
+    assert len(warnings) == 1
+    assert "mystery_for_tests" in warnings[0] and "test_jax_limits.py:" in warnings[0]
+
+
+def test_sharding_constraints_and_shardings_of_an_inner_jit_are_reported_as_ignored():
+    mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
+    sharding = NamedSharding(mesh, P(None, "d"))
+
+    def f(x):
+        y = jax.lax.with_sharding_constraint(x * 2, sharding)
+        return jax.jit(jnp.sin, in_shardings=sharding)(y)
+
+    program = trace(f, X).program
+    assert [op.kind for op in program.body.ops] == ["mul", "sin"]
+    assert [
+        w.partition(" is ignored")[0].partition(" are ignored")[0].partition(" at ")[0] for w in program.warnings
+    ] == [
+        "with_sharding_constraint",
+        "in_shardings and out_shardings of jit",
+    ]
+
+
+def test_two_traces_give_equal_programs():
+    def make():
+        def layer(c, w):
+            return jnp.tanh(c @ w) * jnp.where(c > 0, c, jnp.nan), None
+
+        return jax.grad(lambda x, ws: jnp.sum(jax.lax.scan(jax.checkpoint(layer), x, ws)[0]))
+
+    ws = jax.ShapeDtypeStruct((3, 8, 8), jnp.float32)
+    assert trace(make(), X, ws).program == trace(make(), X, ws).program
+
+
+_PRINT_DIGEST = """
+import hashlib
+from autoshard.models import build
+from autoshard.frontends.jax_function import trace
+m = build("moe", layers=2)
+print(hashlib.sha256(repr(trace(m.step, *m.specs, argnames=m.argnames).program).encode()).hexdigest())
+"""
+
+
+def test_the_program_does_not_depend_on_the_hash_seed(repository):
+    digests = []
+    for seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": seed, "JAX_PLATFORMS": "cpu"}
+        run = subprocess.run(
+            [sys.executable, "-c", _PRINT_DIGEST], env=env, cwd=repository, capture_output=True, text=True, check=True
+        )
+        digests.append(run.stdout.strip())
+    assert digests[0] == digests[1] != ""
+
+
+def test_what_was_traced_before_does_not_change_a_program():
+    def make():
+        return lambda x: jax.nn.relu(jax.nn.softmax(x)) + jax.nn.one_hot(jnp.argmax(x, 1), 8)
+
+    first = trace(make(), X).program
+    trace(lambda x: jax.nn.softmax(x) * 2, X)
+    assert trace(make(), X).program == first
+
+
+def test_a_model_of_405_billion_parameters_is_traced_in_little_memory():
+    model = build("transformer", dims="llama3_405b", batch=64)
+    assert model.param_count > 4e11
+    tracemalloc.start()
+    before = len(jax.live_arrays())
+    program = trace(model.step, *model.specs, argnames=model.argnames, donate_argnums=0).program
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200e6
+    assert sum(a.nbytes for a in jax.live_arrays()[before:]) < 1e6
+    parameters = [v for v in program.values if v.name.startswith("state/params/")]
+    assert sum(v.type.elements for v in parameters) == model.param_count
+    assert {op.kind for op in program.body.ops} >= {"scan"}
+    assert "state/params/layers/wq" in program.input_names
