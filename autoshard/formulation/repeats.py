@@ -1,0 +1,193 @@
+"""Repeated layers: stretches of ops that are the same up to names share one decision.
+
+An unrolled loop over layers writes the same ops again and again. Equal neighbouring stretches of the op list are found,
+their nodes are merged by position (inputs follow where they enter at the same operand), and the quotient network is solved:
+costs add up, so one solution prices all layers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.formulation.collect import Collected
+from autoshard.formulation.encode import Encoded
+from autoshard.formulation.model import Node
+from autoshard.program.program import Block, Op, Program
+from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
+
+MIN_STRETCH = 8
+"""Shorter stretches than this many ops are not worth sharing."""
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """The quotient network and the way back: class_of[node] is its node in the quotient."""
+
+    network: CostNetwork
+    class_of: np.ndarray
+    note: str = ""
+
+    @property
+    def shared(self) -> bool:
+        return self.network.n_nodes < len(self.class_of)
+
+    def expand(self, assignment: Sequence[int]) -> list[int]:
+        return [int(assignment[c]) for c in self.class_of]
+
+    def contract(self, assignment: Sequence[int]) -> list[int]:
+        """The quotient's assignment of one whose repeats agree."""
+        out = [0] * self.network.n_nodes
+        for node, cls in enumerate(self.class_of):
+            out[cls] = int(assignment[node])
+        return out
+
+    def representative(self, cls: int) -> int:
+        return int(np.argmax(self.class_of == cls))
+
+
+class _Union:
+    def __init__(self, n: int) -> None:
+        self.parent = list(range(n))
+
+    def find(self, x: int) -> int:
+        while self.parent[x] != x:
+            self.parent[x] = self.parent[self.parent[x]]
+            x = self.parent[x]
+        return x
+
+    def join(self, a: int, b: int) -> None:
+        a, b = self.find(a), self.find(b)
+        if a != b:
+            self.parent[max(a, b)] = min(a, b)
+
+
+def find_repeats(program: Program, collected: Collected, encoded: Encoded, *, enabled: bool = True) -> Repeats:
+    """Find repeated stretches in the program's body and build the quotient network."""
+    n = encoded.network.n_nodes
+    identity = Repeats(encoded.network, np.arange(n))
+    if not enabled:
+        return identity
+    stretches = tandem_repeats([_signature(program, op) for op in program.body.ops])
+    if not stretches:
+        return identity
+    union = _Union(n)
+    hubs = {node.value: i for i, node in enumerate(collected.nodes) if node.kind.value == "hub"}
+    for start, period, count in stretches:
+        for offset in range(period):
+            first = program.body.ops[start + offset]
+            for k in range(1, count):
+                _merge(program, collected, encoded, union, hubs, first, program.body.ops[start + k * period + offset])
+    roots = sorted({union.find(i) for i in range(n)})
+    number = {root: i for i, root in enumerate(roots)}
+    class_of = np.array([number[union.find(i)] for i in range(n)], np.int64)
+    if len(roots) == n:
+        return identity
+    layers = max(count for _, _, count in stretches)
+    note = f"repeated layers share one decision (up to {layers} repeats; {n - len(roots)} of {n} decisions are shared)"
+    return Repeats(_quotient(encoded.network, class_of, len(roots)), class_of, note)
+
+
+def _signature(program: Program, op: Op) -> object:
+    types = tuple(program.type_of(v) for v in (*op.operands, *op.results))
+    return (op.kind, op.rule, op.source, types, tuple(_block_signature(program, r) for r in op.regions))
+
+
+def _block_signature(program: Program, block: Block) -> object:
+    return tuple(_signature(program, op) for op in block.ops)
+
+
+def tandem_repeats(signatures: Sequence[object], min_stretch: int = MIN_STRETCH) -> list[tuple[int, int, int]]:
+    """(start, period, count) of maximal runs in which a stretch follows itself, longest cover first, disjoint.
+
+    >>> tandem_repeats(list("xabcabcabcy"), min_stretch=3)
+    [(1, 3, 3)]
+    """
+    ids: dict[object, int] = {}
+    codes = np.array([ids.setdefault(s, len(ids)) for s in signatures], np.int64)
+    n = len(codes)
+    found: list[tuple[int, int, int, int]] = []
+    for period in range(min_stretch, n // 2 + 1):
+        equal = codes[:-period] == codes[period:]
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], equal.view(np.int8), [0]))))
+        for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            if end - begin >= period:
+                count = (end - begin) // period + 1
+                found.append((count * period, -period, begin, count))
+    out: list[tuple[int, int, int]] = []
+    taken = np.zeros(n, bool)
+    for cover, negative, begin, count in sorted(found, key=lambda f: (-f[0], -f[1], f[2])):
+        if not taken[begin : begin + cover].any():
+            taken[begin : begin + cover] = True
+            out.append((begin, -negative, count))
+    return sorted(out)
+
+
+def _merge(
+    program: Program, collected: Collected, encoded: Encoded, union: _Union, hubs: dict[int | None, int], a: Op, b: Op
+) -> None:
+    def join(x: int | None, y: int | None) -> None:
+        if x is not None and y is not None and _alike(collected.nodes, encoded, x, y):
+            union.join(x, y)
+
+    join(collected.op_node.get(a.id), collected.op_node.get(b.id))
+    for left, right in zip((*a.operands, *a.results), (*b.operands, *b.results), strict=True):
+        if left == right:
+            continue
+        for side in (collected.definition, collected.form):
+            one, two = side.get(left), side.get(right)
+            if one is not None and two is not None:
+                kinds = {collected.nodes[one.node].kind, collected.nodes[two.node].kind}
+                if len(kinds) == 1:
+                    join(one.node, two.node)
+    for mine, other in zip(a.regions, b.regions, strict=True):
+        for x, y in zip(mine.args, other.args, strict=True):
+            one, two = collected.definition.get(x), collected.definition.get(y)
+            if one is not None and two is not None:
+                join(one.node, two.node)
+        for inner, twin in zip(mine.ops, other.ops, strict=True):
+            _merge(program, collected, encoded, union, hubs, inner, twin)
+
+
+def _alike(nodes: Sequence[Node], encoded: Encoded, a: int, b: int) -> bool:
+    """May two nodes be one decision: the same states in the same order, and the same ones allowed?"""
+    x, y = nodes[a], nodes[b]
+    if x.kind is not y.kind or not np.array_equal(encoded.states[a], encoded.states[b]):
+        return False
+    if x.space is not None or y.space is not None:
+        return x.space is y.space
+    same_copies = (x.copies is None) == (y.copies is None) and (
+        x.copies is None or bool(np.array_equal(x.copies, y.copies))
+    )
+    return x.layouts == y.layouts and same_copies
+
+
+def _quotient(network: CostNetwork, class_of: np.ndarray, count: int) -> CostNetwork:
+    costs: list[np.ndarray | None] = [None] * count
+    usages: list[list[Usage]] = [[] for _ in range(count)]
+    facets: list[np.ndarray | None] = [None] * count
+    for node, cls in enumerate(class_of.tolist()):
+        held = costs[cls]
+        costs[cls] = network.costs[node].copy() if held is None else _add(held, network.costs[node])
+        if network.usages:
+            usages[cls].extend(network.usages[node])
+        if network.facets and facets[cls] is None:
+            facets[cls] = network.facets[node]
+    merged: dict[tuple[int, int], np.ndarray] = {}
+    for edge in network.edges:
+        a, b = int(class_of[edge.first]), int(class_of[edge.second])
+        table = edge.costs
+        if a == b:
+            held = costs[a]
+            assert held is not None
+            costs[a] = _add(held, np.diagonal(table))
+            continue
+        if a > b:
+            a, b, table = b, a, table.T
+        merged[a, b] = table if (a, b) not in merged else _add(merged[a, b], table)
+    edges = tuple(Edge(a, b, table) for (a, b), table in sorted(merged.items()))
+    return CostNetwork(tuple(c for c in costs if c is not None), edges, tuple(usages), network.usage_limit, tuple(facets))
+
+
+def _add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where((a >= IMPOSSIBLE) | (b >= IMPOSSIBLE), IMPOSSIBLE, a + b)

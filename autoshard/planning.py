@@ -1,0 +1,309 @@
+"""From a program and what the user states to decisions: build the network, solve it, decode and check the answer.
+
+Knows no front end. The answer is re-priced from the schedule alone and its memory simulated before anyone sees it.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autoshard.constraints import MatchedPin
+from autoshard.costs import fusion as fusion_model
+from autoshard.costs import liveness as liveness_model
+from autoshard.costs.fusion import Fusion
+from autoshard.costs.liveness import Liveness
+from autoshard.costs.memory import MemoryProfile, simulate
+from autoshard.costs.price import PlanCost, price
+from autoshard.costs.pricing import StepPrices
+from autoshard.costs.reshard import ReshardTables
+from autoshard.errors import InfeasibleError, OutOfTimeError
+from autoshard.formulation.collect import Collected, Collector
+from autoshard.formulation.decode import decode
+from autoshard.formulation.encode import MEMORY_PRICE_S_PER_BYTE, Encoded, encode, price_nodes
+from autoshard.formulation.repeats import Repeats, find_repeats
+from autoshard.program.program import Program
+from autoshard.schedule import Schedule
+from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.mesh import Mesh
+from autoshard.solver.network import CostNetwork, evaluate
+from autoshard.solver.solution import Solution
+from autoshard.strategies.atoms import choose_atoms
+from costmodels.machine import Machine
+
+Progress = Callable[[str], None]
+
+_MEMORY_ROUNDS = 5
+"""How often the limit is tightened for private copies that the network does not see."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One planning problem: a program on a machine under hard statements.
+
+    ties: output slot -> input value that the output replaces (donated state); trips: of while loops whose count is unknown.
+    """
+
+    program: Program
+    mesh: AtomMesh
+    machine: Machine
+    pins: tuple[MatchedPin, ...] = ()
+    memory_limit: int | None = None
+    trips: int = 1
+    share_repeats: bool = True
+
+    @staticmethod
+    def make(
+        program: Program,
+        mesh: Mesh,
+        machine: Machine,
+        *,
+        pins: Sequence[MatchedPin] = (),
+        memory_limit: int | None = None,
+        sub_axes: Mapping[str, Sequence[int]] | None = None,
+        trips: int = 1,
+        share_repeats: bool = True,
+    ) -> "Problem":
+        atoms = choose_atoms(program, mesh, sub_axes)
+        return Problem(program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A problem made into a network: everything that baselines, solving and decoding share."""
+
+    problem: Problem
+    fusion: Fusion
+    liveness: Liveness
+    prices: StepPrices
+    collected: Collected
+    encoded: Encoded
+    repeats: Repeats
+    ties: dict[int, int]
+
+    def with_limit(self, limit: int | None) -> CostNetwork:
+        network = self.repeats.network
+        return CostNetwork(network.costs, network.edges, network.usages, limit, network.facets)
+
+    def schedule(self, assignment: Sequence[int]) -> Schedule:
+        full = self.repeats.expand(assignment)
+        return decode(self.collected, self.encoded, self.problem.program, self.problem.mesh, full)
+
+    def memory_price_s(self, assignment: Sequence[int]) -> float:
+        """The part of an assignment's cost that is the minute price on held bytes."""
+        full = self.repeats.expand(assignment)
+        held = sum(
+            int(usage.amounts[choice])
+            for usages, choice in zip(self.encoded.network.usages, full, strict=True)
+            for usage in usages
+        )
+        return held * MEMORY_PRICE_S_PER_BYTE
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A schedule with what is known about it.
+
+    objective_s = cost.step_s + memory_price_s; bound_s: no plan under the same statements has a lower objective.
+    stats: timings and engine reports, not reproducible, kept out of plan.json.
+    """
+
+    schedule: Schedule
+    cost: PlanCost
+    memory: MemoryProfile
+    status: str
+    objective_s: float
+    memory_price_s: float
+    bound_s: float
+    rounding_s: float
+    notes: tuple[str, ...] = ()
+    stats: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """(objective - bound) / objective."""
+        return max(0.0, self.objective_s - self.bound_s) / max(self.objective_s, 1e-30)
+
+
+def build_model(problem: Problem, progress: Progress | None = None) -> Model:
+    """Enumerate, price and encode. Raises `InfeasibleError` where a pin leaves a value without any layout."""
+    say = progress or (lambda text: None)
+    program, mesh = problem.program, problem.mesh
+    fusion = fusion_model.analyse(program)
+    liveness = liveness_model.analyse(program, fusion)
+    value_pins, output_pins = _by_target(problem.pins)
+    ties = donated_ties(program)
+    say("enumerating strategies")
+    collected = Collector(
+        program, mesh, fusion, liveness, value_pins=value_pins, output_pins=output_pins, ties=ties,
+        axis_orders=_axis_orders(problem), trips=problem.trips,
+    ).run()  # fmt: skip
+    say("pricing ops and reshards")
+    prices = StepPrices(problem.machine, mesh)
+    price_nodes(collected, program, mesh, fusion, prices)
+    encoded = encode(collected, program, mesh, ReshardTables(mesh, prices))
+    repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats)
+    return Model(problem, fusion, liveness, prices, collected, encoded, repeats, ties)
+
+
+def donated_ties(program: Program) -> dict[int, int]:
+    """Output slot -> the donated input it replaces: same type, and the same path behind some output prefix.
+
+    A train step ``(state, batch) -> (state, metrics)`` gives its new state back in the layouts of the old one.
+    """
+    inputs = {name: value for name, value in zip(program.input_names, program.body.args, strict=False)}
+    donated = {program.input_names[i] for i in program.donated}
+    out: dict[int, int] = {}
+    for argument in sorted({name.split("/", 1)[0] for name in donated}):
+        suffixes = {n[len(argument) :]: inputs[n] for n in sorted(donated) if n.split("/", 1)[0] == argument}
+        best: dict[int, int] = {}
+        for prefix in sorted({p for name in program.output_names for p in _prefixes(name)}):
+            found: dict[int, int] = {}
+            for slot, name in enumerate(program.output_names):
+                value = suffixes.get(name[len(prefix) :]) if name.startswith(prefix) else None
+                if value is not None and program.type_of(program.body.results[slot]) == program.type_of(value):
+                    found[slot] = value
+            if len(found) > len(best):
+                best = found
+        out.update({slot: value for slot, value in best.items() if slot not in out})
+    return out
+
+
+def _prefixes(name: str) -> list[str]:
+    parts = name.split("/")
+    return ["/".join(parts[:k]) for k in range(1, min(len(parts), 4) + 1)]
+
+
+def _by_target(pins: Sequence[MatchedPin]) -> tuple[dict[int, list[Any]], dict[int, list[Any]]]:
+    values: dict[int, list[Any]] = {}
+    outputs: dict[int, list[Any]] = {}
+    for pin in pins:
+        for value in pin.values:
+            values.setdefault(value, []).append(pin.sharding)
+        for slot in pin.outputs:
+            outputs.setdefault(slot, []).append(pin.sharding)
+    return values, outputs
+
+
+def _axis_orders(problem: Problem) -> tuple[tuple[str, ...], ...]:
+    """Orders of mesh axes within a dimension that pins use and that are not the mesh's own."""
+    names = problem.mesh.mesh.axis_names
+    out: dict[tuple[str, ...], None] = {}
+    for pin in problem.pins:
+        for dim in pin.sharding.dims:
+            listed = list(dict.fromkeys(a.name for a in dim.axes))
+            if listed != sorted(listed, key=names.index):
+                out[(*listed, *(n for n in names if n not in listed))] = None
+    return tuple(out)
+
+
+def decide(
+    model: Model,
+    *,
+    starts: Sequence[Sequence[int]] = (),
+    time_limit_s: float | None = None,
+    effort: float = 1.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Decision:
+    """Solve the model under its memory limit. `InfeasibleError` or `OutOfTimeError` where there is no plan.
+
+    The network knows definitions and shared copies; copies made for one op only are added by simulation, and the
+    limit of the network is tightened by what they take until the plan itself is within the limit. The bound is that of
+    the untightened network and therefore holds for every plan.
+    """
+    from autoshard.solver import solve
+
+    say = progress or (lambda text: None)
+    limit = model.problem.memory_limit
+    began = time.monotonic()
+    slack, bound, best = 0, None, None
+    rounds: list[dict[str, Any]] = []
+    for attempt in range(_MEMORY_ROUNDS):
+        left = None if time_limit_s is None else max(0.1, time_limit_s - (time.monotonic() - began))
+        network = model.with_limit(None if limit is None else limit - slack)
+        say("solving" if attempt == 0 else f"solving again with {slack} bytes less for private copies")
+        solution: Solution = solve(
+            network, time_limit_s=left, effort=effort, seed=seed, starts=starts,
+            progress=lambda p: say(f"solving: {p}"),
+        )  # fmt: skip
+        rounds.append({"status": solution.status, "bound": solution.lower_bound, **solution.stats})
+        if bound is None:
+            bound = solution.lower_bound
+        if solution.assignment is None:
+            if best is not None:
+                break
+            _no_answer(model, solution, slack)
+        assert solution.assignment is not None and solution.cost is not None
+        schedule = model.schedule(solution.assignment)
+        memory = simulate(model.problem.program, schedule, model.liveness)
+        if limit is None or memory.peak_bytes <= limit:
+            best = (solution, schedule, memory)
+            break
+        starts = ()
+        slack += memory.peak_bytes - (limit - slack) if slack == 0 else memory.peak_bytes - limit
+    if best is None:
+        raise InfeasibleError(
+            f"no plan within the memory limit of {limit} bytes was found: after leaving room for resharded copies the "
+            f"best one still holds {memory.peak_bytes} bytes at {memory.where}; raise the limit, use more devices or recompute more"
+        )
+    return _finish(model, *best, bound, rounds)
+
+
+def _no_answer(model: Model, solution: Solution, slack: int) -> None:
+    limit = model.problem.memory_limit
+    if solution.status == "infeasible":
+        reason = solution.reason or "the hard statements contradict each other"
+        what = f"the memory limit of {limit} bytes per device and the pins" if limit is not None else "the pins"
+        room = f" (after {slack} bytes for resharded copies)" if slack else ""
+        raise InfeasibleError(f"{what} cannot hold together{room}: {name_nodes(model, reason)}")
+    stopped = solution.stats.get("stopped")
+    if stopped == "interrupt":
+        raise KeyboardInterrupt
+    raise OutOfTimeError(
+        f"no plan was found in the time given (stopped: {stopped}); raise the time limit, or the memory limit if there is one"
+    )
+
+
+def name_nodes(model: Model, reason: str) -> str:
+    """Replace `node 12` in a solver's message by what the node decides."""
+    import re
+
+    def name(match: "re.Match[str]") -> str:
+        index = model.repeats.representative(int(match[1]))
+        node = model.collected.nodes[index]
+        return f"{node.kind.value} {node.label}"
+
+    return re.sub(r"\bnode (\d+)", name, reason)
+
+
+def _finish(
+    model: Model, solution: Solution, schedule: Schedule, memory: MemoryProfile, bound: int | None, rounds: list[dict[str, Any]]
+) -> Decision:
+    assert solution.assignment is not None and solution.cost is not None and bound is not None
+    problem, tick = model.problem, model.encoded.tick_s
+    full = model.repeats.expand(solution.assignment)
+    checked = evaluate(model.encoded.network, full)
+    assert checked.cost == solution.cost, "the solution's cost does not survive re-evaluation on the unreduced network"
+    cost = price(problem.program, schedule, model.fusion, model.prices, problem.trips)
+    extra = model.memory_price_s(solution.assignment)
+    rounding = model.encoded.rounding_s
+    objective = cost.step_s + extra
+    assert abs(objective - solution.cost * tick) <= rounding + 1e-6 * objective + 1e-12, (
+        f"the schedule costs {objective} s, the network says {solution.cost * tick} s"
+    )
+    bound_s = min(bound * tick - rounding, objective)
+    notes = []
+    if not np.isfinite(bound_s) or bound_s <= 0:
+        bound_s = 0.0
+    if model.repeats.shared:
+        notes.append(model.repeats.note)
+    status = "optimal" if solution.status == "optimal" and bound == solution.cost else "feasible"
+    stopped = solution.stats.get("stopped")
+    if stopped in ("time", "interrupt"):
+        notes.append("the run was stopped by " + ("the time limit" if stopped == "time" else "the user"))
+    return Decision(
+        schedule, cost, memory, status, objective, extra, bound_s, rounding, tuple(notes), {"rounds": rounds}
+    )
