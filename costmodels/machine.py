@@ -75,6 +75,9 @@ class Machine:
     _cache: dict[tuple[str, tuple[AxisPart, ...]], tuple[LevelCost, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _lines: dict[tuple[str, tuple[AxisPart, ...]], tuple[float, float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
     _rates: dict[tuple[str, str], float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -140,8 +143,13 @@ class Machine:
 
     def alpha_beta(self, kind: str, parts: Sequence[AxisPart]) -> tuple[float, float]:
         """``(alpha_s, seconds_per_byte)`` such that ``collective_s = alpha_s + seconds_per_byte * bytes``."""
-        costs = self.costs(kind, parts)
-        return sum(c.latency_s for c in costs), max((c.seconds_per_byte for c in costs), default=0.0)
+        key = (kind, tuple(parts))
+        line = self._lines.get(key)
+        if line is None:
+            costs = self.costs(kind, parts)
+            line = (sum(c.latency_s for c in costs), max((c.seconds_per_byte for c in costs), default=0.0))
+            self._lines[key] = line
+        return line
 
     def collective_s(self, kind: str, bytes_: Any, parts: Sequence[AxisPart]) -> Any:
         """Planning estimate in seconds; `bytes_` (V, see `collectives`) may be an array, then so is the answer."""
