@@ -210,9 +210,10 @@ class JaxprReader:
         params = eqn.params
         body = self._region(params["jaxpr"], here)
         captured = self._lift(frame, body)
+        consts, carry = _scan_counts(params, len(eqn.invars))
         attrs = {
-            "num_consts": len(captured) + params["num_consts"],
-            "num_carry": params["num_carry"],
+            "num_consts": len(captured) + consts,
+            "num_carry": carry,
             "length": int(params["length"]),
             "reverse": bool(params["reverse"]),
         }
@@ -380,6 +381,14 @@ def _open(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
     if isinstance(jaxpr, jax_core.ClosedJaxpr):
         return jaxpr.jaxpr, jaxpr.consts
     return jaxpr, ()
+
+
+def _scan_counts(params: dict[str, Any], operands: int) -> tuple[int, int]:
+    """Numbers of constants and carries of a scan: parameters of their own, or (JAX 0.12) in a tree of the operands."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].update(list(range(operands))).unpack()
+    return len(list(consts)), len(list(carry))
 
 
 def _type(aval: Any) -> TensorType:

@@ -33,7 +33,7 @@ def test_ordered_callbacks_are_refused():
     def f(x):
         return io_callback(np.sin, x, x, ordered=True)
 
-    with pytest.raises(UnsupportedError, match="io_callback at .* has side effects"):
+    with pytest.raises(UnsupportedError, match=r"io_callback at .* has side effects"):
         trace(f, X)
 
 
@@ -41,7 +41,7 @@ def test_pure_callbacks_are_refused_inside_of_loops_too():
     def f(x):
         return jax.lax.fori_loop(0, 3, lambda i, y: jax.pure_callback(np.sin, y, y), x)
 
-    with pytest.raises(UnsupportedError, match="pure_callback at .* calls back into Python"):
+    with pytest.raises(UnsupportedError, match=r"pure_callback at .* calls back into Python"):
         trace(f, X)
 
 

@@ -131,7 +131,7 @@ def test_while_keeps_condition_and_body_apart(same_values):
     ("init", "cond", "body", "trips"),
     [
         (0, lambda i: i < 7, lambda i: i + 2, 4),
-        (0, lambda i: 7 > i, lambda i: 2 + i, 4),
+        (0, lambda i: jax.lax.gt(7, i), lambda i: 2 + i, 4),
         (0, lambda i: i <= 8, lambda i: i + 2, 5),
         (9, lambda i: i > 0, lambda i: i - 3, 3),
         (9, lambda i: i >= 0, lambda i: i - 3, 4),

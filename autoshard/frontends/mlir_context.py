@@ -1,0 +1,96 @@
+"""MLIR modules with the StableHLO and sdy dialects: parsing text or bytecode, and running passes on them.
+
+The bindings come with jaxlib; JAX itself is not imported. Passes that can end the process on bad input are guarded by
+checks before they run, or run in a process of their own (`run_passes_isolated`).
+"""
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+
+from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import chlo, mhlo, mpmd, sdy, stablehlo
+
+from autoshard.errors import InputError
+
+_LOCATION = re.compile(r'loc\("(?P<file>[^"]*)":(?P<line>\d+):(?P<column>\d+)\)')
+BYTECODE_MAGIC = b"ML\xefR"
+
+
+@cache
+def mlir_context() -> ir.Context:
+    """One context for the process, with every dialect that jaxlib knows."""
+    context, registry = ir.Context(), ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    context.enable_multithreading(False)
+    mhlo.register_mhlo_dialect(context)
+    for dialect in (sdy, mpmd, chlo, stablehlo):
+        dialect.register_dialect(context)
+    return context
+
+
+def parse_module(text: str | bytes, *, verify: bool = True) -> ir.Module:
+    """Parse a module; `InputError` with line and message where it is malformed."""
+    context = mlir_context()
+    with context:
+        try:
+            module = ir.Module.parse(text)
+        except ir.MLIRError as error:
+            raise InputError(f"cannot read the MLIR module: {error_text(error)}") from None
+        if verify and not module.operation.verify():
+            raise InputError("the MLIR module breaks an invariant of one of its ops")
+        return module
+
+
+def error_text(error: ir.MLIRError) -> str:
+    """The diagnostics of an MLIR error, one a line, each with its line and column where it has one."""
+    found = []
+    for diagnostic in error.error_diagnostics:
+        match = _LOCATION.match(str(diagnostic.location))
+        where = f"line {match['line']}, column {match['column']}: " if match else ""
+        found.append(where + diagnostic.message)
+    return "\n".join(found) or str(error)
+
+
+def run_passes(module: ir.Module, pipeline: str) -> None:
+    """Run module passes in place; `InputError` with their diagnostics where one fails."""
+    with mlir_context():
+        try:
+            passmanager.PassManager.parse(f"builtin.module({pipeline})").run(module.operation)
+        except ir.MLIRError as error:
+            raise InputError(f"cannot process the MLIR module: {error_text(error)}") from None
+
+
+def run_passes_isolated(text: str, pipeline: str, *, timeout_s: float = 120.0) -> str:
+    """The module as text after `pipeline`, run in a process of its own: some passes abort on what they do not expect."""
+    code = (
+        "import sys\n"
+        "from autoshard.frontends.mlir_context import parse_module, run_passes, module_text\n"
+        "module = parse_module(sys.stdin.read())\n"
+        f"run_passes(module, {pipeline!r})\n"
+        "sys.stdout.write(module_text(module))\n"
+    )
+    path = os.pathsep.join([os.path.dirname(os.path.dirname(os.path.dirname(__file__))), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+    )
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise InputError(f"the passes {pipeline} failed: {lines[-1] if lines else f'exit code {done.returncode}'}")
+    return done.stdout
+
+
+def module_text(module: ir.Module) -> str:
+    """The module as text that can be parsed back; large constants are kept whole."""
+    return module.operation.get_asm(enable_debug_info=False)
