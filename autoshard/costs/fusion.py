@@ -8,6 +8,8 @@ R1  matmuls, convolutions, reductions, gathers, scatters, sorts, loops, random b
     materialised, and so are the operands of all of these but matmuls, convolutions and reductions;
 R2  a virtual value with two or more consumers that would re-read two or more materialised sources, each of
     at least a quarter of its elements and together more than 1.6 times its bytes, is materialised.
+
+A broadcast of a literal is not materialised for the loops that read it: XLA sinks such constants into loop bodies.
 """
 
 from collections.abc import Iterable
@@ -70,13 +72,20 @@ def _blocks(block: Block) -> Iterable[Block]:
                 yield from _blocks(region)
 
 
+def _of_literals(program: Program, op: Op) -> bool:
+    return op.kind == "broadcast_in_dim" and all(program.values[v].origin is Origin.LITERAL for v in op.operands)
+
+
 def _one_block(program: Program, block: Block, real: set[int]) -> None:
     consumers: dict[int, int] = {}
+    sinkable: set[int] = set()
     for op in block.ops:
         for value in set(op.operands):
             consumers[value] = consumers.get(value, 0) + 1
         if is_root(op) and not op.kind.startswith(_FUSES_OPERANDS):
-            real.update(op.operands)
+            real.update(v for v in op.operands if not (op.regions and v in sinkable))
+        if not op.regions and _of_literals(program, op):
+            sinkable.update(op.results)
         if op.kind == "optimization_barrier":
             real.update(op.operands)
     sources: dict[int, frozenset[int]] = {}

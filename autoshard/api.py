@@ -1,0 +1,163 @@
+"""The Python API: compose the rooms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoshard.constraints import MatchedPin, Pin, match_pins
+from autoshard.errors import InputError
+from autoshard.plan import Plan
+from autoshard.planning import Problem, build_model, decide
+from autoshard.sharding.mesh import Mesh
+from costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
+
+if TYPE_CHECKING:
+    from autoshard.frontends.jax_function import TracedFunction
+    from autoshard.strategies.baselines import Roles
+
+Progress = Callable[[str], None]
+
+
+def plan(
+    f: Callable[..., Any],
+    *specs: Any,
+    mesh: Mesh | Mapping[str, Any],
+    hardware: str | Path | Profile | Machine,
+    constraints: Sequence[Pin] = (),
+    memory_limit: int | None = None,
+    time_limit: float | None = None,
+    donate_argnums: Sequence[int] = (),
+    argnames: Sequence[str] | None = None,
+    baselines: Sequence[str] = (),
+    roles: Roles | None = None,
+    sub_axes: Mapping[str, Sequence[int]] | None = None,
+    effort: float = 1.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Plan:
+    """Decide the sharding of every value of `f`, minimising the seconds of one call.
+
+    specs: pytrees of anything with shape and dtype; nothing is executed or allocated.
+    mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``.
+    hardware: a profile's name (``tpu_v5e``), a profile file, or a placed machine.
+    constraints: `Pin`s; they hold in the answer. memory_limit: bytes per device, at every point of the program.
+    time_limit: seconds of wall clock, a guard: the best plan so far is returned with its bound.
+    baselines: named strategies (see `autoshard.strategies.baselines`) to price and to start from; `roles` names the
+        logical axes of the inputs for them.
+    sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; chosen from the program where not given.
+
+    Raises `InputError` for bad arguments, `InfeasibleError` where the statements cannot hold, `OutOfTimeError` where the time
+    ended without a plan, `UnsupportedError` for programs outside of what can be planned.
+    """
+    from autoshard.frontends.jax_function import trace
+
+    say = progress or (lambda text: None)
+    say("tracing")
+    began = time.monotonic()
+    traced = trace(f, *specs, donate_argnums=tuple(donate_argnums), argnames=argnames)
+    traced_s = time.monotonic() - began
+    left = None if time_limit is None else max(0.1, time_limit - traced_s)
+    result = plan_traced(
+        traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, time_limit=left,
+        baselines=baselines, roles=roles, sub_axes=sub_axes, effort=effort, seed=seed, progress=progress,
+    )  # fmt: skip
+    result.run["seconds"]["trace"] = round(traced_s, 3)  # type: ignore[index]
+    return result
+
+
+def plan_traced(
+    traced: TracedFunction,
+    *,
+    mesh: Mesh | Mapping[str, Any],
+    hardware: str | Path | Profile | Machine,
+    constraints: Sequence[Pin] = (),
+    memory_limit: int | None = None,
+    time_limit: float | None = None,
+    baselines: Sequence[str] = (),
+    roles: Roles | None = None,
+    sub_axes: Mapping[str, Sequence[int]] | None = None,
+    effort: float = 1.0,
+    seed: int = 0,
+    config: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Plan:
+    """`plan` for a function that is traced already."""
+    from autoshard.strategies.baselines import price_baselines
+
+    began = time.monotonic()
+    program = traced.program
+    logical, machine = placed(mesh, hardware)
+    matched = match_pins(constraints, program, logical)
+    if memory_limit is not None and memory_limit <= 0:
+        raise InputError(f"memory_limit is {memory_limit} bytes; give a positive number of bytes per device")
+    problem = Problem.make(
+        program, logical, machine, pins=matched, memory_limit=memory_limit, sub_axes=sub_axes
+    )
+    model = build_model(problem, progress)
+    built = time.monotonic()
+    priced = price_baselines(model, baselines, roles, progress=progress)
+    compared = time.monotonic()
+    left = None if time_limit is None else max(0.1, time_limit - (compared - began))
+    decision = decide(
+        model, starts=[b.assignment for b in priced if b.assignment is not None], time_limit_s=left, effort=effort,
+        seed=seed, progress=progress,
+    )  # fmt: skip
+    seconds = {"build": built - began, "baselines": compared - built, "solve": time.monotonic() - compared}
+    return Plan(
+        program, decision.schedule, machine, decision.cost, decision.memory, decision.status, decision.objective_s,
+        decision.bound_s, decision.gap, decision.memory_price_s, decision.rounding_s,
+        _statements(matched, memory_limit), tuple(b.cost for b in priced),
+        (*notes, *program.warnings, *machine.notes, *decision.notes), config, problem.trips,
+        {"seconds": {k: round(v, 3) for k, v in seconds.items()}, **decision.stats}, traced,
+    )  # fmt: skip
+
+
+def placed(mesh: Mesh | Mapping[str, Any], hardware: str | Path | Profile | Machine) -> tuple[Mesh, Machine]:
+    """The mesh, and the machine with its axes on links."""
+    links: dict[str, str] = {}
+    if isinstance(mesh, Mesh):
+        logical = mesh
+    else:
+        sizes: dict[str, int] = {}
+        for name, axis in mesh.items():
+            if isinstance(axis, Mapping):
+                unknown = sorted(set(axis) - {"size", "link"})
+                if unknown or "size" not in axis:
+                    raise InputError(f"mesh axis {name!r}: give size and perhaps link, found {dict(axis)}")
+                sizes[name] = axis["size"]
+                if axis.get("link") is not None:
+                    links[name] = axis["link"]
+            else:
+                sizes[name] = axis
+        logical = Mesh.from_dict(sizes)
+    if not logical.axis_names:
+        raise InputError("the mesh has no axes; give at least one, such as {'data': 8}")
+    try:
+        if isinstance(hardware, Machine):
+            machine = hardware
+            if dict(machine.axes) != dict(zip(logical.axis_names, logical.axis_sizes, strict=True)):
+                raise InputError(f"the machine is placed for axes {dict(machine.axes)}, the mesh is {logical}")
+        else:
+            profile = hardware if isinstance(hardware, Profile) else load_profile(hardware)
+            axes = dict(zip(logical.axis_names, logical.axis_sizes, strict=True))
+            machine = place_mesh(profile, axes, links or None)
+    except ProfileError as error:
+        raise InputError(str(error)) from error
+    return logical, machine
+
+
+def _statements(pins: Sequence[MatchedPin], memory_limit: int | None) -> tuple[dict[str, Any], ...]:
+    out: list[dict[str, Any]] = [
+        {
+            "kind": "pin", "pattern": p.pattern, "sharding": str(p.sharding), "source": p.source,
+            "values": list(p.values), "outputs": list(p.outputs),
+        }
+        for p in pins
+    ]  # fmt: skip
+    if memory_limit is not None:
+        out.append({"kind": "memory_limit", "bytes": memory_limit, "source": ""})
+    return tuple(out)

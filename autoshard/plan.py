@@ -1,0 +1,283 @@
+"""The plan: what was decided, what it costs, how sure that is, and how to run it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from autoshard.costs.memory import MemoryProfile
+from autoshard.costs.price import CommRow, PlanCost
+from autoshard.errors import InputError
+from autoshard.files import read_json, write_json
+from autoshard.planfile import (
+    FORMAT,
+    VERSION,
+    check_header,
+    guarded,
+    mesh_from_json,
+    mesh_to_json,
+    plain,
+    program_from_json,
+    program_to_json,
+    schedule_from_json,
+    schedule_to_json,
+)
+from autoshard.program.program import Origin, Program
+from autoshard.schedule import Schedule
+from autoshard.sharding.layout import Layout
+from costmodels.machine import Machine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from autoshard.frontends.jax_function import TracedFunction
+    from autoshard.lowering.lower import Lowered
+
+
+@dataclass(frozen=True)
+class BaselineCost:
+    """What a named strategy costs in the same program: its objective in seconds, or why it cannot be."""
+
+    name: str
+    objective_s: float | None
+    peak_bytes: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Shardings of every value, the collectives that follow, their cost and memory, and the proven gap.
+
+    status: ``optimal`` or ``feasible``. objective_s: seconds of one step with nothing overlapping, plus the minute
+    price on memory that breaks ties (`memory_price_s`). bound_s: no plan under the same statements costs less.
+    gap: (objective_s - bound_s) / objective_s. memory: the peak of one device, where, and what is held there.
+    run: timings and solver reports; they differ from run to run and are not part of plan.json.
+    """
+
+    program: Program
+    schedule: Schedule
+    machine: Machine
+    cost: PlanCost
+    memory: MemoryProfile
+    status: str
+    objective_s: float
+    bound_s: float
+    gap: float
+    memory_price_s: float = 0.0
+    rounding_s: float = 0.0
+    statements: tuple[Mapping[str, Any], ...] = ()
+    baselines: tuple[BaselineCost, ...] = ()
+    notes: tuple[str, ...] = ()
+    config: Mapping[str, Any] | None = None
+    trips: int = 1
+    run: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    traced: TracedFunction | None = field(default=None, compare=False, repr=False)
+
+    # -- reading it ----------------------------------------------------------------------------------
+
+    @cached_property
+    def shardings(self) -> dict[str, str]:
+        """Sharding text of every named value: inputs, outputs (``out/...``) and intermediates.
+
+        Inputs and intermediates as they are defined (an intermediate may be unreduced), outputs as they are returned.
+        """
+        mesh, out = self.schedule.mesh, {}
+        for value in self.program.values:
+            if value.origin is not Origin.LITERAL and value.id in self.schedule.definitions:
+                out[value.name] = self.schedule.definitions[value.id].text(mesh)
+        for name, layout in zip(self.program.output_names, self.output_layouts, strict=True):
+            out[name] = layout.text(mesh)
+        return out
+
+    @cached_property
+    def output_layouts(self) -> tuple[Layout, ...]:
+        from autoshard.schedule import PROGRAM, Use
+
+        found = []
+        for slot, value in enumerate(self.program.body.results):
+            use = self.schedule.uses.get(Use(PROGRAM, slot))
+            found.append(Layout.replicated(self.program.type_of(value).rank) if use is None else use.target)
+        return tuple(found)
+
+    def __getitem__(self, path: str) -> str:
+        """The sharding of one value by its path; `InputError` with near names if there is none."""
+        if path in self.shardings:
+            return self.shardings[path]
+        import difflib
+
+        near = difflib.get_close_matches(path, self.shardings, n=3)
+        raise InputError(f"the plan has no value {path!r}" + (f"; did you mean {', '.join(near)}?" if near else ""))
+
+    @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """One row per planned collective: where, kind, axes, bytes, seconds, times, total_s, value, source.
+
+        bytes: of the array one device holds on the gathered side (what all-gather returns, what reduce-scatter and all-reduce
+        take, what all-to-all and permute send). seconds: of one execution; times: executions per step.
+        """
+        import pandas as pd
+
+        rows = [self._collective(row) for row in self.cost.rows if row.is_collective]
+        columns = ["where", "kind", "axes", "bytes", "seconds", "times", "total_s", "value", "source"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def _collective(self, row: CommRow) -> dict[str, Any]:
+        source = self.program.ops[row.op].source if row.op in self.program.ops else ""
+        return {
+            "where": row.where, "kind": row.kind, "axes": self.schedule.mesh.axes_text(row.atoms).replace('"', ""),
+            "bytes": row.bytes, "seconds": row.seconds, "times": row.times, "total_s": row.seconds * row.times,
+            "value": self.program.values[row.value].name, "source": source,
+        }  # fmt: skip
+
+    def cost_parts(self) -> dict[str, Any]:
+        """Seconds per step: compute, communication by kind and by mesh axes, local copies, and both step-time bounds.
+
+        everything_overlaps_s is the larger of compute and communication, nothing_overlaps_s their sum with local copies.
+        """
+        by_kind: dict[str, float] = {}
+        by_axes: dict[str, float] = {}
+        for row in self.cost.rows:
+            if row.is_collective:
+                axes = self.schedule.mesh.axes_text(row.atoms).replace('"', "")
+                by_kind[row.kind] = by_kind.get(row.kind, 0.0) + row.seconds * row.times
+                by_axes[axes] = by_axes.get(axes, 0.0) + row.seconds * row.times
+        cost = self.cost
+        return {
+            "compute_s": cost.compute_s,
+            "communication_s": cost.communication_s,
+            "local_copies_s": cost.local_s,
+            "step_s": cost.step_s,
+            "memory_price_s": self.memory_price_s,
+            "rounding_s": self.rounding_s,
+            "everything_overlaps_s": max(cost.compute_s + cost.local_s, cost.communication_s),
+            "nothing_overlaps_s": cost.step_s,
+            "by_kind_s": dict(sorted(by_kind.items())),
+            "by_axes_s": dict(sorted(by_axes.items())),
+        }
+
+    def summary(self, width: int = 100) -> str:
+        """The plan as a table a person can read."""
+        from autoshard.report import summary
+
+        return summary(self.to_dict(), width=width)
+
+    # -- running it ----------------------------------------------------------------------------------
+
+    @cached_property
+    def lowered(self) -> Lowered:
+        """The program lowered to one `shard_map` with the planned collectives."""
+        if self.traced is None:
+            raise InputError(
+                "this plan was loaded from a file and does not hold the function; call plan.attach(f, *specs) first"
+            )
+        from autoshard.lowering import lower
+
+        return lower(self.traced, self.schedule)
+
+    def attach(self, f: Any, *specs: Any, donate_argnums: Sequence[int] = (), argnames: Sequence[str] | None = None) -> Plan:
+        """A copy of the plan that can run `f`; `InputError` unless `f` traces to the very program that was planned."""
+        from dataclasses import replace
+
+        from autoshard.frontends.jax_function import trace
+
+        traced = trace(f, *specs, donate_argnums=donate_argnums, argnames=argnames, name=self.program.name)
+        if plain(program_to_json(traced.program)) != plain(program_to_json(self.program)):
+            raise InputError(
+                "the function does not trace to the program of this plan; it, its argument types or the jax version "
+                "have changed since: solve again"
+            )
+        return replace(self, traced=traced)
+
+    def jit(self, **options: Any) -> Any:
+        """The jitted function: arrays in and out as before, sharded as planned. `options` go to `jax.jit`."""
+        return self.lowered.jit(**options)
+
+    @property
+    def in_shardings(self) -> Any:
+        """`NamedSharding`s as a pytree like the arguments."""
+        return self.lowered.in_shardings
+
+    @property
+    def out_shardings(self) -> Any:
+        """`NamedSharding`s as a pytree like the result."""
+        return self.lowered.out_shardings
+
+    # -- keeping it ----------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of plan.json (docs/architecture.md): the same for the same input, byte for byte."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "status": self.status,
+            "objective_s": self.objective_s,
+            "bound_s": self.bound_s,
+            "gap": self.gap,
+            "notes": list(self.notes),
+            "mesh": mesh_to_json(self.schedule.mesh),
+            "hardware": {
+                "name": self.machine.profile.name,
+                "machine": plain(self.machine.to_dict()),
+                "layout": plain(self.machine.describe()),
+            },
+            "config": None if self.config is None else plain(self.config),
+            "trips": self.trips,
+            "statements": [plain(s) for s in self.statements],
+            "cost": self.cost_parts(),
+            "memory": {
+                "peak_bytes": self.memory.peak_bytes,
+                "where": self.memory.where,
+                "time": self.memory.time,
+                "held": [
+                    {"what": h.what, "bytes": h.bytes, "start": h.start, "stop": h.stop} for h in self.memory.held
+                ],
+            },
+            "baselines": [
+                {"name": b.name, "objective_s": b.objective_s, "peak_bytes": b.peak_bytes, "reason": b.reason}
+                for b in self.baselines
+            ],
+            "shardings": self._boundary_shardings(),
+            "collectives": [self._collective(row) for row in self.cost.rows if row.is_collective],
+            "program": program_to_json(self.program),
+            "schedule": schedule_to_json(self.schedule),
+        }
+
+    def _boundary_shardings(self) -> dict[str, str]:
+        return {name: self.shardings[name] for name in (*self.program.input_names, *self.program.output_names)}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write plan.json, whole or not at all."""
+        write_json(path, self.to_dict())
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Plan:
+        """Read a plan back; costs and memory are computed again from its schedule.
+
+        `InputError` for a file that is missing, damaged, of another version, or not a plan.
+        """
+        data = check_header(read_json(path, what="plan"), str(path))
+        return guarded(lambda: _from_dict(data), str(path))
+
+
+def _from_dict(data: Mapping[str, Any]) -> Plan:
+    from autoshard.costs import fusion, liveness
+    from autoshard.costs.memory import simulate
+    from autoshard.costs.price import price
+    from autoshard.costs.pricing import StepPrices
+
+    mesh = mesh_from_json(data["mesh"])
+    program = program_from_json(data["program"])
+    schedule = schedule_from_json(data["schedule"], mesh, program)
+    machine = Machine.from_dict(data["hardware"]["machine"])
+    fused = fusion.analyse(program)
+    memory = simulate(program, schedule, liveness.analyse(program, fused))
+    cost = price(program, schedule, fused, StepPrices(machine, mesh), data["trips"])
+    return Plan(
+        program, schedule, machine, cost, memory, data["status"], data["objective_s"], data["bound_s"], data["gap"],
+        data["cost"]["memory_price_s"], data["cost"]["rounding_s"], tuple(data["statements"]),
+        tuple(BaselineCost(b["name"], b["objective_s"], b["peak_bytes"], b["reason"]) for b in data["baselines"]),
+        tuple(data["notes"]), data["config"], data["trips"],
+    )  # fmt: skip
