@@ -153,7 +153,10 @@ class _Checker:
             if placement is None:
                 raise InputError(f"the schedule does not place op {op.id} ({op.kind})")
             for slot, target in enumerate(targets):
-                self.same(target, placement.operand(op.rule, slot), f"operand {slot} of op {op.id} ({op.kind})")
+                wanted = placement.operand(op.rule, slot)
+                self.same(target, wanted, f"operand {slot} of op {op.id} ({op.kind})")
+                if self.program.values[op.operands[slot]].literal and wanted.unreduced:
+                    raise InputError(f"operand {slot} of op {op.id} ({op.kind}) is a literal, it cannot be a partial sum")
             for slot, result in enumerate(results):
                 self.same(result, placement.result(op.rule, slot), f"result {slot} of op {op.id} ({op.kind})")
         for value, shared in self.schedule.shared.items():
