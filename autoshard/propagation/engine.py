@@ -1,7 +1,7 @@
 """The ladder of strategies, and the worklist that carries each rung to its fixed point.
 
-From the outside in: user priorities (`_user_priorities`), op priorities (`directions.SCHEDULE`), basic then
-aggressive, and a worklist over nodes. The worklist is a stack that starts with the first op on top; whatever is affected by a
+From the outside in: user priorities (`_user_priorities`), op priorities (`directions.SCHEDULE`), one strategy
+along factors, and a worklist over nodes. The worklist is a stack that starts with the first op on top; whatever is affected by a
 change goes on top. Its order decides conflicts between ops, so it follows the greedy rewriter that Shardy uses.
 """
 
@@ -13,6 +13,7 @@ from autoshard.errors import InputError
 from autoshard.propagation.directions import SCHEDULE, TABLE, Direction
 from autoshard.propagation.graph import NO_HOLDER, Graph, Node
 from autoshard.propagation.spec import Dim, Ref, Spec
+from autoshard.sharding.mesh import Mesh
 
 
 class Strategy(StrEnum):
@@ -48,12 +49,12 @@ class Change:
 
 @dataclass(slots=True)
 class Run:
-    """State of one propagation over a graph."""
+    """State of one propagation over a graph. `erased`: dead ops that were removed, in the order of removal."""
 
     graph: Graph
     conservative: bool = False
     changes: list[Change] | None = None
-    erased: set[int] = field(default_factory=set)
+    erased: dict[int, None] = field(default_factory=dict)
     mesh_class: tuple[int, ...] = ()
 
 
@@ -84,7 +85,6 @@ def _mesh_classes(graph: Graph) -> tuple[int, ...]:
 
 def _op_priorities(run: Run) -> None:
     for level in range(len(SCHEDULE)):
-        _fixed_point(run, level, aggressive=False)
         _fixed_point(run, level, aggressive=True)
 
 
@@ -191,7 +191,7 @@ def _erase(run: Run, index: int) -> list[int]:
     """Remove a dead op; returns the nodes to look at again: those that define its operands."""
     graph = run.graph
     node = graph.nodes[index]
-    run.erased.add(index)
+    run.erased[index] = None
     again: list[int] = []
     for value in node.values:
         others = list(dict.fromkeys(u for u in graph.users[value] if u != index))
@@ -289,11 +289,20 @@ def _common_mesh(run: Run, numbers: Sequence[int]) -> int:
         if number < 0:
             continue
         mesh = specs[number].mesh
-        if found < 0 or not meshes[found].axis_names:
+        if found < 0 or _is_empty(meshes[found]):
             found = mesh
-        elif mesh != found and meshes[mesh].axis_names and run.mesh_class[mesh] != run.mesh_class[found]:
+        elif mesh != found and not _is_empty(meshes[mesh]) and run.mesh_class[mesh] != run.mesh_class[found]:
             return -1
-    return found
+    return -1 if found >= 0 and is_maximal(meshes[found]) else found
+
+
+def _is_empty(mesh: Mesh) -> bool:
+    return not mesh.axis_names and mesh.device_ids is None
+
+
+def is_maximal(mesh: Mesh) -> bool:
+    """No axes but a device: "all of it on one device", which is never propagated."""
+    return not mesh.axis_names and mesh.device_ids is not None
 
 
 def _outputs(run: Run, aggressive: bool) -> None:

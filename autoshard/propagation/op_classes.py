@@ -12,7 +12,7 @@ _ELEMENTWISE_NAMES = """
     convert_element_type copy copy_p cos cosh cosine count_leading_zeros digamma div divide eq erf erf_inv erfc exp exp2
     expm1 exponential exponential_minus_one floor ge gt igamma igammac imag integer_pow is_finite le lgamma log log1p
     log_plus_one logistic lt maximum max minimum min mul multiply nan_to_num ne neg negate nextafter not or
-    optimization_barrier_elementwise population_count pow power real reduce_precision regularized_incomplete_beta rem
+    popcnt population_count pow power real reduce_precision regularized_incomplete_beta rem
     remainder round round_nearest_afz round_nearest_even rsqrt select select_n shift_left shift_right_arithmetic
     shift_right_logical sharding_constraint sdy.sharding_constraint sign sin sine sinh sqrt square stop_gradient sub
     subtract tan tanh xor compare bitcast_convert_type one_minus_square

@@ -1,0 +1,76 @@
+"""Shardings and meshes to and from sdy attributes of the MLIR bindings."""
+
+from collections.abc import Sequence
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from autoshard.errors import UnsupportedError
+from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+
+
+def is_maximal(attr: ir.Attribute) -> bool:
+    """Whether a mesh attribute stands for one device: no axes and a single device id."""
+    mesh = sdy.MeshAttr(attr)
+    return not list(mesh.axes) and len(list(mesh.device_ids)) == 1
+
+
+def mesh_from_attr(attr: ir.Attribute, name: str = "mesh") -> Mesh:
+    """A mesh attribute, not a maximal one."""
+    if is_maximal(attr):
+        raise UnsupportedError(f"mesh @{name} is maximal (one device of a larger set); it has no axes to shard over")
+    mesh = sdy.MeshAttr(attr)
+    axes = [sdy.MeshAxisAttr(a) for a in mesh.axes]
+    ids = tuple(mesh.device_ids)
+    return Mesh(tuple(a.name for a in axes), tuple(a.size for a in axes), name, ids or None)
+
+
+def mesh_to_text(mesh: Mesh) -> str:
+    """``#sdy.mesh<["x"=2, "y"=4]>``."""
+    return f"#sdy.mesh{mesh}"
+
+
+def axis_from_attr(attr: ir.Attribute) -> AxisRef:
+    axis = sdy.AxisRefAttr(attr)
+    info = axis.sub_axis_info
+    if info is None:
+        return AxisRef(axis.name)
+    sub = sdy.SubAxisInfoAttr(info)
+    return AxisRef(axis.name, sub.pre_size, sub.size)
+
+
+def sharding_from_attr(attr: ir.Attribute) -> TensorSharding:
+    """A ``#sdy.sharding``; the mesh must be a reference (lift inlined meshes first)."""
+    sharding = sdy.TensorShardingAttr(attr)
+    mesh = sharding.mesh_or_ref
+    if not isinstance(mesh, ir.FlatSymbolRefAttr):
+        raise UnsupportedError(f"the sharding {attr} has its mesh written inside; declare the mesh and refer to it")
+    dims = []
+    for entry in sharding.dimension_shardings:
+        dim = sdy.DimensionShardingAttr(entry)
+        axes = tuple(axis_from_attr(a) for a in dim.axes)
+        dims.append(DimensionSharding(axes, not dim.is_closed, dim.priority))
+    return TensorSharding(
+        mesh.value,
+        tuple(dims),
+        tuple(axis_from_attr(a) for a in sharding.replicated_axes),
+        tuple(axis_from_attr(a) for a in sharding.unreduced_axes),
+    )
+
+
+def sharding_to_text(sharding: TensorSharding) -> str:
+    """``#sdy.sharding<@mesh, [{"x", ?}]>``."""
+    if sharding.mesh_name is None:
+        raise UnsupportedError(f"sharding {sharding} names no mesh; an sdy attribute must")
+    return f"#sdy.sharding{sharding}"
+
+
+def sharding_to_attr(sharding: TensorSharding, context: ir.Context) -> ir.Attribute:
+    return ir.Attribute.parse(sharding_to_text(sharding), context)
+
+
+def shardings_to_attr(shardings: Sequence[TensorSharding], context: ir.Context) -> ir.Attribute:
+    """``#sdy.sharding_per_value<[...]>`` for the results of an op."""
+    return ir.Attribute.parse(f"#sdy.sharding_per_value<[{', '.join(map(str, shardings))}]>", context)

@@ -1,0 +1,85 @@
+"""Propagation over MLIR modules: the same module with sdy shardings comes back.
+
+With a strategy named, exactly the step that Shardy's pass of that name does. Without one, Shardy's whole pipeline with user
+priorities: its import passes (constants split, calls inlined, data-flow edges added, constraints applied), our propagation, its
+export passes. Rules come from Shardy's own registry.
+"""
+
+from jaxlib.mlir import ir
+
+from autoshard.errors import InputError
+from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes
+from autoshard.propagation.engine import Strategy, run_propagation
+from autoshard.propagation.mlir_graph import ModuleGraph, build_module_graph
+from autoshard.propagation.mlir_groups import open_conflicting_groups
+
+IMPORT = (
+    "symbol-dce,sdy-lift-inlined-meshes,sdy-remove-size-one-axes,sdy-propagate-sharding-from-func-to-call,"
+    "sdy-constant-or-scalar-splitter,symbol-dce,sdy-manual-axes-cleanup,sdy-add-data-flow-edges,"
+    "sdy-flatten-call-graph,symbol-dce,sdy-import-func-calls{add-data-flow-edges-on-named-computations=true},symbol-dce,"
+    "sdy-apply-sharding-constraints,sdy-sharding-group-import,sdy-pre-order-funcs"
+)
+EXPORT = (
+    "sdy-export-named-computations,sdy-propagate-to-func-results,"
+    "sdy-unflatten-call-graph{dedup-functions-fully=false},symbol-dce,sdy-insert-func-call-reshards,"
+    "func.func(sdy-constant-or-scalar-merger),func.func(sdy-sink-data-flow-edges),sdy-remove-sharding-groups,"
+    "func.func(sdy-sharding-constraint-to-reshard),sdy-update-non-divisible-input-output-shardings,"
+    "sdy-remove-sub-axes-in-input-output-shardings,sdy-close-shardings,"
+    "func.func(sdy-insert-explicit-reshards{enable-full-version=false}),"
+    "canonicalize{cse-between-iterations=false enable-patterns={sdy-collective} max-iterations=10 max-num-rewrites=-1 "
+    "region-simplify=aggressive test-convergence=false top-down=false},func.func(sdy-drop-sharding-rules)"
+)
+
+
+def propagate_mlir(
+    text: str | bytes, *, strategy: Strategy | str | None = None, conservative: bool = False
+) -> str:
+    """The module with the shardings that propagation finds.
+
+    text: StableHLO with sdy shardings, as text or bytecode.
+    strategy: None for the whole pipeline with user priorities; basic, aggressive, op-priority or user-priority for that
+        step alone. conservative: pass no sub-axes.
+    Raises `InputError` where the module is malformed.
+    """
+    module = parse_module(text)
+    with mlir_context(), ir.Location.unknown():
+        propagate_module(module, strategy=strategy, conservative=conservative)
+        return module_text(module)
+
+
+def propagate_module(
+    module: ir.Module, *, strategy: Strategy | str | None = None, conservative: bool = False
+) -> None:
+    """As `propagate_mlir`, on a parsed module, in place; to be called within its context."""
+    chosen = Strategy.USER_PRIORITY if strategy is None else Strategy.from_text(str(strategy))
+    check_functions(module)
+    if strategy is None:
+        run_passes(module, IMPORT)
+    _propagate(module, chosen, conservative)
+    if strategy is None:
+        run_passes(module, EXPORT)
+
+
+def _propagate(module: ir.Module, strategy: Strategy, conservative: bool) -> ModuleGraph:
+    flag = str(conservative).lower()
+    open_conflicting_groups(module)
+    run_passes(module, f"func.func(sdy-populate-op-sharding-rules{{conservative-propagation={flag}}})")
+    built = build_module_graph(module)
+    run = run_propagation(built.graph, strategy, conservative=conservative)
+    built.write(list(run.erased))
+    run_passes(module, "func.func(sdy-drop-sharding-rules)")
+    return built
+
+
+def check_functions(module: ir.Module) -> None:
+    """There must be a main function: the only one, or the one called main."""
+    names = [
+        ir.StringAttr(op.attributes["sym_name"]).value
+        for op in module.body.operations
+        if op.operation.name == "func.func"
+    ]
+    if len(names) != 1 and "main" not in names:
+        raise InputError(
+            f"the module has {len(names)} functions and none is called main: {', '.join(names[:8]) or 'none'}; "
+            "call one @main, or give a module with a single function"
+        )
