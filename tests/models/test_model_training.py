@@ -1,0 +1,152 @@
+"""Train steps: the loss falls, and scan, unrolling, recomputation and blocking leave the numbers alone."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from autoshard.models import build
+
+STEPS = 24
+TINY = {"batch": 8, "seq": 16, "d_model": 32, "d_ff": 48, "heads": 4, "kv_heads": 2, "head_dim": 8, "vocab": 64}
+TINY |= {"learning_rate": 1e-2}
+RESNET = {"image": 8, "width": 4, "classes": 4, "batch": 16, "learning_rate": 1e-2}
+
+
+@cache
+def losses(model, steps, *options):
+    """The losses of some steps; options as sorted pairs so that runs are shared between tests."""
+    program = build(model, **dict(options))
+    step, state, batches = jax.jit(program.step), program.init(0), program.batches(0)
+    found = []
+    for _ in range(steps):
+        state, metrics = step(state, next(batches))
+        found.append(float(metrics["loss"]))
+    return tuple(found)
+
+
+def run(model, steps=STEPS, **options):
+    return losses(model, steps, *sorted(options.items()))
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("mlp", {"learning_rate": 1e-2}),
+        ("mlp", {"task": "regression", "bias": False, "activation": "gelu", "learning_rate": 1e-2}),
+        ("transformer", TINY),
+        ("transformer", TINY | {"param_dtype": "bfloat16", "compute_dtype": "bfloat16", "clip_norm": 1.0}),
+        ("transformer", TINY | {"positions": "learned", "norm": "layer", "bias": True, "gated_mlp": False,
+                                "tied_embeddings": True}),
+        ("transformer", TINY | {"qk_norm": True, "qkv_bias": True, "parallel_block": True, "kv_heads": 1}),
+        ("moe", TINY),
+        ("moe", TINY | {"dispatch": "ragged", "compute_dtype": "bfloat16"}),
+        ("resnet", RESNET),
+        ("resnet", RESNET | {"bottleneck": False, "stem": "large", "compute_dtype": "bfloat16"}),
+        ("resnet", RESNET | {"groups": 2}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_loss_falls(model, options):
+    found = run(model, **options)
+    assert np.all(np.isfinite(found))
+    assert np.mean(found[-4:]) < 0.75 * np.mean(found[:2])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"remat": "none"},
+        {"remat": "dots"},
+        {"remat": ("attn_out", "mlp_out")},
+        {"scan": False},
+        {"scan": False, "remat": "none"},
+        {"attention_block": 4},
+    ],
+    ids=str,
+)
+def test_how_layers_run_does_not_change_the_losses(change):
+    np.testing.assert_allclose(run("transformer", 3, **TINY | change), run("transformer", **TINY)[:3], rtol=1e-5)
+
+
+def test_unrolled_experts_train_like_scanned_ones():
+    np.testing.assert_allclose(run("moe", 3, **TINY | {"scan": False}), run("moe", **TINY)[:3], rtol=1e-5)
+
+
+WINDOWED = TINY | {"sliding_window": 4, "local_per_global": 1, "layers": 2}
+
+
+def test_alternating_windows_are_the_same_scanned_and_unrolled():
+    np.testing.assert_allclose(run("transformer", 3, **WINDOWED | {"scan": False}), run("transformer", 3, **WINDOWED))
+
+
+def gradient_of_embedded(**options):
+    """d loss_at_last_position / d embedding of each input position, through the model's logits."""
+    from autoshard.models import transformer
+
+    program = build("transformer", **options)
+    opts, params = program.options, program.init(0)["params"]
+
+    def feed(layer, x):
+        return transformer.feed_forward(layer, x, opts), None
+
+    tokens = jnp.arange(opts.seq)[None]  # all different, so that an embedding row is a position
+
+    def last(embedding):
+        logits, _ = transformer.forward(params | {"embedding": embedding}, tokens, opts, feed)
+        return jnp.sum(jnp.square(logits[0, opts.seq // 2]))
+
+    return np.abs(jax.grad(last)(params["embedding"])[: opts.seq]).sum(axis=-1)
+
+
+def test_a_position_sees_itself_and_the_past_only():
+    moved = gradient_of_embedded(**TINY | {"batch": 1, "layers": 2})
+    assert np.all(moved[:9] > 0)
+    assert np.all(moved[9:] == 0)
+
+
+def test_a_sliding_window_limits_how_far_back_a_position_sees():
+    # one layer, window 4: position 8 sees 5..8
+    moved = gradient_of_embedded(**TINY | {"batch": 1, "layers": 1, "sliding_window": 4})
+    assert np.flatnonzero(moved).tolist() == [5, 6, 7, 8]
+
+
+def test_query_heads_of_a_group_share_their_key_value_head():
+    from autoshard.models.layers import attention
+
+    q, k, v = (jax.random.normal(jax.random.key(i), (2, 8, n, 4)) for i, n in enumerate((6, 2, 2)))
+    wide = attention(q, jnp.repeat(k, 3, axis=2), jnp.repeat(v, 3, axis=2))
+    np.testing.assert_allclose(attention(q, k, v), wide, rtol=1e-5, atol=1e-6)
+
+
+def test_rope_makes_scores_depend_on_distance_alone():
+    from autoshard.models.layers import rope
+
+    q, k = (jnp.broadcast_to(jax.random.normal(jax.random.key(i), (8,)), (1, 6, 1, 8)) for i in range(2))
+    scores = np.asarray(jnp.einsum("bsnh,btnh->st", rope(q, 10_000.0), rope(k, 10_000.0)))
+    np.testing.assert_allclose(scores[1:, 1:], scores[:-1, :-1], rtol=1e-4, atol=1e-5)
+
+
+def test_batch_statistics_are_moving_averages_of_the_batch():
+    program = build("resnet", **RESNET)
+    state, batch = program.init(0), next(program.batches(0))
+    new, _ = program.step(state, batch)
+    from autoshard.models.resnet import _conv
+
+    before_norm = np.asarray(_conv(state["params"]["stem"]["conv"], jnp.asarray(batch["images"])))
+    found = new["batch_stats"]["stem"]["norm"]
+    np.testing.assert_allclose(found["mean"], 0.1 * before_norm.mean(axis=(0, 1, 2)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found["variance"], 0.9 + 0.1 * before_norm.var(axis=(0, 1, 2)), rtol=1e-4)
+
+
+def test_weight_decay_shrinks_weights_and_spares_norms():
+    # a zero learning signal: bfloat16 is not involved, gradients are tiny against decay * rate = 0.5
+    program = build("mlp", weight_decay=1e3, learning_rate=1e-3, beta1=0.0, beta2=0.0, epsilon=1e6)
+    state = program.init(0)
+    state["params"]["layers"][0]["b"] = jnp.ones_like(state["params"]["layers"][0]["b"])
+    new, _ = program.step(state, next(program.batches(0)))
+    before, after = state["params"]["layers"][0], new["params"]["layers"][0]
+    np.testing.assert_allclose(after["w"], np.zeros_like(before["w"]), atol=1e-5)
+    np.testing.assert_allclose(after["b"], before["b"], atol=1e-5)
