@@ -16,7 +16,7 @@ from costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 
 if TYPE_CHECKING:
     from autoshard.frontends.jax_function import TracedFunction
-    from autoshard.strategies.baselines import Roles
+    from autoshard.strategies.named import Roles
 
 Progress = Callable[[str], None]
 
@@ -45,7 +45,7 @@ def plan(
     hardware: a profile's name (``tpu_v5e``), a profile file, or a placed machine.
     constraints: `Pin`s; they hold in the answer. memory_limit: bytes per device, at every point of the program.
     time_limit: seconds of wall clock, a guard: the best plan so far is returned with its bound.
-    baselines: named strategies (see `autoshard.strategies.baselines`) to price and to start from; `roles` names the
+    baselines: named strategies (see `autoshard.strategies.named`) to price and to start from; `roles` names the
         logical axes of the inputs for them.
     sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; chosen from the program where not given.
 
@@ -86,7 +86,7 @@ def plan_traced(
     progress: Progress | None = None,
 ) -> Plan:
     """`plan` for a function that is traced already."""
-    from autoshard.strategies.baselines import price_baselines
+    from autoshard.baselines import price_baselines
 
     began = time.monotonic()
     program = traced.program

@@ -173,7 +173,7 @@ class Plan:
             raise InputError(
                 "this plan was loaded from a file and does not hold the function; call plan.attach(f, *specs) first"
             )
-        from autoshard.lowering import lower
+        from autoshard.lowering.lower import lower
 
         return lower(self.traced, self.schedule)
 
