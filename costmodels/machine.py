@@ -135,7 +135,8 @@ class Machine:
                 known = ", ".join(CollectiveKind)
                 raise ProfileError(f"unknown collective {kind!r}; known are {known}") from None
             pieces = [piece for part in key[1] for piece in self._pieces(part)]
-            if len({(p.level, p.dim, p.stride) for p in pieces if p.size > 1}) < sum(p.size > 1 for p in pieces):
+            ranges = sorted((part.axis, part.pre_size, part.pre_size * part.size) for part in key[1] if part.size > 1)
+            if any(a[0] == b[0] and a[2] > b[1] for a, b in zip(ranges, ranges[1:], strict=False)):
                 raise ProfileError(f"the parts {list(parts)} overlap")
             costs = level_costs(named, pieces, self.profile, self.torus, self.in_network_reduction)
             self._cache[key] = costs
