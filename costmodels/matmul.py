@@ -1,0 +1,216 @@
+"""What communication a sharded matmul needs: ``'B_x E @ E M -> B_x M'`` (S3.1).
+
+A letter is a dimension, a subscript the mesh axes that cut it (``B_x``, ``B_{x,y}``, ``B_xy``). The answer follows the four
+cases of How To Scale Your Model, chapter 3, found by enumeration: each axis cuts one dimension of the local work or none; operands
+are gathered, sliced (free) or exchanged to match; an axis on a contracted dimension leaves partial sums, to be reduced
+(all-reduce) or reduced and scattered. The *needed* collectives are the way with the fewest of them, gathering an
+operand before reducing a result; the quickest way is given beside it where it is another one.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from costmodels.errors import ProfileError
+from costmodels.machine import CollectiveTime, Machine
+
+_DIM = re.compile(r"^(?P<name>[A-Za-z][A-Za-z0-9]*)(?:_(?:\{(?P<braces>[^}]*)\}|(?P<plain>[A-Za-z0-9,]+)))?$")
+_MAX_AXES = 6  # the enumeration is exponential in the axes used; meshes in questions are small
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Dimensions of a matrix and the mesh axes that cut each."""
+
+    dims: tuple[str, ...]
+    axes: tuple[tuple[str, ...], ...]
+
+    def of(self, dim: str) -> tuple[str, ...]:
+        return self.axes[self.dims.index(dim)] if dim in self.dims else ()
+
+    @property
+    def used(self) -> frozenset[str]:
+        return frozenset(axis for axes in self.axes for axis in axes)
+
+    def __str__(self) -> str:
+        return " ".join(d + (f"_{{{','.join(a)}}}" if a else "") for d, a in zip(self.dims, self.axes, strict=True))
+
+
+def parse_matmul(text: str, axes: Mapping[str, int]) -> tuple[Operand, Operand, Operand]:
+    """Read ``'B_x E @ E M -> B_x M'``; ``*`` for ``@``, ``=`` for ``->`` and ``A[I_X, J]`` are read too.
+
+    >>> [str(operand) for operand in parse_matmul("B_x E @ E M -> B_x M", {"x": 8})]
+    ['B_{x} E', 'E M', 'B_{x} M']
+    """
+    plain = re.sub(r"[A-Za-z][A-Za-z0-9]*\[([^\]]*)\]", lambda m: re.sub(r",\s", " ", m[1] + " "), text)
+    sides = re.split(r"->|=", plain)
+    inputs = re.split(r"[@*]", sides[0])
+    if len(sides) != 2 or len(inputs) != 2:
+        raise ProfileError(f"cannot read matmul {text!r}; write 'B_x E @ E M -> B_x M'")
+    left, right, out = (_parse_operand(part, axes, text) for part in (*inputs, sides[1]))
+    for dim in out.dims:
+        if dim not in left.dims and dim not in right.dims:
+            raise ProfileError(f"matmul {text!r}: dimension {dim} of the result is in neither input")
+    for dim in {*left.dims, *right.dims} - set(out.dims):
+        if dim not in left.dims or dim not in right.dims:
+            raise ProfileError(f"matmul {text!r}: dimension {dim} is in one input only and not in the result")
+    return left, right, out
+
+
+def _parse_operand(text: str, axes: Mapping[str, int], whole: str) -> Operand:
+    dims, cut = [], []
+    for token in text.replace("(partial)", "").split():
+        match = _DIM.match(token)
+        if match is None:
+            raise ProfileError(f"matmul {whole!r}: cannot read dimension {token!r}; write E, E_x or E_{{x,y}}")
+        dims.append(match["name"])
+        cut.append(_subscript(match["braces"] or match["plain"] or "", axes, whole))
+    operand = Operand(tuple(dims), tuple(cut))
+    if len(set(dims)) != len(dims) or sum(map(len, cut)) != len(operand.used):
+        raise ProfileError(f"matmul {whole!r}: {text.strip()!r} uses a dimension or a mesh axis twice")
+    return operand
+
+
+def _subscript(text: str, axes: Mapping[str, int], whole: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    found: list[str] = []
+    for name in names:
+        by_case = {axis.lower(): axis for axis in axes}
+        if name in axes or name.lower() in by_case:
+            found.append(name if name in axes else by_case[name.lower()])
+        elif all(c.lower() in by_case for c in name):  # the book's I_{XY}
+            found += [by_case[c.lower()] for c in name]
+        else:
+            raise ProfileError(f"matmul {whole!r}: the mesh has no axis {name!r}; its axes are {dict(axes)}")
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulCollective:
+    """A collective that a sharded matmul needs."""
+
+    tensor: str  # "left", "right" or "result"
+    axes: tuple[str, ...]
+    time: CollectiveTime
+    flops_per_byte: float  # work of one device over the bytes V of the collective
+    machine_flops_per_byte: float  # the ratio at which both take equally long
+
+    @property
+    def is_compute_bound(self) -> bool:
+        return self.flops_per_byte > self.machine_flops_per_byte
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulWay:
+    """One way to compute a sharded matmul: how the local work is cut, and what is communicated."""
+
+    local: dict[str, tuple[str, ...]]  # dimension -> mesh axes in the local matmul
+    collectives: tuple[MatmulCollective, ...]
+    flops_per_device: float
+    memory_bytes_per_device: float
+    compute_s: float  # roofline of the local matmul
+    communication_s: float  # lower figure, the sum over collectives
+
+    @property
+    def least_s(self) -> float:
+        """Lower bound: work and communication overlap completely."""
+        return max(self.compute_s, self.communication_s)
+
+    @property
+    def most_s(self) -> float:
+        """Upper bound: nothing overlaps."""
+        return self.compute_s + self.communication_s
+
+
+def price_ways(
+    machine: Machine, operands: tuple[Operand, Operand, Operand], dims: Mapping[str, float], dtype: str, dtype_bytes: float
+) -> list[MatmulWay]:
+    """All ways, the needed one first: by number of collectives, exchanges, reductions of a result, then seconds."""
+    left, right, out = operands
+    names = tuple(dict.fromkeys(left.dims + right.dims))
+    if missing := [d for d in names if d not in dims]:
+        raise ProfileError(f"give the sizes of dimensions {missing}")
+    used = sorted(left.used | right.used | out.used)
+    if len(used) > _MAX_AXES:
+        raise ProfileError(f"{len(used)} mesh axes in one matmul; at most {_MAX_AXES} are tried")
+    ways: list[tuple[tuple[float, ...], MatmulWay]] = []
+    for choice in product((None, *names), repeat=len(used)):
+        local = {d: tuple(a for a, c in zip(used, choice, strict=True) if c == d) for d in names}
+        way = _price(machine, operands, local, dims, dtype, dtype_bytes)
+        exchanges = sum(c.time.kind == "all_to_all" for c in way.collectives)
+        reductions = sum(c.tensor == "result" for c in way.collectives)
+        ways.append(((len(way.collectives), exchanges, reductions, way.most_s), way))
+    ways.sort(key=lambda item: item[0])
+    return [way for _, way in ways]
+
+
+def _price(
+    machine: Machine,
+    operands: tuple[Operand, Operand, Operand],
+    local: dict[str, tuple[str, ...]],
+    dims: Mapping[str, float],
+    dtype: str,
+    dtype_bytes: float,
+) -> MatmulWay:
+    left, right, out = operands
+    where = {axis: dim for dim, axes in local.items() for axis in axes}  # the dimension an axis cuts in the local work
+    full = {id(o): prod(dims[d] for d in o.dims) * dtype_bytes for o in operands}
+
+    def shards(axes: Iterable[str]) -> int:
+        return prod(machine.axis_size(axis) for axis in set(axes))
+
+    moves: list[tuple[str, str, list[str], float]] = []  # tensor, kind, axes, V
+    for name, operand in (("left", left), ("right", right)):
+        wanted = {axis for axis, dim in where.items() if dim in operand.dims}
+        exchanged = [a for a in sorted(operand.used & wanted) if a not in operand.of(where[a])]
+        gathered = sorted(operand.used - wanted)
+        held = operand.used | wanted  # the axes it lacks are cut off first, which is free
+        if exchanged:
+            moves.append((name, "all_to_all", exchanged, full[id(operand)] / shards(held - set(exchanged))))
+        if gathered:
+            moves.append((name, "all_gather", gathered, full[id(operand)] / shards(held - set(gathered))))
+    partial = {axis for axis, dim in where.items() if dim not in out.dims}
+    held = {axis for axis, dim in where.items() if dim in out.dims} | (out.used - set(where))
+    scattered, reduced = sorted(partial & out.used), sorted(partial - out.used)
+    if scattered:
+        moves.append(("result", "reduce_scatter", scattered, full[id(out)] / shards(held)))
+        held |= set(scattered)
+    if reduced:
+        moves.append(("result", "all_reduce", reduced, full[id(out)] / shards(held)))
+    exchanged = [a for a in sorted(held & out.used & set(where)) if a not in partial and a not in out.of(where[a])]
+    gathered = sorted(held - out.used)
+    if exchanged:
+        moves.append(("result", "all_to_all", exchanged, full[id(out)] / shards(held - set(exchanged))))
+    if gathered:
+        moves.append(("result", "all_gather", gathered, full[id(out)] / shards(held - set(gathered))))
+
+    flops = 2.0 * prod(dims[d] for d in local) / shards(where)
+    peak = machine.flops_per_s(dtype)
+    collectives = []
+    for tensor, kind, axes, bytes_ in moves:
+        parts = machine.whole(*axes)
+        machine_ratio = peak * machine.alpha_beta(kind, parts)[1]
+        time = machine.collective(kind, bytes_, parts)
+        collectives.append(MatmulCollective(tensor, tuple(axes), time, flops / bytes_, machine_ratio))
+    touched = sum(full[id(o)] / shards(a for a, d in where.items() if d in o.dims) for o in operands)
+    compute = machine.compute_s(flops, touched, dtype)
+    return MatmulWay(local, tuple(collectives), flops, touched, compute, sum(c.time.least_s for c in collectives))
+
+
+def flip_sizes(
+    way: MatmulWay, operands: tuple[Operand, Operand, Operand], dims: Mapping[str, float], flops_per_s: float
+) -> dict[str, float | None]:
+    """Per dimension, its size above which the work takes longer than the communication, the others as they are.
+
+    None where no size changes the verdict (work and communication grow alike).
+    """
+    by_name = dict(zip(("left", "right", "result"), operands, strict=True))
+    sizes: dict[str, float | None] = {}
+    for dim, size in dims.items():
+        work = way.flops_per_device / flops_per_s / size
+        grows = sum(c.time.bandwidth_s for c in way.collectives if dim in by_name[c.tensor].dims) / size
+        stays = sum(c.time.bandwidth_s for c in way.collectives if dim not in by_name[c.tensor].dims)
+        sizes[dim] = stays / (work - grows) if stays and work > grows else None
+    return sizes

@@ -1,0 +1,144 @@
+"""Parameter and FLOP counts of transformers from their dimensions, and the dimensions of well-known models.
+
+Counts hold attention, MLP, router, embeddings and learned positions; norms and biases are left out (well under 0.5%).
+"""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from costmodels.errors import ProfileError
+
+_CARDS = Path(__file__).parent / "model_cards.yaml"
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class LatentAttention(BaseModel):
+    """Ranks and head sizes of multi-head latent attention (DeepSeek-V3 report, arXiv 2412.19437)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    q_lora_rank: Count
+    kv_lora_rank: Count
+    qk_nope_head_dim: Count
+    qk_rope_head_dim: Count
+    v_head_dim: Count
+
+
+class ModelCard(BaseModel):
+    """Dimensions of a decoder transformer; with `experts`, its layers past the first `dense_layers` are mixtures."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    layers: Count
+    d_model: Count
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
+    vocab: Annotated[int, Field(ge=0)]
+    gated_mlp: bool
+    tied_embeddings: bool
+    train_seq: Count | None = None
+    d_ff: Count | None = None
+    d_ff_dense: Count | None = None
+    d_ff_expert: Count | None = None
+    experts: Annotated[int, Field(ge=0)] = 0
+    experts_per_token: Annotated[int, Field(ge=0)] = 0
+    shared_experts: Annotated[int, Field(ge=0)] = 0
+    dense_layers: Annotated[int, Field(ge=0)] = 0
+    mla: LatentAttention | None = None
+    learned_positions: bool = False
+    params_published: float | None = None
+    params_active_published: float | None = None
+    source: str
+
+    @model_validator(mode="after")
+    def _whole(self) -> "ModelCard":
+        if self.experts and not (self.d_ff_expert and self.experts_per_token):
+            raise ValueError("a mixture of experts needs d_ff_expert and experts_per_token")
+        if (not self.experts and not self.d_ff) or (self.dense_layers and not self.d_ff_dense):
+            raise ValueError("dense layers need d_ff (d_ff_dense beside experts)")
+        return self
+
+    @property
+    def mlp_matrices(self) -> int:
+        return 3 if self.gated_mlp else 2
+
+    @property
+    def attention_params_per_layer(self) -> int:
+        """``2 D N H + 2 D K H``, or the low-rank factors of latent attention."""
+        d, n = self.d_model, self.heads
+        if self.mla is None:
+            return 2 * d * n * self.head_dim + 2 * d * self.kv_heads * self.head_dim
+        m = self.mla
+        queries = d * m.q_lora_rank + m.q_lora_rank * n * (m.qk_nope_head_dim + m.qk_rope_head_dim)
+        keys_values = d * (m.kv_lora_rank + m.qk_rope_head_dim)
+        keys_values += m.kv_lora_rank * n * (m.qk_nope_head_dim + m.v_head_dim)
+        return queries + keys_values + n * m.v_head_dim * d
+
+    def mlp_params(self, active: bool = False) -> int:
+        """Over all layers; with `active`, only of the experts that see one token."""
+        matrices = self.mlp_matrices * self.d_model
+        if not self.experts:
+            assert self.d_ff is not None
+            return self.layers * matrices * self.d_ff
+        assert self.d_ff_expert is not None
+        experts = (self.experts_per_token if active else self.experts) + self.shared_experts
+        moe = (self.layers - self.dense_layers) * matrices * self.d_ff_expert * experts
+        return moe + self.dense_layers * matrices * (self.d_ff_dense or 0)
+
+    @property
+    def router_params(self) -> int:
+        return (self.layers - self.dense_layers) * self.d_model * self.experts
+
+    @property
+    def embedding_params(self) -> int:
+        return self.vocab * self.d_model * (1 if self.tied_embeddings else 2)
+
+    def params(self, active: bool = False) -> int:
+        """All parameters; with `active`, those that take part in the work on one token.
+
+        >>> load_model("llama3_70b").params()
+        70552387584
+        """
+        positions = (self.train_seq or 0) * self.d_model if self.learned_positions else 0
+        attention = self.layers * self.attention_params_per_layer
+        return attention + self.mlp_params(active) + self.router_params + self.embedding_params + positions
+
+    @property
+    def matmul_params(self) -> int:
+        """Parameters that multiply each token: the active ones less the embedding lookup."""
+        lookup = 0 if self.tied_embeddings else self.vocab * self.d_model
+        positions = (self.train_seq or 0) * self.d_model if self.learned_positions else 0
+        return self.params(active=True) - lookup - positions
+
+    def train_flops_per_token(self, seq: int | None = None, causal: bool = False) -> float:
+        """``6 * matmul_params`` and attention, ``12 L N H S`` (half of it where causal work is skipped)."""
+        length = seq if seq is not None else (self.train_seq or 0)
+        attention = 12 * self.layers * self.heads * self.head_dim * length
+        return 6.0 * self.matmul_params + attention * (0.5 if causal else 1.0)
+
+
+@lru_cache(maxsize=1)
+def model_cards() -> dict[str, ModelCard]:
+    """All models by name."""
+    data = yaml.safe_load(_CARDS.read_text(encoding="utf-8"))
+    return {name: ModelCard.model_validate(card) for name, card in data["models"].items()}
+
+
+def load_model(name: str) -> ModelCard:
+    """A model's card by name, or from a user's YAML file with the same fields."""
+    if name in model_cards():
+        return model_cards()[name]
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        try:
+            return ModelCard.model_validate(yaml.safe_load(Path(name).read_text(encoding="utf-8")))
+        except OSError as error:
+            raise ProfileError(f"cannot read model card {name}: {error.strerror}") from None
+        except (yaml.YAMLError, ValidationError) as error:
+            raise ProfileError(f"{name} is not a model card: {error}") from None
+    raise ProfileError(f"no model named {name!r}; there are {', '.join(sorted(model_cards()))}, or a YAML file's path")

@@ -1,0 +1,320 @@
+"""Small questions without a program: a collective, a sharded matmul, a strategy on a model, critical batches, the hardware.
+
+Every answer is a frozen dataclass whose `to_dict()` is plain data for JSON. `seconds` of an answer is the lower figure that
+books print (the maximum of latency and bandwidth, see `machine`); `upper_seconds` is their sum.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any
+
+from costmodels.collectives import CollectiveKind
+from costmodels.errors import ProfileError
+from costmodels.load import load_profile
+from costmodels.machine import AxisPart, Machine
+from costmodels.matmul import MatmulCollective, flip_sizes, parse_matmul, price_ways
+from costmodels.place import place_mesh
+from costmodels.profile import Profile, SwitchLevel, TorusLevel
+
+_PART = re.compile(r'^"?(?P<name>[^":]+)"?(?::\((?P<pre>\d+)\)(?P<size>\d+))?$')
+_KINDS = {
+    "collective_permute": CollectiveKind.SHIFT,
+    "permute": CollectiveKind.SHIFT,
+    "ppermute": CollectiveKind.SHIFT,
+    "psum": CollectiveKind.ALL_REDUCE,
+    "psum_scatter": CollectiveKind.REDUCE_SCATTER,
+    "any_permute": CollectiveKind.PERMUTE,
+}
+_BITS = re.compile(r"(\d+)")
+_WORTH_MENTIONING = 0.95  # a quicker way is told only if it saves at least 5%
+
+
+class _Answer:
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        assert is_dataclass(self) and not isinstance(self, type)
+        return asdict(self)
+
+
+def collective_kind(text: str) -> CollectiveKind:
+    """A kind by its usual spellings (`all-gather`, `psum`); a permute is the shift to a neighbour, `any-permute` any one."""
+    name = text.strip().lower().replace("-", "_")
+    if name in _KINDS:
+        return _KINDS[name]
+    try:
+        return CollectiveKind(name)
+    except ValueError:
+        known = sorted({*CollectiveKind, *_KINDS})
+        raise ProfileError(f"unknown collective {text!r}; known are {', '.join(known)}") from None
+
+
+def axis_part(machine: Machine, text: str) -> AxisPart:
+    """A mesh axis or sub-axis as text, ``y`` or ``y:(1)2``."""
+    match = _PART.match(text.strip())
+    if match is None:
+        raise ProfileError(f'cannot read axis {text!r}; write "y" or "y":(pre_size)size')
+    if match["pre"] is None:
+        return AxisPart(match["name"], 1, machine.axis_size(match["name"]))
+    return AxisPart(match["name"], int(match["pre"]), int(match["size"]))
+
+
+def dtype_bytes(dtype: str) -> float:
+    """Bytes of one element by the name of its type."""
+    match = _BITS.search({"bf16": "bfloat16", "f32": "float32", "fp8": "float8"}.get(dtype, dtype))
+    if dtype == "bool" or match is None:
+        if dtype == "bool":
+            return 1.0
+        raise ProfileError(f"unknown element type {dtype!r}")
+    return int(match[1]) / 8
+
+
+def _place(
+    hardware: str | Profile,
+    mesh: Mapping[str, int],
+    links: Mapping[str, str] | None,
+    slice_shape: Sequence[int] | None,
+    in_network_reduction: bool,
+) -> Machine:
+    profile = hardware if isinstance(hardware, Profile) else load_profile(hardware)
+    return place_mesh(profile, mesh, links, slice_shape=slice_shape, in_network_reduction=in_network_reduction)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveAnswer(_Answer):
+    """Time of one collective on part of a mesh."""
+
+    kind: str
+    bytes: float  # the whole array as seen inside one group; for a shift or permute the shard itself
+    axes: tuple[str, ...]
+    group_size: int
+    hardware: str
+    seconds: float  # lower figure: max of latency and bandwidth
+    upper_seconds: float  # their sum
+    bandwidth_s: float
+    latency_s: float
+    bound: str  # "bandwidth" or "latency"
+    flip_bytes: float | None  # size at which both are equal
+    links: tuple[str, ...]
+    bytes_sent_per_device: dict[str, float]  # by link level
+    layout: dict[str, Any]  # how the mesh lies on the machine
+
+
+def ask_collective(
+    kind: str,
+    bytes_: float,
+    mesh: Mapping[str, int],
+    axes: Sequence[str],
+    hardware: str | Profile,
+    *,
+    links: Mapping[str, str] | None = None,
+    slice_shape: Sequence[int] | None = None,
+    in_network_reduction: bool = False,
+) -> CollectiveAnswer:
+    """How long a collective over `axes` takes; `bytes_` is the whole array on them (what an all-gather returns).
+
+    >>> answer = ask_collective("all-gather", 2e9, {"x": 8, "y": 4}, ["y"], "tpu_v5e")
+    >>> round(answer.seconds, 4), answer.bound, answer.links
+    (0.0333, 'bandwidth', ('ici: dimension 0 (line of 4)',))
+    """
+    machine = _place(hardware, mesh, links, slice_shape, in_network_reduction)
+    named = collective_kind(kind)
+    parts = tuple(axis_part(machine, axis) for axis in axes)
+    time = machine.collective(named, bytes_, parts)
+    beta = machine.alpha_beta(named, parts)[1]
+    return CollectiveAnswer(
+        kind=str(named),
+        bytes=float(bytes_),
+        axes=tuple(axes),
+        group_size=time.group_size,
+        hardware=machine.profile.name,
+        seconds=time.least_s,
+        upper_seconds=time.seconds,
+        bandwidth_s=time.bandwidth_s,
+        latency_s=time.latency_s,
+        bound=time.bound,
+        flip_bytes=time.latency_s / beta if beta else None,
+        links=time.links,
+        bytes_sent_per_device=time.bytes_sent_per_device,
+        layout=machine.describe(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NeededCollective:
+    """One collective of a sharded matmul and its verdict."""
+
+    tensor: str  # left, right or result
+    kind: str
+    axes: tuple[str, ...]
+    bytes: float
+    seconds: float
+    upper_seconds: float
+    bound: str  # of the collective itself: bandwidth or latency
+    links: tuple[str, ...]
+    flops_per_byte: float
+    machine_flops_per_byte: float
+    verdict: str  # "compute" or "communication"
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulAnswer(_Answer):
+    """What a sharded matmul needs and how long it takes."""
+
+    text: str
+    hardware: str
+    dtype: str
+    flops_per_device: float
+    memory_bytes_per_device: float
+    compute_s: float  # roofline of the local work
+    work_bound: str  # of the local work: "flops" or "memory"
+    communication_s: float
+    seconds: float  # lower bound: work and communication overlap
+    upper_seconds: float  # nothing overlaps
+    bound: str  # "compute", "memory" or "communication"
+    collectives: tuple[NeededCollective, ...]
+    flip_sizes: dict[str, float | None]  # per dimension, where compute overtakes communication
+    quicker: tuple[NeededCollective, ...] | None  # the collectives of a quicker way, if there is one
+    quicker_seconds: float | None
+    layout: dict[str, Any]
+
+
+def ask_matmul(
+    text: str,
+    dims: Mapping[str, float],
+    mesh: Mapping[str, int],
+    hardware: str | Profile,
+    *,
+    dtype: str = "bfloat16",
+    links: Mapping[str, str] | None = None,
+    slice_shape: Sequence[int] | None = None,
+) -> MatmulAnswer:
+    """The collectives, seconds and verdict of a sharded matmul; sizes in `dims` are those of the whole arrays.
+
+    >>> answer = ask_matmul("B M_x @ M_x E -> B E_x", {"B": 1024, "M": 28672, "E": 8192}, {"x": 16, "y": 16}, "tpu_v6e")
+    >>> [(c.kind, c.tensor, c.verdict) for c in answer.collectives], answer.bound
+    ([('reduce_scatter', 'result', 'communication')], 'communication')
+    """
+    machine = _place(hardware, mesh, links, slice_shape, False)
+    operands = parse_matmul(text, mesh)
+    ways = price_ways(machine, operands, dims, dtype, dtype_bytes(dtype))
+    needed, quickest = ways[0], min(ways, key=lambda way: way.most_s)
+    other = quickest if quickest.most_s < needed.most_s * _WORTH_MENTIONING else None
+    peak = machine.flops_per_s(dtype)
+    work_bound = "flops" if needed.flops_per_device / peak >= needed.compute_s * (1 - 1e-12) else "memory"
+    if needed.communication_s > needed.compute_s:
+        bound = "communication"
+    else:
+        bound = "compute" if work_bound == "flops" else "memory"
+    used = {d: size for d, size in dims.items() if any(d in o.dims for o in operands)}
+    return MatmulAnswer(
+        text=text,
+        hardware=machine.profile.name,
+        dtype=dtype,
+        flops_per_device=needed.flops_per_device,
+        memory_bytes_per_device=needed.memory_bytes_per_device,
+        compute_s=needed.compute_s,
+        work_bound=work_bound,
+        communication_s=needed.communication_s,
+        seconds=needed.least_s,
+        upper_seconds=needed.most_s,
+        bound=bound,
+        collectives=tuple(map(_needed, needed.collectives)),
+        flip_sizes=flip_sizes(needed, operands, used, peak),
+        quicker=tuple(map(_needed, other.collectives)) if other else None,
+        quicker_seconds=other.least_s if other else None,
+        layout=machine.describe(),
+    )
+
+
+def _needed(item: MatmulCollective) -> NeededCollective:
+    return NeededCollective(
+        tensor=item.tensor,
+        kind=item.time.kind,
+        axes=item.axes,
+        bytes=item.time.bytes,
+        seconds=item.time.least_s,
+        upper_seconds=item.time.seconds,
+        bound=item.time.bound,
+        links=item.time.links,
+        flops_per_byte=item.flops_per_byte,
+        machine_flops_per_byte=item.machine_flops_per_byte,
+        verdict="compute" if item.is_compute_bound else "communication",
+    )
+
+
+def hardware_rows(profile: Profile) -> list[dict[str, Any]]:
+    """The table of `autoshard hardware NAME`: every number with unit, direction, source, date and note."""
+    rows = []
+    for name, quantity in profile.quantities().items():
+        source = profile.sources[quantity.source]
+        rows.append(
+            {
+                "what": name,
+                "value": quantity.value,
+                "unit": quantity.unit,
+                "direction": quantity.direction,
+                "source": source.title,
+                "url": source.url,
+                "date": source.date,
+                "note": quantity.note,
+            }
+        )
+    return rows
+
+
+def critical_intensities(profile: Profile, dtype: str = "bfloat16") -> dict[str, float]:
+    """FLOP per byte at which work and traffic take equally long: memory, then each link level (one-way figures).
+
+    A torus level has two: one dimension as a ring (2w) and as a line (w). A level between nodes counts the whole node,
+    ``node FLOP/s / node egress`` is the same; for a collective over nodes of d devices the ratio is 1/d of it.
+
+    >>> {name: round(value) for name, value in critical_intensities(load_profile("tpu_v5e")).items()}
+    {'memory': 243, 'ici ring': 2189, 'ici line': 4378, 'dcn': 63040}
+    """
+    peak = profile.matmul_flops_per_s(dtype)
+    found = {"memory": peak / profile.memory.bandwidth.value}
+    inner = 1
+    for level in profile.levels:
+        if isinstance(level, TorusLevel):
+            found[f"{level.name} ring"] = peak / (2 * level.link.value)
+            found[f"{level.name} line"] = peak / level.link.value
+        elif isinstance(level, SwitchLevel):
+            found[level.name] = peak / level.egress.value
+            if inner > 1:  # all devices of a domain carry a collective's outer part together
+                found[f"{level.name}, whole domain of {inner}"] = peak / (inner * level.egress.value)
+        else:
+            found[level.name] = peak / (level.link.value * (level.size - 1))
+        inner *= level.size or 1 if not isinstance(level, TorusLevel) else 1
+    return found
+
+
+def hardware_overview() -> list[dict[str, Any]]:
+    """The table of `autoshard hardware`: one row per packaged profile."""
+    from costmodels.load import list_profiles
+
+    rows = []
+    for name in list_profiles():
+        profile = load_profile(name)
+        rows.append(
+            {
+                "name": name,
+                "title": profile.title,
+                "bf16_flops_per_s": profile.matmul_flops_per_s("bfloat16"),
+                "memory_bytes": profile.memory.bytes.value,
+                "memory_bytes_per_s": profile.memory.bandwidth.value,
+                "links": [_level_words(level) for level in profile.levels],
+                "flops_per_byte": critical_intensities(profile),
+            }
+        )
+    return rows
+
+
+def _level_words(level: Any) -> str:
+    if isinstance(level, TorusLevel):
+        shape = "x".join(map(str, level.max_shape))
+        return f"{level.name}: torus up to {shape}, {level.link.value:.4g} bytes/s per link one way"
+    if isinstance(level, SwitchLevel):
+        size = "any number" if level.size is None else str(level.size)
+        return f"{level.name}: switch of {size}, {level.egress.value:.4g} bytes/s per device one way"
+    return f"{level.name}: {level.size} with a link of {level.link.value:.4g} bytes/s one way per pair"
