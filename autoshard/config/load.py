@@ -226,7 +226,8 @@ def _cross_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
         if settings.devices == "simulated" and config.mesh.size > MAX_SIMULATED_DEVICES:
             yield (
                 ("run",),
-                f"a mesh of {config.mesh.size} devices cannot be run here: at most {MAX_SIMULATED_DEVICES} are simulated",
+                f"a mesh of {config.mesh.size} devices cannot be run here: "
+                f"at most {MAX_SIMULATED_DEVICES} are simulated",
             )
 
 
@@ -324,11 +325,13 @@ def _pin_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
 def _baseline_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
     if not config.settings.baselines:
         return
-    from autoshard.strategies.baselines import BASELINES
+    from autoshard.strategies.named import named_strategy
 
     for index, name in enumerate(config.settings.baselines):
-        if name not in BASELINES:
-            yield ("baselines", index), f"no baseline {name!r}; {listing(name, BASELINES)}"
+        try:
+            named_strategy(name, config.mesh)
+        except InputError as error:
+            yield ("baselines", index), str(error)
 
 
 # ------------------------------------------------------------------ saying it

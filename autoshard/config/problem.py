@@ -75,7 +75,8 @@ def import_reference(reference: str, directory: Path) -> Any:
         missing = error.name or module_name
         if module_name == missing or module_name.startswith(missing + "."):
             raise InputError(
-                f"there is no module {missing!r} (looked in {directory}, the working directory and the installed packages)"
+                f"there is no module {missing!r} (looked in {directory}, the working directory "
+                "and the installed packages)"
             ) from None
         raise InputError(f"module {module_name!r} cannot be imported: it needs {missing!r}, which is missing") from None
     except Exception as error:  # whatever the user's module does at import

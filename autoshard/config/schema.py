@@ -12,9 +12,9 @@ from autoshard.errors import InputError
 MAX_DEVICES = 2**24
 """Largest mesh that a config may ask for."""
 DTYPES = (
-    "bool int4 int8 int16 int32 int64 uint4 uint8 uint16 uint32 uint64 "
-    "float8_e4m3fn float8_e5m2 bfloat16 float16 float32 float64 complex64 complex128"
-).split()
+    *("bool", "int4", "int8", "int16", "int32", "int64", "uint4", "uint8", "uint16", "uint32", "uint64"),
+    *("float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"),
+)
 
 _AXIS_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_.-]*$")
 _REFERENCE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
@@ -183,9 +183,9 @@ def parse_leaf(given: Any, path: tuple[str | int, ...] = ()) -> tuple[tuple[int,
 class Schema(_Section):
     """The whole file. Either `model`, or `function` with `args` or `specs`."""
 
-    model: Annotated[ModelSection, _mapping_or("name", "the name of a model, or a mapping with name and dims")] | None = (
-        None
-    )
+    model: (
+        Annotated[ModelSection, _mapping_or("name", "the name of a model, or a mapping with name and dims")] | None
+    ) = None
     function: Reference | None = None
     args: Any = None
     specs: Reference | None = None

@@ -79,7 +79,9 @@ def load_yaml(text: str, file: str) -> Document:
         line = text.count("\n", 0, error.position) + 1
         column = error.position - text.rfind("\n", 0, error.position)
         code = ord(text[error.position])
-        raise InputError(f"{Place(file, line, column)}: this is not YAML: character U+{code:04X} is not allowed") from None
+        raise InputError(
+            f"{Place(file, line, column)}: this is not YAML: character U+{code:04X} is not allowed"
+        ) from None
     except RecursionError:
         raise InputError(f"{file}: nested deeper than {MAX_DEPTH} levels") from None
     if root is None:

@@ -2,7 +2,7 @@
 
 | pattern | addresses |
 | --- | --- |
-| ``state/params/*/wq`` | inputs by pytree path; ``*``, ``?``, ``[..]`` stay in one step, ``**`` is any number of steps |
+| ``state/params/*/wq`` | inputs by pytree path; ``*``, ``?``, ``[..]`` in one step, ``**`` is any number of steps |
 | ``out/0/**`` | outputs of the program, in the same way |
 | ``@attn_out`` | intermediates by the tag given with ``checkpoint_name`` (globs allowed) |
 | ``model.py:123`` | results of the ops written on that line; ``model.py:123/dot_general`` only of that primitive |

@@ -1,0 +1,187 @@
+"""A plan as a person reads it: how good it is, how parameters are split, what is sent, what memory holds."""
+
+import io
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from autoshard.report.amounts import bytes_text, count_text, seconds_text
+from autoshard.report.rows import input_groups, traffic
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+Json = Mapping[str, Any]
+
+MOST_GROUPS = 40
+"""Parameter groups that are shown; a table that no one reads to its end helps no one."""
+MOST_HELD = 8
+"""Largest arrays at the memory peak that are shown."""
+WIDTH_OF_FILES = 120
+"""Columns where the output is no terminal."""
+
+
+def summary(plan: Json, *, width: int = WIDTH_OF_FILES) -> str:
+    """Everything `print_plan` shows, as plain text of at most `width` columns."""
+    stream = io.StringIO()
+    _show(plan, _console(stream, width))
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+def print_plan(plan: Json) -> None:
+    """Print a plan (the data of plan.json) on standard output, as wide as the terminal."""
+    _show(plan, stdout_console())
+
+
+def print_run(losses: Sequence[float]) -> None:
+    """Print the losses of train steps, at most ten of them, and by how much they fell."""
+    every = max(1, -(-len(losses) // 10))
+    shown = sorted({*range(0, len(losses), every), len(losses) - 1})
+    print(f"train steps on simulated devices, as planned: {len(losses)}")
+    print("  loss " + "  ".join(f"{k + 1}: {losses[k]:.4f}" for k in shown))
+    if len(losses) > 1:
+        print(f"  {'fell' if losses[-1] < losses[0] else 'did not fall'}: {losses[0]:.4f} -> {losses[-1]:.4f}")
+
+
+def stdout_console() -> "Console":
+    """Standard output, as wide as the terminal."""
+    return _console(sys.stdout, None)
+
+
+def _console(stream: TextIO, width: int | None) -> "Console":
+    from rich.console import Console
+
+    if width is None:
+        width = shutil.get_terminal_size().columns if stream.isatty() else WIDTH_OF_FILES
+    # highlight and markup off: shardings hold brackets
+    return Console(file=stream, width=max(60, width), highlight=False, markup=False, emoji=False)
+
+
+def _show(plan: Json, console: "Console") -> None:
+    console.print(headline(plan))
+    for part in (_inputs(plan), _traffic(plan), _cost(plan), *_memory(plan), _baselines(plan)):
+        if part is not None:
+            console.print(part)
+    for note in plan.get("notes", ()):
+        console.print(f"note: {note}")
+
+
+def headline(plan: Json) -> str:
+    """What was planned on what, and how good it is proven to be."""
+    mesh = " x ".join(f"{axis}={size}" for axis, size in plan["mesh"]["axes"].items())
+    first = f"{plan['program']['name']} on {plan['hardware']['name']}, mesh {mesh}"
+    gap = plan.get("gap")
+    proof = f"status {plan['status']}, step {seconds_text(plan['objective_s'])}"
+    if plan.get("bound_s") is not None:
+        proof += f", no plan takes less than {seconds_text(plan['bound_s'])}"
+    if gap is not None:
+        proof += f", gap {gap:.2%}"
+    return f"{first}\n{proof}"
+
+
+def plain_table(title: str, columns: Sequence[tuple[str, str]]) -> "Table":
+    """An empty table; columns are (name, "right" or "")."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, justify in columns:
+        table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
+    return table
+
+
+def _inputs(plan: Json) -> "Table":
+    table = plain_table(
+        "inputs",
+        [("path", ""), ("arrays", "right"), ("shape", ""), ("dtype", ""), ("sharding", ""), ("per device", "right")],
+    )
+    groups = input_groups(plan)
+    for group in groups[:MOST_GROUPS]:
+        table.add_row(
+            group.label,
+            str(group.count),
+            ",".join(map(str, group.shape)) or "scalar",
+            ", ".join(group.dtypes),
+            group.sharding,
+            bytes_text(group.local_bytes),
+        )
+    rest = groups[MOST_GROUPS:]
+    if rest:
+        table.add_row(
+            f"and {len(rest)} more groups",
+            str(sum(g.count for g in rest)),
+            "",
+            "",
+            "",
+            bytes_text(sum(g.local_bytes for g in rest)),
+        )
+    return table
+
+
+def _traffic(plan: Json) -> "Table | str":
+    rows = traffic(plan)
+    if not rows:
+        return "collectives: none"
+    table = plain_table(
+        "collectives per step",
+        [("axes", ""), ("kind", ""), ("times", "right"), ("bytes per device", "right"), ("seconds", "right")],
+    )
+    for row in rows:
+        table.add_row(row.axes, row.kind, count_text(row.count), bytes_text(row.bytes), seconds_text(row.seconds))
+    return table
+
+
+_TIMES = {
+    "compute": "compute_s",
+    "communication": "communication_s",
+    "local copies": "local_copies_s",
+    "step if everything overlaps": "everything_overlaps_s",
+    "if nothing does": "nothing_overlaps_s",
+}
+
+
+def _cost(plan: Json) -> str | None:
+    parts = {name: plan.get("cost", {}).get(key) for name, key in _TIMES.items()}
+    shown = ", ".join(f"{name} {seconds_text(value)}" for name, value in parts.items() if value is not None)
+    return f"time: {shown}" if shown else None
+
+
+def _memory(plan: Json) -> "list[RenderableType]":
+    memory = plan.get("memory")
+    if not memory:
+        return []
+    limit = next((s["bytes"] for s in plan.get("statements", ()) if s["kind"] == "memory_limit"), None)
+    head = f"memory: {bytes_text(memory['peak_bytes'])} per device at the peak"
+    head += f" of {bytes_text(limit)} allowed" if limit is not None else ""
+    head += f", {memory['where']}" if memory.get("where") else ""
+    held = memory.get("held", [])
+    if not held:
+        return [head]
+    table = plain_table("", [("held at the peak", ""), ("per device", "right")])
+    for item in held[:MOST_HELD]:
+        table.add_row(str(item["what"]), bytes_text(item["bytes"]))
+    if len(held) > MOST_HELD:
+        table.add_row(f"and {len(held) - MOST_HELD} more", bytes_text(sum(i["bytes"] for i in held[MOST_HELD:])))
+    return [head, table]
+
+
+def _baselines(plan: Json) -> "Table | None":
+    rows = plan.get("baselines", ())
+    if not rows:
+        return None
+    table = plain_table(
+        "baselines", [("name", ""), ("step", "right"), ("of the plan", "right"), ("memory", "right"), ("", "")]
+    )
+    for row in rows:
+        cost, peak = row["objective_s"], row.get("peak_bytes")
+        times = "" if cost is None or not plan["objective_s"] else f"{cost / plan['objective_s']:.3g} x"
+        table.add_row(
+            row["name"],
+            "cannot be" if cost is None else seconds_text(cost),
+            times,
+            "" if peak is None else bytes_text(peak),
+            row.get("reason") or "",
+        )
+    return table
