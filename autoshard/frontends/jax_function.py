@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax import tree_util
 
-from autoshard.errors import InputError
+from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.draft import DraftOp, mark_zeros, number, prune
 from autoshard.frontends.jax_read import JaxOp, JaxprReader, is_extended
 from autoshard.program.program import Origin, Program
@@ -72,12 +72,13 @@ def trace(
     abstract = tuple(_abstract(spec, n) for spec, n in zip(specs, names, strict=True))
     in_tree = tree_util.tree_structure(abstract)
     traced = jax.jit(f).trace(*abstract)
+    jaxpr = _without_high_level_types(traced)
     reader = JaxprReader()
-    body = reader.read(traced.jaxpr)
+    body = reader.read(jaxpr)
     prune(body, [True] * len(body.results))
     mark_zeros(body)
 
-    leaves = len(traced.jaxpr.in_avals)
+    leaves = len(jaxpr.in_avals)
     input_names = _unique([_path(n, path) for n, spec in zip(names, abstract, strict=True) for path in _paths(spec)])
     for value, input_name in zip(body.args[:leaves], input_names, strict=True):
         value.name = input_name
@@ -95,9 +96,22 @@ def trace(
         warnings=(*reader.warnings, *rules.warnings),
     )
     in_types = tuple(
-        jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False)) for a in traced.jaxpr.in_avals
+        jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False)) for a in jaxpr.in_avals
     )
     return TracedFunction(program, numbered.origins, consts, in_tree, traced.out_tree, in_types)
+
+
+def _without_high_level_types(traced: Any) -> Any:
+    """The jaxpr of a `jax.stages.Traced`, with primitives of JAX's high-level extension (0.12) expanded."""
+    if not getattr(traced.jaxpr.jaxpr, "is_high", False) or not hasattr(traced, "lojax"):
+        return traced.jaxpr
+    low = traced.lojax.jaxpr
+    if len(low.in_avals) != len(traced.jaxpr.in_avals) or len(low.out_avals) != len(traced.jaxpr.out_avals):
+        raise UnsupportedError(
+            f"function {traced.fun_name} takes or returns values of high-level types (boxes, references), found "
+            f"{[str(a) for a in traced.jaxpr.in_avals]}; only arrays are supported"
+        )
+    return low
 
 
 class _Rules:

@@ -32,7 +32,8 @@ def bind_op(jax_op: JaxOp, operands: Sequence[Any]) -> list[Any]:
 
 def literal_array(value: Value) -> np.ndarray:
     """The zero-dimensional array of a LITERAL value."""
-    return np.asarray(value.literal, jnp.dtype(value.type.dtype))
+    dtype = jax.dtypes.float0 if value.type.dtype == "float0" else jnp.dtype(value.type.dtype)
+    return np.asarray(value.literal).astype(dtype)
 
 
 def evaluate(traced: TracedFunction, *flat_args: Any) -> list[Any]:
@@ -43,7 +44,8 @@ def evaluate(traced: TracedFunction, *flat_args: Any) -> list[Any]:
     if len(flat_args) != len(traced.in_types):
         raise InputError(f"the program takes {len(traced.in_types)} arrays, {len(flat_args)} were given")
     args = [
-        a if is_extended(t.dtype) else jnp.asarray(a, t.dtype) for a, t in zip(flat_args, traced.in_types, strict=True)
+        a if is_extended(t.dtype) or t.dtype == jax.dtypes.float0 else jnp.asarray(a, t.dtype)
+        for a, t in zip(flat_args, traced.in_types, strict=True)
     ]
     return _Interpreter(traced).block(traced.program.body, [*args, *traced.consts])
 

@@ -42,6 +42,7 @@ _CALLS = {
     "jit": ("jaxpr",),
     "pjit": ("jaxpr",),
     "closed_call": ("call_jaxpr",),
+    "eval_jaxpr": ("call_jaxpr",),
     "core_closed_call": ("call_jaxpr",),
     "core_call": ("call_jaxpr",),
     "call": ("call_jaxpr",),
@@ -120,7 +121,7 @@ class JaxprReader:
 
     def _const(self, frame: _Frame, array: Any, aval: Any) -> DraftValue:
         """A scalar becomes a literal, any other array an argument of the block (and of the blocks around it)."""
-        dtype = str(aval.dtype)
+        dtype = _dtype_name(aval.dtype)
         if not aval.shape and not is_extended(aval.dtype):
             made = literal(_scalar(array), dtype)
             return self._literals.setdefault(made.name, made)
@@ -162,6 +163,9 @@ class JaxprReader:
         if kind in _PLACEMENT:
             self._note_placement(kind, params, here)
             return operands
+        if kind == "while" and params["cond_jaxpr"].out_avals[0].shape:
+            scalar = _with_scalar_predicate(eqn)
+            return self._body(frame, scalar.jaxpr, scalar.consts, operands, here)
         regions = {"scan": self._scan, "while": self._while, "cond": self._cond, "shard_map": self._shard_map}
         if kind in regions:
             op = regions[kind](frame, eqn, operands, here)
@@ -399,7 +403,11 @@ def _type(aval: Any) -> TensorType:
         )
     if not all(isinstance(n, int) for n in aval.shape):
         raise UnsupportedError(f"a value has the symbolic shape {aval}; give concrete sizes")
-    return TensorType(tuple(int(n) for n in aval.shape), str(aval.dtype))
+    return TensorType(tuple(int(n) for n in aval.shape), _dtype_name(aval.dtype))
+
+
+def _dtype_name(dtype: Any) -> str:
+    return "float0" if dtype == jax.dtypes.float0 else str(dtype)
 
 
 def _argument(aval: Any, origin: Origin) -> DraftValue:
@@ -409,6 +417,8 @@ def _argument(aval: Any, origin: Origin) -> DraftValue:
 def _scalar(array: Any) -> Scalar:
     """The Python scalar of a zero-dimensional array of any element type (bfloat16, int4, ... too)."""
     item = np.asarray(array)
+    if item.dtype == jax.dtypes.float0:  # the gradient of an integer: no bits, by convention a False
+        return False
     if item.dtype == np.bool_:
         return bool(item)
     if jnp.issubdtype(item.dtype, np.complexfloating):
@@ -442,10 +452,34 @@ def _refuse_effects(eqn: Any, here: _Site) -> None:
     )
 
 
+def _with_scalar_predicate(eqn: Any) -> Any:
+    """A `while` with a batched predicate (what `jax.vmap` makes) as the loop that it means.
+
+    It runs while any predicate holds; elements whose own predicate is false stay as they are.
+    """
+    n = eqn.params["cond_nconsts"]
+    first = n + eqn.params["body_nconsts"]
+    cond_fun = jax_core.jaxpr_as_fun(eqn.params["cond_jaxpr"])
+    body_fun = jax_core.jaxpr_as_fun(eqn.params["body_jaxpr"])
+
+    def loop(*operands: Any) -> list[Any]:
+        for_cond, for_body, init = operands[:n], operands[n:first], operands[first:]
+
+        def body(carry: Any) -> Any:
+            (go_on,) = cond_fun(*for_cond, *carry)
+            after = body_fun(*for_body, *carry)
+            wide = [jax.lax.broadcast_in_dim(go_on, jnp.shape(c), range(go_on.ndim)) for c in carry]
+            return tuple(jax.lax.select(w, new, old) for w, new, old in zip(wide, after, carry, strict=True))
+
+        return list(jax.lax.while_loop(lambda c: jnp.any(cond_fun(*for_cond, *c)[0]), body, tuple(init)))
+
+    return jax.make_jaxpr(loop)(*[jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars])
+
+
 # -- source lines ----------------------------------------------------------------------------------------------
 
 _LINE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)(?::\d+)*(?: \((?P<function>.*)\))?$", re.DOTALL)
-_JAX_FOLDER = os.path.dirname(os.path.abspath(str(jax.__file__)))
+_NOT_USER_CODE = (os.path.dirname(os.path.abspath(str(jax.__file__))) + os.sep, os.path.abspath(__file__))
 
 
 def _source(eqn: Any) -> str:
@@ -479,4 +513,4 @@ def _is_jax_code(jaxpr: Any) -> bool:
     """
     info = str(getattr(getattr(jaxpr, "debug_info", None), "func_src_info", "") or "")
     where = info.rpartition(" at ")[2]
-    return where.startswith(_JAX_FOLDER + os.sep)
+    return where.startswith(_NOT_USER_CODE)

@@ -164,6 +164,15 @@ def test_trips_are_unknown_when_a_bound_is_an_input_or_the_loop_never_ends(same_
     assert only(endless, "while").attrs["trips"] is None
 
 
+def test_a_while_with_one_predicate_per_row_stops_each_row_on_its_own(same_values):
+    def f(x):
+        return jax.vmap(lambda r: jax.lax.while_loop(lambda c: jnp.sum(c) < 10.0, lambda c: c * 1.5 + 1.0, r))(x)
+
+    program = same_values(f, X).program
+    check_edges(program)
+    assert all("test_jax_regions.py" in op.source for op in program.ops.values())
+
+
 def test_fori_loop_with_literal_bounds_is_a_scan_without_its_unused_counter(same_values):
     op = only(same_values(lambda x: jax.lax.fori_loop(2, 9, lambda i, y: y * 1.1, x), X).program, "scan")
     assert (op.attrs["length"], op.attrs["num_carry"]) == (7, 1)

@@ -123,6 +123,20 @@ def test_outputs_may_be_inputs_constants_and_literals(same_values):
     assert program.body.results[2] == program.body.args[1]
 
 
+def test_gradients_of_integers_have_no_bits():
+    f = jax.grad(lambda x, i: jnp.sum(x * i), argnums=(0, 1), allow_int=True)
+    traced = trace(f, X, jax.ShapeDtypeStruct((8,), jnp.int32))
+    assert str(traced.program.type_of(traced.program.body.results[1])) == "float0[8]"
+    got = jax.jit(lambda *a: evaluate(traced, *a))(np.ones((4, 8), np.float32), np.arange(8))
+    np.testing.assert_array_equal(got[0], np.broadcast_to(np.arange(8.0), (4, 8)))
+    assert (got[1].shape, got[1].dtype) == ((8,), jax.dtypes.float0)
+
+
+def test_library_functions_that_are_primitives_of_a_higher_level_in_some_versions(same_values):
+    traced = same_values(lambda x: (jnp.searchsorted(x[0], x[1]), jax.scipy.linalg.expm(x @ x.T * 0.1)), X)
+    assert not any(op.kind.startswith("call_") for op in traced.program.ops.values())
+
+
 def test_vmap_and_weak_scalars(same_values):
     same_values(lambda x, s: jax.vmap(lambda r: jax.lax.fori_loop(0, 3, lambda i, y: y * s, r))(x), X, 1.5)
 
