@@ -10,8 +10,8 @@ from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Evaluation, 
 from autoshard.solver.solution import Solution
 
 if TYPE_CHECKING:
-    from autoshard.solver.incumbent import Progress
     from autoshard.solver.driver import solve
+    from autoshard.solver.incumbent import Progress
 
 _LAZY = {"solve": "autoshard.solver.driver", "Progress": "autoshard.solver.incumbent"}
 

@@ -77,7 +77,9 @@ def _problem(data: Any, path: Path) -> Problem:
         intervals, node_costs, amounts = nodes["intervals"], nodes["costs"], nodes["usages"]
         pairs, edge_costs = edges["nodes"], edges["costs"]
     except (KeyError, TypeError) as missing:
-        raise InputError(f"{path}: not a contest problem, {missing} is missing (expected problem.nodes and problem.edges)") from missing
+        raise InputError(
+            f"{path}: not a contest problem, {missing} is missing (expected problem.nodes and problem.edges)"
+        ) from missing
     if not len(intervals) == len(node_costs) == len(amounts) or len(pairs) != len(edge_costs):
         raise InputError(f"{path}: lists of nodes or edges differ in length")
     costs = [_vector(c, f"problem.nodes.costs[{i}]") for i, c in enumerate(node_costs)]
@@ -98,7 +100,9 @@ def _problem(data: Any, path: Path) -> Problem:
             raise UnsupportedError(f"{path}: edge {k} joins {len(pair)} nodes; only pairs can be solved")
         shape = (len(costs[pair[0]]), len(costs[pair[1]]))
         if table.size != shape[0] * shape[1]:
-            raise InputError(f"{path}: edge {k} has {table.size} costs, its nodes have {shape[0]} x {shape[1]} strategies")
+            raise InputError(
+                f"{path}: edge {k} has {table.size} costs, its nodes have {shape[0]} x {shape[1]} strategies"
+            )
         found.append(Edge(pair[0], pair[1], table.reshape(shape)))
     limit = problem.get("usage_limit")
     return Problem(

@@ -47,7 +47,9 @@ def solve(
         if len(start) != network.n_nodes or any(
             not 0 <= int(x) < len(c) for x, c in zip(start, network.costs, strict=False)
         ):
-            raise InputError(f"a start needs one strategy index per node ({network.n_nodes}), each within its node's range")
+            raise InputError(
+                f"a start needs one strategy index per node ({network.n_nodes}), each within its node's range"
+            )
     deadline = began + time_limit_s if time_limit_s is not None else math.inf
     race = Race(network, began, deadline, progress)
     stats: dict = {}
@@ -123,7 +125,11 @@ def _exact(race: Race, work: Work, backtracks: int, slots: list[int], vac: int =
         least = int(least_usage(work).max(initial=0)) if work.limit is not None else 0
         raise Infeasible(
             "no assignment satisfies all forbidden pairs"
-            + (f" within the limit of {work.limit} (at least {least} is live at once)" if work.limit is not None else "")
+            + (
+                f" within the limit of {work.limit} (at least {least} is live at once)"
+                if work.limit is not None
+                else ""
+            )
         )
     if complete and race.cost is not None:
         race.raise_bound(race.cost)

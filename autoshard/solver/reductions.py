@@ -5,6 +5,7 @@ strategies, and elimination of nodes with up to two neighbours that hold no memo
 exact integers. `reduce_network` repeats them until nothing changes or the budget of table work is used.
 """
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -93,29 +94,44 @@ def usage_consistency(work: Work) -> int:
         arc_consistency(work)
 
 
+def separable_edge(work: Work, i: int, j: int) -> bool:
+    """Fold the edge into its nodes if it has the form row + column."""
+    table = work.tables[i][j]
+    row, column = table[:, 0], table[0, :]
+    # cheap refusals first: most edges are not separable
+    if row[0] >= FORBIDDEN_FROM or row[-1] >= FORBIDDEN_FROM or column[-1] >= FORBIDDEN_FROM:
+        return False
+    if table[-1, -1] - row[-1] - column[-1] + row[0]:
+        return False
+    if (row >= FORBIDDEN_FROM).any() or (column >= FORBIDDEN_FROM).any():
+        return False
+    if not np.array_equal(table, row[:, None] + (column - row[0])[None, :]):
+        return False
+    work.costs[i] = work.cost(i) + row
+    work.costs[j] = work.cost(j) + (column - row[0])
+    work.drop_edge(i, j)
+    return True
+
+
 def separable_edges(work: Work, nodes: Iterable[int] | None = None) -> int:
-    """Fold edges of the form row + column into their nodes; returns how many vanished."""
-    gone = 0
-    for i in list(work.nodes() if nodes is None else nodes):
-        if work.costs[i] is None:
-            continue
-        for j in list(work.tables[i]):
-            table = work.tables[i][j]
-            row, column = table[:, 0], table[0, :]
-            # cheap refusals first: most edges are not separable
-            if row[0] >= FORBIDDEN_FROM or row[-1] >= FORBIDDEN_FROM or column[-1] >= FORBIDDEN_FROM:
-                continue
-            if table[-1, -1] - row[-1] - column[-1] + row[0]:
-                continue
-            if (row >= FORBIDDEN_FROM).any() or (column >= FORBIDDEN_FROM).any():
-                continue
-            if not np.array_equal(table, row[:, None] + (column - row[0])[None, :]):
-                continue
-            work.costs[i] = work.cost(i) + row
-            work.costs[j] = work.cost(j) + (column - row[0])
-            work.drop_edge(i, j)
-            gone += 1
-    return gone
+    """Fold all edges of the form row + column into their nodes; returns how many vanished."""
+    every = nodes is None
+    return sum(
+        separable_edge(work, i, j)
+        for i in list(work.nodes() if nodes is None else nodes)
+        for j in list(work.tables[i])
+        if i < j or not every
+    )
+
+
+def consistent_edge(work: Work, i: int, j: int) -> None:
+    """Arc consistency of one edge."""
+    for a, b in ((i, j), (j, i)):
+        supported = (work.tables[a][b] < FORBIDDEN_FROM).any(axis=1)
+        if not supported.any():
+            raise Infeasible(f"nodes {i} and {j} have no pair of strategies that the nodes between them allow")
+        if not supported.all():
+            work.keep(a, supported)
 
 
 def dominated_strategies(work: Work, node: int, budget: int = 2_000_000) -> int:
@@ -125,8 +141,10 @@ def dominated_strategies(work: Work, node: int, budget: int = 2_000_000) -> int:
     """
     cost = work.cost(node)
     d = len(cost)
+    if d < 2 or d * d * len(work.tables[node]) > budget:
+        return 0
     width = sum(t.shape[1] for t in work.tables[node].values()) + len(work.held[node]) + 1
-    if d < 2 or d * d * width > budget:
+    if d * d * width > budget:
         return 0
     # worse[a, b]: how much b can cost more than a
     worse = cost[None, :] - cost[:, None]
@@ -159,14 +177,12 @@ def min_plus(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return clipped(out)
 
 
-def eliminate(work: Work, node: int) -> tuple[int, ...]:
-    """Remove a node with at most two neighbours and no memory; returns the neighbours it changed."""
+def eliminate(work: Work, node: int) -> None:
+    """Remove a node with at most two neighbours and no memory."""
     others = tuple(work.tables[node])
     assert len(others) <= 2 and not (work.limit is not None and work.held[node])
     cost = work.cost(node)
-    step = Eliminated(
-        node, cost, work.domains[node], tuple((j, work.domains[j], work.tables[node][j]) for j in others)
-    )
+    step = Eliminated(node, cost, work.domains[node], tuple((j, work.domains[j], work.tables[node][j]) for j in others))
     if not others:
         best = int(cost.min())
         work.constant += best
@@ -180,15 +196,18 @@ def eliminate(work: Work, node: int) -> tuple[int, ...]:
         work.add_edge(i, j, table)
     work.remove(node, step)
     for j in others:
-        mask = work.cost(j) < FORBIDDEN_FROM
-        if not mask.all():
-            if not mask.any():
-                raise Infeasible(f"node {j} has no strategy left that its neighbour {node} allows")
-            work.keep(j, mask)
-    return others
+        _drop_forbidden(work, j, node)
 
 
-def fix_single(work: Work, node: int) -> tuple[int, ...]:
+def _drop_forbidden(work: Work, node: int, because: int) -> None:
+    mask = work.cost(node) < FORBIDDEN_FROM
+    if not mask.any():
+        raise Infeasible(f"node {node} has no strategy left that its neighbour {because} allows")
+    if not mask.all():
+        work.keep(node, mask)
+
+
+def fix_single(work: Work, node: int) -> None:
     """Fold a node with one strategy left and no memory into its neighbours, whatever its degree."""
     others = tuple(work.tables[node])
     step = Eliminated(node, work.cost(node), work.domains[node], ())
@@ -196,11 +215,12 @@ def fix_single(work: Work, node: int) -> tuple[int, ...]:
     for j in others:
         work.costs[j] = clipped(work.cost(j) + work.tables[node][j][0])
     work.remove(node, step)
-    return others
+    for j in others:
+        _drop_forbidden(work, j, node)
 
 
 def reduce_network(work: Work, *, dominance: int = 2_000_000, elimination: int = 2_000_000_000) -> None:
-    """All reductions until nothing changes.
+    """All reductions until nothing changes, cheapest nodes first.
 
     dominance: most comparisons spent on one node. elimination: most additions spent on two-neighbour
     eliminations altogether (then only cheaper reductions go on). Raises `Infeasible`.
@@ -208,41 +228,70 @@ def reduce_network(work: Work, *, dominance: int = 2_000_000, elimination: int =
     arc_consistency(work)
     usage_consistency(work)
     separable_edges(work)
-    queue = dict.fromkeys(work.nodes())
-    while queue:
-        node = min(queue, key=lambda i: (len(work.tables[i]) if work.costs[i] is not None else 0)) if len(
-            queue
-        ) < 64 else next(iter(queue))
-        del queue[node]
+    heap = [(len(work.tables[i]), i) for i in work.nodes()]
+    heapq.heapify(heap)
+    waiting = {i for _, i in heap}
+
+    def again(nodes: Iterable[int]) -> None:
+        for t in nodes:
+            if work.costs[t] is not None and t not in waiting:
+                waiting.add(t)
+                heapq.heappush(heap, (len(work.tables[t]), t))
+
+    while heap:
+        _, node = heapq.heappop(heap)
+        waiting.discard(node)
         if work.costs[node] is None:
             continue
         free = work.limit is None or not work.held[node]
         degree = len(work.tables[node])
         d = len(work.domains[node])
+        before = {j: len(work.domains[j]) for j in work.tables[node]} if (free and degree <= 2) or d == 1 else {}
         if free and d == 1:
-            touched = fix_single(work, node)
+            fix_single(work, node)
         elif free and degree <= 1:
-            touched = eliminate(work, node)
-        elif free and degree == 2:
+            eliminate(work, node)
+        elif free and degree == 2 and (product := _affordable(work, node, elimination)):
+            elimination -= product
             i, j = work.tables[node]
-            product = len(work.domains[i]) * len(work.domains[j])
-            before = work.tables[node][i].size + work.tables[node][j].size
-            grows = 0 if j in work.tables[i] else product
-            if product * d > elimination or grows > 4 * before + 4096:
-                continue
-            elimination -= product * d
-            touched = eliminate(work, node)
+            eliminate(work, node)
+            consistent_edge(work, i, j)
+            if j in work.tables[i]:
+                separable_edge(work, i, j)
+        elif dominated_strategies(work, node, dominance):
+            before = {node: d}
         else:
-            if dominated_strategies(work, node, dominance):
-                touched = (node, *work.tables[node])
-                arc_consistency(work, [node])
-            else:
-                continue
-        live = [t for t in touched if work.costs[t] is not None]
-        arc_consistency(work, live)
-        separable_edges(work, live)
-        for t in live:
-            queue[t] = None
-            for u in work.tables[t]:
-                if len(work.tables[u]) <= 2:
-                    queue[u] = None
+            continue
+        shrunk = {j for j, size in before.items() if len(work.domains[j]) < size}
+        shrunk |= _spread(work, shrunk)
+        touched = shrunk | set(before)
+        again(t for t in sorted(touched) if len(work.tables[t]) <= REVISITED_DEGREE)
+        for t in sorted(shrunk):  # a smaller domain may make an edge separable, or a neighbour's strategy dominated
+            if len(work.tables[t]) <= REVISITED_DEGREE and work.costs[t] is not None:
+                neighbours = list(work.tables[t])
+                separable_edges(work, [t])
+                again(u for u in neighbours if len(work.tables[u]) <= REVISITED_DEGREE)
+
+
+REVISITED_DEGREE = 16
+"""Neighbours of a changed node are looked at again up to this degree: hubs would cost more than they give."""
+
+
+def _affordable(work: Work, node: int, budget: int) -> int:
+    """Additions needed to eliminate a node with two neighbours; 0 when too many or the tables would grow much."""
+    i, j = work.tables[node]
+    product = len(work.domains[i]) * len(work.domains[j])
+    before = work.tables[node][i].size + work.tables[node][j].size
+    grows = 0 if j in work.tables[i] else product
+    work_needed = product * len(work.domains[node])
+    return 0 if work_needed > budget or grows > 4 * before + 4096 else work_needed
+
+
+def _spread(work: Work, nodes: set[int]) -> set[int]:
+    """Arc consistency from nodes whose domains have shrunk; returns the nodes that shrank in turn."""
+    if not nodes:
+        return set()
+    before = {j: len(work.domains[j]) for i in nodes if work.costs[i] is not None for j in work.tables[i]}
+    if not arc_consistency(work, sorted(i for i in nodes if work.costs[i] is not None)):
+        return set()
+    return {j for j, d in before.items() if len(work.domains[j]) < d}

@@ -1,0 +1,64 @@
+"""Random small cost networks, and the judge of them all: trying every assignment."""
+
+import itertools
+
+import numpy as np
+
+from autoshard.solver import CostNetwork, Edge, Usage, evaluate
+
+
+def random_network(
+    seed: int,
+    *,
+    nodes: int = 6,
+    strategies: int = 4,
+    forbidden: float = 0.2,
+    memory: bool = True,
+    density: float = 0.35,
+) -> CostNetwork:
+    """Negative costs, forbidden entries, parallel edges, loops, and nodes with up to two usages."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, nodes + 1))
+    sizes = rng.integers(1, strategies + 1, n)
+    costs = [rng.integers(-5, 30, d) for d in sizes]
+    costs = [np.where(rng.random(len(c)) < 0.1, 10**18, c) for c in costs]
+    edges = []
+    for i in range(n):
+        for j in range(n):
+            if rng.random() < density and (i != j or rng.random() < 0.2):
+                table = rng.integers(-5, 30, (sizes[i], sizes[j]))
+                edges.append(Edge(i, j, np.where(rng.random(table.shape) < forbidden, 10**15, table)))
+    if not memory or not seed % 3:
+        return CostNetwork(costs, edges)
+    usages = []
+    for i in range(n):
+        own = []
+        for _ in range(int(rng.integers(0, 3))):
+            start = int(rng.integers(0, 8))
+            own.append(Usage(start, int(rng.integers(start, 10)), rng.integers(0, 50, sizes[i])))
+        usages.append(own)
+    return CostNetwork(costs, edges, usages, int(rng.integers(20, 40 * n)))
+
+
+def optimum(network: CostNetwork) -> int | None:
+    """The cost of the best feasible assignment, by trying all; None when there is none."""
+    found = (evaluate(network, x) for x in itertools.product(*(range(len(c)) for c in network.costs)))
+    return min((e.cost for e in found if e.feasible and e.cost is not None), default=None)
+
+
+def layered_network(seed: int, layers: int = 60, labels: int = 3, facets: int = 2) -> CostNetwork:
+    """A chain with side branches and skips; strategies are combinations of `facets` labels."""
+    rng = np.random.default_rng(seed)
+    grid = np.array(list(itertools.product(range(labels), repeat=facets)))
+    costs = [rng.integers(0, 1000, len(grid)) for _ in range(layers)]
+    edges = []
+    for i in range(1, layers):
+        for j in sorted({i - 1, max(0, i - int(rng.integers(2, 6)))} - {i}):
+            weights = rng.integers(1, 300, (facets, labels, labels))
+            table = sum(weights[f][np.ix_(grid[:, f], grid[:, f])] for f in range(facets))
+            table = table * (1 + (grid[:, None, :] != grid[None, :, :]).sum(axis=2))
+            edges.append(Edge(j, i, np.where((grid[:, None, :] == grid[None, :, :]).all(axis=2), 0, table)))
+    usages = [
+        [Usage(i, i + int(rng.integers(1, 9)), 2 ** (facets - (grid > 0).sum(axis=1)) * 100)] for i in range(layers)
+    ]
+    return CostNetwork(costs, edges, usages, None, [grid] * layers)
