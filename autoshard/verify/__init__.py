@@ -1,0 +1,1 @@
+"""Verification: is a plan right? Shares no code with the rooms that made it."""

@@ -1,0 +1,206 @@
+"""Counting collectives in lowered and compiled programs, and comparing them with the planned ones.
+
+Two readers, one for StableHLO (what was lowered) and one for HLO text (what XLA compiled), give the same kind of
+record; `compare` matches records to plans by kind, devices that talk to each other, elements and element type.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Protocol
+
+from autoshard.program.types import dtype_bytes
+from autoshard.sharding.layout import AtomMesh
+
+UNCOMBINED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner,cse,dce"}
+"""Compiler options under which XLA for CPU keeps collectives one to one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLoop:
+    """A region of the program text around a collective; `trips` is None where the text does not tell."""
+
+    kind: str  # "loop", "branch"
+    trips: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCollective:
+    """One collective operation of a program text.
+
+    kind: ``all_gather``, ``all_reduce``, ``reduce_scatter``, ``all_to_all`` or ``permute``.
+    groups: device positions that exchange data, in order; for a permute its (source, target) pairs.
+    elements: of the array one device gives to it. dtype: its element type.
+    loops: regions around it, outermost first.
+    """
+
+    kind: str
+    groups: tuple[tuple[int, ...], ...]
+    elements: int
+    dtype: str
+    loops: tuple[FoundLoop, ...] = ()
+    combiner: str = ""
+
+    @property
+    def local_bytes(self) -> float:
+        return self.elements * dtype_bytes(self.dtype)
+
+
+class Loop(Protocol):
+    @property
+    def kind(self) -> str: ...
+    @property
+    def trips(self) -> int | None: ...
+
+
+class Planned(Protocol):
+    """What `compare` reads of a planned collective (see `autoshard.lowering.collectives.PlannedCollective`)."""
+
+    @property
+    def where(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def atoms(self) -> tuple[int, ...]: ...
+    @property
+    def from_atoms(self) -> tuple[int, ...]: ...
+    @property
+    def elements(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def combiner(self) -> str: ...
+    @property
+    def loops(self) -> Sequence[Loop]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Collectives that one side has more often than the other.
+
+    planned, found: how often each side has it. where: of the planned ones with this signature, if any.
+    """
+
+    text: str
+    planned: int
+    found: int
+    where: tuple[str, ...]
+
+    def __str__(self) -> str:
+        places = f" ({'; '.join(self.where[:3])}{'; ...' if len(self.where) > 3 else ''})" if self.where else ""
+        return f"{self.text}: planned {self.planned}, found {self.found}{places}"
+
+
+def compare(
+    planned: Iterable[Planned], found: Iterable[FoundCollective], mesh: AtomMesh, *, dtypes: bool = True
+) -> list[Difference]:
+    """Differences between planned and found collectives; empty where they are the same.
+
+    Compared are kind, combiner, groups (whole lists of devices, so also the axes and their order, but for all-reduces
+    their order does not matter), elements per device, element type, and the loops around (a trip count that one side
+    does not know agrees with any; where loops differ, as after unrolling, the total counts of executions decide).
+    dtypes=False leaves out the element type: XLA for CPU computes bf16 collectives in f32.
+    """
+    wanted: dict[tuple, list[Planned]] = {}
+    for p in planned:
+        groups = planned_groups(p.kind, p.atoms, p.from_atoms, mesh)
+        if p.kind == "permute" or len(groups[0]) > 1:  # a group of one device communicates nothing
+            key = _signature(p.kind, groups, p.elements, p.dtype if dtypes else "", p.combiner)
+            wanted.setdefault(key, []).append(p)
+    have: dict[tuple, list[FoundCollective]] = {}
+    for f in found:
+        if f.kind == "permute" or any(len(g) > 1 for g in f.groups):
+            key = _signature(f.kind, f.groups, f.elements, f.dtype if dtypes else "", f.combiner)
+            have.setdefault(key, []).append(f)
+    out = []
+    for key in sorted(wanted.keys() | have.keys(), key=repr):
+        ours, theirs = wanted.get(key, []), have.get(key, [])
+        our_loops = [tuple(loop.trips for loop in p.loops if loop.kind in ("scan", "while")) for p in ours]
+        their_loops = [tuple(loop.trips for loop in f.loops if loop.kind == "loop") for f in theirs]
+        if not _same_loops(our_loops, their_loops):
+            text = _text(key, mesh)
+            if len(ours) == len(theirs):
+                text += f", loops {sorted(our_loops, key=repr)} against {sorted(their_loops, key=repr)}"
+            out.append(Difference(text, len(ours), len(theirs), tuple(p.where for p in ours)))
+    return out
+
+
+def _same_loops(ours: list[tuple[int | None, ...]], theirs: list[tuple[int | None, ...]]) -> bool:
+    left = Counter(theirs)
+    unmatched = []
+    for loops in ours:  # equal ones first, so that unknown counts are left for what they alone can match
+        if left[loops]:
+            left[loops] -= 1
+        else:
+            unmatched.append(loops)
+    for loops in list(unmatched):
+        for other in sorted(left, key=repr):
+            if left[other] and len(other) == len(loops) and all(
+                a == b or a is None or b is None for a, b in zip(loops, other, strict=True)
+            ):
+                left[other] -= 1
+                unmatched.remove(loops)
+                break
+    if not unmatched and not +left:
+        return True
+    if any(n is None for loops in (*ours, *theirs) for n in loops):
+        return False
+    return sum(map(_times, ours)) == sum(map(_times, theirs))
+
+
+def _times(loops: tuple[int | None, ...]) -> int:
+    return prod(n for n in loops if n is not None)
+
+
+def planned_groups(
+    kind: str, atoms: Sequence[int], from_atoms: Sequence[int], mesh: AtomMesh
+) -> tuple[tuple[int, ...], ...]:
+    """Devices (positions in the mesh, row-major) that a planned collective ties together.
+
+    For a permute: pairs (source, target), the source holding the block that the target is to get.
+
+    >>> from autoshard.sharding.mesh import Mesh
+    >>> mesh = AtomMesh.split(Mesh.from_dict({"x": 2, "y": 2}))
+    >>> planned_groups("all_gather", (0,), (), mesh), planned_groups("permute", (1, 0), (0, 1), mesh)
+    (((0, 2), (1, 3)), ((0, 0), (1, 2), (2, 1), (3, 3)))
+    """
+    strides = [prod(mesh.sizes[a + 1 :]) for a in range(len(mesh.sizes))]
+    rest = [a for a in range(len(mesh.sizes)) if a not in atoms]
+
+    def position(over: Sequence[int], where: Sequence[int]) -> int:
+        return sum(strides[a] * i for a, i in zip(over, where, strict=True))
+
+    def walk(over: Sequence[int]) -> list[int]:
+        return [position(over, where) for where in product(*(range(mesh.sizes[a]) for a in over))]
+
+    if kind == "permute":
+        pairs = [(s + base, t + base) for base in walk(rest) for s, t in zip(walk(from_atoms), walk(atoms), strict=True)]
+        return tuple(sorted(pairs))
+    return tuple(tuple(base + d for d in walk(atoms)) for base in walk(rest))
+
+
+def atoms_of_groups(groups: Sequence[Sequence[int]], mesh: AtomMesh) -> tuple[int, ...] | None:
+    """The mesh axes (atoms larger than 1) along which groups of devices lie, in mesh order; None if they fit none."""
+    members = {frozenset(g) for g in groups}
+    free = [a for a, size in enumerate(mesh.sizes) if size > 1]
+    for chosen in product((False, True), repeat=len(free)):
+        atoms = tuple(a for a, taken in zip(free, chosen, strict=True) if taken)
+        if {frozenset(g) for g in planned_groups("all_reduce", atoms, (), mesh)} == members:
+            return atoms
+    return None
+
+
+def _signature(kind: str, groups: Sequence[Sequence[int]], elements: int, dtype: str, combiner: str) -> tuple:
+    if kind == "all_reduce":
+        groups = [sorted(g) for g in groups]
+    return kind, tuple(sorted(tuple(g) for g in groups)), elements, dtype, combiner
+
+
+def _text(key: tuple, mesh: AtomMesh) -> str:
+    kind, groups, elements, dtype, combiner = key
+    atoms = None if kind == "permute" else atoms_of_groups(groups, mesh)
+    over = f"{{{mesh.axes_text(atoms)}}}" if atoms else f"devices {list(groups)[:2]}{'...' if len(groups) > 2 else ''}"
+    what = f"{kind}[{combiner}]" if combiner not in ("", "add") else kind
+    return f"{what} over {over} of {elements} {dtype or 'elements'} a device"
