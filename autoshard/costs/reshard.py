@@ -59,16 +59,22 @@ def waypoints(type_: TensorType, mesh: AtomMesh, unreduced: frozenset[int]) -> l
     return out
 
 
-def steps_from(layout: Layout, atoms: Sequence[int], maskable: Sequence[int]) -> Iterable[Step]:
-    """All single steps that may lead on from `layout`; the caller keeps those that end in its graph."""
+def steps_from(layout: Layout, mesh: AtomMesh, maskable: Sequence[int]) -> Iterable[Step]:
+    """All single steps that may lead on from `layout`; the caller keeps those that end in its graph.
+
+    Unused atoms are sliced or masked one run of an axis at a time, since a split axis mostly moves as a whole.
+    """
     used = {a for d in layout.dims for a in d} | set(layout.unreduced)
-    free = [a for a in atoms if a not in used]
     rank = len(layout.dims)
-    for atom in free:
-        for dim in range(rank):
-            yield Step(StepKind.SLICE, (atom,), dim)
-        if atom in maskable:
-            yield Step(StepKind.MASK, (atom,))
+    for axis in mesh.atoms_of.values():
+        for first in range(len(axis)):
+            for last in range(first + 1, len(axis) + 1):
+                run = axis[first:last]
+                if used.isdisjoint(run):
+                    for dim in range(rank):
+                        yield Step(StepKind.SLICE, run, dim)
+                    if set(run) <= set(maskable):
+                        yield Step(StepKind.MASK, run)
     for dim, present in enumerate(layout.dims):
         for length in range(1, len(present) + 1):
             tail = present[-length:]
@@ -154,7 +160,7 @@ class ReshardTables:
             targets: list[int] = []
             steps: list[Step] = []
             for i, layout in enumerate(nodes):
-                for step in steps_from(layout, range(len(self.mesh.atoms)), partial):
+                for step in steps_from(layout, self.mesh, partial):
                     j = index.get(step.apply(layout))
                     if j is not None:
                         sources.append(i)

@@ -35,4 +35,10 @@ def decode(
             uses[link.use] = reshard
         elif reshard.steps:
             shared[link.value] = reshard
-    return Schedule(mesh, placements, definitions, shared, uses)
+    return Schedule(
+        mesh,
+        dict(sorted(placements.items())),
+        definitions,
+        dict(sorted(shared.items())),
+        dict(sorted(uses.items())),
+    )
