@@ -11,7 +11,8 @@ from jax import tree_util
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.draft import DraftOp, mark_zeros, number, prune
-from autoshard.frontends.jax_read import JaxOp, JaxprReader, is_extended
+from autoshard.frontends.jax_facts import is_extended
+from autoshard.frontends.jax_read import JaxOp, JaxprReader
 from autoshard.program.program import Origin, Program
 from autoshard.program.rule import ShardingRule
 

@@ -13,8 +13,8 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from autoshard.errors import InputError
+from autoshard.frontends.jax_facts import is_extended
 from autoshard.frontends.jax_function import JaxOp, TracedFunction
-from autoshard.frontends.jax_read import is_extended
 from autoshard.program.program import Block, Op, Origin, Value
 
 

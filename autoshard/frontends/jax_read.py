@@ -3,8 +3,6 @@
 Uses `jax.extend` and the parameters of primitives by name; nothing is executed and no array is made.
 """
 
-import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,12 +12,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
-from jax.extend import source_info_util
 
 from autoshard.errors import UnsupportedError
-from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue, Scalar, literal
+from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue, literal
+from autoshard.frontends.jax_facts import (
+    axis_names,
+    dtype_name,
+    is_extended,
+    is_jax_code,
+    open_jaxpr,
+    scalar_of,
+    scan_counts,
+    source_line,
+    tensor_type,
+)
+from autoshard.frontends.trip_count import while_trips
 from autoshard.program.program import Origin
-from autoshard.program.types import TensorType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +97,7 @@ class JaxprReader:
 
     def read(self, closed: Any) -> DraftBlock:
         """The draft of a whole program: arguments are the jaxpr's inputs, then the arrays it closes over."""
-        jaxpr, consts = _open(closed)
+        jaxpr, consts = open_jaxpr(closed)
         frame = _Frame(Origin.CONST, DraftBlock([_argument(v.aval, Origin.INPUT) for v in jaxpr.invars]))
         frame.block.results = self._body(frame, jaxpr, consts, frame.block.args, _Site())
         for index, (array, value) in enumerate(frame.captured.values()):
@@ -121,18 +129,18 @@ class JaxprReader:
 
     def _const(self, frame: _Frame, array: Any, aval: Any) -> DraftValue:
         """A scalar becomes a literal, any other array an argument of the block (and of the blocks around it)."""
-        dtype = _dtype_name(aval.dtype)
+        dtype = dtype_name(aval.dtype)
         if not aval.shape and not is_extended(aval.dtype):
-            made = literal(_scalar(array), dtype)
+            made = literal(scalar_of(array), dtype)
             return self._literals.setdefault(made.name, made)
         if id(array) not in frame.captured:
             frame.captured[id(array)] = (array, _argument(aval, frame.origin))
         return frame.captured[id(array)][1]
 
     def _region(self, closed: Any, site: _Site) -> _Frame:
-        jaxpr, consts = _open(closed)
+        jaxpr, consts = open_jaxpr(closed)
         frame = _Frame(Origin.ARG, DraftBlock([_argument(v.aval, Origin.ARG) for v in jaxpr.invars]))
-        if site.source is not None and not _is_jax_code(jaxpr):
+        if site.source is not None and not is_jax_code(jaxpr):
             site = _Site(None, site.scope)
         frame.block.results = self._body(frame, jaxpr, consts, frame.block.args, site)
         return frame
@@ -141,7 +149,7 @@ class JaxprReader:
 
     def _equation(self, frame: _Frame, eqn: Any, operands: list[DraftValue], site: _Site) -> list[DraftValue]:
         kind, params = str(eqn.primitive.name), eqn.params
-        here = _Site(site.source or _source(eqn), _join(site.scope, str(eqn.source_info.name_stack)))
+        here = _Site(site.source or source_line(eqn), _join(site.scope, str(eqn.source_info.name_stack)))
         if kind == "name":
             if operands[0].origin is not Origin.LITERAL:
                 operands[0].tag(params["name"])
@@ -172,15 +180,15 @@ class JaxprReader:
         else:
             _refuse_effects(eqn, here)
             op = DraftOp(kind, operands, [])
-        op.results = [DraftValue(_type(v.aval), Origin.OP) for v in eqn.outvars]
+        op.results = [DraftValue(tensor_type(v.aval), Origin.OP) for v in eqn.outvars]
         op.source = _describe(here)
         op.origin = JaxOp(eqn.primitive, dict(params), eqn.ctx)
         frame.block.ops.append(op)
         return op.results
 
     def _inline(self, frame: _Frame, callee: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
-        jaxpr, consts = _open(callee)
-        site = here if _is_jax_code(jaxpr) else _Site(None, here.scope)
+        jaxpr, consts = open_jaxpr(callee)
+        site = here if is_jax_code(jaxpr) else _Site(None, here.scope)
         return self._body(frame, jaxpr, consts, operands, site)
 
     def _remat(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
@@ -214,7 +222,7 @@ class JaxprReader:
         params = eqn.params
         body = self._region(params["jaxpr"], here)
         captured = self._lift(frame, body)
-        consts, carry = _scan_counts(params, len(eqn.invars))
+        consts, carry = scan_counts(params, len(eqn.invars))
         attrs = {
             "num_consts": len(captured) + consts,
             "num_carry": carry,
@@ -260,8 +268,8 @@ class JaxprReader:
         body = self._region(params["jaxpr"], here)
         captured = self._lift(frame, body)
         whole = [tuple(() for _ in v.type.shape) for v in captured]
-        ins = [_axis_names(s, v.type.rank) for s, v in zip(params["in_specs"], operands, strict=True)]
-        outs = [_axis_names(s, len(v.aval.shape)) for s, v in zip(params["out_specs"], eqn.outvars, strict=True)]
+        ins = [axis_names(s, v.type.rank) for s, v in zip(params["in_specs"], operands, strict=True)]
+        outs = [axis_names(s, len(v.aval.shape)) for s, v in zip(params["out_specs"], eqn.outvars, strict=True)]
         attrs = {
             "mesh_axes": tuple((str(n), int(s)) for n, s in zip(mesh.axis_names, mesh.axis_sizes, strict=True)),
             "in_names": (*whole, *ins),
@@ -298,140 +306,8 @@ class JaxprReader:
             )
 
 
-# -- trip counts -----------------------------------------------------------------------------------------------
-
-
-def while_trips(op: DraftOp) -> int | None:
-    """How often a `while` runs, where it counts one carry by a constant step from and to literal bounds.
-
-    Recognises ``i < n`` (and ``<=``, ``>``, ``>=``, ``!=``, either way round) where ``i`` starts at a literal and
-    the body adds or subtracts a literal, and ``n`` is a literal or a carry or constant that stays one; else None.
-    """
-    cond, body = op.regions
-    first_cond, n_consts = op.attrs["cond_nconsts"], op.attrs["cond_nconsts"] + op.attrs["body_nconsts"]
-    test = next((o for o in cond.ops if cond.results[0] in o.results), None)
-    if test is None or len(test.operands) != 2 or test.kind not in _COMPARE:
-        return None
-
-    def constant(value: DraftValue) -> Scalar | None:
-        """The scalar a value of the condition has on every trip."""
-        if value.origin is Origin.LITERAL:
-            return value.literal
-        if value not in cond.args:
-            return None
-        k = cond.args.index(value)
-        if k < first_cond:
-            return op.operands[k].literal
-        carry = k - first_cond
-        unchanged = body.results[carry] is body.args[op.attrs["body_nconsts"] + carry]
-        return op.operands[n_consts + carry].literal if unchanged else None
-
-    left, right = test.operands
-    kind = test.kind
-    if constant(left) is not None:
-        left, right, kind = right, left, _FLIPPED[kind]
-    bound = constant(right)
-    if bound is None or left not in cond.args or cond.args.index(left) < first_cond:
-        return None
-    carry = cond.args.index(left) - first_cond
-    start = op.operands[n_consts + carry].literal
-    arg = body.args[op.attrs["body_nconsts"] + carry]
-    step = next((o for o in body.ops if body.results[carry] in o.results), None)
-    if start is None or step is None or step.kind not in ("add", "sub") or len(step.operands) != 2:
-        return None
-    a, b = step.operands
-    if b is arg and step.kind == "add":
-        a, b = b, a
-    if a is not arg or b.literal is None:
-        return None
-    by = b.literal if step.kind == "add" else -b.literal
-    if not all(isinstance(x, int) for x in (start, bound, by)):
-        return None
-    return _count(int(start), int(bound), int(by), kind, left.type.dtype)  # type: ignore[arg-type]
-
-
-_COMPARE = frozenset({"lt", "le", "gt", "ge", "ne"})
-_FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
-
-
-def _count(start: int, bound: int, by: int, kind: str, dtype: str) -> int | None:
-    """Trips of ``while start <kind> bound: start += by``; None where it wraps around or never ends."""
-    if kind in ("gt", "ge"):
-        start, bound, by, kind = -start, -bound, -by, {"gt": "lt", "ge": "le"}[kind]
-    if kind == "ne":
-        if start == bound:
-            return 0
-        return (bound - start) // by if by and (bound - start) % by == 0 and (bound - start) // by > 0 else None
-    limit = bound + (kind == "le")
-    if start >= limit:
-        return 0
-    if by <= 0:
-        return None
-    trips = -(-(limit - start) // by)
-    info = np.iinfo(dtype) if dtype.startswith(("int", "uint")) else None
-    return None if info is None or abs(start + trips * by) > info.max else trips
-
-
-# -- small readers of JAX's objects ----------------------------------------------------------------------------
-
-
-def is_extended(dtype: Any) -> bool:
-    """Whether elements are no numbers (typed random keys)."""
-    return jnp.issubdtype(dtype, jax.dtypes.extended)
-
-
-def _open(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
-    """(jaxpr, consts) of an open or closed jaxpr."""
-    if isinstance(jaxpr, jax_core.ClosedJaxpr):
-        return jaxpr.jaxpr, jaxpr.consts
-    return jaxpr, ()
-
-
-def _scan_counts(params: dict[str, Any], operands: int) -> tuple[int, int]:
-    """Numbers of constants and carries of a scan: parameters of their own, or (JAX 0.12) in a tree of the operands."""
-    if "num_consts" in params:
-        return params["num_consts"], params["num_carry"]
-    consts, carry, _ = params["ft_in"].update(list(range(operands))).unpack()
-    return len(list(consts)), len(list(carry))
-
-
-def _type(aval: Any) -> TensorType:
-    if not hasattr(aval, "shape") or not hasattr(aval, "dtype"):
-        raise UnsupportedError(
-            f"a value of type {aval} is not an array; references (jax.new_ref, mutable arrays), tokens and other "
-            "stateful values are not supported. Write the function without them"
-        )
-    if not all(isinstance(n, int) for n in aval.shape):
-        raise UnsupportedError(f"a value has the symbolic shape {aval}; give concrete sizes")
-    return TensorType(tuple(int(n) for n in aval.shape), _dtype_name(aval.dtype))
-
-
-def _dtype_name(dtype: Any) -> str:
-    return "float0" if dtype == jax.dtypes.float0 else str(dtype)
-
-
 def _argument(aval: Any, origin: Origin) -> DraftValue:
-    return DraftValue(_type(aval), origin)
-
-
-def _scalar(array: Any) -> Scalar:
-    """The Python scalar of a zero-dimensional array of any element type (bfloat16, int4, ... too)."""
-    item = np.asarray(array)
-    if item.dtype == jax.dtypes.float0:  # the gradient of an integer: no bits, by convention a False
-        return False
-    if item.dtype == np.bool_:
-        return bool(item)
-    if jnp.issubdtype(item.dtype, np.complexfloating):
-        return complex(item)
-    if jnp.issubdtype(item.dtype, np.integer):
-        return int(item)
-    return float(item)
-
-
-def _axis_names(spec: Any, rank: int) -> tuple[tuple[str, ...], ...]:
-    """A partition spec as plain data: for each of `rank` dimensions a tuple of axis names."""
-    entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec]
-    return tuple(tuple(map(str, e)) for e in entries) + ((),) * (rank - len(entries))
+    return DraftValue(tensor_type(aval), origin)
 
 
 @cache
@@ -476,25 +352,6 @@ def _with_scalar_predicate(eqn: Any) -> Any:
     return jax.make_jaxpr(loop)(*[jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars])
 
 
-# -- source lines ----------------------------------------------------------------------------------------------
-
-_LINE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)(?::\d+)*(?: \((?P<function>.*)\))?$", re.DOTALL)
-_NOT_USER_CODE = (os.path.dirname(os.path.abspath(str(jax.__file__))) + os.sep, os.path.abspath(__file__))
-
-
-def _source(eqn: Any) -> str:
-    """``file.py:123 (function)`` of the user's line, or '' where JAX does not know it."""
-    try:
-        text = source_info_util.summarize(eqn.source_info)
-    except Exception:  # the one place where JAX's bookkeeping is not public: a plan can do without
-        return ""
-    match = _LINE.match(text)
-    if match is None:
-        return ""
-    function = f" ({match['function']})" if match["function"] else ""
-    return f"{os.path.basename(match['file'])}:{match['line']}{function}"
-
-
 def _describe(here: _Site) -> str:
     """Source line, then the scopes of `jax.named_scope` and of transformations: ``m.py:3 (f) [jvp(block)]``."""
     source = here.source or ""
@@ -503,14 +360,3 @@ def _describe(here: _Site) -> str:
 
 def _join(outer: str, inner: str) -> str:
     return f"{outer}/{inner}" if outer and inner else outer or inner
-
-
-def _is_jax_code(jaxpr: Any) -> bool:
-    """Whether a callee is defined inside JAX.
-
-    JAX traces such a helper (`jax.nn.relu`) once and keeps the source lines of whoever called it first; the line
-    of the present call is the right one, and does not depend on what ran before.
-    """
-    info = str(getattr(getattr(jaxpr, "debug_info", None), "func_src_info", "") or "")
-    where = info.rpartition(" at ")[2]
-    return where.startswith(_NOT_USER_CODE)

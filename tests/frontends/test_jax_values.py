@@ -149,8 +149,11 @@ def test_evaluate_wants_as_many_arrays_as_the_program_takes():
 @pytest.mark.parametrize(
     ("model", "options"),
     [
-        ("mlp", {}),
         ("transformer", {"layers": 2, "remat": "full"}),
+        pytest.param("transformer", {"layers": 2, "scan": False}, marks=pytest.mark.slow),
+        pytest.param("mlp", {}, marks=pytest.mark.slow),
+        pytest.param("moe", {"layers": 2}, marks=pytest.mark.slow),
+        pytest.param("resnet", {}, marks=pytest.mark.slow),
     ],
 )
 def test_train_steps_of_the_model_library_compute_the_same(model, options):

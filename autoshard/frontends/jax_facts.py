@@ -1,0 +1,106 @@
+"""Small questions to JAX's objects: types, scalars, axis names, source lines."""
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core as jax_core
+from jax.extend import source_info_util
+
+from autoshard.errors import UnsupportedError
+from autoshard.frontends.draft import Scalar
+from autoshard.program.types import TensorType
+
+
+def is_extended(dtype: Any) -> bool:
+    """Whether elements are no numbers (typed random keys)."""
+    return jnp.issubdtype(dtype, jax.dtypes.extended)
+
+
+def open_jaxpr(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+    """(jaxpr, consts) of an open or closed jaxpr."""
+    if isinstance(jaxpr, jax_core.ClosedJaxpr):
+        return jaxpr.jaxpr, jaxpr.consts
+    return jaxpr, ()
+
+
+def scan_counts(params: dict[str, Any], operands: int) -> tuple[int, int]:
+    """Numbers of constants and carries of a scan: parameters of their own, or (JAX 0.12) in a tree of the operands."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].update(list(range(operands))).unpack()
+    return len(list(consts)), len(list(carry))
+
+
+def tensor_type(aval: Any) -> TensorType:
+    """Shape and element type of an abstract value; `UnsupportedError` where it is no array of known size."""
+    if not hasattr(aval, "shape") or not hasattr(aval, "dtype"):
+        raise UnsupportedError(
+            f"a value of type {aval} is not an array; references (jax.new_ref, mutable arrays), tokens and other "
+            "stateful values are not supported. Write the function without them"
+        )
+    if not all(isinstance(n, int) for n in aval.shape):
+        raise UnsupportedError(f"a value has the symbolic shape {aval}; give concrete sizes")
+    return TensorType(tuple(int(n) for n in aval.shape), dtype_name(aval.dtype))
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of an element type as `TensorType` spells it."""
+    return "float0" if dtype == jax.dtypes.float0 else str(dtype)
+
+
+def scalar_of(array: Any) -> Scalar:
+    """The Python scalar of a zero-dimensional array of any element type (bfloat16, int4, ... too)."""
+    item = np.asarray(array)
+    if item.dtype == jax.dtypes.float0:  # the gradient of an integer: no bits, by convention a False
+        return False
+    if item.dtype == np.bool_:
+        return bool(item)
+    if jnp.issubdtype(item.dtype, np.complexfloating):
+        return complex(item)
+    if jnp.issubdtype(item.dtype, np.integer):
+        return int(item)
+    return float(item)
+
+
+def axis_names(spec: Any, rank: int) -> tuple[tuple[str, ...], ...]:
+    """A partition spec as plain data: for each of `rank` dimensions a tuple of axis names."""
+    entries = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec]
+    return tuple(tuple(map(str, e)) for e in entries) + ((),) * (rank - len(entries))
+
+
+# -- source lines -----------------------------------------------------------------------------------------------
+
+_LINE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)(?::\d+)*(?: \((?P<function>.*)\))?$", re.DOTALL)
+_NOT_USER_CODE = (
+    os.path.dirname(os.path.abspath(str(jax.__file__))) + os.sep,
+    os.path.dirname(os.path.abspath(__file__)) + os.sep,
+)
+
+
+def source_line(eqn: Any) -> str:
+    """``file.py:123 (function)`` of the user's line, or '' where JAX does not know it."""
+    try:
+        text = source_info_util.summarize(eqn.source_info)
+    except Exception:  # the one place where JAX's bookkeeping is not public: a plan can do without
+        return ""
+    match = _LINE.match(text)
+    if match is None:
+        return ""
+    function = f" ({match['function']})" if match["function"] else ""
+    return f"{os.path.basename(match['file'])}:{match['line']}{function}"
+
+
+def is_jax_code(jaxpr: Any) -> bool:
+    """Whether a callee is defined inside JAX.
+
+    JAX traces such a helper (`jax.nn.relu`) once and keeps the source lines of whoever called it first; the line
+    of the present call is the right one, and does not depend on what ran before.
+    """
+    info = str(getattr(getattr(jaxpr, "debug_info", None), "func_src_info", "") or "")
+    where = info.rpartition(" at ")[2]
+    return where.startswith(_NOT_USER_CODE)
