@@ -2,7 +2,9 @@
 
 >>> from autoshard.models import build
 >>> program = build("transformer", dims="llama3_8b", batch=64, layers=4)
->>> program.step, program.specs, program.argnames
+>>> state, batch = program.specs
+>>> batch["tokens"].shape, state["params"]["layers"]["wq"].shape
+((64, 8192), (4, 4096, 32, 128))
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def token_batches(seed: int, batch: int, seq: int, vocab: int) -> Iterator[dict[
 def vector_batches(seed: int, batch: int, inputs: int, outputs: int, task: str) -> Iterator[dict[str, Any]]:
     """`x` (batch, inputs) float32 and `y`.
 
-    Classification: `y` (batch,) int32 is the cluster that `x` was drawn around. Regression: `y` (batch, outputs) float32
-    is a fixed linear map of `x`.
+    Classification: `y` (batch,) int32 is the cluster that `x` was drawn around. Regression: `y` (batch, outputs)
+    float32 is a fixed linear map of `x`.
     """
     fixed = np.random.default_rng([seed, 0]).normal(size=(outputs, inputs))
     step = 0

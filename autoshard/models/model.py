@@ -13,7 +13,7 @@ from autoshard.errors import InputError
 from autoshard.models import parameters
 from autoshard.models.options import TrainingOptions
 from autoshard.models.parameters import Axes
-from autoshard.models.training import LossFunction, new_state, optimizer, train_step
+from autoshard.models.training import LossFunction, initial_state, optimizer, state_specs, train_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +24,9 @@ class ModelProgram:
     `metrics` is `{"loss"}`. `specs` are `(state, batch)` as pytrees of `ShapeDtypeStruct`. `logical_axes` maps path
     patterns (`state/params/layers/*/wq`, where `*` is one path element) to one logical name per dimension; every input
     leaf is met by exactly one pattern. `matmul_params` counts what one token is multiplied with (of a mixture of
-    experts: its `experts_per_token` experts); for a conv net the whole kernels. `forward_matmul_flop` is the matmul and convolution work of
-    one forward pass over the batch (multiply-add = 2), without recomputation, without dispatch and combine of experts.
+    experts: its `experts_per_token` experts); for a conv net the whole kernels. `forward_matmul_flop` is the matmul and
+    convolution work of one forward pass over the batch (multiply-add = 2), without recomputation and without the
+    dispatch and combine of experts. `init(seed)` and `batches(seed)` are the only members that make real arrays.
     """
 
     name: str
@@ -58,12 +59,11 @@ class ModelProgram:
     def paths(self) -> tuple[str, ...]:
         """Paths of all input leaves, in the order of the flattened arguments."""
         named = dict(zip(self.argnames, self.specs, strict=True))
-        leaves = (
-            (f"{argument}/{parameters.path_string(path)}", None)
+        return tuple(
+            f"{argument}/{parameters.path_string(path)}"
             for argument, tree in named.items()
             for path, _ in jax.tree_util.tree_leaves_with_path(tree)
         )
-        return tuple(path for path, _ in leaves)
 
 
 def assemble(
@@ -84,13 +84,11 @@ def assemble(
     extra_table = extra_table or {}
     tx = optimizer(options, table)
     params_specs = parameters.specs(table, options.param_dtype)
-    extra_specs = parameters.specs(extra_table, "float32")
-    state_specs = jax.eval_shape(lambda params, extra: new_state(params, extra, tx), params_specs, extra_specs)
+    specs = state_specs(params_specs, parameters.specs(extra_table, "float32"), tx)
 
-    @jax.jit
-    def start(key: jax.Array) -> Any:
-        params = parameters.initial(table, options.param_dtype, key)
-        return new_state(params, parameters.initial(extra_table, "float32", key), tx)
+    def init(seed: int = 0) -> Any:
+        params = parameters.initial(table, options.param_dtype, seed)
+        return initial_state(params, parameters.initial(extra_table, "float32", seed), specs)
 
     def loss(state: Any, batch: Any) -> jax.Array:
         extra = {name: state[name] for name in extra_table}
@@ -110,8 +108,8 @@ def assemble(
         options=options,
         step=train_step(loss_function, tx),
         loss=loss,
-        specs=(state_specs, batch_specs),
-        init=lambda seed=0: start(jax.random.key(seed)),
+        specs=(specs, batch_specs),
+        init=init,
         batches=batches,
         logical_axes=axes,
         param_count=parameters.total(table),

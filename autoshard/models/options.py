@@ -200,7 +200,7 @@ class TransformerOptions(TrainingOptions):
         self._default("activation", "silu" if self.gated_mlp else "gelu")
         self._default("max_seq", self.seq)
         if self.positions == "rope" and self.head_dim % 2:
-            raise InputError(f"RoPE rotates pairs, so head_dim={self.head_dim} must be even; or set positions='learned'")
+            raise InputError(f"RoPE rotates pairs, so head_dim={self.head_dim} must be even (or positions='learned')")
         if self.positions == "learned" and self.seq > self.max_seq:
             raise InputError(f"seq={self.seq} is longer than the {self.max_seq} learned positions; raise max_seq")
         if self.local_per_global and self.sliding_window is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Axes = tuple[str | None, ...]
 
@@ -83,19 +84,23 @@ def specs(table: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, dtype), table)
 
 
-def initial(table: Any, dtype: Any, key: jax.Array) -> Any:
-    """Initial values. Each array's key depends on its name and layer alone, not on its neighbours."""
+def initial(table: Any, dtype: Any, seed: int) -> Any:
+    """Initial values, drawn on the host: nothing is compiled, and every platform starts from the same bits.
+
+    Each array's stream depends on the seed, its name and its layer alone, not on its neighbours.
+    """
 
     def one(path: tuple[Any, ...], p: Parameter) -> jax.Array:
         if not p.std:
-            return jnp.full(p.shape, p.fill, dtype)
-        own = jax.random.fold_in(key, zlib.crc32(_name(path, p).encode()))
-        if p.stacked:
-            keys = jax.vmap(lambda i: jax.random.fold_in(own, i))(jnp.arange(p.shape[0]))
-            values = jax.vmap(lambda k: jax.random.normal(k, p.shape[1:], jnp.float32))(keys)
-        else:
-            values = jax.random.normal(jax.random.fold_in(own, p.layer or 0), p.shape, jnp.float32)
-        return (values * p.std).astype(dtype)
+            return jnp.asarray(np.full(p.shape, p.fill, jnp.dtype(dtype)))
+        name = zlib.crc32(_name(path, p).encode())
+
+        def draw(layer: int, shape: tuple[int, ...]) -> np.ndarray:
+            return np.random.default_rng([seed, name, layer]).standard_normal(shape, np.float32)
+
+        layers = range(p.shape[0])
+        values = np.stack([draw(i, p.shape[1:]) for i in layers]) if p.stacked else draw(p.layer or 0, p.shape)
+        return jnp.asarray((values * np.float32(p.std)).astype(jnp.dtype(dtype)))
 
     return jax.tree_util.tree_map_with_path(one, table)
 

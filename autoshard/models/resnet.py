@@ -25,12 +25,12 @@ class _Shapes:
         self.options = options
         self.flop = 0
 
-    def conv(self, side: int, kernel: int, inputs: int, outputs: int, stride: int, groups: int) -> tuple[Parameter, int]:
+    def conv(self, side: int, size: int, inputs: int, outputs: int, stride: int, groups: int) -> tuple[Parameter, int]:
         """A kernel and the side of its output image ("SAME" padding)."""
         side = -(-side // stride)
-        fan_in = kernel * kernel * inputs // groups
+        fan_in = size * size * inputs // groups
         self.flop += 2 * self.options.batch * side * side * fan_in * outputs
-        shape = (kernel, kernel, inputs // groups, outputs)
+        shape = (size, size, inputs // groups, outputs)
         # He initialisation (arXiv 1502.01852): the gain makes up for relu
         return weight(shape, KERNEL_AXES, fan_in=fan_in, scale=2**0.5), side
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from autoshard.models import parameters
@@ -32,10 +33,16 @@ def _as_float32(tree: Any) -> Any:
     return jax.tree.map(lambda x: x.astype(jnp.float32), tree)
 
 
-def new_state(params: Any, extra: dict[str, Any], tx: optax.GradientTransformation) -> dict[str, Any]:
-    """Step 0. Moments are float32 zeros of the parameters' shapes."""
-    moments_like = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-    return {"params": params, "opt": tx.init(moments_like), "step": jnp.zeros((), jnp.int32), **extra}
+def state_specs(params: Any, extra: dict[str, Any], tx: optax.GradientTransformation) -> dict[str, Any]:
+    """The state's abstract form, from that of the parameters. Moments have the parameters' shapes, in float32."""
+    opt = jax.eval_shape(lambda: tx.init(jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)))
+    return {"params": params, "opt": opt, "step": jax.ShapeDtypeStruct((), jnp.int32), **extra}
+
+
+def initial_state(params: Any, extra: dict[str, Any], specs: dict[str, Any]) -> dict[str, Any]:
+    """Step 0 with the given parameters. The optimizer's state starts as zeros, all of it (moments and counts)."""
+    zeros = jax.tree.map(lambda leaf: jnp.asarray(np.zeros(leaf.shape, leaf.dtype)), (specs["opt"], specs["step"]))
+    return {"params": params, "opt": zeros[0], "step": zeros[1], **extra}
 
 
 def train_step(loss_function: LossFunction, tx: optax.GradientTransformation) -> Callable[[Any, Any], tuple[Any, Any]]:

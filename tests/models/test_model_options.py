@@ -13,7 +13,11 @@ from autoshard.models.options import MoeOptions, TransformerOptions
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        ("transfomer", {}, r"no model 'transfomer'; did you mean 'transformer'\? Choices: mlp, transformer, moe, resnet"),
+        (
+            "transfomer",
+            {},
+            r"no model 'transfomer'; did you mean 'transformer'\? Choices: mlp, transformer, moe, resnet",
+        ),
         ("transformer", {"head": 4}, r"no option 'head'; did you mean 'heads'\? Choices: .*dims"),
         ("transformer", {"layers": 0}, "layers must be a whole number of at least 1, found 0"),
         ("transformer", {"layers": 2.0}, "layers must be a whole number"),
@@ -28,7 +32,11 @@ from autoshard.models.options import MoeOptions, TransformerOptions
         ("transformer", {"local_per_global": 1}, "needs sliding_window"),
         ("transformer", {"attention_block": 5}, "seq=32 is not a multiple of attention_block=5"),
         ("transformer", {"scan": "yes"}, "scan must be true or false, found 'yes'"),
-        ("transformer", {"remat": "some"}, "remat cannot be 'some'; give true, false, one of none, full, dots, or a list"),
+        (
+            "transformer",
+            {"remat": "some"},
+            "remat cannot be 'some'; give true, false, one of none, full, dots, or a list",
+        ),
         ("transformer", {"param_dtype": "bf16"}, r"did you mean 'bfloat16'\?"),
         ("transformer", {"learning_rate": 0}, "learning_rate must be a number above 0, found 0"),
         ("transformer", {"beta1": 1.0}, "beta1 must be a number at least 0 and below 1"),

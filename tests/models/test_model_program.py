@@ -9,13 +9,17 @@ import pytest
 
 from autoshard.errors import InputError
 from autoshard.models import build
+from autoshard.models.parameters import weight
 
 VARIANTS = [
     ("mlp", {}),
     ("mlp", {"task": "regression", "bias": False, "layers": 1}),
     ("transformer", {}),
     ("transformer", {"scan": False, "clip_norm": 1.0, "param_dtype": "bfloat16"}),
-    ("transformer", {"positions": "learned", "norm": "layer", "bias": True, "gated_mlp": False, "tied_embeddings": True}),
+    (
+        "transformer",
+        {"positions": "learned", "norm": "layer", "bias": True, "gated_mlp": False, "tied_embeddings": True},
+    ),
     ("transformer", {"qk_norm": True, "qkv_bias": True, "parallel_block": True}),
     ("moe", {"scan": False}),
     ("moe", {"dispatch": "ragged"}),
@@ -69,7 +73,7 @@ def test_a_step_returns_the_state_it_takes(model, options):
 @variants
 def test_initial_values_and_batches_have_the_announced_shapes(model, options):
     program = build(model, **options)
-    assert described(jax.eval_shape(program.init, 0)) == described(program.specs[0])
+    assert described(program.init(0)) == described(program.specs[0])
     assert described(next(program.batches(0))) == described(program.specs[1])
 
 
@@ -86,8 +90,19 @@ def test_size_of_a_logical_name_is_the_same_everywhere_in_a_transformer():
 
 
 def test_an_unknown_path_is_an_error_that_lists_the_patterns():
-    with pytest.raises(InputError, match="has no input 'state/params/wq'; patterns: .*state/params/layers/wq"):
+    with pytest.raises(InputError, match=r"has no input 'state/params/wq'; patterns: .*state/params/layers/wq"):
         build("transformer").axes_of("state/params/wq")
+
+
+def test_the_optimizer_starts_as_optax_starts_it():
+    from autoshard.models import training
+
+    program = build("mlp", clip_norm=1.0)
+    state = program.init(0)
+    started = training.optimizer(
+        program.options, jax.tree.map(lambda _: weight((1,), (None,), fan_in=1), state["params"])
+    )
+    jax.tree.map(np.testing.assert_array_equal, state["opt"], started.init(state["params"]))
 
 
 def test_moments_are_float32_when_parameters_are_bfloat16():

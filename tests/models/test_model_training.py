@@ -15,11 +15,19 @@ TINY |= {"learning_rate": 1e-2}
 RESNET = {"image": 8, "width": 4, "classes": 4, "batch": 16, "learning_rate": 1e-2}
 
 
+# Compiling is most of the work here, and code quality is not what is tested.
+QUICK_COMPILE = {"xla_backend_optimization_level": "0"}
+
+
+def compiled(function):
+    return jax.jit(function, compiler_options=QUICK_COMPILE)
+
+
 @cache
 def losses(model, steps, *options):
     """The losses of some steps; options as sorted pairs so that runs are shared between tests."""
     program = build(model, **dict(options))
-    step, state, batches = jax.jit(program.step), program.init(0), program.batches(0)
+    step, state, batches = compiled(program.step), program.init(0), program.batches(0)
     found = []
     for _ in range(steps):
         state, metrics = step(state, next(batches))
@@ -98,7 +106,7 @@ def gradient_of_embedded(**options):
         logits, _ = transformer.forward(params | {"embedding": embedding}, tokens, opts, feed)
         return jnp.sum(jnp.square(logits[0, opts.seq // 2]))
 
-    return np.abs(jax.grad(last)(params["embedding"])[: opts.seq]).sum(axis=-1)
+    return np.abs(compiled(jax.grad(last))(params["embedding"])[: opts.seq]).sum(axis=-1)
 
 
 def test_a_position_sees_itself_and_the_past_only():
@@ -132,7 +140,7 @@ def test_rope_makes_scores_depend_on_distance_alone():
 def test_batch_statistics_are_moving_averages_of_the_batch():
     program = build("resnet", **RESNET)
     state, batch = program.init(0), next(program.batches(0))
-    new, _ = program.step(state, batch)
+    new, _ = compiled(program.step)(state, batch)
     from autoshard.models.resnet import _conv
 
     before_norm = np.asarray(_conv(state["params"]["stem"]["conv"], jnp.asarray(batch["images"])))
@@ -146,7 +154,7 @@ def test_weight_decay_shrinks_weights_and_spares_norms():
     program = build("mlp", weight_decay=1e3, learning_rate=1e-3, beta1=0.0, beta2=0.0, epsilon=1e6)
     state = program.init(0)
     state["params"]["layers"][0]["b"] = jnp.ones_like(state["params"]["layers"][0]["b"])
-    new, _ = program.step(state, next(program.batches(0)))
+    new, _ = compiled(program.step)(state, next(program.batches(0)))
     before, after = state["params"]["layers"][0], new["params"]["layers"][0]
     np.testing.assert_allclose(after["w"], np.zeros_like(before["w"]), atol=1e-5)
     np.testing.assert_allclose(after["b"], before["b"], atol=1e-5)

@@ -24,7 +24,8 @@ def layer_and_x():
 
 
 def every_expert_on_every_token(layer, x, chosen, gates, options):
-    hidden = jax.nn.silu(jnp.einsum("bsd,edf->bsef", x, layer["w_gate"])) * jnp.einsum("bsd,edf->bsef", x, layer["w_up"])
+    gate, up = (jnp.einsum("bsd,edf->bsef", x, layer[name]) for name in ("w_gate", "w_up"))
+    hidden = jax.nn.silu(gate) * up
     outputs = jnp.einsum("bsef,efd->bsed", hidden, layer["w_down"])
     weights = jnp.einsum("bske,bsk->bse", jax.nn.one_hot(chosen, options.experts), gates)
     return jnp.einsum("bse,bsed->bsd", weights, outputs)
@@ -57,7 +58,9 @@ def test_gradients_of_both_dispatches_agree(layer_and_x):
 
 def test_tokens_over_the_capacity_get_nothing_and_first_choices_come_first():
     # capacity 1 each: expert 0 is the first choice of token 1 and the second choice of token 0, so token 1 has it
-    options = MoeOptions(batch=1, seq=2, d_model=2, d_ff=2, experts=2, experts_per_token=2, capacity_factor=0.5)
+    options = MoeOptions(
+        batch=1, seq=2, d_model=2, heads=1, d_ff=2, experts=2, experts_per_token=2, capacity_factor=0.5
+    )
     assert options.capacity == 1
     layer = {"w_gate": jnp.ones((2, 2, 2)), "w_up": jnp.ones((2, 2, 2)), "w_down": jnp.ones((2, 2, 2))}
     x = jnp.array([[[1.0, 0.0], [0.0, 1.0]]])
