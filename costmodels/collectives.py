@@ -2,8 +2,8 @@
 
 A group of devices is a set of `Piece`s: how many devices it spans on each physical dimension of each level, and how far
 apart they are. V, the bytes, is *the whole array as seen inside one group*: what an all-gather returns, what a
-reduce-scatter takes, either side of an all-reduce, n times the local shard of an all-to-all; for a shift or permute it is the
-shard itself. Each function below gives the seconds per byte of V of one level:
+reduce-scatter takes, either side of an all-reduce, n times the local shard of an all-to-all; for a shift or permute
+it is the shard itself. Each function below gives the seconds per byte of V of one level:
 
 | kind | torus dimension (w: link one way, W = 2w on a ring, w on a line) | switch (E: egress one way) | full mesh |
 | --- | --- | --- | --- |
@@ -31,6 +31,8 @@ from costmodels.profile import FullMeshLevel, Profile, SwitchLevel, TorusLevel
 
 
 class CollectiveKind(StrEnum):
+    """The collectives that have a time."""
+
     ALL_GATHER = "all_gather"
     REDUCE_SCATTER = "reduce_scatter"
     ALL_REDUCE = "all_reduce"
@@ -46,8 +48,8 @@ _GATHERS = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
 class Piece:
     """`size` devices on dimension `dim` of level number `level`, every `stride`-th one.
 
-    `exact` is False where a sub-axis does not line up with the physical dimensions; it is then priced as if its devices were the
-    given distance apart without wraparound.
+    `exact` is False where a sub-axis does not line up with the physical dimensions; it is then priced as if its
+    devices were the given distance apart without wraparound.
     """
 
     level: int
@@ -89,6 +91,7 @@ class LevelCost:
     latency_s: float
     seconds_per_byte: float
     bytes_sent_per_byte: float  # bytes that one device sends on this level, per byte of V
+    dims: tuple[int, ...] = ()  # dimensions of a torus that it keeps busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +168,7 @@ def _full_mesh_cost(kind: CollectiveKind, level: FullMeshLevel, size: int, n: in
     else:
         sent, per_link = _passes(kind) * (size - 1) / size, _passes(kind) / size
     links = f"{level.name}: {size} devices, {size - 1} direct link{'s' if size > 2 else ''} each"
-    return LevelCost(
-        level.name, size, links, _passes(kind) * level.latency.value, per_link / level.link.value, sent
-    )
+    return LevelCost(level.name, size, links, _passes(kind) * level.latency.value, per_link / level.link.value, sent)
 
 
 def is_ring(piece: Piece, torus: Torus) -> bool:
@@ -212,10 +213,11 @@ def _torus_cost(
         stride = max(p.stride for p in pieces)
         per_byte, hops = stride / w, stride
     words = ", ".join(_piece_words(p, torus) for p in pieces)
-    return LevelCost(level.name, size, f"{level.name}: {words}", hops * level.latency.value, per_byte, sent)
+    dims = tuple(sorted({p.dim for p in pieces}))
+    return LevelCost(level.name, size, f"{level.name}: {words}", hops * level.latency.value, per_byte, sent, dims)
 
 
-def _per_dim_max(pieces, torus, seconds) -> float:  # noqa: ANN001 - a local helper of two callers
+def _per_dim_max(pieces, torus, seconds) -> float:
     return max(sum(seconds(p) for p in on_dim) for _, on_dim in groupby(pieces, key=lambda p: p.dim))
 
 

@@ -1,8 +1,9 @@
-"""Arithmetic intensities of the named strategies in closed form (FLOP per byte of communication), as MaxText tabulates them.
+"""Arithmetic intensities of the named strategies in closed form: FLOP per byte of communication, as in MaxText.
 
-`B` tokens (or batch rows) in the whole mesh, `E` embedding, `M` MLP width, `x` and `y` mesh axes, `P` parameters; bfloat16.
-A strategy is compute bound on an axis iff its intensity exceeds the machine's, ``peak FLOP/s / link bytes/s`` (S3.4). Sources:
-MaxText, docs/guides/optimization/sharding.md (commit e591f30c); corrections are named where they apply.
+`B` tokens (or batch rows) in the whole mesh, `E` embedding, `M` MLP width, `x` and `y` mesh axes, `P` parameters;
+bfloat16. A strategy is compute bound on an axis iff its intensity exceeds the machine's, ``peak FLOP/s / link
+bytes/s`` (S3.4). Sources: MaxText, docs/guides/optimization/sharding.md (commit e591f30c); corrections are named
+where they apply.
 """
 
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def fsdp_matmul(*, batch: float, embed: float, mlp: float, x: float, sparsity: f
 
 
 def fsdp_gradient(*, local_batch: float, params: float, reduce_scatter: bool = True) -> Intensity:
-    """Backward of a sharded weight: 4 FLOP per parameter and row, a reduce-scatter (or an all-reduce, twice the bytes)."""
+    """Backward of a sharded weight: 4 FLOP per parameter and row, a reduce-scatter (an all-reduce is twice that)."""
     passes = 1 if reduce_scatter else 2
     formula = "2 * local_batch" if reduce_scatter else "local_batch"
     return Intensity("fsdp gradients", 4 * local_batch * params, passes * BF16_BYTES * params, formula)
@@ -96,7 +97,9 @@ def expert_parallel(*, tokens: float, embed: float, mlp_expert: float, experts_p
     return Intensity("expert parallel", 2 * rows * embed * mlp_expert, BF16_BYTES * rows * embed, "M")
 
 
-def pipeline(*, tokens: float, embed: float, mlp: float, layers_per_stage: float, experts_per_token: float = 1) -> Intensity:
+def pipeline(
+    *, tokens: float, embed: float, mlp: float, layers_per_stage: float, experts_per_token: float = 1
+) -> Intensity:
     """A stage of gated MLP layers (6 B E M FLOP each) against the activations it takes in and gives on."""
     flops = 6 * tokens * embed * mlp * experts_per_token * layers_per_stage
     formula = "3/2 * layers_per_stage * M * experts_per_token"

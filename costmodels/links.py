@@ -1,7 +1,7 @@
 """Links of mesh axes given by hand: ``{"data": "dcn", "fsdp": "dcn=2, ici=4", "model": "ici:1+2"}``.
 
-Per axis, from major to minor and separated by commas: a level of the profile, optionally the torus dimensions by number,
-and the size of that part (one part may leave it open).
+Per axis, from major to minor and separated by commas: a level of the profile, optionally the torus dimensions by
+number, and the size of that part (one part may leave it open).
 """
 
 import re
@@ -38,7 +38,7 @@ def read_links(profile: Profile, axes: Mapping[str, int], links: Mapping[str, st
         still_open = sum(size is None for _, _, size in terms)
         if still_open > 1 or axes[axis] % known or (still_open == 0 and known != axes[axis]):
             raise ProfileError(
-                f"links of axis {axis!r}: the sizes in {text!r} must make {axes[axis]}; at most one part may leave it open"
+                f"links of axis {axis!r}: the sizes in {text!r} must make {axes[axis]}; only one part may be open"
             )
         for rank, (name, dims, size) in enumerate(reversed(terms)):
             fixed[name].append(Share(axis, rank, axes[axis] // known if size is None else size, dims))
@@ -56,5 +56,7 @@ def _read_term(profile: Profile, axis: str, term: str) -> tuple[str, tuple[int, 
         dims = tuple(int(d) for d in match["dims"].split("+"))
         count = level.dims if isinstance(level, TorusLevel) else 0
         if any(d >= count for d in dims):
-            raise ProfileError(f"links of axis {axis!r}: {term!r} but level {level.name!r} has {count} torus dimensions")
+            raise ProfileError(
+                f"links of axis {axis!r}: {term!r} but level {level.name!r} has {count} torus dimensions"
+            )
     return level.name, dims, int(match["size"]) if match["size"] else None

@@ -5,15 +5,17 @@
 >>> machine.collective("all_gather", 9e9, (AxisPart("model", 1, 16),)).bandwidth_s  # V (n-1)/n / W, W = 90e9
 0.09375
 
-**Combination rule.** A collective has a latency term (hops or passes) and a bandwidth term. `least_s` is their maximum, the
-lower bound that books quote; `seconds` (and `collective_s`, which planning uses) is their sum, the upper figure: gathers of
-latency-bound size were measured at 2 to 3 times the lower bound (How To Scale Your Model, chapter 3). They differ by a factor
-of two at most. A collective of zero bytes costs its latency; one over a single device costs nothing.
+**Combination rule.** A collective has a latency term (hops or passes) and a bandwidth term. `least_s` is their
+maximum, the lower bound that books quote; `seconds` (and `collective_s`, which planning uses) is their sum, the upper
+figure: gathers of latency-bound size were measured at 2 to 3 times the lower bound (How To Scale Your Model, chapter
+3). They differ by a factor of two at most. A collective of zero bytes costs its latency; one over a single device
+costs nothing.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from itertools import pairwise
+from math import ceil, prod
 from typing import Any, Literal
 
 import numpy as np
@@ -58,12 +60,27 @@ class CollectiveTime:
     bytes_sent_per_device: dict[str, float]  # by level
 
 
+def tile_efficiency(dims: Sequence[float], tile: int) -> float:
+    """Share of a matrix unit's work that is useful when each dimension is padded to whole tiles.
+
+    An explicit term for small matmuls, off unless asked for: divide FLOP by it. TPU matrix units take multiples of 128
+    (256 from v6e on; How To Scale Your Model, chapter 2).
+
+    >>> tile_efficiency((64, 4096, 4096), 128)
+    0.5
+    """
+    useful = 1.0
+    for dim in dims:
+        useful *= dim / (ceil(dim / tile) * tile)
+    return useful
+
+
 @dataclass(frozen=True)
 class Machine:
     """A mesh placed on a profile by `place_mesh`; pure data apart from a cache of collective costs.
 
-    `layout` gives, for each axis, its segments from major to minor. `slice_shape` is the shape of one torus slice (empty
-    where the profile has no torus).
+    `layout` gives, for each axis, its segments from major to minor. `slice_shape` is the shape of one torus slice
+    (empty where the profile has no torus).
     """
 
     profile: Profile
@@ -136,7 +153,7 @@ class Machine:
                 raise ProfileError(f"unknown collective {kind!r}; known are {known}") from None
             pieces = [piece for part in key[1] for piece in self._pieces(part)]
             ranges = sorted((part.axis, part.pre_size, part.pre_size * part.size) for part in key[1] if part.size > 1)
-            if any(a[0] == b[0] and a[2] > b[1] for a, b in zip(ranges, ranges[1:], strict=False)):
+            if any(a[0] == b[0] and a[2] > b[1] for a, b in pairwise(ranges)):
                 raise ProfileError(f"the parts {list(parts)} overlap")
             costs = level_costs(named, pieces, self.profile, self.torus, self.in_network_reduction)
             self._cache[key] = costs
@@ -156,6 +173,18 @@ class Machine:
         """Planning estimate in seconds; `bytes_` (V, see `collectives`) may be an array, then so is the answer."""
         alpha, beta = self.alpha_beta(kind, parts)
         return alpha + beta * bytes_
+
+    def link_seconds(self, kind: str, parts: Sequence[AxisPart]) -> dict[str, float]:
+        """Seconds per byte of V that each link is busy: ``nvlink``, or ``ici:0`` for a dimension of a torus.
+
+        Collectives that share no link can run at once; those that share one take turns, so the total of a link over a
+        step is a lower bound of the step.
+        """
+        return {
+            link: cost.seconds_per_byte
+            for cost in self.costs(kind, parts)
+            for link in ([f"{cost.level}:{dim}" for dim in cost.dims] or [cost.level])
+        }
 
     def collective(self, kind: str, bytes_: float, parts: Sequence[AxisPart]) -> CollectiveTime:
         """Time of one collective with its bound, links and bytes per level."""
@@ -202,8 +231,8 @@ class Machine:
         return pieces
 
     def _unaligned(self, part: AxisPart, segments: tuple[Segment, ...], names: list[str]) -> Piece:
-        # A part whose size does not line up with the physical factors of its axis (a sub-axis of 4 of an axis of 12 that
-        # lies on 3 x 4 chips): price it as a line on the outermost link of the axis.
+        # A part whose size does not line up with the physical factors of its axis (a sub-axis of 4 of an axis of 12
+        # that lies on 3 x 4 chips): price it as a line on the outermost link of the axis.
         outer = max((s for s in segments if s.size > 1), key=lambda s: (names.index(s.level), s.stride))
         return Piece(names.index(outer.level), outer.dim, outer.stride, part.size, exact=False)
 
@@ -234,9 +263,7 @@ class Machine:
         for (axis, size), segments in zip(self.axes, self.layout, strict=True):
             axes[axis] = {
                 "size": size,
-                "segments": [
-                    {"level": s.level, "dim": s.dim, "size": s.size, "stride": s.stride} for s in segments
-                ],
+                "segments": [{"level": s.level, "dim": s.dim, "size": s.size, "stride": s.stride} for s in segments],
                 "on": self._axis_words(axis, segments),
             }
         data: dict[str, Any] = {"hardware": self.profile.name, "devices": self.num_devices, "axes": axes}
@@ -281,5 +308,3 @@ class Machine:
             )
         except (KeyError, TypeError) as error:
             raise ProfileError(f"this is not a machine written by Machine.to_dict: {error!r}") from None
-
-

@@ -1,10 +1,10 @@
 """What communication a sharded matmul needs: ``'B_x E @ E M -> B_x M'`` (S3.1).
 
-A letter is a dimension, a subscript the mesh axes that cut it (``B_x``, ``B_{x,y}``, ``B_xy``). The answer follows the four
-cases of How To Scale Your Model, chapter 3, found by enumeration: each axis cuts one dimension of the local work or none; operands
-are gathered, sliced (free) or exchanged to match; an axis on a contracted dimension leaves partial sums, to be reduced
-(all-reduce) or reduced and scattered. The *needed* collectives are the way with the fewest of them, gathering an
-operand before reducing a result; the quickest way is given beside it where it is another one.
+A letter is a dimension, a subscript the mesh axes that cut it (``B_x``, ``B_{x,y}``, ``B_xy``). The answer follows
+the four cases of How To Scale Your Model, chapter 3, found by enumeration: each axis cuts one dimension of the local
+work or none; operands are gathered, sliced (free) or exchanged to match; an axis on a contracted dimension leaves
+partial sums, to be reduced (all-reduce) or reduced and scattered. The *needed* collectives are the way with the fewest
+of them, gathering an operand before reducing a result; the quickest way is given beside it where it is another one.
 """
 
 import re
@@ -14,7 +14,7 @@ from itertools import product
 from math import prod
 
 from costmodels.errors import ProfileError
-from costmodels.machine import CollectiveTime, Machine
+from costmodels.machine import CollectiveTime, Machine, tile_efficiency
 
 _DIM = re.compile(r"^(?P<name>[A-Za-z][A-Za-z0-9]*)(?:_(?:\{(?P<braces>[^}]*)\}|(?P<plain>[A-Za-z0-9,]+)))?$")
 _MAX_AXES = 6  # the enumeration is exponential in the axes used; meshes in questions are small
@@ -125,7 +125,12 @@ class MatmulWay:
 
 
 def price_ways(
-    machine: Machine, operands: tuple[Operand, Operand, Operand], dims: Mapping[str, float], dtype: str, dtype_bytes: float
+    machine: Machine,
+    operands: tuple[Operand, Operand, Operand],
+    dims: Mapping[str, float],
+    dtype: str,
+    dtype_bytes: float,
+    pad_tiles: bool = False,
 ) -> list[MatmulWay]:
     """All ways, the needed one first: by number of collectives, exchanges, reductions of a result, then seconds."""
     left, right, out = operands
@@ -138,7 +143,7 @@ def price_ways(
     ways: list[tuple[tuple[float, ...], MatmulWay]] = []
     for choice in product((None, *names), repeat=len(used)):
         local = {d: tuple(a for a, c in zip(used, choice, strict=True) if c == d) for d in names}
-        way = _price(machine, operands, local, dims, dtype, dtype_bytes)
+        way = _price(machine, operands, local, dims, dtype, dtype_bytes, pad_tiles)
         exchanges = sum(c.time.kind == "all_to_all" for c in way.collectives)
         reductions = sum(c.tensor == "result" for c in way.collectives)
         ways.append(((len(way.collectives), exchanges, reductions, way.most_s), way))
@@ -153,6 +158,7 @@ def _price(
     dims: Mapping[str, float],
     dtype: str,
     dtype_bytes: float,
+    pad_tiles: bool,
 ) -> MatmulWay:
     left, right, out = operands
     where = {axis: dim for dim, axes in local.items() for axis in axes}  # the dimension an axis cuts in the local work
@@ -195,7 +201,9 @@ def _price(
         time = machine.collective(kind, bytes_, parts)
         collectives.append(MatmulCollective(tensor, tuple(axes), time, flops / bytes_, machine_ratio))
     touched = sum(full[id(o)] / shards(a for a, d in where.items() if d in o.dims) for o in operands)
-    compute = machine.compute_s(flops, touched, dtype)
+    sizes = [dims[d] / shards(local[d]) for d in local]
+    efficiency = tile_efficiency(sizes, machine.profile.matmul_tile) if pad_tiles else 1.0
+    compute = machine.compute_s(flops / efficiency, touched, dtype)
     return MatmulWay(local, tuple(collectives), flops, touched, compute, sum(c.time.least_s for c in collectives))
 
 
@@ -206,7 +214,8 @@ def flip_sizes(
 
     None where no size changes the verdict (work and communication grow alike).
     """
-    by_name = dict(zip(("left", "right", "result"), operands, strict=True))
+    left, right, out = operands
+    by_name: dict[str, Operand] = {"left": left, "right": right, "result": out}
     sizes: dict[str, float | None] = {}
     for dim, size in dims.items():
         work = way.flops_per_device / flops_per_s / size

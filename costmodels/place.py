@@ -2,10 +2,10 @@
 
 The last axis is the innermost one. Without further words the innermost axes get the fastest links:
 
-* **switch domains** (NVLink, then node to node): axes fill the inner domain from the last axis on; what does not fit goes
-  outside. An axis that straddles the border is split, its minor part inside.
-* **torus** (TPU): the smallest number of slices that can hold the mesh; the outer axes run between slices (DCN). Within a slice
-  see `slices`.
+* **switch domains** (NVLink, then node to node): axes fill the inner domain from the last axis on; what does not fit
+  goes outside. An axis that straddles the border is split, its minor part inside.
+* **torus** (TPU): the smallest number of slices that can hold the mesh; the outer axes run between slices (DCN).
+  Within a slice see `slices`.
 
 `links` fixes axes by hand (see `links`).
 """
@@ -97,13 +97,14 @@ def _fill_slice(
                 segments[share.axis].append((rank, Segment(level.name, dim, size, stride)))
         if not plan.sold:
             notes.append(
-                f"a slice of shape {'x'.join(map(str, plan.shape))} is not offered by itself; priced as part of a larger one"
+                f"a slice of {'x'.join(map(str, plan.shape))} is not offered by itself; priced as part of a larger one"
             )
         return plan.shape, moved
     total = prod(share.size for share in fixed) * prod(free.values())
     wish = f" of shape {list(slice_shape)}" if slice_shape is not None else ""
     raise ProfileError(
-        f"no slice{wish} of {profile.name} (at most {'x'.join(map(str, level.max_shape))}) holds the mesh's {total} devices, "
+        f"no slice{wish} of {profile.name} (at most {'x'.join(map(str, level.max_shape))}) "
+        f"holds the mesh's {total} devices, "
         f"with {[f'{s.axis}={s.size}' for s in fixed]} on {level.name} by hand; put outer axes on "
         f"{[lv.name for lv in profile.levels[1:]] or 'fewer devices'}"
     )

@@ -201,7 +201,15 @@ Level = Annotated[TorusLevel | SwitchLevel | FullMeshLevel, Field(discriminator=
 
 # Element types by family of matmul rate, and where to look when the machine has no own rate for it.
 _FAMILIES = (("float8", "fp8"), ("float4", "fp4"), ("bfloat16", "bf16"), ("float16", "fp16"), ("float32", "f32"))
-_FALLBACK = {"fp4": "fp8", "fp8": "bf16", "int4": "int8", "int8": "bf16", "bf16": "fp16", "fp16": "f32", "f32": "vector"}
+_FALLBACK = {
+    "fp4": "fp8",
+    "fp8": "bf16",
+    "int4": "int8",
+    "int8": "bf16",
+    "bf16": "fp16",
+    "fp16": "f32",
+    "f32": "vector",
+}
 _KNOWN_RATES = frozenset({*_FALLBACK, "f64"})
 
 

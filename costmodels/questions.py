@@ -1,7 +1,7 @@
-"""Small questions without a program: a collective, a sharded matmul, a strategy on a model, critical batches, the hardware.
+"""Small questions without a program: a collective, a sharded matmul, a strategy on a model, the hardware.
 
-Every answer is a frozen dataclass whose `to_dict()` is plain data for JSON. `seconds` of an answer is the lower figure that
-books print (the maximum of latency and bandwidth, see `machine`); `upper_seconds` is their sum.
+Every answer is a frozen dataclass whose `to_dict()` is plain data for JSON. `seconds` of an answer is the lower
+figure that books print (the maximum of latency and bandwidth, see `machine`); `upper_seconds` is their sum.
 """
 
 import re
@@ -11,11 +11,13 @@ from typing import Any
 
 from costmodels.collectives import CollectiveKind
 from costmodels.errors import ProfileError
-from costmodels.load import load_profile
+from costmodels.load import list_profiles, load_profile
 from costmodels.machine import AxisPart, Machine
 from costmodels.matmul import MatmulCollective, flip_sizes, parse_matmul, price_ways
+from costmodels.models import load_model
 from costmodels.place import place_mesh
 from costmodels.profile import Profile, SwitchLevel, TorusLevel
+from costmodels.strategies import CriticalBatch, StrategyCost, critical_values, price_strategy
 
 _PART = re.compile(r'^"?(?P<name>[^":]+)"?(?::\((?P<pre>\d+)\)(?P<size>\d+))?$')
 _KINDS = {
@@ -38,7 +40,7 @@ class _Answer:
 
 
 def collective_kind(text: str) -> CollectiveKind:
-    """A kind by its usual spellings (`all-gather`, `psum`); a permute is the shift to a neighbour, `any-permute` any one."""
+    """A kind by its usual spellings (`all-gather`, `psum`); `permute` is the shift to a neighbour."""
     name = text.strip().lower().replace("-", "_")
     if name in _KINDS:
         return _KINDS[name]
@@ -186,10 +188,13 @@ def ask_matmul(
     hardware: str | Profile,
     *,
     dtype: str = "bfloat16",
+    pad_tiles: bool = False,
     links: Mapping[str, str] | None = None,
     slice_shape: Sequence[int] | None = None,
 ) -> MatmulAnswer:
     """The collectives, seconds and verdict of a sharded matmul; sizes in `dims` are those of the whole arrays.
+
+    With `pad_tiles`, the local dimensions are padded to whole tiles of the matrix unit.
 
     >>> answer = ask_matmul("B M_x @ M_x E -> B E_x", {"B": 1024, "M": 28672, "E": 8192}, {"x": 16, "y": 16}, "tpu_v6e")
     >>> [(c.kind, c.tensor, c.verdict) for c in answer.collectives], answer.bound
@@ -197,11 +202,12 @@ def ask_matmul(
     """
     machine = _place(hardware, mesh, links, slice_shape, False)
     operands = parse_matmul(text, mesh)
-    ways = price_ways(machine, operands, dims, dtype, dtype_bytes(dtype))
+    ways = price_ways(machine, operands, dims, dtype, dtype_bytes(dtype), pad_tiles)
     needed, quickest = ways[0], min(ways, key=lambda way: way.most_s)
     other = quickest if quickest.most_s < needed.most_s * _WORTH_MENTIONING else None
     peak = machine.flops_per_s(dtype)
-    work_bound = "flops" if needed.flops_per_device / peak >= needed.compute_s * (1 - 1e-12) else "memory"
+    memory_s = needed.memory_bytes_per_device / machine.profile.memory.bandwidth.value
+    work_bound = "memory" if memory_s >= needed.compute_s and memory_s > needed.flops_per_device / peak else "flops"
     if needed.communication_s > needed.compute_s:
         bound = "communication"
     else:
@@ -241,6 +247,84 @@ def _needed(item: MatmulCollective) -> NeededCollective:
         machine_flops_per_byte=item.machine_flops_per_byte,
         verdict="compute" if item.is_compute_bound else "communication",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyAnswer(_Answer):
+    """A training step of a named model under a named strategy."""
+
+    model: str
+    strategy: str
+    hardware: str
+    mesh: dict[str, int]
+    batch_tokens: float
+    params: int
+    seconds: float  # lower bound of the step
+    estimate_seconds: float
+    upper_seconds: float
+    bound: str  # "compute" or "communication"
+    cost: StrategyCost
+    critical: tuple[CriticalBatch, ...]
+    layout: dict[str, Any]
+
+
+def ask_strategy(
+    model: str,
+    strategy: str,
+    mesh: Mapping[str, int],
+    batch_tokens: float,
+    hardware: str | Profile,
+    *,
+    seq: int | None = None,
+    dtype: str = "bfloat16",
+    microbatches: int | None = None,
+    links: Mapping[str, str] | None = None,
+    slice_shape: Sequence[int] | None = None,
+) -> StrategyAnswer:
+    """Collectives, bounds and verdict of a training step; `batch_tokens` is the whole batch in tokens.
+
+    >>> answer = ask_strategy("llama3_70b", "fsdp+tensor", {"fsdp": 64, "tensor": 8}, 4e6, "tpu_v5p")
+    >>> answer.bound, [term.kind for term in answer.cost.terms]
+    ('compute', ['all_gather', 'reduce_scatter', 'all_gather', 'reduce_scatter'])
+    """
+    machine = _place(hardware, mesh, links, slice_shape, False)
+    card = load_model(model)
+    if not batch_tokens > 0:
+        raise ProfileError(f"a batch of {batch_tokens} tokens; give the tokens of the whole batch")
+    cost = price_strategy(
+        machine, card, strategy, batch_tokens,
+        seq=seq, dtype=dtype, dtype_bytes=dtype_bytes(dtype), microbatches=microbatches,
+    )  # fmt: skip
+    return StrategyAnswer(
+        model=model,
+        strategy=strategy,
+        hardware=machine.profile.name,
+        mesh=dict(mesh),
+        batch_tokens=batch_tokens,
+        params=card.params(),
+        seconds=cost.lower_s,
+        estimate_seconds=cost.estimate_s,
+        upper_seconds=cost.upper_s,
+        bound=cost.bound,
+        cost=cost,
+        critical=tuple(critical_values(machine, card, strategy, dtype)),
+        layout=machine.describe(),
+    )
+
+
+def ask_critical_batch(
+    model: str,
+    strategy: str,
+    mesh: Mapping[str, int],
+    hardware: str | Profile,
+    *,
+    dtype: str = "bfloat16",
+    links: Mapping[str, str] | None = None,
+    slice_shape: Sequence[int] | None = None,
+) -> list[dict[str, Any]]:
+    """Batch and axis sizes at which each part of a strategy turns compute bound, as plain rows."""
+    machine = _place(hardware, mesh, links, slice_shape, False)
+    return [asdict(value) for value in critical_values(machine, load_model(model), strategy, dtype)]
 
 
 def hardware_rows(profile: Profile) -> list[dict[str, Any]]:
@@ -291,8 +375,6 @@ def critical_intensities(profile: Profile, dtype: str = "bfloat16") -> dict[str,
 
 def hardware_overview() -> list[dict[str, Any]]:
     """The table of `autoshard hardware`: one row per packaged profile."""
-    from costmodels.load import list_profiles
-
     rows = []
     for name in list_profiles():
         profile = load_profile(name)

@@ -1,8 +1,8 @@
 """Laying axes on the dimensions of one torus slice, and choosing the slice's shape.
 
 As in JAX's device meshes an axis takes whole physical dimensions where some shape allows that, several if need be
-(`jax.experimental.mesh_utils`); only then are dimensions shared. Choices are compared by the bandwidth of the axes from the
-innermost one on, then by their hops, then by how cubic the slice is.
+(`jax.experimental.mesh_utils`); only then are dimensions shared. Choices are compared by the bandwidth of the axes
+from the innermost one on, then by their hops, then by how cubic the slice is.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -168,9 +168,8 @@ def spill(axes: Mapping[str, int]) -> Iterator[dict[str, int]]:
     found: list[tuple[int, dict[str, int]]] = [(1, {})]
     whole: dict[str, int] = {}
     for axis, size in axes.items():  # outermost first
-        for divisor in range(2, size + 1):
-            if size % divisor == 0:
-                found.append((prod(whole.values()) * divisor, {**whole, axis: divisor}))
+        outside = prod(whole.values())
+        found += [(outside * d, {**whole, axis: d}) for d in range(2, size + 1) if size % d == 0]
         whole[axis] = size
     for _, moved in sorted(found, key=lambda item: item[0]):
         yield moved

@@ -1,0 +1,340 @@
+"""A training step of a transformer under a named strategy: its collectives, their time and verdicts, in closed form.
+
+A strategy is a `+` of parts, each on a mesh axis: ``fsdp+tensor`` on ``{"fsdp": 64, "tensor": 8}``. Per layer, with B
+tokens in the whole batch and 2-byte numbers (How To Scale Your Model, chapter 5; MaxText's sharding guide):
+
+| part | weights | collectives of a layer, forward + backward |
+| --- | --- | --- |
+| data | whole | all-reduce of the gradients |
+| fsdp, fsdp_transpose | cut | all-gather of the weights, twice; reduce-scatter of the gradients |
+| tensor | cut | per block (attention, MLP) all-gather and reduce-scatter of the activations, forward and backward |
+| context | whole | all-gather of keys and values, reduce-scatter of their gradients; all-reduce of weight gradients |
+| sequence | whole | all-to-alls of queries, keys, values and output round attention; the same all-reduce |
+| expert | experts cut | two all-to-alls of the routed tokens, forward and backward; all-reduce of the other gradients |
+| pipeline | layers cut | activations to the next stage and back, per boundary |
+
+Collectives on different link levels or torus dimensions can run at once, those on one axis one after another: the
+lower bound takes the busiest link, the upper bound adds everything to the work.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from costmodels.errors import ProfileError
+from costmodels.intensities import pipeline_bubble, sequence_head_limit
+from costmodels.machine import Machine
+from costmodels.models import ModelCard
+
+# What a part of a strategy is called, and the mesh axes it may lie on.
+PARTS: dict[str, tuple[str, ...]] = {
+    "data": ("data", "replica"),
+    "fsdp": ("fsdp",),
+    "fsdp_transpose": ("fsdp_transpose", "fsdp"),
+    "tensor": ("tensor", "model"),
+    "context": ("context",),
+    "sequence": ("sequence",),
+    "expert": ("expert",),
+    "pipeline": ("pipeline", "stage"),
+}
+_ADAM_BYTES_PER_PARAMETER = 8.0  # two float32 moments
+_SPELLINGS = {
+    "dp": "data", "data_parallel": "data", "ddp": "data", "zero3": "fsdp", "zero_3": "fsdp", "tp": "tensor",
+    "megatron": "tensor", "tensor_parallel": "tensor", "sp": "sequence", "ulysses": "sequence", "cp": "context",
+    "ep": "expert", "pp": "pipeline", "fsdp-transpose": "fsdp_transpose",
+}  # fmt: skip
+
+
+def read_strategy(text: str, mesh: Mapping[str, int]) -> dict[str, str]:
+    """The parts of a strategy and the mesh axis each lies on; every axis of size above 1 must have a part.
+
+    >>> read_strategy("fsdp+tp", {"fsdp": 64, "model": 8})
+    {'fsdp': 'fsdp', 'tensor': 'model'}
+    """
+    found: dict[str, str] = {}
+    for word in (w.strip().lower() for w in text.split("+")):
+        part = _SPELLINGS.get(word, word.replace("-", "_"))
+        if part not in PARTS:
+            raise ProfileError(f"unknown strategy {word!r}; parts are {', '.join(PARTS)}, joined by +")
+        axis = next((a for a in PARTS[part] if a in mesh and a not in found.values()), None)
+        if axis is None and part == "data" and len(mesh) == 1:
+            axis = next(iter(mesh))
+        if axis is None or part in found:
+            raise ProfileError(
+                f"strategy {text!r}: {part} needs a mesh axis of its own named {PARTS[part][0]!r}; "
+                f"the mesh has {dict(mesh)}"
+            )
+        found[part] = axis
+    if idle := [a for a, n in mesh.items() if n > 1 and a not in found.values()]:
+        raise ProfileError(f"strategy {text!r} does not use mesh axes {idle}; the work would be repeated on them")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One kind of collective of a strategy, over a whole training step of one device."""
+
+    part: str
+    what: str
+    kind: str
+    axes: tuple[str, ...]
+    bytes: float  # V of one of them
+    times: float  # per step
+    seconds: float  # all of them, lower figure
+    upper_seconds: float
+    bound: str
+    flops_per_byte: float  # work of one device over V, all-reduce counted twice
+    machine_flops_per_byte: float
+    verdict: str  # "compute" or "communication": which of this part alone and the work is longer
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyCost:
+    """A training step under a strategy."""
+
+    tokens_per_device: float
+    flops_per_device: float
+    compute_s: float
+    bubble: float  # idle share of a pipeline
+    terms: tuple[Term, ...]
+    communication_s: dict[str, float]  # per link (level, or torus dimension), bandwidth alone
+    lower_s: float
+    estimate_s: float  # with the profile's overlap shares
+    upper_s: float
+    mfu_bounds: tuple[float, float]  # model FLOP utilisation at upper and lower step time
+    bound: str
+    weight_bytes_per_device: float
+    optimizer_bytes_per_device: float
+    notes: tuple[str, ...]
+
+
+def price_strategy(
+    machine: Machine,
+    card: ModelCard,
+    strategy: str,
+    batch_tokens: float,
+    *,
+    seq: int | None = None,
+    dtype: str = "bfloat16",
+    dtype_bytes: float = 2.0,
+    microbatches: int | None = None,
+) -> StrategyCost:
+    """Price a training step (forward, backward; no recompute) on a machine whose mesh has the strategy's axes."""
+    mesh = dict(machine.axes)
+    parts = read_strategy(strategy, mesh)
+    size = {part: mesh[axis] for part, axis in parts.items()}
+    notes: list[str] = []
+    length = seq if seq is not None else card.train_seq
+    if length is None:
+        raise ProfileError("this model has no training context of its own; give the sequence length")
+    n = {part: size.get(part, 1) for part in PARTS}
+    if not sequence_head_limit(n["tensor"], n["sequence"], card.kv_heads):
+        notes.append(
+            f"tensor x sequence = {n['tensor'] * n['sequence']} cuts {card.kv_heads} key/value heads: they are repeated"
+        )
+    if n["expert"] > 1 and (not card.experts or card.experts % n["expert"]):
+        raise ProfileError(f"expert={n['expert']} does not divide the model's {card.experts} experts")
+    if card.layers % n["pipeline"]:
+        notes.append(f"{card.layers} layers do not divide into {n['pipeline']} stages; the largest stage is longer")
+
+    flops = batch_tokens * card.train_flops_per_token(length) / machine.num_devices
+    peak = machine.flops_per_s(dtype)
+    micro = microbatches if microbatches is not None else 4 * n["pipeline"]
+    bubble = pipeline_bubble(n["pipeline"], micro) if n["pipeline"] > 1 else 0.0
+    compute = flops / peak / (1 - bubble)
+    terms = [
+        _priced(machine, move, parts, flops, peak)
+        for move in _moves(card, n, batch_tokens, micro, dtype_bytes)
+        if move.bytes and any(n[part] > 1 for part in move.over)
+    ]
+    per_link: dict[str, float] = {}
+    for term in terms:
+        for link, per_byte in machine.link_seconds(term.kind, machine.whole(*term.axes)).items():
+            per_link[link] = per_link.get(link, 0.0) + term.times * term.bytes * per_byte
+    exposed = sum(t.upper_seconds * (1 - _hidden(machine, t)) for t in terms)
+    lower = max([compute, *per_link.values()])
+    upper = compute + sum(t.upper_seconds for t in terms)
+    shards = n["fsdp"] * n["fsdp_transpose"] * n["tensor"] * n["pipeline"]
+    routed = _routed_params(card)
+    on_device = (card.params() - routed + routed / n["expert"]) / shards
+    ideal = flops / peak
+    return StrategyCost(
+        tokens_per_device=batch_tokens / machine.num_devices,
+        flops_per_device=flops,
+        compute_s=compute,
+        bubble=bubble,
+        terms=tuple(terms),
+        communication_s=per_link,
+        lower_s=lower,
+        estimate_s=max(lower, compute + exposed),
+        upper_s=upper,
+        mfu_bounds=(ideal / upper, ideal / lower),
+        bound="compute" if lower == compute else "communication",
+        weight_bytes_per_device=on_device * dtype_bytes,
+        optimizer_bytes_per_device=on_device * _ADAM_BYTES_PER_PARAMETER,
+        notes=tuple(notes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A collective of a strategy before it is priced: over which parts, V, and how often in a step."""
+
+    part: str
+    what: str
+    kind: str
+    over: tuple[str, ...]
+    bytes: float
+    times: float
+
+
+def _routed_params(card: ModelCard) -> int:
+    """Parameters of the experts that a router chooses from, all layers."""
+    if not card.experts:
+        return 0
+    assert card.d_ff_expert is not None
+    return (card.layers - card.dense_layers) * card.mlp_matrices * card.d_model * card.d_ff_expert * card.experts
+
+
+def _moves(
+    card: ModelCard, n: Mapping[str, int], batch_tokens: float, microbatches: int, dtype_bytes: float
+) -> Iterator[_Move]:
+    """The collectives of a training step; `n` gives the size of every part (1 where it is not used)."""
+    layers = card.layers / n["pipeline"]
+    fsdp = n["fsdp"] * n["fsdp_transpose"]
+    routed = _routed_params(card)
+    block = card.layers * card.attention_params_per_layer + card.mlp_params() + card.router_params
+    # Bytes of one layer as an fsdp group sees it: cut by tensor parallelism, experts also by expert parallelism.
+    common = (block - routed) / card.layers / n["tensor"] * dtype_bytes
+    weights = common + routed / card.layers / n["tensor"] / n["expert"] * dtype_bytes
+    tokens = batch_tokens / (n["data"] * fsdp * n["context"] * n["sequence"] * n["expert"])
+
+    for part in ("fsdp", "fsdp_transpose"):
+        yield _Move(part, "weights, forward and backward", "all_gather", (part,), weights, 2 * layers)
+        yield _Move(part, "weight gradients", "reduce_scatter", (part,), weights, layers)
+    replicas = ("data", "context", "sequence")
+    first = next((part for part in replicas if n[part] > 1), "data")
+    yield _Move(first, "weight gradients", "all_reduce", replicas, weights / fsdp, layers)
+    yield _Move("expert", "gradients of what is no expert", "all_reduce", ("expert",), common / fsdp, layers)
+    to_experts = tokens * n["expert"] * card.d_model * card.experts_per_token * dtype_bytes
+    yield _Move("expert", "tokens to experts and back", "all_to_all", ("expert",), to_experts, 4 * layers)
+    activations = tokens * card.d_model * dtype_bytes
+    yield _Move("tensor", "activations into blocks", "all_gather", ("tensor",), activations, 4 * layers)
+    yield _Move("tensor", "activations out of blocks", "reduce_scatter", ("tensor",), activations, 4 * layers)
+    kv_heads = max(1.0, card.kv_heads / n["tensor"])
+    keys_values = 2 * tokens * n["context"] * kv_heads * card.head_dim * dtype_bytes
+    yield _Move("context", "keys and values, forward and backward", "all_gather", ("context",), keys_values, 2 * layers)
+    yield _Move("context", "gradients of keys and values", "reduce_scatter", ("context",), keys_values, layers)
+    heads = 2 * card.heads / n["tensor"] + 2 * kv_heads  # queries and output, keys and values
+    round_attention = tokens * n["sequence"] * heads * card.head_dim * dtype_bytes
+    yield _Move(
+        "sequence", "heads for tokens round attention", "all_to_all", ("sequence",), round_attention, 2 * layers
+    )
+    boundary = activations / microbatches
+    yield _Move(
+        "pipeline", "activations to the next stage, gradients back", "shift", ("pipeline",), boundary, 2 * microbatches
+    )
+
+
+def _priced(machine: Machine, move: _Move, parts: Mapping[str, str], flops: float, peak: float) -> Term:
+    axes = tuple(parts[p] for p in move.over if p in parts and machine.axis_size(parts[p]) > 1)
+    group = machine.whole(*axes)
+    time = machine.collective(move.kind, move.bytes, group)
+    passes = 2 if move.kind == "all_reduce" else 1
+    ratio = flops / (passes * move.bytes * move.times)
+    machine_ratio = peak * machine.alpha_beta(move.kind, group)[1] / passes
+    return Term(
+        part=move.part,
+        what=move.what,
+        kind=move.kind,
+        axes=axes,
+        bytes=move.bytes,
+        times=move.times,
+        seconds=move.times * time.least_s,
+        upper_seconds=move.times * time.seconds,
+        bound=time.bound,
+        flops_per_byte=ratio,
+        machine_flops_per_byte=machine_ratio,
+        verdict="compute" if ratio > machine_ratio else "communication",
+    )
+
+
+def _hidden(machine: Machine, term: Term) -> float:
+    """Share of a term that the estimate hides: activations of tensor parallelism are on the critical path."""
+    if term.part == "tensor":
+        return 0.0
+    return getattr(machine.profile.overlap, "permute" if term.kind == "shift" else term.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalBatch:
+    """Where a strategy turns from communication bound to compute bound."""
+
+    strategy: str
+    what: str  # the quantity, in words
+    at_least: float | None  # compute bound above this
+    at_most: float | None  # compute bound below this
+    formula: str
+    exact: float  # the same with the (n-1)/n of the mesh at hand
+
+
+def critical_values(machine: Machine, card: ModelCard, strategy: str, dtype: str = "bfloat16") -> list[CriticalBatch]:
+    """Per part of a strategy, the batch or axis size at which it turns compute bound on this machine.
+
+    C is the peak rate, W the bytes/s of the part's links (all torus dimensions of the axis, 2w for each ring) and
+    alpha = C / W. Data and fsdp need more than alpha tokens per device (times experts over experts per token), tensor
+    fewer than F / alpha devices, fsdp+tensor together more than alpha_x alpha_y / F tokens per device if their
+    collectives overlap, 4 times that if they add (How To Scale Your Model, chapter 5).
+    """
+    mesh = dict(machine.axes)
+    parts = {part: axis for part, axis in read_strategy(strategy, mesh).items() if mesh[axis] > 1}
+    peak = machine.flops_per_s(dtype)
+    sparsity = card.experts / card.experts_per_token if card.experts else 1.0
+    width = (card.d_ff_expert if card.experts else card.d_ff) or 1
+    exact = {p: peak * machine.alpha_beta("all_gather", machine.whole(axis))[1] for p, axis in parts.items()}
+    alpha = {p: exact[p] * mesh[axis] / (mesh[axis] - 1) for p, axis in parts.items()}
+    batch_axes: list[str] = []
+    found: list[CriticalBatch] = []
+
+    def add(name: str, what: str, formula: str, value: float, with_mesh: float, at_most: bool = False) -> None:
+        found.append(
+            CriticalBatch(name, what, None if at_most else value, value if at_most else None, formula, with_mesh)
+        )
+
+    for part in parts:
+        if part in ("data", "fsdp", "fsdp_transpose"):
+            batch_axes.append(parts[part])
+            what = f"batch tokens / ({' * '.join(batch_axes)})"
+            add(part, what, "C / W * experts / experts per token", alpha[part] * sparsity, exact[part] * sparsity)
+        elif part == "tensor":
+            add(part, f"size of {parts[part]}", "F * W / C", width / alpha[part], width / exact[part], at_most=True)
+        elif part == "context":
+            share = card.kv_heads / card.heads
+            what = f"tokens of a sequence / {parts[part]}"
+            add(part, what, "C / W * kv_heads / heads", alpha[part] * share, exact[part] * share)
+        elif part == "expert":
+            # Time of an all-to-all per byte of a whole gather, against one matmul of the experts.
+            beta = machine.alpha_beta("all_to_all", machine.whole(parts[part]))[1] * mesh[parts[part]]
+            add(part, "width of an expert", "C * n * t(all-to-all) / V", peak * beta, peak * beta)
+    weights = next((p for p in ("fsdp", "fsdp_transpose", "data") if p in parts), None)
+    if weights is not None and "tensor" in parts:
+        name, product = f"{weights}+tensor", alpha[weights] * alpha["tensor"] / width
+        add(name, "tokens per device, collectives overlap", "alpha_x alpha_y / F", product, product)
+        add(name, "tokens per device, collectives add", "4 alpha_x alpha_y / F", 4 * product, 4 * product)
+    return found
+
+
+def best_mixed_split(tokens: float, d_ff: float, devices: int, fsdp_dims: int = 2, tensor_dims: int = 1) -> float:
+    """Devices on fsdp that minimise fsdp+tensor communication, ``sqrt(B / F * a_x / a_y * N)`` (book, chapter 5)."""
+    return (tokens / d_ff * fsdp_dims / tensor_dims * devices) ** 0.5
+
+
+def strategy_rows(cost: StrategyCost) -> list[dict[str, Any]]:
+    """The collectives of a strategy as plain rows."""
+    return [{name: getattr(term, name) for name in term.__slots__} for term in cost.terms]
+
+
+__all__ = [
+    "PARTS", "CriticalBatch", "StrategyCost", "Term", "best_mixed_split", "critical_values", "price_strategy",
+    "read_strategy", "strategy_rows",
+]  # fmt: skip
