@@ -9,6 +9,9 @@ R1  matmuls, convolutions, reductions, gathers, scatters, sorts, loops, random b
 R2  a virtual value with two or more consumers that would re-read two or more materialised sources, each of
     at least a quarter of its elements and together more than 1.6 times its bytes, is materialised.
 
+R3  a scatter-add that adds at most one update to each row of its operand (the gradient of picking one entry per row, as in
+    cross-entropy) becomes compare-and-select, hence pointwise.
+
 A broadcast of a literal is not materialised for the loops that read it: XLA sinks such constants into loop bodies.
 """
 
@@ -36,9 +39,17 @@ _R2_BYTES: Final = 1.6
 
 def is_root(op: Op) -> bool:
     """Does `op` write its result to memory rather than fuse into its consumers?"""
-    if op.kind in _NOT_ROOTS:
+    if op.kind in _NOT_ROOTS or _one_update_per_row(op):
         return False
     return op.kind in _ROOTS or op.kind.startswith(_ROOT_PREFIXES)
+
+
+def _one_update_per_row(op: Op) -> bool:
+    """R3: every operand dimension but the looked-up one is shared with the updates, and no updates are summed."""
+    if op.kind not in ("scatter-add", "scatter_add") or op.rule is None or op.rule.reduction:
+        return False
+    operand, updates = op.rule.operands[0], {f for d in op.rule.operands[2] for f in d}
+    return len([d for d in operand if d and not set(d) <= updates]) == 1
 
 
 @dataclass(frozen=True)
