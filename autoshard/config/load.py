@@ -237,7 +237,7 @@ def _program_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
         yield (), "name what to plan: either model: {name: ...} or function: module:function"
         return
     if settings.model is not None:
-        for key in ("function", "args", "specs", "argnames", "donate"):
+        for key in ("function", "args", "specs", "argnames", "donate", "logical_axes"):
             if getattr(settings, key) is not None:
                 yield (key,), f"key {key!r} does not go with 'model', which brings its own"
         return
@@ -327,6 +327,12 @@ def _baseline_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
         return
     from autoshard.strategies.named import named_strategy
 
+    if config.settings.model is None and config.settings.logical_axes is None:
+        yield (
+            ("baselines",),
+            "baselines of a function need 'logical_axes': a name for each dimension of its inputs, "
+            "such as {params/w1: [embed, mlp], batch/x: [batch, null]}",
+        )
     for index, name in enumerate(config.settings.baselines):
         try:
             named_strategy(name, config.mesh)

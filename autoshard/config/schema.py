@@ -191,6 +191,7 @@ class Schema(_Section):
     specs: Reference | None = None
     argnames: list[str] | None = None
     donate: list[Any] | None = None
+    logical_axes: dict[str, list[str | None]] | None = None
 
     mesh: Annotated[
         dict[str, Annotated[AxisSection, _mapping_or("size", "a size, or a mapping with size and link")]],

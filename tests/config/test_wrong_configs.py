@@ -146,6 +146,8 @@ WRONG: dict[str, tuple[str, str]] = {
     "pin that cannot be read": (GOOD + "pins:\n  batch/x: '[{data}'\n", r"c\.yaml:5:12: pins.*cannot read sharding"),
     "pin with an axis twice": (GOOD + "pins:\n  batch/x: '[{data}, {data}]'\n", r"c\.yaml:5:12: pins.*data"),
     "pin without pattern": (GOOD + "pins:\n  - sharding: '[{data}]'\n", r"c\.yaml:5:5: pins\[0\]: key 'pattern' is missing"),
+    "unknown baseline": (GOOD + "baselines: [data, fdsp]\n", r"c\.yaml:4:19: baselines\[1\]: .*'fdsp'"),
+    "baselines of a function without names": (FUNCTION + "baselines: [data]\n", r"c\.yaml:5:12: baselines: .*need 'logical_axes'"),
     "bad memory unit": (GOOD + "memory_limit: 14 GiG\n", r"c\.yaml:4:15: memory_limit: unknown unit 'GiG'"),
     "memory unit in lower case": (GOOD + "memory_limit: 14gib\n", r"memory_limit: unknown unit 'gib'.*did you mean GiB\?"),
     "negative memory": (GOOD + "memory_limit: -3\n", r"memory_limit: an amount of memory is positive, found -3"),

@@ -1,0 +1,51 @@
+"""The command line: reads arguments, calls the library, prints. Heavy libraries are imported by the commands."""
+
+from typing import Annotated
+
+import typer
+
+from autoshard import __version__
+from autoshard.cli import cost, network, plans
+
+app = typer.Typer(
+    name="autoshard",
+    help="Decide how every tensor of a program is split over a mesh of accelerators, with a proven gap.",
+    epilog="Exit codes: 0 done, 1 verification found something wrong, 2 bad input, 3 constraints cannot hold, "
+    "4 out of time with no plan, 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(plans.solve)
+app.command()(plans.verify)
+app.command()(plans.hardware)
+app.add_typer(cost.app)
+app.add_typer(network.app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"autoshard {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        app(args=arguments, prog_name="autoshard")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return 0
+
+
+__all__ = ["app", "main"]

@@ -1,0 +1,94 @@
+"""What all commands share: how errors end, and how small values are read."""
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from autoshard.errors import AutoshardError, InputError
+
+EXIT_INTERRUPTED = 130
+"""What shells report for a program stopped by Ctrl-C."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def reports_errors(command: F) -> F:
+    """Errors about the user's input become a message on stderr and an exit code, without a traceback."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except AutoshardError as error:
+            _fail(error, error.exit_code)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            raise SystemExit(EXIT_INTERRUPTED) from None
+        except BrokenPipeError:
+            # the reader of our output went away (| head); keep Python from complaining at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(EXIT_INTERRUPTED) from None
+        except ValueError as error:
+            from costmodels.errors import ProfileError
+
+            if isinstance(error, ProfileError):
+                _fail(error, InputError.exit_code)
+            raise
+
+    return run  # type: ignore[return-value]
+
+
+def _fail(error: Exception, code: int) -> NoReturn:
+    print(f"error: {error}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+def number_or_text(text: str) -> float | str:
+    """A number where the text is one, so that units can be left out."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def mesh_option(text: str) -> dict[str, int]:
+    """``x=8,y=4`` as sizes by axis.
+
+    >>> mesh_option("x=8,y=4")
+    {'x': 8, 'y': 4}
+    """
+    sizes: dict[str, int] = {}
+    for item in text.split(","):
+        name, equals, size = item.partition("=")
+        name = name.strip()
+        if not equals or not name or not size.strip().isdigit() or int(size) < 1:
+            raise InputError(f"--mesh: cannot read {item!r}; write x=8,y=4")
+        if name in sizes:
+            raise InputError(f"--mesh: axis {name!r} occurs twice")
+        sizes[name] = int(size)
+    return sizes
+
+
+def assignments(option: str, items: Sequence[str]) -> dict[str, float]:
+    """``["B=1024", "M=4e3"]`` as numbers by name."""
+    found: dict[str, float] = {}
+    for item in ",".join(items).split(","):
+        name, equals, value = item.partition("=")
+        number = number_or_text(value)
+        if not equals or not name.strip() or not isinstance(number, float) or not 0 < number < float("inf"):
+            raise InputError(f"{option}: cannot read {item!r}; write NAME=NUMBER with a positive number")
+        found[name.strip()] = number
+    return found
+
+
+def links_option(items: Sequence[str]) -> dict[str, str] | None:
+    """``["data=dcn"]`` as the link of each axis."""
+    found: dict[str, str] = {}
+    for item in items:
+        axis, equals, link = item.partition("=")
+        if not equals or not axis.strip() or not link.strip():
+            raise InputError(f"--link: cannot read {item!r}; write AXIS=LINK, such as data=dcn")
+        found[axis.strip()] = link.strip()
+    return found or None

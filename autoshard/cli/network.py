@@ -1,0 +1,95 @@
+"""``autoshard network``: the solver alone, on problems in the format of the IOPDDL contest."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autoshard.cli.common import number_or_text, reports_errors
+from autoshard.errors import InfeasibleError, InputError, OutOfTimeError
+
+app = typer.Typer(
+    name="network", help="The solver alone, on cost networks (IOPDDL contest files).", no_args_is_help=True
+)
+
+
+@app.command()
+@reports_errors
+def solve(
+    file: Annotated[Path, typer.Argument(help="A contest problem, .json or .json.gz.")],
+    time_limit: Annotated[str | None, typer.Option(help="Wall-clock limit, reading included: 60, 3min.")] = None,
+    seed: Annotated[int, typer.Option(help="Where the search begins.", min=0)] = 0,
+    effort: Annotated[float, typer.Option(help="Amount of deterministic work, 1.0 is normal.", min=0.001)] = 1.0,
+    output: Annotated[Path | None, typer.Option(help="Write the solution (a list of indices) here.")] = None,
+    progress: Annotated[bool, typer.Option("--progress", help="Say on stderr what is going on.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Solve a network: the best assignment found, a proven lower bound and the gap."""
+    began = time.monotonic()
+    from autoshard.config.units import seconds
+    from autoshard.report.progress import Progress
+    from autoshard.solver import solve as solve_network
+    from autoshard.solver.contest import read_problem, score, write_solution
+
+    try:
+        limit_s = None if time_limit is None else seconds(number_or_text(time_limit))
+    except InputError as error:
+        raise InputError(f"--time-limit: {error}") from None
+    problem = read_problem(file)
+    with Progress(quiet=not progress) as say:
+        left_s = None if limit_s is None else max(0.1, limit_s - (time.monotonic() - began))
+        found = solve_network(problem.network, time_limit_s=left_s, effort=effort, seed=seed, progress=say)
+    if found.assignment is None:
+        if found.status == "infeasible":
+            raise InfeasibleError(f"{file} has no solution: {found.reason or 'its usage limit cannot be held'}")
+        if found.stats.get("stopped") == "interrupt":
+            raise KeyboardInterrupt
+        raise OutOfTimeError(f"no solution of {file} was found in the time given; its bound is {found.lower_bound}")
+    if output is not None:
+        write_solution(output, found.assignment)
+    checked = score(problem.network, found.assignment)
+    result = {
+        "name": problem.name,
+        "status": found.status,
+        "cost": checked.cost,
+        "feasible": checked.feasible,
+        "lower_bound": found.lower_bound,
+        "gap": found.gap,
+        "peak": checked.peak,
+        "usage_limit": problem.network.usage_limit,
+        "seconds": round(time.monotonic() - began, 3),
+        "trace": [[round(s, 3), cost] for s, cost in found.trace],
+    }
+    if as_json:
+        print(json.dumps({**result, "assignment": list(found.assignment)}))
+    else:
+        for name, value in result.items():
+            if name != "trace":
+                print(f"{name}: {value}")
+
+
+@app.command()
+@reports_errors
+def score(
+    file: Annotated[Path, typer.Argument(help="A contest problem, .json or .json.gz.")],
+    solution: Annotated[Path, typer.Argument(help="A solution: a JSON list of strategy indices.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Cost and peak usage of a solution, in exact integers. Exit code 3 where it is not feasible."""
+    from autoshard.solver.contest import read_problem, read_solution
+    from autoshard.solver.contest import score as evaluate
+
+    problem = read_problem(file)
+    found = evaluate(problem.network, read_solution(solution, problem.network))
+    result = {
+        "name": problem.name,
+        "cost": found.cost,
+        "feasible": found.feasible,
+        "peak": found.peak,
+        "usage_limit": problem.network.usage_limit,
+    }
+    print(json.dumps(result) if as_json else "\n".join(f"{name}: {value}" for name, value in result.items()))
+    if not found.feasible:
+        raise SystemExit(InfeasibleError.exit_code)

@@ -1,0 +1,89 @@
+"""The commands about whole programs: solve and verify; and the table of machines."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autoshard.cli.common import number_or_text, reports_errors
+from autoshard.errors import InputError
+
+
+@reports_errors
+def solve(
+    config: Annotated[Path, typer.Argument(help="A YAML file: what to plan, on which mesh and machine.")],
+    output: Annotated[Path | None, typer.Option(help="Directory for plan.json and run.json.")] = None,
+    time_limit: Annotated[
+        str | None, typer.Option(help="Wall-clock limit such as 60 or 10min; wins over the config.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of tables.")] = False,
+) -> None:
+    """Plan a program: decide how every tensor is split, and prove how good that is."""
+    from autoshard.config import load_config
+    from autoshard.config.units import seconds
+    from autoshard.devices import simulate_devices
+
+    settings = load_config(config)
+    try:
+        limit_s = seconds(number_or_text(time_limit)) if time_limit is not None else settings.time_limit_s
+    except InputError as error:
+        raise InputError(f"--time-limit: {error}") from None
+    if settings.settings.devices == "simulated":
+        simulate_devices(settings.mesh.size)
+    from autoshard.session import solve_session
+
+    session = solve_session(settings, time_limit_s=limit_s, output=output, quiet=as_json)
+    if as_json:
+        print(json.dumps(session.to_dict(), indent=1))
+    else:
+        session.show()
+    if not session.verified:
+        raise SystemExit(1)
+
+
+@reports_errors
+def verify(
+    plan: Annotated[Path, typer.Argument(help="A plan.json written by solve.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Check a plan: statements and costs, compiled collectives, and results against one device."""
+    from autoshard.files import read_json
+
+    data = read_json(plan, what="plan")
+    try:
+        count = 1
+        for size in data["mesh"]["axes"].values():
+            count *= int(size)
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise InputError(f"{plan} is not a plan of autoshard: it has no mesh.axes") from None
+    from autoshard.devices import simulate_devices
+
+    simulate_devices(count)
+    from autoshard.session import verify_session
+
+    report = verify_session(plan)
+    if as_json:
+        print(json.dumps(report.to_dict(), indent=1))
+    else:
+        print(report)
+    if not report.ok:
+        raise SystemExit(1)
+
+
+@reports_errors
+def hardware(
+    name: Annotated[str | None, typer.Argument(help="A profile's name, or the path of a YAML profile.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+) -> None:
+    """List the hardware profiles, or show one with its sources."""
+    from autoshard.report.hardware import show_profile, show_profiles
+    from costmodels import load_profile
+    from costmodels.questions import hardware_overview
+
+    if as_json:
+        print(json.dumps(hardware_overview() if name is None else load_profile(name).to_dict(), indent=1))
+    elif name is None:
+        show_profiles()
+    else:
+        show_profile(name)
