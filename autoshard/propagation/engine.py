@@ -49,12 +49,16 @@ class Change:
 
 @dataclass(slots=True)
 class Run:
-    """State of one propagation over a graph. `erased`: dead ops that were removed, in the order of removal."""
+    """State of one propagation over a graph.
+
+    erased: dead ops that were removed, in the order of removal. gone: those and what was inside them.
+    """
 
     graph: Graph
     conservative: bool = False
     changes: list[Change] | None = None
     erased: dict[int, None] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
     mesh_class: tuple[int, ...] = ()
 
 
@@ -153,7 +157,7 @@ def _synchronise_groups(run: Run) -> None:
 
 
 def _is_open_and_empty(spec: Spec) -> bool:
-    return not spec.replicated and not spec.unreduced and all(d.is_open and not d.axes for d in spec.dims)
+    return all(d.is_open and not d.axes for d in spec.dims)
 
 
 def _record(run: Run, holder: int, old: int, new: int, node: int, seen: tuple[tuple[int, int], ...]) -> None:
@@ -166,18 +170,17 @@ def _fixed_point(run: Run, level: int | None, *, aggressive: bool) -> None:
     _outputs(run, aggressive)
     graph = run.graph
     nodes = graph.nodes
-    erased = run.erased
-    stack = [i for i in range(len(nodes) - 1, -1, -1) if i not in erased]
+    gone = run.gone
+    stack = [i for i in range(len(nodes) - 1, -1, -1) if i not in gone]
     waiting = bytearray(b"\1") * len(nodes)
     while stack:
         index = stack.pop()
-        if not waiting[index]:
-            continue
         waiting[index] = 0
         node = nodes[index]
+        if index in gone:
+            continue
         if node.erasable and not any(graph.uses[v] for v in node.defines):
-            waiting[index] = 1  # for good: an erased op is never put on the worklist again
-            for again in _erase(run, index):
+            for again in _erase(run, index, waiting):
                 if not waiting[again]:
                     waiting[again] = 1
                     stack.append(again)
@@ -187,23 +190,27 @@ def _fixed_point(run: Run, level: int | None, *, aggressive: bool) -> None:
     _outputs(run, aggressive)
 
 
-def _erase(run: Run, index: int) -> list[int]:
-    """Remove a dead op; returns the nodes to look at again: those that define its operands."""
+def _erase(run: Run, index: int, waiting: bytearray) -> list[int]:
+    """Remove a dead op with all that is inside it; returns the nodes to look at again: those defining its operands."""
     graph = run.graph
-    node = graph.nodes[index]
     run.erased[index] = None
     again: list[int] = []
-    for value in node.values:
-        others = list(dict.fromkeys(u for u in graph.users[value] if u != index))
-        graph.uses[value] -= 1
-        if len(others) <= 1 and graph.defined_by[value] >= 0 and graph.defined_by[value] not in run.erased:
-            again.append(graph.defined_by[value])
-    for value in dict.fromkeys(node.values):
-        graph.users[value] = [u for u in graph.users[value] if u != index]
-        for user in dict.fromkeys(graph.users[value]):
-            other = graph.nodes[user]
-            other.shared = any(graph.uses[v] != 1 and not graph.scalar[v] for v in other.values)
-    return again
+    for gone in range(index + graph.nodes[index].inner, index - 1, -1):
+        if gone in run.gone:
+            continue
+        run.gone.add(gone)
+        waiting[gone] = 1  # for good: what is gone is never put on the worklist again
+        for value in graph.nodes[gone].values:
+            others = dict.fromkeys(u for u in graph.users[value] if u != gone)
+            graph.uses[value] -= 1
+            if len(others) <= 1 and graph.defined_by[value] >= 0:
+                again.append(graph.defined_by[value])
+        for value in dict.fromkeys(graph.nodes[gone].values):
+            graph.users[value] = [u for u in graph.users[value] if u != gone]
+            for user in dict.fromkeys(graph.users[value]):
+                other = graph.nodes[user]
+                other.shared = any(graph.uses[v] != 1 and not graph.scalar[v] for v in other.values)
+    return [a for a in again if a not in run.gone]
 
 
 def _visit(

@@ -29,6 +29,7 @@ class Node:
     op: the op's id in the program, for provenance.
     values, defines: values used (with repetition) and defined, for removing dead ops.
     erasable: the op has no effect but its results.
+    inner: how many of the nodes that follow lie inside this op's regions.
     """
 
     operands: tuple[int, ...]
@@ -45,6 +46,7 @@ class Node:
     values: tuple[int, ...] = ()
     defines: tuple[int, ...] = ()
     erasable: bool = False
+    inner: int = 0
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """Propagation over MLIR modules: the same module with sdy shardings comes back.
 
-With a strategy named, exactly the step that Shardy's pass of that name does. Without one, Shardy's whole pipeline with user
+With a strategy named, the step that Shardy's pass of that name does, with data-flow edges added before and sunk
+afterwards where the module has ops that need them and none are written. Without one, Shardy's whole pipeline with user
 priorities: its import passes (constants split, calls inlined, data-flow edges added, constraints applied), our propagation, its
 export passes. Rules come from Shardy's own registry.
 """
@@ -10,7 +11,7 @@ from jaxlib.mlir import ir
 from autoshard.errors import InputError
 from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes
 from autoshard.propagation.engine import Strategy, run_propagation
-from autoshard.propagation.mlir_graph import ModuleGraph, build_module_graph
+from autoshard.propagation.mlir_graph import DATA_FLOW, EDGE, FUNC_EDGE, ModuleGraph, build_module_graph
 from autoshard.propagation.mlir_groups import open_conflicting_groups
 
 IMPORT = (
@@ -29,6 +30,9 @@ EXPORT = (
     "canonicalize{cse-between-iterations=false enable-patterns={sdy-collective} max-iterations=10 max-num-rewrites=-1 "
     "region-simplify=aggressive test-convergence=false top-down=false},func.func(sdy-drop-sharding-rules)"
 )
+
+ADD_EDGES = "sdy-add-data-flow-edges"
+SINK_EDGES = "func.func(sdy-sink-data-flow-edges)"
 
 
 def propagate_mlir(
@@ -53,11 +57,16 @@ def propagate_module(
     """As `propagate_mlir`, on a parsed module, in place; to be called within its context."""
     chosen = Strategy.USER_PRIORITY if strategy is None else Strategy.from_text(str(strategy))
     check_functions(module)
+    add_edges = strategy is not None and needs_edges(module)
     if strategy is None:
         run_passes(module, IMPORT)
+    elif add_edges:
+        run_passes(module, ADD_EDGES)
     _propagate(module, chosen, conservative)
     if strategy is None:
         run_passes(module, EXPORT)
+    elif add_edges:
+        run_passes(module, SINK_EDGES)
 
 
 def _propagate(module: ir.Module, strategy: Strategy, conservative: bool) -> ModuleGraph:
@@ -69,6 +78,19 @@ def _propagate(module: ir.Module, strategy: Strategy, conservative: bool) -> Mod
     built.write(list(run.erased))
     run_passes(module, "func.func(sdy-drop-sharding-rules)")
     return built
+
+
+def needs_edges(module: ir.Module) -> bool:
+    """Whether there are loops, branches or computations but no data-flow edge on any of them."""
+    found = {"edge": False, "op": False}
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        found["edge"] |= op.name in (EDGE, FUNC_EDGE)
+        found["op"] |= op.name in DATA_FLOW
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found["op"] and not found["edge"]
 
 
 def check_functions(module: ir.Module) -> None:

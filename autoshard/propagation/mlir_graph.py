@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from autoshard.errors import UnsupportedError
+from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.mlir_context import run_passes
 from autoshard.interop.sdy import is_maximal, mesh_from_attr, sharding_from_attr
 from autoshard.program.rule import TensorFactors
@@ -31,7 +31,7 @@ CONSTRAINT = "sdy.sharding_constraint"
 GROUP = "sdy.sharding_group"
 FUNC = "func.func"
 CALL = "func.call"
-_DATA_FLOW = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.optimization_barrier", MANUAL, NAMED})
+DATA_FLOW = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.optimization_barrier", MANUAL, NAMED})
 _TERMINATORS = frozenset({"stablehlo.return", "sdy.return", "func.return", "mhlo.return"})
 _OWN_SHARDING = {CONSTRAINT: "sharding", "sdy.reshard": "sharding", EDGE: "sharding"}
 _COLLECTIVES = frozenset(
@@ -103,6 +103,7 @@ class _Builder:
     operations: list[ir.Operation] = field(default_factory=list)
     index: dict[ir.Operation, int] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+    inner: list[int] = field(default_factory=list)
     value_index: dict[ir.Value, int] = field(default_factory=dict)
     holders: dict[ir.Value, int] = field(default_factory=dict)
     owners: list[tuple[ir.Value, int]] = field(default_factory=list)
@@ -152,13 +153,15 @@ class _Builder:
             self.functions[ir.StringAttr(op.attributes["sym_name"]).value] = op
         elif op.name == CALL:
             self.calls.setdefault(ir.FlatSymbolRefAttr(op.attributes["callee"]).value, []).append(op)
-        self.index[op] = len(self.operations)
+        at = self.index[op] = len(self.operations)
         self.operations.append(op)
         self.names.append(op.name)
+        self.inner.append(0)
         for region in op.regions:
             for block in region.blocks:
                 for inner in block.operations:
                     self._collect(inner.operation)
+        self.inner[at] = len(self.operations) - at - 1
 
     def _add_value(self, value: ir.Value, defined_by: int) -> None:
         graph = self.graph
@@ -210,7 +213,7 @@ class _Builder:
             elif len(op.results):
                 self._per_value(op, list(op.results), "sdy.sharding")
         for op in self.operations:
-            if op.name in _DATA_FLOW:
+            if op.name in DATA_FLOW:
                 self._follow_edges(op)
         self.graph.prioritised = [h for v, h in self.owners if self.holders[v] == h]
 
@@ -355,6 +358,7 @@ class _Builder:
             defines=tuple(self.value_index[r] for r in op.results),
             shared=any(graph.uses[v] != 1 and not graph.scalar[v] for v in values),
             erasable=erasable,
+            inner=self.inner[index],
             op_class=self._op_class(op),
             elementwise=self._is_elementwise(op),
         )
@@ -484,12 +488,15 @@ class _Builder:
                 if region_op.name == "stablehlo.while":
                     number = op.operands[0].result_number
                     for region in region_op.regions:
-                        self._notify_users(region.blocks[0].arguments[number], out)
+                        self._notify_users(region.blocks[0].arguments[number], out, set())
             out.append(self.index[op])
-        self._notify_users(value, out)
+        self._notify_users(value, out, set())
         return out
 
-    def _notify_users(self, value: ir.Value, out: list[int]) -> None:
+    def _notify_users(self, value: ir.Value, out: list[int], seen: set[ir.Value]) -> None:
+        if value in seen:
+            return
+        seen.add(value)
         for use in value.uses:
             op = use.owner.operation
             number = use.operand_number
@@ -500,13 +507,13 @@ class _Builder:
                 function = _parent(op)
                 callers = self.calls.get(ir.StringAttr(function.attributes["sym_name"]).value, [])
                 for call in reversed(callers):
-                    self._notify_users(call.results[number], out)
+                    self._notify_users(call.results[number], out, seen)
             elif op.name in _TERMINATORS:
                 out.append(self.index[_parent(op)])
             elif op.name == CALL:
                 callee = self.functions.get(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
                 if callee is not None and list(callee.regions[0].blocks):
-                    self._notify_users(callee.regions[0].blocks[0].arguments[number], out)
+                    self._notify_users(callee.regions[0].blocks[0].arguments[number], out, seen)
             else:
                 out.append(self.index[op])
 
@@ -518,7 +525,7 @@ class _Builder:
         """
         is_terminator = user.name in _TERMINATORS
         op = _parent(user) if is_terminator else user
-        if op.name not in _DATA_FLOW:
+        if op.name not in DATA_FLOW:
             return None
         if op.name in (MANUAL, NAMED) and not is_terminator:
             return self._edge_on(op.operands[number])
@@ -553,9 +560,12 @@ class _Builder:
                 holder = self._holder(op.operands[0])
                 if holder >= 0:
                     members.setdefault(ir.IntegerAttr(op.attributes["group_id"]).value, []).append(holder)
-        for _, holders in sorted(members.items()):
+        for number, holders in sorted(members.items()):
             for holder in holders:
-                self.graph.groups[holder] = tuple(holders)
+                if holder in self.graph.groups:
+                    raise InputError(f"a value is in sharding group {number} and in another one; unite the two groups")
+            for holder in holders:
+                self.graph.groups[holder] = tuple(dict.fromkeys(holders))
 
     def _erasable(self) -> set[int]:
         """Ops that are removed once their results have no use: those that a run without patterns removes."""
@@ -582,7 +592,11 @@ class _Builder:
                         visit(inner.operation)
 
         visit(copy.operation)
-        return set(range(len(self.operations))) - left
+        return {
+            i
+            for i, op in enumerate(self.operations)
+            if len(op.results) and (i not in left or base_name(op.name) in ("constant", "sdy.constant"))
+        }
 
 
 def _shape(value: ir.Value) -> tuple[int, ...] | None:

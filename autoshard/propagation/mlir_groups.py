@@ -37,7 +37,7 @@ def _open_if_conflicting(built, members: list[ir.Operation]) -> None:
     conflict = False
     for op in members:
         spec = graph.spec(built.holder_of(op.operands[0]))
-        if spec is None or (not spec.replicated and not spec.unreduced and all(d == ((), True, None) for d in spec.dims)):
+        if spec is None or all(d.is_open and not d.axes for d in spec.dims):
             continue
         if found is None:
             found = spec

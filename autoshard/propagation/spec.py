@@ -90,7 +90,7 @@ def contains(a: Ref, b: Ref) -> bool:
 
 
 def overlaps(a: Ref, b: Ref) -> bool:
-    return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]
+    return a[0] == b[0] and (a == b or (a[1] < b[2] and b[1] < a[2]))
 
 
 def compatible_cut(a: Ref, b: Ref) -> bool:
