@@ -34,6 +34,18 @@ class AxisPart:
     size: int
 
 
+def _joined(parts: Sequence[AxisPart]) -> list[AxisPart]:
+    """The same group with parts of an axis that follow each other made one."""
+    joined: list[AxisPart] = []
+    for part in sorted(parts, key=lambda p: (p.axis, p.pre_size, p.size)):
+        last = joined[-1] if joined else None
+        if last is not None and last.axis == part.axis and last.pre_size * last.size == part.pre_size:
+            joined[-1] = AxisPart(last.axis, last.pre_size, last.size * part.size)
+        else:
+            joined.append(part)
+    return joined
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A factor of a mesh axis on one physical dimension: `size` devices, `stride` apart, of level `level`."""
@@ -151,7 +163,7 @@ class Machine:
             except ValueError:
                 known = ", ".join(CollectiveKind)
                 raise ProfileError(f"unknown collective {kind!r}; known are {known}") from None
-            pieces = [piece for part in key[1] for piece in self._pieces(part)]
+            pieces = [piece for part in _joined(key[1]) for piece in self._pieces(part)]
             ranges = sorted((part.axis, part.pre_size, part.pre_size * part.size) for part in key[1] if part.size > 1)
             if any(a[0] == b[0] and a[2] > b[1] for a, b in pairwise(ranges)):
                 raise ProfileError(f"the parts {list(parts)} overlap")
