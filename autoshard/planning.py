@@ -39,6 +39,10 @@ _MEMORY_ROUNDS = 5
 """How often the limit is tightened for private copies that the network does not see."""
 
 
+_FREE_SHARE = 0.5
+"""The part of a time limit that solving without the memory limit may take."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One planning problem: a program on a machine under hard statements.
@@ -210,46 +214,54 @@ def decide(
 ) -> Decision:
     """Solve the model under its memory limit. `InfeasibleError` or `OutOfTimeError` where there is no plan.
 
-    The network knows definitions and shared copies; copies made for one op only are added by simulation, and the
-    limit of the network is tightened by what they take until the plan itself is within the limit. The bound is that of
-    the untightened network and therefore holds for every plan.
+    First without the limit: where that optimum fits, it is the answer and its proof holds. Then within it. The network knows
+    definitions and shared copies; copies made for one op only are added by simulation, and the limit of the network is
+    tightened by what they take until the plan itself is within the limit. The bound is that of the untightened network
+    and therefore holds for every plan.
     """
-    from autoshard.solver import solve
-
     say = progress or (lambda text: None)
     limit = model.problem.memory_limit
     began = time.monotonic()
-    slack, bound, best = 0, None, None
     rounds: list[dict[str, Any]] = []
+
+    def run(network: CostNetwork, what: str, given: Sequence[Sequence[int]], share: float = 1.0) -> Solution:
+        from autoshard.solver import solve
+
+        left = None if time_limit_s is None else max(0.1, time_limit_s - (time.monotonic() - began)) * share
+        say(what)
+        solution = solve(
+            network, time_limit_s=left, effort=effort, seed=seed, starts=given, progress=lambda p: say(f"{what}: {p}")
+        )
+        rounds.append({"what": what, "status": solution.status, "bound": solution.lower_bound, **solution.stats})
+        return solution
+
+    free = run(model.with_limit(None), "solving", starts, 1.0 if limit is None else _FREE_SHARE)
+    if free.assignment is None:
+        _no_answer(model, free, 0)
+    assert free.assignment is not None
+    schedule = model.schedule(free.assignment)
+    memory = simulate(model.problem.program, schedule, model.liveness)
+    bound = free.lower_bound
+    if limit is None or memory.peak_bytes <= limit:
+        return _finish(model, free, schedule, memory, bound, rounds)
+    slack = 0
     for attempt in range(_MEMORY_ROUNDS):
-        left = None if time_limit_s is None else max(0.1, time_limit_s - (time.monotonic() - began))
-        network = model.with_limit(None if limit is None else limit - slack)
-        say("solving" if attempt == 0 else f"solving again with {slack} bytes less for private copies")
-        solution: Solution = solve(
-            network, time_limit_s=left, effort=effort, seed=seed, starts=starts,
-            progress=lambda p: say(f"solving: {p}"),
-        )  # fmt: skip
-        rounds.append({"status": solution.status, "bound": solution.lower_bound, **solution.stats})
-        if bound is None:
-            bound = solution.lower_bound
+        what = "solving within the memory limit" + (f", {slack} bytes less for private copies" if attempt else "")
+        solution = run(model.with_limit(limit - slack), what, starts if attempt == 0 else ())
         if solution.assignment is None:
-            if best is not None:
-                break
             _no_answer(model, solution, slack)
-        assert solution.assignment is not None and solution.cost is not None
+        assert solution.assignment is not None
+        if attempt == 0:
+            bound = max(bound, solution.lower_bound)
         schedule = model.schedule(solution.assignment)
         memory = simulate(model.problem.program, schedule, model.liveness)
-        if limit is None or memory.peak_bytes <= limit:
-            best = (solution, schedule, memory)
-            break
-        starts = ()
-        slack += memory.peak_bytes - (limit - slack) if slack == 0 else memory.peak_bytes - limit
-    if best is None:
-        raise InfeasibleError(
-            f"no plan within the memory limit of {limit} bytes was found: after leaving room for resharded copies the "
-            f"best one still holds {memory.peak_bytes} bytes at {memory.where}; raise the limit, use more devices or recompute more"
-        )
-    return _finish(model, *best, bound, rounds)
+        if memory.peak_bytes <= limit:
+            return _finish(model, solution, schedule, memory, bound, rounds)
+        slack += memory.peak_bytes - limit
+    raise InfeasibleError(
+        f"no plan within the memory limit of {limit} bytes was found: after leaving room for resharded copies the "
+        f"best one still holds {memory.peak_bytes} bytes at {memory.where}; raise the limit, use more devices or recompute more"
+    )
 
 
 def _no_answer(model: Model, solution: Solution, slack: int) -> None:
@@ -280,9 +292,9 @@ def name_nodes(model: Model, reason: str) -> str:
 
 
 def _finish(
-    model: Model, solution: Solution, schedule: Schedule, memory: MemoryProfile, bound: int | None, rounds: list[dict[str, Any]]
+    model: Model, solution: Solution, schedule: Schedule, memory: MemoryProfile, bound: int, rounds: list[dict[str, Any]]
 ) -> Decision:
-    assert solution.assignment is not None and solution.cost is not None and bound is not None
+    assert solution.assignment is not None and solution.cost is not None
     problem, tick = model.problem, model.encoded.tick_s
     full = model.repeats.expand(solution.assignment)
     checked = evaluate(model.encoded.network, full)
