@@ -19,6 +19,8 @@ MOST_GROUPS = 40
 """Parameter groups that are shown; a table that no one reads to its end helps no one."""
 MOST_HELD = 8
 """Largest arrays at the memory peak that are shown."""
+ROOMY = 100
+"""Columns from which paths are kept in one piece."""
 WIDTH_OF_FILES = 120
 """Columns where the output is no terminal."""
 
@@ -61,7 +63,7 @@ def _console(stream: TextIO, width: int | None) -> "Console":
 
 def _show(plan: Json, console: "Console") -> None:
     console.print(headline(plan))
-    for part in (_inputs(plan), _traffic(plan), _cost(plan), *_memory(plan), _baselines(plan)):
+    for part in (_inputs(plan, console.width), _traffic(plan), _cost(plan), *_memory(plan), _baselines(plan)):
         if part is not None:
             console.print(part)
     for note in plan.get("notes", ()):
@@ -92,31 +94,21 @@ def plain_table(title: str, columns: Sequence[tuple[str, str]]) -> "Table":
     return table
 
 
-def _inputs(plan: Json) -> "Table":
+def _inputs(plan: Json, width: int) -> "Table":
     table = plain_table(
-        "inputs",
-        [("path", ""), ("arrays", "right"), ("shape", ""), ("dtype", ""), ("sharding", ""), ("per device", "right")],
+        "inputs", [("path", ""), ("arrays", "right"), ("type", ""), ("sharding", ""), ("per device", "right")]
     )
+    # paths and types are looked for with the eye; where there is room only shardings are broken, at their commas
+    for column in (table.columns[0], table.columns[2]):
+        column.no_wrap = width >= ROOMY
     groups = input_groups(plan)
     for group in groups[:MOST_GROUPS]:
-        table.add_row(
-            group.label,
-            str(group.count),
-            ",".join(map(str, group.shape)) or "scalar",
-            ", ".join(group.dtypes),
-            group.sharding,
-            bytes_text(group.local_bytes),
-        )
+        kind = "/".join(group.dtypes) + "[" + ",".join(map(str, group.shape)) + "]"
+        table.add_row(group.label, str(group.count), kind, group.sharding, bytes_text(group.local_bytes))
     rest = groups[MOST_GROUPS:]
     if rest:
-        table.add_row(
-            f"and {len(rest)} more groups",
-            str(sum(g.count for g in rest)),
-            "",
-            "",
-            "",
-            bytes_text(sum(g.local_bytes for g in rest)),
-        )
+        arrays, held = sum(g.count for g in rest), sum(g.local_bytes for g in rest)
+        table.add_row(f"and {len(rest)} more groups", str(arrays), "", "", bytes_text(held))
     return table
 
 

@@ -56,7 +56,7 @@ def input_groups(plan: Json) -> list[Group]:
         members.setdefault((_tail(path), shape, layout.text(mesh)), []).append((path, dtype, local_bytes))
     return [
         Group(
-            _numbers_out(found[0][0]),
+            _numbers_out(next((path for path, _, _ in found if "params" in path.split("/")), found[0][0])),
             len(found),
             shape,
             tuple(dict.fromkeys(dtype for _, dtype, _ in found)),
