@@ -10,7 +10,7 @@ from autoshard.rules.registry import rule
     local_care="feature_group_count (batch_group_count) is divided by the number of shards of the group factor",
 )
 def conv_general_dilated(call: Call) -> ShardingRule:
-    """``NCHW, OIHW -> NCHW`` is ``([b, i, y, x], [o, i, u, v])->([b, o, p, q])``, reduction i; y, x, u, v, p, q whole.
+    """``NCHW, OIHW -> NCHW`` is ``([b, i, y, x], [o, i, u, v])->([b, o, p, q])``, reduction i, all but b, i, o whole.
 
     - Feature groups are the major factor of the input's and the output's features; with batch groups
       (gradients of grouped convolutions) they are the major factor of the input's batch.
@@ -54,6 +54,7 @@ def conv_general_dilated(call: Call) -> ShardingRule:
             result[o] = ("out space", s)
             reduction.append(("space", s))
         else:
-            left[i], kernel[k], result[o] = ("space", s), ("window", s), ("out space", s)
+            left[i], kernel[k] = ("space", s), ("window", s)
+            result[o] = ("space", s) if size == out_size else ("out space", s)
             whole += [left[i], kernel[k], result[o]]
     return call.build([left, kernel], [result], reduction=reduction, need_replication=whole, linear=((0,), (1,)))

@@ -45,6 +45,11 @@ def register_rule(
                 raise RuleError(f"rule {text!r} of {name!r}: {what} names {factor!r}, which no dimension has")
     if both := sorted(set(marked["reduction"]) & set(marked["need_replication"])):
         raise RuleError(f"rule {text!r} of {name!r}: factors {both} are in both reduction and need_replication")
+    for factor in marked["reduction"]:
+        if any(factor in d for t in results for d in t):
+            raise RuleError(
+                f"rule {text!r} of {name!r}: reduction factor {factor!r} is in a result, so nothing is reduced"
+            )
     if combiner not in ("add", "max", "min"):
         raise RuleError(f"rule {text!r} of {name!r}: combiner {combiner!r} is not one of add, max, min")
     for k in (k for members in linear for k in members):

@@ -13,9 +13,10 @@ _INDEX_VECTOR = "index vector"
 @rule(
     "gather",
     local_care="along a sharded looked-up dimension (a reduction factor): clamp the indices as the whole array would "
-    "if the mode is CLIP, subtract the offset of the block, gather what falls inside the block and put zeros elsewhere "
-    "(by select, never by multiplication); the mode FILL_OR_DROP fills where the index is outside of the *whole* "
-    "dimension, on the first device of the group only. slice_sizes of whole windows become local sizes",
+    "if the mode is CLIP, subtract the offset of the block, gather what falls inside the block (its padding not "
+    "included) and put zeros elsewhere (by select, never by multiplication); the mode FILL_OR_DROP fills where the "
+    "index is outside of the *whole* dimension, on the first device of the group only. slice_sizes of whole windows "
+    "become local sizes",
 )
 def gather(call: Call) -> ShardingRule:
     """Embedding lookup, ``take_along_axis`` and their relatives.
