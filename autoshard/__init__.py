@@ -1,3 +1,77 @@
-"""autoshard: decide how every tensor is split over a mesh of accelerators, with a proven gap."""
+"""autoshard: decide how every tensor is split over a mesh of accelerators, with a proven gap.
+
+>>> import autoshard
+>>> autoshard.Mesh.from_dict({"data": 2, "model": 4}).size
+8
+
+The names below are imported when they are first used, so that ``import autoshard`` is instant.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autoshard.api import plan
+    from autoshard.constraints import Pin
+    from autoshard.errors import (
+        AutoshardError,
+        InfeasibleError,
+        InputError,
+        OutOfTimeError,
+        RuleError,
+        ShardingError,
+        UnsupportedError,
+    )
+    from autoshard.plans import Plan
+    from autoshard.propagation import propagate
+    from autoshard.propagation.mlir import propagate_mlir
+    from autoshard.rules import register_rule
+    from autoshard.sharding.mesh import Mesh
+    from autoshard.sharding.tensor_sharding import TensorSharding
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "AutoshardError": "autoshard.errors",
+    "InfeasibleError": "autoshard.errors",
+    "InputError": "autoshard.errors",
+    "Mesh": "autoshard.sharding.mesh",
+    "OutOfTimeError": "autoshard.errors",
+    "Pin": "autoshard.constraints",
+    "Plan": "autoshard.plans",
+    "RuleError": "autoshard.errors",
+    "ShardingError": "autoshard.errors",
+    "TensorSharding": "autoshard.sharding.tensor_sharding",
+    "UnsupportedError": "autoshard.errors",
+    "plan": "autoshard.api",
+    "propagate": "autoshard.propagation",
+    "propagate_mlir": "autoshard.propagation.mlir",
+    "register_rule": "autoshard.rules",
+}
+
+__all__ = [
+    "AutoshardError",
+    "InfeasibleError",
+    "InputError",
+    "Mesh",
+    "OutOfTimeError",
+    "Pin",
+    "Plan",
+    "RuleError",
+    "ShardingError",
+    "TensorSharding",
+    "UnsupportedError",
+    "plan",
+    "propagate",
+    "propagate_mlir",
+    "register_rule",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'autoshard' has no attribute {name!r}")
+    found = getattr(import_module(home), name)
+    globals()[name] = found
+    return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints import MatchedPin, Pin, match_pins
 from autoshard.errors import InputError
-from autoshard.plan import Plan
+from autoshard.plans import Plan
 from autoshard.planning import Problem, build_model, decide
 from autoshard.sharding.mesh import Mesh
 from costmodels import Machine, Profile, ProfileError, load_profile, place_mesh

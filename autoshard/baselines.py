@@ -14,7 +14,7 @@ from autoshard.costs.memory import simulate
 from autoshard.errors import AutoshardError, InputError
 from autoshard.formulation.model import NodeKind
 from autoshard.formulation.collect import satisfies
-from autoshard.plan import BaselineCost
+from autoshard.plans import BaselineCost
 from autoshard.planning import Model
 from autoshard.propagation import Propagated, propagate
 from autoshard.solver.network import CostNetwork, Edge, Usage

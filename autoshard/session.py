@@ -15,7 +15,7 @@ from autoshard.files import write_json
 from autoshard.report.progress import Progress
 
 if TYPE_CHECKING:
-    from autoshard.plan import Plan
+    from autoshard.plans import Plan
 
 OUTPUT_ROOT = Path("out")
 """Where a config's results go unless it or the command line says otherwise: ``out/<name of the config>``."""
