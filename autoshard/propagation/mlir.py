@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 from autoshard.errors import InputError
 from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes
 from autoshard.propagation.engine import Strategy, run_propagation
-from autoshard.propagation.mlir_graph import DATA_FLOW, EDGE, FUNC_EDGE, ModuleGraph, build_module_graph
+from autoshard.propagation.mlir_graph import DATA_FLOW, EDGE, FUNC_EDGE, NAMED, ModuleGraph, build_module_graph
 from autoshard.propagation.mlir_groups import open_conflicting_groups
 
 IMPORT = (
@@ -71,9 +71,9 @@ def propagate_module(
 
 def _propagate(module: ir.Module, strategy: Strategy, conservative: bool) -> ModuleGraph:
     flag = str(conservative).lower()
-    open_conflicting_groups(module)
+    groups = open_conflicting_groups(module)
     run_passes(module, f"func.func(sdy-populate-op-sharding-rules{{conservative-propagation={flag}}})")
-    built = build_module_graph(module)
+    built = build_module_graph(module, groups)
     run = run_propagation(built.graph, strategy, conservative=conservative)
     built.write(list(run.erased))
     run_passes(module, "func.func(sdy-drop-sharding-rules)")
@@ -81,11 +81,14 @@ def _propagate(module: ir.Module, strategy: Strategy, conservative: bool) -> Mod
 
 
 def needs_edges(module: ir.Module) -> bool:
-    """Whether there are loops, branches or computations but no data-flow edge on any of them."""
+    """Whether there are loops, branches or manual computations but no data-flow edge on any of them.
+
+    Not where there are named computations: an edge on one is not valid outside of the whole pipeline.
+    """
     found = {"edge": False, "op": False}
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        found["edge"] |= op.name in (EDGE, FUNC_EDGE)
+        found["edge"] |= op.name in (EDGE, FUNC_EDGE, NAMED)
         found["op"] |= op.name in DATA_FLOW
         return ir.WalkResult.ADVANCE
 

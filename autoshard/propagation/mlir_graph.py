@@ -5,7 +5,7 @@ The module is taken as it is: data-flow edges are those written in it (the front
 it decides conflicts.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jaxlib.mlir import ir
@@ -87,9 +87,12 @@ def spec_text(spec: Spec, mesh: Mesh, name: str) -> str:
     return str(from_spec(spec, mesh, name if name.replace("_", "a").replace(".", "a").isalnum() else f'"{name}"'))
 
 
-def build_module_graph(module: ir.Module) -> ModuleGraph:
-    """Read holders, nodes and everything that the engine asks for. Rules must have been populated."""
-    return _Builder(module).build()
+def build_module_graph(module: ir.Module, groups: Mapping[int, Sequence[ir.Value]] | None = None) -> ModuleGraph:
+    """Read holders, nodes and everything that the engine asks for. Rules must have been populated.
+
+    groups: members of sharding groups by id, where they are not what the ``sdy.sharding_group`` ops say.
+    """
+    return _Builder(module, groups or {}).build()
 
 
 @dataclass
@@ -97,6 +100,7 @@ class _Builder:
     """Reads one module. Values are keyed by themselves (identity in MLIR)."""
 
     module: ir.Module
+    given_groups: Mapping[int, Sequence[ir.Value]]
     meshes: list[Mesh] = field(default_factory=list)
     mesh_index: dict[str, int] = field(default_factory=dict)
     maximal: set[str] = field(default_factory=set)
@@ -560,8 +564,10 @@ class _Builder:
                 holder = self._holder(op.operands[0])
                 if holder >= 0:
                     members.setdefault(ir.IntegerAttr(op.attributes["group_id"]).value, []).append(holder)
+        for number, values in self.given_groups.items():
+            members[number] = [self._holder(v) for v in values]
         for number, holders in sorted(members.items()):
-            for holder in holders:
+            for holder in dict.fromkeys(holders):
                 if holder in self.graph.groups:
                     raise InputError(f"a value is in sharding group {number} and in another one; unite the two groups")
             for holder in holders:
