@@ -11,6 +11,7 @@ from autoshard.costs.liveness import Liveness
 from autoshard.errors import InfeasibleError, UnsupportedError
 from autoshard.formulation.model import Link, Node, NodeKind, Port
 from autoshard.program.program import Block, Op, Origin, Program
+from autoshard.program.rule import ShardingRule
 from autoshard.program.types import TensorType
 from autoshard.schedule import PROGRAM, Use
 from autoshard.sharding.axis import AxisRef
@@ -18,6 +19,7 @@ from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.strategies.partial import PartialReach
 from autoshard.strategies.space import OpSpace, PartialSums, enumerate_placements, value_rule
+from autoshard.strategies.uneven import uneven_factors
 
 Pins = Mapping[int, Sequence[TensorSharding]]
 
@@ -126,16 +128,22 @@ class Collector:
     def _literal(self, value: int) -> bool:
         return self.program.values[value].origin is Origin.LITERAL
 
-    def _space(self, rule: object, partial: PartialSums, orders: Sequence[Sequence[str]] = ()) -> OpSpace:
-        key = (rule, getattr(rule, "linear", ()), partial, tuple(map(tuple, orders)))
+    def _space(self, rule: ShardingRule, partial: PartialSums, uneven: frozenset[int] = frozenset()) -> OpSpace:
+        key = (rule, partial, uneven)
         if key not in self._spaces:
-            self._spaces[key] = enumerate_placements(rule, self.mesh, partial, orders)  # type: ignore[arg-type]
+            self._spaces[key] = enumerate_placements(rule, self.mesh, partial, self.axis_orders, uneven)
         return self._spaces[key]
 
-    def _layouts(self, type_: TensorType, partial: frozenset[int] = frozenset()) -> tuple[Layout, ...]:
-        """All layouts a value of this type may be stored in."""
+    def _layouts(
+        self, type_: TensorType, partial: frozenset[int] = frozenset(), *, padded: bool = False
+    ) -> tuple[Layout, ...]:
+        """All layouts a value of this type may be stored in; with `padded` also those that do not divide its dimensions.
+
+        Arguments and results of a JAX program cannot be stored unevenly.
+        """
         sums = PartialSums((tuple(sorted(partial)),))
-        return self._space(value_rule(type_.shape), sums, self.axis_orders).result_layouts[0]
+        rule = value_rule(type_.shape)
+        return self._space(rule, sums, frozenset(rule.shardable) if padded else frozenset()).result_layouts[0]
 
     def _label(self, value: int) -> str:
         return self.program.values[value].name
@@ -144,17 +152,18 @@ class Collector:
         keep = [i for i, lay in enumerate(layouts) if all(satisfies(lay, p, self.mesh) for p in pins)]
         if not keep:
             raise InfeasibleError(
-                f"{what} cannot be held in {' and '.join(map(str, pins))}: no even layout on mesh {self.mesh.mesh} does; "
-                "every dimension must be divisible by the product of the axes on it"
+                f"{what} cannot be held in {' and '.join(map(str, pins))}: no layout that autoshard considers on mesh "
+                f"{self.mesh.mesh} does; a dimension should be divisible by the product of the axes on it (inputs and intermediates may be "
+                "padded by up to a quarter, outputs not at all)"
             )
         return np.array(keep, np.int64)
 
     def _define_input(self, value: int) -> None:
         type_ = self.program.type_of(value)
-        layouts = self._layouts(type_)
+        pins = self.value_pins.get(value, ())
+        layouts = self._layouts(type_, padded=bool(pins))
         node = Node(NodeKind.INPUT, self._label(value), 1.0, layouts, value=value)
         node.costs = np.zeros(len(layouts))
-        pins = self.value_pins.get(value, ())
         if pins:
             node.allowed = self._pinned(layouts, pins, f"input {self._label(value)} {type_}")
         start, stop = self.liveness.interval[value]
@@ -178,7 +187,7 @@ class Collector:
     def _hub(self, value: int, port: Port, weight: float, pins: Sequence[TensorSharding]) -> Port:
         type_ = self.program.type_of(value)
         defined = list(dict.fromkeys(port.layouts))
-        whole = self._layouts(type_)
+        whole = self._layouts(type_, padded=True)
         candidates = list(dict.fromkeys([*defined, *whole]))
         if pins:
             keep = self._pinned(candidates, pins, f"value {self._label(value)} {type_}")
@@ -201,7 +210,8 @@ class Collector:
             self.out.links.append(Link(value, self.out.form[value], target, weight, use, shares))
 
     def _op(self, op: Op, weight: float) -> None:
-        space = self._space(op.rule, self.reach.of(op), self.axis_orders)
+        assert op.rule is not None
+        space = self._space(op.rule, self.reach.of(op), uneven_factors(op.kind, op.rule))
         node = Node(NodeKind.OP, f"{op.kind}:{op.id}", weight, space=space, op=op.id)
         node.facets = space.facets
         for k, result in enumerate(op.results):

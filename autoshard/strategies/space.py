@@ -14,6 +14,7 @@ import numpy as np
 from autoshard.program.rule import ShardingRule
 from autoshard.schedule import Placement
 from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.strategies.uneven import may_pad
 
 NONE = -1
 ZERO = -2
@@ -57,13 +58,18 @@ class PartialSums:
 
 
 def _axis_options(
-    mesh: AtomMesh, atoms: Sequence[int], factors: Sequence[int], sizes: Sequence[int], partial: PartialSums
+    mesh: AtomMesh,
+    atoms: Sequence[int],
+    factors: Sequence[int],
+    sizes: Sequence[int],
+    partial: PartialSums,
+    uneven: frozenset[int],
 ) -> list[tuple[int, ...]]:
     """Targets of each atom of one mesh axis: a factor, NONE, ZERO or a pass code."""
     whole = mesh.size(atoms)
     if whole == 1:
         return [(NONE,) * len(atoms)]
-    fits = [f for f in factors if sizes[f] % whole == 0]
+    fits = [f for f in factors if sizes[f] % whole == 0 or (f in uneven and may_pad(sizes[f], whole, whole))]
     passes = [
         _pass_code(w) for w, allowed in enumerate(partial.passes) if all(a in allowed for a in atoms)
     ]
@@ -81,16 +87,22 @@ def _axis_options(
 
 
 def enumerate_placements(
-    rule: ShardingRule, mesh: AtomMesh, partial: PartialSums, axis_orders: Sequence[Sequence[str]] = ()
+    rule: ShardingRule,
+    mesh: AtomMesh,
+    partial: PartialSums,
+    axis_orders: Sequence[Sequence[str]] = (),
+    uneven: frozenset[int] = frozenset(),
 ) -> OpSpace:
-    """Every placement that divides evenly and can be written as shardings of all tensors.
+    """Every placement that can be written as shardings of all tensors and divides its factors, those in `uneven` with padding.
 
     `axis_orders` are further orders of mesh axes that users wrote within one dimension; the
     canonical order is that of the mesh.
     """
     pruned: Counter[str] = Counter()
     factors = rule.shardable
-    options = [_axis_options(mesh, mesh.atoms_of[n], factors, rule.factor_sizes, partial) for n in mesh.mesh.axis_names]
+    options = [
+        _axis_options(mesh, mesh.atoms_of[n], factors, rule.factor_sizes, partial, uneven) for n in mesh.mesh.axis_names
+    ]
     seen: set[tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, int], ...], tuple[int, ...]]] = set()
     placements: list[Placement] = []
     facets: list[tuple[int, ...]] = []
@@ -108,7 +120,7 @@ def enumerate_placements(
                         zeros.append(atom)
                     elif target <= _FIRST_PASS:
                         passes.append((atom, _FIRST_PASS - target))
-            if any(len(o) > 1 and n % mesh.size(o) for o, n in zip(on, rule.factor_sizes, strict=True)):
+            if not all(_divides(mesh, o, n, f in uneven) for f, (o, n) in enumerate(zip(on, rule.factor_sizes, strict=True))):
                 pruned["the axes together do not divide the factor"] += 1
                 continue
             if not _representable(rule, on, mesh):
@@ -128,6 +140,12 @@ def enumerate_placements(
         shards.reshape(len(placements), len(rule.factor_sizes)),
         pruned,
     )
+
+
+def _divides(mesh: AtomMesh, atoms: Sequence[int], size: int, uneven: bool) -> bool:
+    if not atoms or size % mesh.size(atoms) == 0:
+        return True
+    return uneven and may_pad(size, mesh.size(atoms), mesh.sizes[atoms[-1]])
 
 
 def _combinations(counts: Sequence[int]) -> list[tuple[int, ...]]:
