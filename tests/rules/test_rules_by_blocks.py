@@ -25,7 +25,7 @@ Cut = dict[int, int]
 @pytest.fixture(autouse=True, scope="module")
 def _cheap_compilation() -> Iterator[None]:
     """Hundreds of tiny programs are compiled: optimising them costs more than running them."""
-    before = jax.config.jax_disable_most_optimizations
+    before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
