@@ -243,12 +243,12 @@ def _visit(
         if holder == NO_HOLDER:
             continue
         _set(run, holder, new, index, tensors, numbers)
-        _push(graph.notify[holder], index, stack, waiting)
+        _push(graph.notified(holder), index, stack, waiting)
         for member in graph.groups.get(holder, ()):
             if member != holder:
                 _record(run, member, holders[member], new, -2, ((holder, new),))
                 holders[member] = new
-                _push(graph.notify[member], index, stack, waiting)
+                _push(graph.notified(member), index, stack, waiting)
 
 
 def _set(

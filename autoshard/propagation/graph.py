@@ -55,7 +55,7 @@ class Graph:
 
     holders: number of the spec that each holder has now, -1 for none.
     nodes: in program order, region ops before their bodies.
-    notify: for each holder the nodes to look at again when it changes, the most urgent last.
+    notify: for each holder the nodes to look at again when it changes, the most urgent last; None until `find_notified` was asked.
     groups: for each holder in a sharding group all members of the group.
     outputs: (holder of a returned value, holder of the output's own sharding).
     prioritised: holders whose user priorities are heeded (all but those behind a data-flow edge).
@@ -67,7 +67,8 @@ class Graph:
     holders: list[int] = field(default_factory=list)
     ranks: list[int] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
-    notify: list[tuple[int, ...]] = field(default_factory=list)
+    notify: list[tuple[int, ...] | None] = field(default_factory=list)
+    find_notified: Callable[[int], tuple[int, ...]] | None = None
     groups: dict[int, tuple[int, ...]] = field(default_factory=dict)
     outputs: list[tuple[int, int, int]] = field(default_factory=list)
     prioritised: list[int] = field(default_factory=list)
@@ -80,8 +81,14 @@ class Graph:
         """Add a holder."""
         self.holders.append(self.steps.number(spec))
         self.ranks.append(rank)
-        self.notify.append(())
+        self.notify.append(None)
         return len(self.holders) - 1
+
+    def notified(self, holder: int) -> tuple[int, ...]:
+        found = self.notify[holder]
+        if found is None:
+            found = self.notify[holder] = () if self.find_notified is None else self.find_notified(holder)
+        return found
 
     def spec(self, holder: int) -> Spec | None:
         return None if holder < 0 else self.steps.spec(self.holders[holder])

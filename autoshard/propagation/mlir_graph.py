@@ -5,7 +5,9 @@ The module is taken as it is: data-flow edges are those written in it (the front
 it decides conflicts.
 """
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from jaxlib.mlir import ir
@@ -46,6 +48,8 @@ _SLICES = frozenset({"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
 _SDY_ELEMENTWISE = frozenset({BARRIER, CONSTRAINT, "sdy.reshard"})
 _MHLO_OR_STABLEHLO = ("stablehlo.", "mhlo.")
 _IDENTIFIER = "autoshard.id"
+Text = Callable[[int], str | None]
+Writer = Callable[[Text], None]
 
 
 @dataclass
@@ -54,7 +58,7 @@ class ModuleGraph:
 
     module: ir.Module
     graph: Graph
-    writers: list[Callable[[Callable[[int], str | None]], None]] = field(default_factory=list)
+    writers: list[Writer] = field(default_factory=list)
     operations: list[ir.Operation] = field(default_factory=list)
     mesh_names: list[str] = field(default_factory=list)
     holder_values: dict[int, ir.Value] = field(default_factory=dict)
@@ -92,7 +96,20 @@ def build_module_graph(module: ir.Module, groups: Mapping[int, Sequence[ir.Value
 
     groups: members of sharding groups by id, where they are not what the ``sdy.sharding_group`` ops say.
     """
-    return _Builder(module, groups or {}).build()
+    with _no_garbage_collection():
+        return _Builder(module, groups or {}).build()
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Half the time of reading a large module is the collector looking through what is all still in use."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @dataclass
@@ -108,6 +125,8 @@ class _Builder:
     index: dict[ir.Operation, int] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     inner: list[int] = field(default_factory=list)
+    operands: list[tuple[int, ...]] = field(default_factory=list)
+    shapes: dict[ir.Value, tuple[int, ...] | None] = field(default_factory=dict)
     value_index: dict[ir.Value, int] = field(default_factory=dict)
     holders: dict[ir.Value, int] = field(default_factory=dict)
     owners: list[tuple[ir.Value, int]] = field(default_factory=list)
@@ -130,9 +149,8 @@ class _Builder:
         erasable = self._erasable()
         for index, op in enumerate(self.operations):
             self.graph.nodes.append(self._node(index, op, index in erasable))
-        for value, holder in self.owners:
-            self.graph.notify[holder] = tuple(self._notified(value))
-            self.out.holder_values.setdefault(holder, value)
+        self.out.holder_values = {holder: value for value, holder in reversed(self.owners)}
+        self.graph.find_notified = lambda holder: tuple(self._notified(self.out.holder_values[holder]))
         self._function_results()
         self._groups()
         return self.out
@@ -170,11 +188,11 @@ class _Builder:
     def _add_value(self, value: ir.Value, defined_by: int) -> None:
         graph = self.graph
         self.value_index[value] = len(graph.uses)
-        users = [self.index.get(u.owner.operation, -1) for u in value.uses]
-        graph.uses.append(len(users))
-        graph.users.append(users)
+        shape = self.shapes[value] = _shape(value)
+        graph.uses.append(0)
+        graph.users.append([])
         graph.defined_by.append(defined_by)
-        graph.scalar.append(_shape(value) == ())
+        graph.scalar.append(shape == ())
 
     def _values(self) -> None:
         for index, op in enumerate(self.operations):
@@ -184,6 +202,12 @@ class _Builder:
                         self._add_value(arg, -1)
             for result in op.results:
                 self._add_value(result, index)
+        for index, op in enumerate(self.operations):
+            values = tuple(self.value_index[v] for v in op.operands)
+            self.operands.append(values)
+            for value in values:
+                self.graph.uses[value] += 1
+                self.graph.users[value].append(index)
 
     def _spec(self, attr: ir.Attribute | None) -> Spec | None:
         if attr is None:
@@ -199,7 +223,7 @@ class _Builder:
         return self.specs[attr]
 
     def _new(self, value: ir.Value, spec: Spec | None) -> int:
-        shape = _shape(value)
+        shape = self.shapes[value]
         holder = self.graph.holder(spec, 0 if shape is None else len(shape))
         self.holders[value] = holder
         self.owners.append((value, holder))
@@ -232,7 +256,7 @@ class _Builder:
     def _single(self, op: ir.Operation, attribute: str) -> None:
         holder = self._new(op.results[0], self._spec(_get(op, attribute)))
 
-        def write(text: Callable[[int], str | None]) -> None:
+        def write(text: Text) -> None:
             found = text(holder)
             if found is not None:
                 op.attributes[attribute] = ir.Attribute.parse(f"#sdy.sharding{found}", op.context)
@@ -254,7 +278,7 @@ class _Builder:
     def _per_value_writer(
         self, op: ir.Operation, attribute: str, values: Sequence[ir.Value], holders: Sequence[int], wrap=None
     ) -> Callable:
-        def write(text: Callable[[int], str | None]) -> None:
+        def write(text: Text) -> None:
             if any(self.holders[v] != h for v, h in zip(values, holders, strict=True)):
                 return  # behind an edge: the sharding lives there
             texts = [text(h) for h in holders]
@@ -283,7 +307,7 @@ class _Builder:
         given = self._per_value_specs(op, "in_shardings")
         holders = [self._new(a, self._erase_manual(s, manual)) for a, s in zip(args, given, strict=True)]
 
-        def write(text: Callable[[int], str | None]) -> None:
+        def write(text: Text) -> None:
             texts: list[str | None] = []
             for arg, holder, outer in zip(args, holders, given, strict=True):
                 spec = self.graph.spec(holder)
@@ -352,8 +376,9 @@ class _Builder:
     # nodes
 
     def _node(self, index: int, op: ir.Operation, erasable: bool) -> Node:
-        values = tuple(self.value_index[v] for v in op.operands)
+        values = self.operands[index]
         graph = self.graph
+        elementwise = self._is_elementwise(op)
         node = Node(
             (),
             (),
@@ -363,8 +388,8 @@ class _Builder:
             shared=any(graph.uses[v] != 1 and not graph.scalar[v] for v in values),
             erasable=erasable,
             inner=self.inner[index],
-            op_class=self._op_class(op),
-            elementwise=self._is_elementwise(op),
+            op_class=self._op_class(op, elementwise),
+            elementwise=elementwise,
         )
         if op.name == EDGE:
             self._edge_node(op, node)
@@ -468,8 +493,8 @@ class _Builder:
             return _shape(op.operands[0]) == _shape(op.results[0])
         return base_name(op.name) in ELEMENTWISE
 
-    def _op_class(self, op: ir.Operation) -> OpClass:
-        if self._is_elementwise(op) or op.name in _PASS_THROUGH:
+    def _op_class(self, op: ir.Operation, elementwise: bool) -> OpClass:
+        if elementwise or op.name in _PASS_THROUGH:
             return OpClass.PASS_THROUGH
         if op.name == "stablehlo.custom_call":
             target = ir.StringAttr(op.attributes["call_target_name"]).value
@@ -655,7 +680,7 @@ def _dictionaries(op: ir.Operation, name: str, count: int) -> list[dict[str, ir.
 def _function_writer(
     op: ir.Operation, name: str, attrs: Sequence[dict[str, ir.Attribute]], holders: Sequence[int]
 ) -> Callable:
-    def write(text: Callable[[int], str | None]) -> None:
+    def write(text: Text) -> None:
         out = []
         for given, holder in zip(attrs, holders, strict=True):
             found = text(holder)
