@@ -13,6 +13,7 @@ The last axis is the innermost one. Without further words the innermost axes get
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from costmodels.device_order import segments_of_order
 from costmodels.errors import ProfileError
 from costmodels.links import Share, read_links
 from costmodels.machine import Machine, Segment
@@ -29,11 +30,14 @@ def place_mesh(
     *,
     slice_shape: Sequence[int] | None = None,
     in_network_reduction: bool = False,
+    device_ids: Sequence[int] | None = None,
 ) -> Machine:
     """Lay the axes (name -> size, outermost first) on the profile's links.
 
     `links` fixes some axes (see `links`), `slice_shape` the shape of one torus slice. With `in_network_reduction`,
-    all-reduces use the switches that can add (SHARP). `ProfileError` where the mesh does not fit.
+    all-reduces use the switches that can add (SHARP). `device_ids` gives the devices' order, row-major over the axes:
+    then nothing is chosen, the axes lie where that order puts them (see `device_order`). `ProfileError` where the mesh
+    does not fit.
 
     >>> from costmodels import load_profile
     >>> machine = place_mesh(load_profile("h100"), {"data": 2048, "tensor": 8})
@@ -46,6 +50,11 @@ def place_mesh(
     switches = [level for level in profile.levels if isinstance(level, SwitchLevel)]
     if in_network_reduction and not any(level.in_network_reduction for level in switches):
         raise ProfileError(f"{profile.name} has no switches that reduce in the network")
+    if device_ids is not None:
+        if links:
+            raise ProfileError("a device order already says where the axes lie; leave out either it or the links")
+        placed, shape = segments_of_order(profile, tuple(axes.items()), device_ids, slice_shape)
+        return Machine(profile, tuple(axes.items()), placed, shape, in_network_reduction)
     fixed = read_links(profile, axes, links or {})
     by_hand = {share.axis for shares in fixed.values() for share in shares}
     free = {axis: size for axis, size in axes.items() if axis not in by_hand and size > 1}
@@ -104,8 +113,9 @@ def _fill_slice(
     wish = f" of shape {list(slice_shape)}" if slice_shape is not None else ""
     raise ProfileError(
         f"no slice{wish} of {profile.name} (at most {'x'.join(map(str, level.max_shape))}) "
-        f"holds the mesh's {total} devices, "
-        f"with {[f'{s.axis}={s.size}' for s in fixed]} on {level.name} by hand; put outer axes on "
+        f"holds the mesh's {total} devices"
+        + (f", with {[f'{s.axis}={s.size}' for s in fixed]} on {level.name} by hand" if fixed else "")
+        + "; put outer axes on "
         f"{[lv.name for lv in profile.levels[1:]] or 'fewer devices'}"
     )
 

@@ -1,0 +1,244 @@
+"""Collectives, sharded matmuls and strategies asked without a program."""
+
+import json
+
+import pytest
+
+from costmodels import ProfileError
+from costmodels import questions as ask
+from costmodels.matmul import parse_matmul
+
+POD = {"x": 16, "y": 16}
+DIMS = {"B": 4096, "E": 8192, "M": 28672}
+
+
+# Collectives
+
+
+def test_a_gather_of_two_gigabytes_over_an_unwrapped_axis_of_4() -> None:
+    answer = ask.ask_collective("all-gather", 2e9, {"x": 8, "y": 4}, ["y"], "tpu_v5e")
+    assert answer.seconds == pytest.approx(2e9 * 3 / 4 / 4.5e10)
+    assert answer.upper_seconds == pytest.approx(answer.seconds + 3e-6)
+    assert (answer.bound, answer.links) == ("bandwidth", ("ici: dimension 0 (line of 4)",))
+    assert answer.flip_bytes == pytest.approx(3e-6 * 4.5e10 * 4 / 3)
+    assert json.loads(json.dumps(answer.to_dict()))["bytes_sent_per_device"] == {"ici": 1.5e9}
+
+
+def test_kinds_have_their_usual_spellings() -> None:
+    for text in ("psum", "all-reduce", "ALL_REDUCE"):
+        assert ask.collective_kind(text) == "all_reduce"
+    assert ask.collective_kind("collective-permute") == "shift"
+    with pytest.raises(ProfileError, match="unknown collective 'broadcast'"):
+        ask.collective_kind("broadcast")
+
+
+def test_a_sub_axis_can_be_asked_about() -> None:
+    answer = ask.ask_collective("all-gather", 1e9, {"x": 16, "y": 16}, ["y:(4)4"], "tpu_v5e")
+    assert answer.group_size == 4
+
+
+def test_a_reduction_in_the_network() -> None:
+    answer = ask.ask_collective("all-reduce", 4.5e11, {"t": 8}, ["t"], "h100", in_network_reduction=True)
+    assert answer.seconds == pytest.approx(1)
+    assert answer.links == ("nvlink: 8 through the switch, reduced in it",)
+
+
+# Sharded matmuls: the four cases of How To Scale Your Model, chapter 3
+
+
+@pytest.mark.parametrize(
+    ("text", "needed"),
+    [
+        ("B_x E @ E M -> B_x M", []),  # case 1
+        ("B_x E @ E M_y -> B_x M_y", []),
+        ("B E_x @ E M -> B M", [("all_gather", "left", ("x",))]),  # case 2
+        ("B_x E @ E_x M -> B_x M", [("all_gather", "right", ("x",))]),  # FSDP
+        ("B E_x @ E_x M -> B M", [("all_reduce", "result", ("x",))]),  # case 3
+        ("B M_x @ M_x E -> B E_x", [("reduce_scatter", "result", ("x",))]),  # S3.2
+        ("B_x E @ E M_x -> B_x M", [("all_gather", "right", ("x",))]),  # case 4: one of them is gathered
+        ("E B_x @ B_x M -> E_x M", [("reduce_scatter", "result", ("x",))]),  # FSDP gradients
+        ("E B_x @ B_x M -> E M", [("all_reduce", "result", ("x",))]),  # data parallel gradients
+        ("B_x E_y @ E_x M_y -> B_x M_y", [("all_gather", "left", ("y",)), ("all_gather", "right", ("x",))]),  # both
+        ("B E_xy @ E_xy M -> B M", [("all_reduce", "result", ("x", "y"))]),
+        ("B E @ E M -> B_x M", []),  # slicing is free
+        ("B_x E @ E M -> B M", [("all_gather", "left", ("x",))]),
+    ],
+)
+def test_the_communication_a_sharding_needs(text, needed) -> None:
+    answer = ask.ask_matmul(text, DIMS, POD, "tpu_v5e")
+    assert [(c.kind, c.tensor, c.axes) for c in answer.collectives] == needed
+
+
+def test_the_bytes_and_work_of_a_tensor_parallel_matmul() -> None:  # S3.3
+    answer = ask.ask_matmul("B M_x @ M_x E -> B E_x", DIMS, POD, "tpu_v6e")
+    assert answer.flops_per_device == 2 * 4096 * (28672 / 16) * 8192
+    (scatter,) = answer.collectives
+    assert scatter.bytes == 2 * 4096 * 8192
+    assert scatter.flops_per_byte == 28672 / 16  # M / x
+    assert scatter.machine_flops_per_byte == pytest.approx(5100 * 15 / 16)
+    assert (answer.bound, scatter.verdict) == ("communication", "communication")
+    assert answer.seconds == answer.communication_s == scatter.seconds
+    assert answer.upper_seconds > answer.seconds
+
+
+def test_the_size_at_which_a_matmul_turns_compute_bound() -> None:
+    answer = ask.ask_matmul("B M_x @ M_x E -> B E_x", DIMS, POD, "tpu_v6e")
+    assert answer.flip_sizes == {"B": None, "E": None, "M": pytest.approx(16 * 5100 * 15 / 16)}
+    fsdp = ask.ask_matmul("B_x E @ E_x M -> B_x M", DIMS, POD, "tpu_v5e")  # batch per device above 2189 (15/16 of it)
+    assert fsdp.flip_sizes["B"] == pytest.approx(16 * 197e12 / 9e10 * 15 / 16)
+    turned = {**DIMS, "B": fsdp.flip_sizes["B"] * 1.01}
+    assert ask.ask_matmul("B_x E @ E_x M -> B_x M", turned, POD, "tpu_v5e").bound == "compute"
+
+
+def test_a_quicker_way_is_told_beside_the_needed_one() -> None:
+    # Few rows, wide weights: moving the activations instead of gathering the weights.
+    answer = ask.ask_matmul("B_x E @ E_x M -> B_x M", {**DIMS, "B": 64}, POD, "tpu_v5e")
+    assert answer.quicker is not None
+    assert "result" in {c.tensor for c in answer.quicker}
+    assert answer.quicker_seconds is not None
+    assert answer.quicker_seconds < answer.seconds
+
+
+def test_small_matmuls_may_be_padded_to_the_matrix_units_tiles() -> None:
+    small = {"B": 16 * 64, "E": 8192, "M": 28672}
+    plain = ask.ask_matmul("B_x E @ E M -> B_x M", small, POD, "tpu_v5e")
+    padded = ask.ask_matmul("B_x E @ E M -> B_x M", small, POD, "tpu_v5e", pad_tiles=True)
+    assert plain.flops_per_device == padded.flops_per_device
+    assert plain.bound == "memory"
+    assert padded.compute_s >= plain.compute_s
+
+
+def test_matmul_notation_is_read_in_its_variants() -> None:
+    for text in (
+        "B_x E @ E M -> B_x M",
+        "B_x E * E M = B_x M",
+        "A[B_X, E] * W[E, M] -> C[B_X, M]",
+        "B_{x} E@E M->B_{x} M",
+    ):
+        left, right, out = parse_matmul(text, POD)
+        assert (str(left), str(right), str(out)) == ("B_{x} E", "E M", "B_{x} M")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("B E", "cannot read matmul"),
+        ("B_z E @ E M -> B M", "no axis 'z'"),
+        ("B E @ E M -> B K", "is in neither input"),
+        ("B E @ F M -> B M", "in one input only"),
+        ("B_x E_x @ E M -> B M", "a mesh axis twice"),
+    ],
+)
+def test_matmuls_that_make_no_sense_are_refused(text, message) -> None:
+    with pytest.raises(ProfileError, match=message):
+        ask.ask_matmul(text, DIMS, POD, "tpu_v5e")
+
+
+def test_missing_sizes_are_named() -> None:
+    with pytest.raises(ProfileError, match=r"give the sizes of dimensions \['M'\]"):
+        ask.ask_matmul("B_x E @ E M -> B_x M", {"B": 1, "E": 1}, POD, "tpu_v5e")
+
+
+# Strategies
+
+
+def terms(answer: ask.StrategyAnswer) -> dict[tuple[str, str], float]:
+    return {(t.part, t.kind): t.bytes * t.times for t in answer.cost.terms}
+
+
+def test_fsdp_moves_the_layers_three_times() -> None:  # two gathers and a scatter (S3.15)
+    answer = ask.ask_strategy("llama3_70b", "fsdp", {"fsdp": 512}, 4e6, "tpu_v5p")
+    layers = 2 * (56371445760 + 12079595520)  # bytes of all layers, without embeddings
+    assert terms(answer) == {
+        ("fsdp", "all_gather"): pytest.approx(2 * layers),
+        ("fsdp", "reduce_scatter"): pytest.approx(layers),
+    }
+
+
+def test_data_parallelism_moves_the_gradients_once() -> None:  # S3.14
+    answer = ask.ask_strategy("llama2_7b", "dp", {"data": 64}, 4e6, "tpu_v5e")
+    assert terms(answer) == {("data", "all_reduce"): pytest.approx(2 * (4328521728 + 2147483648))}
+
+
+def test_strategies_compose() -> None:  # S3.8: each part keeps its bytes per unit of work
+    both = ask.ask_strategy("llama3_70b", "fsdp+tensor", {"fsdp": 64, "tensor": 8}, 4e6, "tpu_v5p")
+    tensor = ask.ask_strategy("llama3_70b", "tensor", {"tensor": 8}, 4e6, "tpu_v5p")
+    ratio = {t.kind: t.flops_per_byte for t in both.cost.terms if t.part == "tensor"}
+    assert ratio == {t.kind: pytest.approx(t.flops_per_byte) for t in tensor.cost.terms}
+
+
+def test_fsdp_cuts_the_weights_of_a_device() -> None:  # S3.16
+    whole = ask.ask_strategy("llama3_8b", "dp", {"data": 64}, 4e6, "tpu_v5e").cost.weight_bytes_per_device
+    cut = ask.ask_strategy("llama3_8b", "fsdp", {"fsdp": 64}, 4e6, "tpu_v5e").cost.weight_bytes_per_device
+    assert (whole, cut) == (2 * 8029995008, whole / 64)
+
+
+def test_critical_batches_of_v5p() -> None:
+    # How To Scale Your Model, chapter 5: 2550 tokens a chip on one axis, 850 on three; F / 2550 chips of tensor; and
+    # 2550^2 / (a_x a_y F) for both, with collectives that overlap.
+    def critical(strategy: str, mesh: dict[str, int]) -> dict[str, float]:
+        rows = ask.ask_critical_batch("llama3_70b", strategy, mesh, "tpu_v5p", slice_shape=(16, 16, 16))
+        return {
+            row["strategy"] + ("*" if "add" in row["what"] else ""): row["at_least"] or row["at_most"] for row in rows
+        }
+
+    assert critical("fsdp", {"fsdp": 4096}) == {"fsdp": pytest.approx(850)}
+    mixed = critical("fsdp+tensor", {"fsdp": 256, "tensor": 16})
+    assert mixed["fsdp"] == pytest.approx(1275)
+    assert mixed["tensor"] == pytest.approx(28672 / 2550)
+    assert mixed["fsdp+tensor"] == pytest.approx(2550**2 / (2 * 28672))
+    assert mixed["fsdp+tensor*"] == pytest.approx(4 * 2550**2 / (2 * 28672))
+
+
+def test_mixtures_need_a_larger_batch_by_their_sparsity() -> None:
+    rows = ask.ask_critical_batch("deepseek_v3", "fsdp", {"fsdp": 8}, "h100")
+    assert rows[0]["at_least"] == pytest.approx(989e12 / 450e9 * 256 / 8)
+
+
+def test_data_parallelism_between_slices_needs_many_tokens_a_slice() -> None:
+    rows = ask.ask_critical_batch(
+        "llama3_70b", "data+fsdp", {"data": 4, "fsdp": 256}, "tpu_v5p", links={"data": "dcn", "fsdp": "ici"}
+    )
+    assert rows[0]["what"] == "batch tokens / (data)"
+    assert rows[0]["at_least"] == pytest.approx(459e12 / 6.25e9)  # 73e3 tokens per slice (book ch. 5)
+
+
+def test_a_training_step_has_a_lower_and_an_upper_bound_and_an_estimate_between() -> None:
+    for strategy, mesh in (
+        ("fsdp+tensor", {"fsdp": 32, "tensor": 8}),
+        ("data+fsdp+tensor", {"data": 4, "fsdp": 8, "tensor": 8}),
+        ("fsdp+cp", {"fsdp": 16, "context": 16}),
+        ("fsdp+sp", {"fsdp": 32, "sequence": 8}),
+        ("pp+dp+tp", {"pipeline": 8, "data": 4, "tensor": 8}),
+    ):
+        cost = ask.ask_strategy("llama3_70b", strategy, mesh, 1e6, "h100").cost
+        assert cost.compute_s <= cost.lower_s <= cost.estimate_s <= cost.upper_s
+        assert 0 < cost.mfu_bounds[0] <= cost.mfu_bounds[1] <= 1
+
+
+def test_axes_on_one_link_take_turns_in_the_lower_bound() -> None:
+    cost = ask.ask_strategy("llama3_405b", "data+fsdp+tensor", {"data": 128, "fsdp": 16, "tensor": 8}, 4e6, "h100").cost
+    outside = sum(t.seconds for t in cost.terms if t.axes in (("data",), ("fsdp",)))
+    assert cost.communication_s["scale_out"] == pytest.approx(outside)
+    assert cost.lower_s == cost.communication_s["scale_out"]
+
+
+def test_a_strategy_must_use_every_axis_and_have_its_own() -> None:
+    with pytest.raises(ProfileError, match=r"does not use mesh axes \['tensor'\]"):
+        ask.ask_strategy("llama3_8b", "fsdp", {"fsdp": 8, "tensor": 8}, 1e6, "h100")
+    with pytest.raises(ProfileError, match="tensor needs a mesh axis of its own"):
+        ask.ask_strategy("llama3_8b", "fsdp+tensor", {"fsdp": 8}, 1e6, "h100")
+    with pytest.raises(ProfileError, match="unknown strategy 'magic'"):
+        ask.ask_strategy("llama3_8b", "magic", {"fsdp": 8}, 1e6, "h100")
+    with pytest.raises(ProfileError, match="does not divide the model's 8 experts"):
+        ask.ask_strategy("mixtral_8x7b", "ep", {"expert": 16}, 1e6, "h100")
+    with pytest.raises(ProfileError, match="batch of 0 tokens"):
+        ask.ask_strategy("llama3_8b", "dp", {"data": 8}, 0, "h100")
+
+
+def test_answers_are_plain_data() -> None:
+    answer = ask.ask_strategy("mixtral_8x7b", "fsdp+ep", {"fsdp": 8, "expert": 8}, 1e6, "h100")
+    data = json.loads(json.dumps(answer.to_dict()))
+    assert {"seconds", "bound", "cost", "critical", "layout"} <= set(data)
+    matmul = ask.ask_matmul("B_x E @ E_x M -> B_x M", DIMS, POD, "tpu_v5e")
+    assert json.loads(json.dumps(matmul.to_dict()))["collectives"][0]["kind"] == "all_gather"

@@ -1,0 +1,68 @@
+"""Parameter and FLOP counts from dimensions."""
+
+import pytest
+
+from costmodels import ProfileError
+from costmodels.models import load_model, model_cards
+
+# Counts worked out once from the dimensions, exactly (attention + MLP + router + embeddings + learned positions).
+EXACT = {
+    "llama2_7b": 6738149376,
+    "llama3_8b": 8029995008,
+    "llama3_70b": 70552387584,
+    "llama3_405b": 405849243648,
+    "gemma_7b": 8537899008,
+    "gpt3_175b": 174588899328,
+    "palm_540b": 540354281472,
+    "vit_22b": 21743271936,
+    "mixtral_8x7b": 46702526464,
+    "qwen3_235b_a22b": 235092836352,
+    "deepseek_v3": 671025397760,
+    "megatron_gpt_1t": 1007996108800,
+}
+ACTIVE = {"mixtral_8x7b": 12879659008, "qwen3_235b_a22b": 22189965312, "deepseek_v3": 37551276032}
+PUBLISHED = sorted(name for name, card in model_cards().items() if card.params_published)
+
+
+@pytest.mark.parametrize("name", sorted(EXACT))
+def test_parameters_come_out_exactly(name) -> None:
+    assert load_model(name).params() == EXACT[name]
+
+
+@pytest.mark.parametrize("name", sorted(ACTIVE))
+def test_active_parameters_come_out_exactly(name) -> None:
+    assert load_model(name).params(active=True) == ACTIVE[name]
+
+
+def test_there_are_19_models_with_a_published_count() -> None:
+    assert len(PUBLISHED) >= 19
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_within_half_a_percent_of_the_published_count(name) -> None:
+    card = load_model(name)
+    assert card.params() == pytest.approx(card.params_published, rel=0.005)
+
+
+def test_training_takes_six_flops_a_parameter_and_token_and_attention() -> None:
+    card = load_model("llama3_70b")
+    matmul = 70552387584 - 128256 * 8192  # the embedding lookup is no matmul
+    assert card.train_flops_per_token(0) == 6 * matmul
+    attention = card.train_flops_per_token(8192) - card.train_flops_per_token(0)
+    assert attention == 12 * 80 * 64 * 128 * 8192
+    assert card.train_flops_per_token(8192, causal=True) == 6 * matmul + attention / 2
+
+
+def test_a_models_card_can_come_from_a_users_file(tmp_path) -> None:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(
+        "{layers: 2, d_model: 8, d_ff: 32, heads: 2, kv_heads: 1, head_dim: 4, vocab: 10, gated_mlp: true, "
+        "tied_embeddings: true, source: mine}"
+    )
+    # attention 2 * (2*8*8 + 2*8*4) = 384, MLP 2 * 3 * 8 * 32 = 1536, embedding 80
+    assert load_model(str(path)).params() == 384 + 1536 + 80
+    path.write_text("{layers: 2}")
+    with pytest.raises(ProfileError, match="is not a model card"):
+        load_model(str(path))
+    with pytest.raises(ProfileError, match="no model named 'llama9'; there are deepseek_v3"):
+        load_model("llama9")
