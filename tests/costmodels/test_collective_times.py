@@ -1,6 +1,6 @@
 """Collective times against published and hand-worked figures.
 
-"Book" is How To Scale Your Model (jax-ml.github.io/scaling-book); w is one link one way, W = 2w, E a GPU's egress one way.
+"Book" is How To Scale Your Model (jax-ml.github.io/scaling-book); w is one link one way, W = 2w, E a GPU's egress.
 """
 
 import numpy as np
@@ -37,7 +37,7 @@ def test_all_to_all_on_a_ring_is_a_quarter_of_v_over_w() -> None:
 
 
 def test_an_unwrapped_v5e_axis_of_4_takes_three_hops_at_one_way_bandwidth() -> None:
-    # Book ch. 3, pop quiz 2: a v5e slice of 8x4 has no wraparound; the hops carry V/4 each at w = 4.5e10, 1 us at least.
+    # Book ch. 3, pop quiz 2: a v5e slice of 8x4 does not wrap; the hops carry V/4 each at w = 4.5e10, 1 us at least.
     m = machine("tpu_v5e", x=8, y=4)
     size = 2048 * 8192 * 2
     time = m.collective("all_gather", size, m.whole("y"))

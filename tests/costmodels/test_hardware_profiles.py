@@ -9,8 +9,8 @@ from costmodels import Profile, ProfileError, list_profiles, load_profile, place
 from costmodels.questions import critical_intensities, hardware_overview, hardware_rows
 
 NAMES = {
-    "tpu_v3", "tpu_v4", "tpu_v5e", "tpu_v5p", "tpu_v6e", "tpu_v7x", "v100", "a100_40", "a100_80", "h100", "h200", "b200",
-    "gb200_nvl72", "mi300x", "cpu_sim",
+    "tpu_v3", "tpu_v4", "tpu_v5e", "tpu_v5p", "tpu_v6e", "tpu_v7x", "v100", "a100_40", "a100_80", "h100", "h200",
+    "b200", "gb200_nvl72", "mi300x", "cpu_sim",
 }  # fmt: skip
 
 

@@ -139,7 +139,7 @@ def test_device_order_decides_which_links_an_axis_uses() -> None:  # S2.6
 def test_an_irregular_device_order_is_refused() -> None:
     with pytest.raises(ProfileError, match="irregular along axis"):
         place_mesh(load_profile("h100"), {"data": 2, "tensor": 8}, device_ids=[1, 0, *range(2, 16)])
-    with pytest.raises(ProfileError, match="permutation of 0..15"):
+    with pytest.raises(ProfileError, match=r"permutation of 0\.\.15"):
         place_mesh(load_profile("h100"), {"data": 2, "tensor": 8}, device_ids=[0] * 16)
 
 
