@@ -14,8 +14,15 @@ from typing import Protocol
 from autoshard.program.types import dtype_bytes
 from autoshard.sharding.layout import AtomMesh
 
-UNCOMBINED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner,cse,dce"}
-"""Compiler options under which XLA for CPU keeps collectives one to one."""
+UNCOMBINED = {
+    "xla_disable_hlo_passes": "cpu-all-reduce-combiner,cse,dce,algsimp,"
+    "while-loop-invariant-code-motion,while-loop-expensive-invariant-code-motion"
+}
+"""Compiler options under which XLA for CPU keeps collectives one to one.
+
+The passes left out merge equal collectives, drop those of which it knows the result (a gather of a broadcast scalar),
+and move them out of loops: each can only make a program communicate less than planned.
+"""
 
 
 @dataclass(frozen=True, slots=True)

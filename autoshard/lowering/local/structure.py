@@ -24,8 +24,11 @@ def reshape(ctx: LocalOp, x: Any, *rest: Any) -> Sequence[Any]:
     target = ctx.local_result(0)
     if int(np.prod(target)) != x.size:
         ctx.unsupported(f"its blocks hold {x.size} elements before and {int(np.prod(target))} after")
-    if ctx.params.get("dimensions") is not None:
-        ctx.unsupported("it permutes dimensions")
+    order = ctx.params.get("dimensions") or range(x.ndim)
+    free = frozenset(ctx.rule.shardable)
+    before = [f for d in order for f in ctx.rule.operands[0][d] if f in free]
+    if before != [f for dim in ctx.rule.results[0] for f in dim if f in free]:
+        ctx.unsupported(f"it permutes dimensions ({list(order)}), its rule does not")
     return ctx.bind([x, *rest], new_sizes=target)
 
 
