@@ -82,12 +82,16 @@ class Plan:
     def shardings(self) -> dict[str, str]:
         """Sharding text of every named value: inputs, outputs (``out/...``) and intermediates.
 
-        Inputs and intermediates as they are defined (an intermediate may be unreduced), outputs as they are returned.
+        Inputs as they are stored, outputs as they are returned, intermediates in the form that their uses share (which is
+        the pinned one where there is a pin, else often the form they are defined in, which may be unreduced).
         """
         mesh, out = self.schedule.mesh, {}
+        stored = set(self.program.body.args)
         for value in self.program.values:
             if value.origin is not Origin.LITERAL and value.id in self.schedule.definitions:
-                out[value.name] = self.schedule.definitions[value.id].text(mesh)
+                defined = self.schedule.definitions[value.id]
+                layout = defined if value.id in stored else self.schedule.form_before_use(value.id)
+                out[value.name] = layout.text(mesh)
         for name, layout in zip(self.program.output_names, self.output_layouts, strict=True):
             out[name] = layout.text(mesh)
         return out

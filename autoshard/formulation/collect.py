@@ -87,7 +87,17 @@ class Collector:
             self._define_input(value)
         self._block(self.program.body, 1.0)
         self._outputs()
+        self._all_pins_found()
         return self.out
+
+    def _all_pins_found(self) -> None:
+        """A pin on a value that nothing here decides must not pass for one that holds."""
+        for value in self.value_pins:
+            if value not in self.out.definition and not self._literal(value):
+                raise UnsupportedError(
+                    f"{self._label(value)} is pinned, but it lies inside of a shard_map of the program, whose values are "
+                    "where the program puts them; pin an operand or a result of the shard_map instead"
+                )
 
     def _count_uses(self, block: Block, outputs: bool = False) -> None:
         for op in block.ops:
@@ -169,16 +179,17 @@ class Collector:
         start, stop = self.liveness.interval[value]
         node.usages = [(start, stop, self._bytes(type_, layouts))]
         index = self._add(node)
-        self._defined(value, Port(index, layouts), 1.0)
+        self._defined(value, Port(index, layouts), 1.0, pins=())
 
     def _bytes(self, type_: TensorType, layouts: Sequence[Layout]) -> np.ndarray:
         element = type_.bytes / max(1, type_.elements)
         return np.array([prod(lay.local_shape(type_.shape, self.mesh)) * element for lay in layouts])
 
-    def _defined(self, value: int, port: Port, weight: float, pinnable: bool = False) -> None:
-        """Register a definition, with a hub where several uses (or a pin) share a form."""
+    def _defined(self, value: int, port: Port, weight: float, pins: Sequence[TensorSharding] | None = None) -> None:
+        """Register a definition, with a hub where several uses (or a pin) share a form; `pins`: other than the value's own."""
         self.out.definition[value] = port
-        pins = self.value_pins.get(value, ()) if pinnable else ()
+        if pins is None:
+            pins = self.value_pins.get(value, ())
         if self._use_count.get(value, 0) < 2 and not pins:
             self.out.form[value] = port
             return
@@ -224,7 +235,7 @@ class Collector:
         for k, value in enumerate(op.operands):
             self._use(value, Port(index, space.operand_layouts[k]), weight, Use(op.id, k))
         for k, result in enumerate(op.results):
-            self._defined(result, Port(index, space.result_layouts[k]), weight, pinnable=True)
+            self._defined(result, Port(index, space.result_layouts[k]), weight)
 
     def _boundary(
         self,
