@@ -1,0 +1,121 @@
+"""JAX meshes and shardings to and from ours (S2.55 to S2.59).
+
+``None`` and missing entries of a PartitionSpec are closed empty dimensions, ``UNCONSTRAINED`` is an open one. JAX has no
+sub-axes: a sharding with some is put on a refined mesh over the same devices. It has no priorities, no open dimension that
+has axes already, and no explicit replication: those are dropped, or refused with `exact`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from autoshard.errors import InputError, ShardingError, UnsupportedError
+from autoshard.sharding import axis_algebra as algebra
+from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.refine import refine, refined_mesh
+from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+
+
+def mesh_from_jax(mesh: Any, name: str = "mesh") -> Mesh:
+    """From a `jax.sharding.Mesh` or `AbstractMesh`; devices are numbered by the order of their ids."""
+    names = tuple(str(n) for n in mesh.axis_names)
+    sizes = tuple(mesh.shape[n] for n in mesh.axis_names)
+    if not isinstance(mesh, jax.sharding.Mesh):
+        return Mesh(names, sizes, name)
+    ids = [d.id for d in mesh.devices.flat]
+    rank = {device: at for at, device in enumerate(sorted(ids))}
+    order = tuple(rank[i] for i in ids)
+    return Mesh(names, sizes, name, None if order == tuple(range(len(order))) else order)
+
+
+def mesh_to_jax(mesh: Mesh, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
+    """A `jax.sharding.Mesh` over `devices` (default: the process's devices in the order of their ids)."""
+    found = sorted(jax.devices(), key=lambda d: d.id) if devices is None else list(devices)
+    if len(found) < mesh.size:
+        raise InputError(
+            f"mesh {mesh} needs {mesh.size} devices, found {len(found)}; for a trial on one machine set "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={mesh.size}"
+        )
+    order = mesh.device_ids or range(mesh.size)
+    grid = np.array([found[i] for i in order], dtype=object).reshape(mesh.axis_sizes)
+    return jax.sharding.Mesh(grid, mesh.axis_names)
+
+
+def spec_from_jax(spec: PartitionSpec, rank: int, mesh: Mesh) -> TensorSharding:
+    """From a `PartitionSpec` for a tensor of this rank."""
+    if len(spec) > rank:
+        raise ShardingError(f"{spec} has {len(spec)} entries but the tensor has rank {rank}")
+    dims: list[DimensionSharding] = []
+    for entry in spec:
+        if entry is PartitionSpec.UNCONSTRAINED:
+            dims.append(DimensionSharding(is_open=True))
+        elif entry is None:
+            dims.append(DimensionSharding())
+        else:
+            names = entry if isinstance(entry, tuple) else (entry,)
+            dims.append(DimensionSharding(tuple(AxisRef(str(n)) for n in names)))
+    dims += [DimensionSharding()] * (rank - len(dims))
+    unreduced = tuple(AxisRef(str(n)) for n in getattr(spec, "unreduced", None) or ())
+    found = TensorSharding(None, tuple(dims), (), algebra.in_mesh_order(unreduced, mesh))
+    found.validate(mesh, what=str(spec))
+    return found
+
+
+def sharding_from_jax(sharding: NamedSharding, rank: int) -> tuple[Mesh, TensorSharding]:
+    """From a `NamedSharding`: its mesh and the sharding of a tensor of this rank on it."""
+    if not isinstance(sharding, NamedSharding):
+        raise UnsupportedError(f"only NamedSharding can be read, found {type(sharding).__name__}: {sharding}")
+    mesh = mesh_from_jax(sharding.mesh)
+    return mesh, spec_from_jax(sharding.spec, rank, mesh)
+
+
+def spec_to_jax(sharding: TensorSharding, mesh: Mesh, *, exact: bool = False) -> PartitionSpec:
+    """To a `PartitionSpec` on `mesh`, whole axes only; what JAX cannot say is dropped, or refused with `exact`."""
+    sharding.validate(mesh)
+    for ref in sharding.axes_used():
+        if ref.is_sub_axis:
+            raise UnsupportedError(
+                f"{sharding} uses the sub-axis {ref}, which a PartitionSpec cannot name; use sharding_to_jax, "
+                "which refines the mesh"
+            )
+    if exact:
+        lost = [f"priority of dimension {i}" for i, d in enumerate(sharding.dims) if d.priority]
+        lost += [f"openness of dimension {i}" for i, d in enumerate(sharding.dims) if d.is_open and d.axes]
+        lost += ["explicit replication"] if sharding.replicated else []
+        if lost:
+            raise UnsupportedError(f"a PartitionSpec cannot say all of {sharding}: {', '.join(lost)}")
+    entries: list[Any] = []
+    for dim in sharding.dims:
+        if dim.axes:
+            entries.append(dim.axes[0].name if len(dim.axes) == 1 else tuple(a.name for a in dim.axes))
+        else:
+            entries.append(PartitionSpec.UNCONSTRAINED if dim.is_open else None)
+    if sharding.unreduced:
+        return PartitionSpec(*entries, unreduced={a.name for a in sharding.unreduced})
+    return PartitionSpec(*entries)
+
+
+def sharding_to_jax(
+    sharding: TensorSharding, mesh: Mesh, devices: Sequence[Any] | None = None, *, exact: bool = False
+) -> NamedSharding:
+    """To a `NamedSharding`; on a refined mesh where the sharding uses sub-axes (S2.59)."""
+    sharding.validate(mesh)
+    if not any(ref.is_sub_axis for ref in sharding.axes_used()):
+        return NamedSharding(mesh_to_jax(mesh, devices), spec_to_jax(sharding, mesh, exact=exact))
+    atoms = refine(mesh, [sharding])
+    fine = refined_mesh(atoms)
+
+    def whole(refs: tuple[AxisRef, ...]) -> tuple[AxisRef, ...]:
+        return tuple(AxisRef(atoms.names[i]) for ref in refs for i in atoms.atoms_for(ref))
+
+    renamed = TensorSharding(
+        None,
+        tuple(DimensionSharding(whole(d.axes), d.is_open, d.priority) for d in sharding.dims),
+        whole(sharding.replicated),
+        whole(sharding.unreduced),
+    )
+    return NamedSharding(mesh_to_jax(fine, devices), spec_to_jax(renamed, fine, exact=exact))
