@@ -264,6 +264,17 @@ def decide(
     )
 
 
+def assumptions(problem: Problem) -> list[str]:
+    """What the price takes for granted about control flow, in words."""
+    kinds = {op.kind for op, _ in problem.program.walk()}
+    out = []
+    if any(op.kind == "while" and not op.attrs.get("trips") for op, _ in problem.program.walk()):
+        out.append(f"a while loop whose number of trips is not known is priced as {problem.trips}")
+    if "cond" in kinds:
+        out.append("every branch of a cond is priced as if it were taken")
+    return out
+
+
 def _no_answer(model: Model, solution: Solution, slack: int) -> None:
     limit = model.problem.memory_limit
     if solution.status == "infeasible":
@@ -307,7 +318,7 @@ def _finish(
         f"the schedule costs {objective} s, the network says {solution.cost * tick} s"
     )
     bound_s = min(bound * tick - rounding, objective)
-    notes = []
+    notes = list(assumptions(problem))
     if not np.isfinite(bound_s) or bound_s <= 0:
         bound_s = 0.0
     if model.repeats.shared:

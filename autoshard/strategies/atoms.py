@@ -21,15 +21,16 @@ def choose_atoms(program: Program, mesh: Mesh, splits: Mapping[str, Sequence[int
     """The refined mesh for `program`; `splits` states it per axis (S0.35), the rest is chosen.
 
     An axis of size n is split into (g, n/g) where a shardable factor of a matmul or convolution has
-    size f, ``g = gcd(n, f)`` is neither 1 nor n, and no other mesh axis has exactly that reach already.
+    size f and ``g = gcd(n, f)`` is neither 1 nor n. Axes that a `shard_map` of the user runs over stay whole.
     """
     chosen: dict[str, Sequence[int]] = dict(splits or {})
     sizes: Counter[int] = Counter()
+    manual = {name for op, _ in program.walk() if op.kind == "shard_map" for name, _ in op.attrs["mesh_axes"]}
     for op, _ in program.walk():
         if op.kind in _ASKING and op.rule is not None:
             sizes.update({op.rule.factor_sizes[f] for f in op.rule.shardable})
     for axis, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True):
-        if axis in chosen or size > MAX_SPLIT_AXIS:
+        if axis in chosen or axis in manual or size > MAX_SPLIT_AXIS:
             continue
         asked: Counter[int] = Counter()
         for factor, count in sizes.items():
