@@ -1,8 +1,8 @@
 """Latency and rates fitted to measurements, and the profile they make. Measuring needs devices and is done elsewhere.
 
-Times of collectives are ``passes or hops * latency + traffic / rate`` on a level, with the coefficients of the cost model
-itself, so all kinds, sizes and groups of one level are fitted together. Work is ``overhead + amount / rate``. Errors
-count relative to the measured time, so that small collectives weigh as much as large ones.
+Times of collectives are ``passes or hops * latency + traffic / rate`` on a level, with the coefficients of the cost
+model itself, so all kinds, sizes and groups of one level are fitted together. Work is ``overhead + amount / rate``.
+Errors count relative to the measured time, so that small collectives weigh as much as large ones.
 """
 
 from collections.abc import Mapping, Sequence

@@ -111,20 +111,28 @@ class Machine:
 
     def __post_init__(self) -> None:
         names = [level.name for level in self.profile.levels]
-        used: set[tuple[str, int, int]] = set()
         if len(self.layout) != len(self.axes):
             raise ProfileError(f"{len(self.axes)} axes but {len(self.layout)} of them laid out")
         for (axis, size), segments in zip(self.axes, self.layout, strict=True):
             if prod(s.size for s in segments) != size:
                 raise ProfileError(f"axis {axis!r} has size {size} but its segments make {[s.size for s in segments]}")
-            for segment in segments:
-                if segment.level not in names:
-                    raise ProfileError(f"axis {axis!r} lies on level {segment.level!r}; the levels are {names}")
-                key = (segment.level, segment.dim, segment.stride)
-                if segment.size > 1 and isinstance(self.profile.level(segment.level), TorusLevel):
-                    if segment.dim >= len(self.slice_shape) or key in used:
-                        raise ProfileError(f"axis {axis!r}: {segment} does not fit slice {list(self.slice_shape)}")
-                    used.add(key)
+            if unknown := [s.level for s in segments if s.level not in names]:
+                raise ProfileError(f"axis {axis!r} lies on level {unknown[0]!r}; the levels are {names}")
+        for level in self.profile.levels:
+            mine = [s for segments in self.layout for s in segments if s.level == level.name and s.size > 1]
+            if not isinstance(level, TorusLevel):
+                used = prod(s.size for s in mine)
+                if level.size is not None and used > level.size:
+                    raise ProfileError(f"{used} devices on {level.name}, which has {level.size}")
+                continue
+            for dim, length in enumerate(self.slice_shape):  # the segments of a dimension tile it
+                covered = 1
+                for segment in sorted((s for s in mine if s.dim == dim), key=lambda s: s.stride):
+                    covered = covered * segment.size if segment.stride == covered else 0
+                if covered != length:
+                    raise ProfileError(f"the axes do not tile dimension {dim} of slice {list(self.slice_shape)}")
+            if any(s.dim >= len(self.slice_shape) for s in mine):
+                raise ProfileError(f"the axes use dimensions that slice {list(self.slice_shape)} lacks")
 
     @property
     def num_devices(self) -> int:

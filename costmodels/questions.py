@@ -7,6 +7,7 @@ figure that books print (the maximum of latency and bandwidth, see `machine`); `
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
+from math import prod
 from typing import Any
 
 from costmodels.collectives import CollectiveKind
@@ -95,6 +96,7 @@ class CollectiveAnswer(_Answer):
     upper_seconds: float  # their sum
     bandwidth_s: float
     latency_s: float
+    large_group_s: float  # bandwidth_s without the (n-1)/n of a finite group, "V / W", as books round it
     bound: str  # "bandwidth" or "latency"
     flip_bytes: float | None  # size at which both are equal
     links: tuple[str, ...]
@@ -134,12 +136,24 @@ def ask_collective(
         upper_seconds=time.seconds,
         bandwidth_s=time.bandwidth_s,
         latency_s=time.latency_s,
+        large_group_s=time.bandwidth_s * _finite_group_factor(machine, named, parts),
         bound=time.bound,
         flip_bytes=time.latency_s / beta if beta else None,
         links=time.links,
         bytes_sent_per_device=time.bytes_sent_per_device,
         layout=machine.describe(),
     )
+
+
+def _finite_group_factor(machine: Machine, kind: CollectiveKind, parts: tuple[AxisPart, ...]) -> float:
+    """``n / (n-1)`` of the level that takes longest, where its formula has an ``(n-1)/n``."""
+    costs = machine.costs(kind, parts)
+    if not costs or kind in (CollectiveKind.SHIFT, CollectiveKind.PERMUTE, CollectiveKind.ALL_TO_ALL):
+        return 1.0
+    slowest = max(costs, key=lambda cost: cost.seconds_per_byte)
+    if slowest.bytes_sent_per_byte * prod(c.group for c in costs[: costs.index(slowest)]) == 1.0:
+        return 1.0  # reduced in the network: V / E exactly
+    return slowest.group / (slowest.group - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,8 @@ def test_noise_shows_in_the_residuals() -> None:
 def test_a_calibrated_profile_is_written_and_read_back(tmp_path) -> None:
     base = load_profile("cpu_sim")
     profile = calibrated_profile(
-        base, name="my_cpu", date="2026-11-21", title="measured here", levels={"host": fit_line([1, 1], [0, 1e6], [1e-4, 1e-3])},
+        base, name="my_cpu", date="2026-11-21", title="measured here",
+        levels={"host": fit_line([1, 1], [0, 1e6], [1e-4, 1e-3])},
         matmul_flops_per_s={"f32": 2.7e10}, vector_flops_per_s=1e9, memory_bytes_per_s=3e9,
     )  # fmt: skip
     path = tmp_path / "my_cpu.yaml"

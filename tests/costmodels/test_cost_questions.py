@@ -24,6 +24,18 @@ def test_a_gather_of_two_gigabytes_over_an_unwrapped_axis_of_4() -> None:
     assert json.loads(json.dumps(answer.to_dict()))["bytes_sent_per_device"] == {"ici": 1.5e9}
 
 
+def test_what_the_book_rounds_to_stands_beside_the_exact_figure() -> None:
+    # How To Scale Your Model, chapter 3, question 2: bf16[B, D] = [1024, 4096] on v4p 4x4x4, sharded B_X, D_Y
+    mesh, size = {"X": 4, "Y": 4, "Z": 4}, 2 * 1024 * 4096
+    over_x = ask.ask_collective("all-gather", size / 4, mesh, ["X"], "tpu_v4")  # 2BD / (W Y) = 23 us
+    assert over_x.large_group_s == pytest.approx(23e-6, rel=0.02)
+    assert over_x.seconds == pytest.approx(over_x.large_group_s * 3 / 4)
+    over_xy = ask.ask_collective("all-gather", size, mesh, ["X", "Y"], "tpu_v4")  # 2BD / (2 W) = 46 us
+    assert over_xy.large_group_s == pytest.approx(46e-6, rel=0.02)
+    over_z = ask.ask_collective("all-reduce", size / 16, mesh, ["Z"], "tpu_v4")  # 2 * 2BD / (X Y W) = 11.6 us
+    assert over_z.large_group_s == pytest.approx(11.6e-6, rel=0.01)
+
+
 def test_kinds_have_their_usual_spellings() -> None:
     for text in ("psum", "all-reduce", "ALL_REDUCE"):
         assert ask.collective_kind(text) == "all_reduce"

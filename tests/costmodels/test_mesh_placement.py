@@ -182,3 +182,19 @@ def test_a_plan_file_alone_suffices_to_price_again() -> None:
     )
     with pytest.raises(ProfileError, match="not a machine written by"):
         Machine.from_dict({"profile": machine.profile.to_dict()})
+
+
+def test_a_layout_that_was_tampered_with_is_refused() -> None:
+    good = place_mesh(load_profile("tpu_v5e"), {"data": 16, "model": 16}).to_dict()
+    for change, message in (
+        ({"layout": [[["ici", 0, 16, 1]], [["ici", 0, 16, 1]]]}, "do not tile dimension 0"),
+        ({"layout": [[["ici", 0, 16, 1]], [["ici", 1, 8, 1]]]}, "its segments make"),
+        ({"layout": [[["ici", 0, 16, 1]], [["nvlink", 0, 16, 1]]]}, "lies on level 'nvlink'"),
+        ({"slice_shape": [16, 8]}, "do not tile dimension 1"),
+        ({"slice_shape": [16]}, "dimensions that slice"),
+    ):
+        with pytest.raises(ProfileError, match=message):
+            Machine.from_dict({**good, **change})
+    node = place_mesh(load_profile("h100"), {"tensor": 8}).to_dict()
+    with pytest.raises(ProfileError, match="16 devices on nvlink, which has 8"):
+        Machine.from_dict({**node, "axes": [["tensor", 16]], "layout": [[["nvlink", 0, 16, 1]]]})
