@@ -1,0 +1,147 @@
+"""The network, the schedule and the simulated memory say the same about every assignment, not only about the best one."""
+
+from random import Random
+
+import numpy as np
+import pytest
+from plan_cases import (
+    PROGRAMS,
+    Pin,
+    check_schedule,
+    model_of,
+    ops_of,
+    problem,
+    program_of,
+    random_assignment,
+    traced,
+)
+
+import jax
+import jax.numpy as jnp
+from autoshard.costs.memory import _holdings, simulate
+from autoshard.costs.price import price
+from autoshard.formulation.model import NodeKind
+from autoshard.planning import Model, build_model, decide
+from autoshard.solver.network import evaluate, usage_profile
+from jax import ShapeDtypeStruct
+
+MESHES = ({"x": 2}, {"x": 2, "y": 2}, {"x": 4, "y": 2})
+
+
+def samples(model: Model, count: int, seed: int = 0) -> list[tuple[int, ...]]:
+    random = Random(seed)
+    found = [random_assignment(model.repeats.network, random) for _ in range(count)]
+    assert all(found), "no finite assignment was found"
+    return [f for f in found if f is not None]
+
+
+@pytest.mark.parametrize("axes", MESHES, ids=str)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_network_costs_what_the_schedule_costs(name: str, axes: dict[str, int]) -> None:
+    model = model_of(name, axes)
+    for assignment in samples(model, 8):
+        schedule = model.schedule(assignment)
+        found = evaluate(model.encoded.network, model.repeats.expand(assignment))
+        assert found.cost is not None
+        cost = price(model.problem.program, schedule, model.fusion, model.prices)
+        seconds = cost.step_s + model.memory_price_s(assignment)
+        assert found.cost * model.encoded.tick_s == pytest.approx(seconds, abs=model.encoded.rounding_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_use_of_a_random_schedule_gets_what_it_wants(name: str) -> None:
+    model = model_of(name, {"x": 2, "y": 2})
+    for assignment in samples(model, 12, seed=1):
+        check_schedule(model.problem.program, model.schedule(assignment))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_best_schedule_gives_every_use_what_it_wants(name: str) -> None:
+    model = model_of(name, {"x": 2, "y": 4})
+    decision = decide(model)
+    check_schedule(model.problem.program, decision.schedule)
+    assert decision.status == "optimal"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_network_never_counts_more_memory_than_the_simulation(name: str) -> None:
+    """Else a limit could call a plan impossible that is not. What it misses are private copies only."""
+    model = model_of(name, {"x": 2, "y": 2})
+    program = model.problem.program
+    for assignment in samples(model, 12, seed=2):
+        if needless_copies(model, assignment):
+            continue
+        schedule = model.schedule(assignment)
+        simulated = np.zeros(model.liveness.points + 2, np.int64)
+        for item in _holdings(program, schedule, model.liveness):
+            simulated[item.start : item.stop] += item.bytes
+        network = np.zeros_like(simulated)
+        for time, live in usage_profile(model.encoded.network, model.repeats.expand(assignment)):
+            network[time:] = live
+        assert (network <= simulated).all()
+        assert simulated.max() == simulate(program, schedule, model.liveness).peak_bytes
+
+
+def needless_copies(model: Model, assignment: tuple[int, ...]) -> bool:
+    """Whether a state that stands for a copy equals its source; the network counts it, nobody would make it."""
+    state = [int(s[c]) for s, c in zip(model.encoded.states, model.repeats.expand(assignment), strict=True)]
+    for link in model.collected.links:
+        copies = model.collected.nodes[link.target.node].copies
+        if link.shares and copies is not None and copies[state[link.target.node]]:
+            if link.source.layouts[state[link.source.node]] == link.target.layouts[state[link.target.node]]:
+                return True
+    return False
+
+
+def test_the_price_of_memory_is_its_bytes_over_all_definitions_and_shared_copies() -> None:
+    model = model_of("mlp", {"x": 1})
+    (assignment,) = {tuple(0 for _ in range(model.repeats.network.n_nodes))}
+    # w1 8x16, w2 16x8, x 4x8, the first product 4x16 and the result 4x8, in float32; tanh is fused
+    expected = 4 * (8 * 16 + 16 * 8 + 4 * 8 + 4 * 16 + 4 * 8)
+    assert model.memory_price_s(assignment) == pytest.approx(expected * 1e-16)
+
+
+def test_a_tick_is_fine_against_the_cheapest_step_and_rounding_is_stated() -> None:
+    model = model_of("mlp", {"x": 2, "y": 2})
+    decision = decide(model)
+    network = model.encoded.network
+    assert model.encoded.tick_s <= decision.objective_s * 1e-6
+    assert model.encoded.rounding_s == pytest.approx(model.encoded.tick_s / 2 * (network.n_nodes + len(network.edges)))
+
+
+@pytest.mark.parametrize("pinned", ["@last", "@carried"])
+def test_a_pin_holds_for_carries_and_results_of_loops(pinned: str) -> None:
+    pin = Pin(pinned, '[{}, {"x"}]')
+    model = build_model(problem(traced("looped").program, {"x": 2}, pins=[pin]))
+    (value,) = [v.id for v in model.problem.program.values if pinned[1:] in v.tags]
+    for assignment in samples(model, 8):
+        assert model.schedule(assignment).form_before_use(value).dims == ((), (0,))
+
+
+def test_a_pin_on_a_value_inside_of_a_shard_map_is_refused() -> None:
+    from jax.ad_checkpoint import checkpoint_name
+    from jax.sharding import PartitionSpec as P
+
+    from autoshard.errors import UnsupportedError
+
+    def f(x):  # type: ignore[no-untyped-def]
+        mesh = jax.sharding.AbstractMesh((2,), ("x",))
+        inner = lambda x: jnp.sin(checkpoint_name(jnp.tanh(x), "inside"))  # noqa: E731
+        return jax.shard_map(inner, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(x)
+
+    program = program_of(f, ShapeDtypeStruct((8,), jnp.float32))
+    assert ops_of(program, "shard_map")
+    with pytest.raises(UnsupportedError, match="lies inside of a shard_map"):
+        build_model(problem(program, {"x": 2}, pins=[Pin("@inside", '[{"x"}]')]))
+
+
+def test_values_with_one_use_and_no_pin_have_no_hub() -> None:
+    model = model_of("mlp", {"x": 2})
+    assert [n for n in model.collected.nodes if n.kind is NodeKind.HUB] == []
+
+
+def test_a_value_with_several_uses_has_one_hub() -> None:
+    model = model_of("shared_value", {"x": 2})
+    hubs = [n.value for n in model.collected.nodes if n.kind is NodeKind.HUB]
+    (mul,) = ops_of(model.problem.program, "mul")
+    assert hubs == [mul.results[0]]
