@@ -146,7 +146,7 @@ def build_model(problem: Problem, progress: Progress | None = None) -> Model:
     ).run()  # fmt: skip
     say("pricing ops and reshards")
     prices = StepPrices(problem.machine, mesh)
-    price_nodes(collected, program, mesh, fusion, prices)
+    price_nodes(collected, program, mesh, fusion, prices, problem.trips)
     encoded = encode(collected, program, mesh, ReshardTables(mesh, prices))
     repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats)
     return Model(problem, fusion, liveness, prices, collected, encoded, repeats, ties)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoshard.costs.fusion import Fusion
+from autoshard.costs.manual import body_trips, manual_collectives, manual_compute_s
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import op_seconds
 from autoshard.program.program import Block, Op, Program
@@ -67,15 +68,6 @@ def multiplicities(program: Program, trips: int = 1) -> dict[int, float]:
     return out
 
 
-def body_trips(op: Op, trips: int = 1) -> int:
-    """How often a region of `op` runs: the length of a scan; `trips` for a while whose count is not known."""
-    if op.kind == "scan":
-        return int(op.attrs["length"])
-    if op.kind == "while":
-        return int(op.attrs.get("trips") or trips)
-    return 1
-
-
 def price(program: Program, schedule: Schedule, fusion: Fusion, prices: StepPrices, trips: int = 1) -> PlanCost:
     """Price a schedule from its own words, without the network it came from."""
     times = multiplicities(program, trips)
@@ -85,6 +77,9 @@ def price(program: Program, schedule: Schedule, fusion: Fusion, prices: StepPric
         op = program.ops[op_id]
         shards = np.array([[schedule.mesh.size(f) for f in placement.factors]], np.int64).reshape(1, -1)
         compute[op_id] = float(op_seconds(op, program, shards, fusion, prices)[0]) * times[op_id]
+    for op, outer in program.walk():
+        if op.kind == "shard_map" and not any(o.kind == "shard_map" for o in outer):
+            compute[op.id] = manual_compute_s(op, program, fusion, prices, trips) * times[op.id]
     return PlanCost(
         sum(compute.values()),
         sum(r.seconds * r.times for r in rows if r.is_collective),
@@ -110,6 +105,12 @@ def _rows(
             label = f"{op.kind}:{op.id} operand {use.slot}" if use.region < 0 else f"{op.kind}:{op.id} body result {use.slot}"
             weight = times[use.op] * (body_trips(op, trips) if use.region >= 0 else 1)
         yield from _steps(program, schedule, prices, value, reshard, label, weight, use.op)
+    for op, outer in program.walk():
+        if op.kind == "shard_map" and not any(o.kind == "shard_map" for o in outer):
+            for row in manual_collectives(op, program, prices, trips):
+                label = f"{row.op.kind}:{row.op.id} of the program's own shard_map"
+                weight = row.times * times[op.id]
+                yield CommRow(label, row.value, row.kind, row.atoms, -1, -1, row.bytes, row.seconds, weight, row.op.id)
     for op_id, placement in schedule.placements.items():
         op = program.ops[op_id]
         assert op.rule is not None

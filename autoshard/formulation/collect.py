@@ -370,6 +370,7 @@ class Collector:
             self._use(value, Port(self._add(node), (layouts[k],)), weight, Use(op.id, k))
         for k, result in enumerate(op.results):
             node = Node(NodeKind.BOUNDARY, f"shard_map:{op.id} result {k}", weight, (results[k],), value=result)
+            node.op = op.id if k == 0 else None  # the first result carries the price of the body
             node.costs = np.zeros(1)
             index = self._add(node)
             self._holds(index, result)

@@ -11,11 +11,12 @@ from math import floor, log10
 import numpy as np
 
 from autoshard.costs.fusion import Fusion
+from autoshard.costs.manual import manual_s
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.reshard import ReshardTable, ReshardTables
 from autoshard.costs.roofline import op_seconds
 from autoshard.formulation.collect import Collected
-from autoshard.formulation.model import Node
+from autoshard.formulation.model import Node, NodeKind
 from autoshard.program.program import Op, Program
 from autoshard.program.types import TensorType
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -61,12 +62,14 @@ def _combine_seconds(op: Op, program: Program, node: Node, mesh: AtomMesh, price
 
 
 def price_nodes(
-    collected: Collected, program: Program, mesh: AtomMesh, fusion: Fusion, prices: StepPrices
+    collected: Collected, program: Program, mesh: AtomMesh, fusion: Fusion, prices: StepPrices, trips: int = 1
 ) -> None:
     """Fill in the seconds of the op nodes, their weight included."""
     ops = program.ops
     cache: dict[object, np.ndarray] = {}
     for node in collected.nodes:
+        if node.kind is NodeKind.BOUNDARY and node.op is not None:
+            node.costs = np.full(1, manual_s(ops[node.op], program, fusion, prices, trips) * node.weight)
         if node.op is None or node.space is None:
             continue
         op = ops[node.op]

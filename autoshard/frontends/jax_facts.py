@@ -104,3 +104,27 @@ def is_jax_code(jaxpr: Any) -> bool:
     info = str(getattr(getattr(jaxpr, "debug_info", None), "func_src_info", "") or "")
     where = info.rpartition(" at ")[2]
     return where.startswith(_NOT_USER_CODE)
+
+
+_COLLECTIVES = {
+    "psum": ("all_reduce", "add"), "psum2": ("all_reduce", "add"), "psum_invariant": ("all_reduce", "add"),
+    "pmax": ("all_reduce", "max"), "pmin": ("all_reduce", "min"),
+    "all_gather": ("all_gather", ""), "all_gather_invariant": ("all_gather", ""),
+    "reduce_scatter": ("reduce_scatter", "add"), "all_to_all": ("all_to_all", ""), "ppermute": ("permute", ""),
+}  # fmt: skip
+_UNKNOWN_COLLECTIVES = frozenset({"ragged_all_to_all", "pgather", "all_gather_reduced", "pbroadcast", "psend", "precv"})
+
+
+def collective_attrs(kind: str, params: dict[str, Any], where: str) -> dict[str, Any]:
+    """For a collective of the user (inside `shard_map`): ``collective``, ``axes`` and ``combiner``; else nothing."""
+    if kind in _UNKNOWN_COLLECTIVES:
+        raise UnsupportedError(f"{where}: the collective {kind!r} is not supported inside shard_map")
+    if kind not in _COLLECTIVES:
+        return {}
+    axes = params.get("axes", params.get("axis_name", ()))
+    axes = tuple(axes) if isinstance(axes, (tuple, list)) else (axes,)
+    if params.get("axis_index_groups") is not None:
+        raise UnsupportedError(f"{where}: {kind} with axis_index_groups is not supported inside shard_map")
+    named = tuple(str(a) for a in axes if isinstance(a, str))
+    collective, combiner = _COLLECTIVES[kind]
+    return {"collective": collective, "axes": named, "combiner": combiner} if named else {}

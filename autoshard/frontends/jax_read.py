@@ -17,6 +17,7 @@ from autoshard.errors import UnsupportedError
 from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue, literal
 from autoshard.frontends.jax_facts import (
     axis_names,
+    collective_attrs,
     dtype_name,
     is_extended,
     is_jax_code,
@@ -179,7 +180,7 @@ class JaxprReader:
             op = regions[kind](frame, eqn, operands, here)
         else:
             _refuse_effects(eqn, here)
-            op = DraftOp(kind, operands, [])
+            op = DraftOp(kind, operands, [], attrs=collective_attrs(kind, params, _describe(here)))
         op.results = [DraftValue(tensor_type(v.aval), Origin.OP) for v in eqn.outvars]
         op.source = _describe(here)
         op.origin = JaxOp(eqn.primitive, dict(params), eqn.ctx)
