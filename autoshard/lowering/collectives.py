@@ -33,7 +33,7 @@ class PlannedCollective:
     group_size: number of devices in one group.
     elements: of the array one device gives to it, padding included.
     result_elements: of the array one device gets.
-    dtype: by name. combiner: of reductions, ``add``, ``max`` or ``min``; else "".
+    dtype: by name; random keys move as their words (uint32). combiner: of reductions, ``add``, ``max`` or ``min``; else "".
     value: id of the tensor. use: where it goes; None for a shared form or a reduction inside an op (`op`).
     loops: regions around it, outermost first.
     """
@@ -100,7 +100,8 @@ def _block(
                     atoms = schedule.placements[op.id].combine_atoms(op.rule)
                     if atoms:
                         for value in op.results:
-                            local = schedule.definitions[value].local_shape(program.type_of(value).shape, schedule.mesh)
+                            tensor = program.type_of(value)
+                            local = schedule.definitions[value].local_shape(tensor.shape, schedule.mesh)
                             yield PlannedCollective(
                                 where=f"{_op_text(op)}: {op.rule.combiner} of its partial results",
                                 kind=StepKind.ALL_REDUCE.value,
@@ -108,7 +109,7 @@ def _block(
                                 group_size=schedule.mesh.size(atoms),
                                 elements=prod(local),
                                 result_elements=prod(local),
-                                dtype=program.type_of(value).dtype,
+                                dtype=tensor.dtype,
                                 value=value,
                                 op=op.id,
                                 loops=loops,
@@ -133,14 +134,13 @@ def _steps(
     for step in reshard.steps:
         after = step.apply(layout)
         if step.is_collective:
-            yield _collective(step, layout, after, tensor, mesh, value, where, use, loops)
+            yield _collective(step, layout, tensor, mesh, value, where, use, loops)
         layout = after
 
 
 def _collective(
     step: Step,
     before: Layout,
-    after: Layout,
     tensor: TensorType,
     mesh: AtomMesh,
     value: int,
@@ -148,7 +148,9 @@ def _collective(
     use: Use | None,
     loops: tuple[Loop, ...],
 ) -> PlannedCollective:
-    given = prod(operand_shape(step, before, tensor.shape, mesh))
+    given, dtype = prod(operand_shape(step, before, tensor.shape, mesh)), tensor.dtype
+    if dtype.startswith("key<"):
+        given, dtype = given * int(dtype_bytes(dtype)) // int(dtype_bytes("uint32")), "uint32"
     n = mesh.size(step.atoms)
     got = {StepKind.ALL_GATHER: given * n, StepKind.REDUCE_SCATTER: given // n}.get(step.kind, given)
     reduces = step.kind in (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER)
@@ -159,7 +161,7 @@ def _collective(
         group_size=n,
         elements=given,
         result_elements=got,
-        dtype=tensor.dtype,
+        dtype=dtype,
         value=value,
         use=use,
         loops=loops,
