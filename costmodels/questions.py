@@ -292,10 +292,15 @@ def ask_strategy(
     seq: int | None = None,
     dtype: str = "bfloat16",
     microbatches: int | None = None,
+    efficiency: float = 1.0,
+    recompute: float = 0.0,
     links: Mapping[str, str] | None = None,
     slice_shape: Sequence[int] | None = None,
 ) -> StrategyAnswer:
     """Collectives, bounds and verdict of a training step; `batch_tokens` is the whole batch in tokens.
+
+    `efficiency` (share of the peak that kernels reach) and `recompute` (share of the forward work repeated) are off
+    unless given, see `strategies.price_strategy`.
 
     >>> answer = ask_strategy("llama3_70b", "fsdp+tensor", {"fsdp": 64, "tensor": 8}, 4e6, "tpu_v5p")
     >>> answer.bound, [term.kind for term in answer.cost.terms]
@@ -308,6 +313,7 @@ def ask_strategy(
     cost = price_strategy(
         machine, card, strategy, batch_tokens,
         seq=seq, dtype=dtype, dtype_bytes=dtype_bytes(dtype), microbatches=microbatches,
+        efficiency=efficiency, recompute=recompute,
     )  # fmt: skip
     return StrategyAnswer(
         model=model,

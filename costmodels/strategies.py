@@ -118,8 +118,17 @@ def price_strategy(
     dtype: str = "bfloat16",
     dtype_bytes: float = 2.0,
     microbatches: int | None = None,
+    efficiency: float = 1.0,
+    recompute: float = 0.0,
 ) -> StrategyCost:
-    """Price a training step (forward, backward; no recompute) on a machine whose mesh has the strategy's axes."""
+    """Price a training step on a machine whose mesh has the strategy's axes.
+
+    `efficiency` is the share of the peak that kernels reach and `recompute` the share of the forward work that the
+    backward pass repeats (1 for full rematerialisation). Both are off by default: times are then those of a machine at
+    its peak, which published runs stay below (40 to 70% of it).
+    """
+    if not 0 < efficiency <= 1 or not 0 <= recompute <= 1:
+        raise ProfileError(f"efficiency {efficiency} and recompute {recompute} are shares between 0 and 1")
     mesh = dict(machine.axes)
     parts = read_strategy(strategy, mesh)
     size = {part: mesh[axis] for part, axis in parts.items()}
@@ -137,11 +146,13 @@ def price_strategy(
     if card.layers % n["pipeline"]:
         notes.append(f"{card.layers} layers do not divide into {n['pipeline']} stages; the largest stage is longer")
 
+    if n["pipeline"] > 1 and n["fsdp"] * n["fsdp_transpose"] > 1:
+        notes.append("fsdp inside a pipeline gathers the weights for every microbatch; data parallelism does not")
     flops = batch_tokens * card.train_flops_per_token(length) / machine.num_devices
     peak = machine.flops_per_s(dtype)
     micro = microbatches if microbatches is not None else 4 * n["pipeline"]
     bubble = pipeline_bubble(n["pipeline"], micro) if n["pipeline"] > 1 else 0.0
-    compute = flops / peak / (1 - bubble)
+    compute = flops * (1 + recompute / 3) / (peak * efficiency) / (1 - bubble)
     terms = [
         _priced(machine, move, parts, flops, peak)
         for move in _moves(card, n, batch_tokens, micro, dtype_bytes)
@@ -209,9 +220,10 @@ def _moves(
     weights = common + routed / card.layers / n["tensor"] / n["expert"] * dtype_bytes
     tokens = batch_tokens / (n["data"] * fsdp * n["context"] * n["sequence"] * n["expert"])
 
+    rounds = microbatches if n["pipeline"] > 1 else 1  # a stage gathers its weights anew for every microbatch
     for part in ("fsdp", "fsdp_transpose"):
-        yield _Move(part, "weights, forward and backward", "all_gather", (part,), weights, 2 * layers)
-        yield _Move(part, "weight gradients", "reduce_scatter", (part,), weights, layers)
+        yield _Move(part, "weights, forward and backward", "all_gather", (part,), weights, 2 * layers * rounds)
+        yield _Move(part, "weight gradients", "reduce_scatter", (part,), weights, layers * rounds)
     replicas = ("data", "context", "sequence")
     first = next((part for part in replicas if n[part] > 1), "data")
     yield _Move(first, "weight gradients", "all_reduce", replicas, weights / fsdp, layers)

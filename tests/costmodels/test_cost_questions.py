@@ -228,6 +228,42 @@ def test_a_training_step_has_a_lower_and_an_upper_bound_and_an_estimate_between(
         assert 0 < cost.mfu_bounds[0] <= cost.mfu_bounds[1] <= 1
 
 
+def test_kernel_efficiency_and_recompute_are_terms_of_their_own() -> None:
+    mesh = {"fsdp": 32, "tensor": 8}
+    plain = ask.ask_strategy("llama3_70b", "fsdp+tensor", mesh, 1e6, "h100").cost
+    slower = ask.ask_strategy("llama3_70b", "fsdp+tensor", mesh, 1e6, "h100", efficiency=0.5, recompute=1.0).cost
+    assert slower.compute_s == pytest.approx(plain.compute_s * 2 * 4 / 3)
+    assert slower.flops_per_device == plain.flops_per_device  # the model's, as MFU counts them
+    with pytest.raises(ProfileError, match="shares between 0 and 1"):
+        ask.ask_strategy("llama3_70b", "fsdp+tensor", mesh, 1e6, "h100", efficiency=2)
+
+
+# Published training runs: the utilisation they reached lies below the bound for a machine at its peak.
+RUNS = [
+    # Llama 3 paper, table 4: 8,192 and 16,384 H100, 16 million tokens a batch, sequences of 8192
+    ("llama3_405b", {"pipeline": 16, "data": 64, "tensor": 8}, 16e6, "h100", 8192, 32, 0.43),
+    ("llama3_405b", {"pipeline": 16, "data": 128, "tensor": 8}, 16e6, "h100", 8192, 16, 0.41),
+    # Megatron-LM (arXiv 2104.04473), table 1: 1,536 and 3,072 A100, batch x 2048 tokens, share of the peak
+    ("megatron_gpt_145b", {"pipeline": 8, "data": 24, "tensor": 8}, 2304 * 2048, "a100_80", 2048, 96, 0.47),
+    ("megatron_gpt_1t", {"pipeline": 64, "data": 6, "tensor": 8}, 3072 * 2048, "a100_80", 2048, 512, 0.52),
+]
+
+
+@pytest.mark.parametrize(("model", "mesh", "tokens", "hardware", "seq", "microbatches", "reached"), RUNS)
+def test_no_published_run_beats_the_lower_bound(model, mesh, tokens, hardware, seq, microbatches, reached) -> None:
+    cost = ask.ask_strategy(model, "pp+dp+tp", mesh, tokens, hardware, seq=seq, microbatches=microbatches).cost
+    assert cost.mfu_bounds[1] >= reached
+
+
+def test_fsdp_inside_a_pipeline_gathers_for_every_microbatch() -> None:
+    answer = ask.ask_strategy("llama3_70b", "pp+fsdp", {"pipeline": 4, "fsdp": 64}, 4e6, "h100", microbatches=8)
+    gather = next(t for t in answer.cost.terms if t.kind == "all_gather")
+    assert gather.times == 2 * 80 / 4 * 8
+    assert answer.cost.notes == (
+        "fsdp inside a pipeline gathers the weights for every microbatch; data parallelism does not",
+    )
+
+
 def test_axes_on_one_link_take_turns_in_the_lower_bound() -> None:
     cost = ask.ask_strategy("llama3_405b", "data+fsdp+tensor", {"data": 128, "fsdp": 16, "tensor": 8}, 4e6, "h100").cost
     outside = sum(t.seconds for t in cost.terms if t.axes in (("data",), ("fsdp",)))
