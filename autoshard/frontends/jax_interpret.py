@@ -30,6 +30,15 @@ def bind_op(jax_op: JaxOp, operands: Sequence[Any]) -> list[Any]:
     return list(out) if jax_op.primitive.multiple_results else [out]
 
 
+def bind_local(jax_op: JaxOp, operands: Sequence[Any]) -> list[Any]:
+    """As `bind_op`, but on local blocks inside of a `shard_map`: without the mesh and shardings the op was traced under."""
+    plain = {k: (None if k in ("out_sharding", "sharding") else v) for k, v in jax_op.params.items()}
+    bound = jax_op.primitive.get_bind_params(plain)
+    functions, params = ((), bound) if isinstance(bound, dict) else bound
+    out = jax_op.primitive.bind(*functions, *operands, **params)
+    return list(out) if jax_op.primitive.multiple_results else [out]
+
+
 def literal_array(value: Value) -> np.ndarray:
     """The zero-dimensional array of a LITERAL value."""
     dtype = jax.dtypes.float0 if value.type.dtype == "float0" else jnp.dtype(value.type.dtype)

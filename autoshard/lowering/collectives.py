@@ -9,6 +9,7 @@ from autoshard.lowering.walk import Run, Share, Take, events
 from autoshard.program.program import Block, Op, Program
 from autoshard.program.types import TensorType, dtype_bytes
 from autoshard.schedule import PROGRAM, Schedule, Use
+from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Reshard, Step, StepKind
 
@@ -33,7 +34,8 @@ class PlannedCollective:
     group_size: number of devices in one group.
     elements: of the array one device gives to it, padding included.
     result_elements: of the array one device gets.
-    dtype: by name; random keys move as their words (uint32). combiner: of reductions, ``add``, ``max`` or ``min``; else "".
+    dtype: by name; random keys move as their words (uint32).
+    combiner: of reductions, ``add``, ``max`` or ``min``; else "".
     value: id of the tensor. use: where it goes; None for a shared form or a reduction inside an op (`op`).
     loops: regions around it, outermost first.
     """
@@ -115,10 +117,36 @@ def _block(
                                 loops=loops,
                                 combiner=op.rule.combiner,
                             )
-                if op.kind != "shard_map":
+                if op.kind == "shard_map":
+                    yield from _manual(program, schedule.mesh, op.regions[0], loops)
+                else:
                     for index, region in enumerate(op.regions):
                         inner = (*loops, Loop(op.id, op.kind, index, trips(op, index)))
                         yield from _block(program, schedule, region, (op.id, index), inner)
+
+
+def _manual(program: Program, mesh: AtomMesh, block: Block, loops: tuple[Loop, ...]) -> Iterator[PlannedCollective]:
+    """The user's own collectives in the body of a `shard_map`, as they are (S2.11)."""
+    for op in block.ops:
+        for index, region in enumerate(op.regions):
+            yield from _manual(program, mesh, region, (*loops, Loop(op.id, op.kind, index, trips(op, index))))
+        if "collective" not in op.attrs:
+            continue
+        atoms = tuple(a for name in op.attrs["axes"] for a in mesh.atoms_for(AxisRef(name)))
+        for given, got in zip(op.operands, op.results, strict=True):
+            yield PlannedCollective(
+                where=f"{_op_text(op)} of the program's own shard_map",
+                kind=op.attrs["collective"],
+                atoms=atoms,
+                group_size=mesh.size(atoms),
+                elements=program.type_of(given).elements,
+                result_elements=program.type_of(got).elements,
+                dtype=program.type_of(given).dtype,
+                value=given,
+                op=op.id,
+                loops=loops,
+                combiner=op.attrs["combiner"],
+            )
 
 
 def _steps(

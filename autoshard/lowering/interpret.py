@@ -11,8 +11,9 @@ from jax import lax
 
 from autoshard.errors import UnsupportedError
 from autoshard.frontends.jax_function import TracedFunction
-from autoshard.frontends.jax_interpret import bind_op, literal_array
+from autoshard.frontends.jax_interpret import bind_local, literal_array
 from autoshard.lowering.local import LocalOp, run_local
+from autoshard.lowering.manual import run_manual
 from autoshard.lowering.steps import Grid, all_reduce, run_reshard
 from autoshard.lowering.walk import Run, Share, Take, events
 from autoshard.program.program import Block, Op
@@ -52,7 +53,7 @@ class LocalInterpreter:
                     barrier.append(op)
                     if last_of_barrier[op.attrs["barrier_group"]] == op.id:
                         operands = [taken.pop(Use(o.id, 0)) for o in barrier]
-                        out = bind_op(self.jax_ops[op.id], operands)
+                        out = bind_local(self.jax_ops[op.id], operands)
                         env.update(zip([o.results[0] for o in barrier], out, strict=True))
                         barrier = []
                 case Run(op):
@@ -121,9 +122,7 @@ class LocalInterpreter:
         n, b = int(op.attrs["cond_nconsts"]), int(op.attrs["body_nconsts"])
         for_cond, for_body, init = operands[:n], operands[n : n + b], operands[n + b :]
         return list(
-            lax.while_loop(
-                lambda c: run(0, [*for_cond, *c])[0], lambda c: tuple(run(1, [*for_body, *c])), tuple(init)
-            )
+            lax.while_loop(lambda c: run(0, [*for_cond, *c])[0], lambda c: tuple(run(1, [*for_body, *c])), tuple(init))
         )
 
     # -- shard_map regions of the user -------------------------------------------------------------------------
@@ -175,7 +174,7 @@ class LocalInterpreter:
 
                 out = self.control_flow(op, operands, run)
             else:
-                out = bind_op(self.jax_ops[op.id], operands)
+                out = run_manual(op, self.jax_ops[op.id], operands)
             env.update(zip(op.results, out, strict=True))
         return [read(v) for v in block.results]
 

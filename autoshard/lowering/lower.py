@@ -48,8 +48,8 @@ class Lowered:
         found = jax.devices() if devices is None else list(devices)
         if len(found) < mesh.mesh.size:
             raise InputError(
-                f"mesh {mesh.mesh} has {mesh.mesh.size} devices, there are {len(found)}; to simulate them on the CPU set "
-                f"XLA_FLAGS=--xla_force_host_platform_device_count={mesh.mesh.size} before JAX starts"
+                f"mesh {mesh.mesh} has {mesh.mesh.size} devices, there are {len(found)}; to simulate them on the CPU "
+                f"set XLA_FLAGS=--xla_force_host_platform_device_count={mesh.mesh.size} before JAX starts"
             )
         order = mesh.mesh.device_ids or range(mesh.mesh.size)
         return JaxMesh(np.array([found[i] for i in order], dtype=object).reshape(mesh.sizes), mesh.names)
@@ -62,7 +62,9 @@ class Lowered:
         inputs = len(traced.in_types)
         args = body.args
         inner = [self.schedule.definitions[v] for v in args]
-        consts_layouts = [boundary_layout(traced.program.type_of(v).shape, d, grid) for v, d in zip(args, inner, strict=True)]
+        consts_layouts = [
+            boundary_layout(traced.program.type_of(v).shape, d, grid) for v, d in zip(args, inner, strict=True)
+        ]
         outer = [*self.input_layouts, *consts_layouts[inputs:]]
 
         def local(*blocks: Any) -> tuple[Any, ...]:
@@ -85,8 +87,12 @@ class Lowered:
         def fn(*call_args: Any) -> Any:
             leaves, tree = tree_util.tree_flatten(call_args)
             if tree != traced.in_tree:
-                raise InputError(f"{traced.program.name} was traced with arguments {traced.in_tree}, called with {tree}")
-            typed = [_as_traced(x, t, n) for x, t, n in zip(leaves, traced.in_types, traced.program.input_names, strict=True)]
+                raise InputError(
+                    f"{traced.program.name} was traced with arguments {traced.in_tree}, called with {tree}"
+                )
+            typed = [
+                _as_traced(x, t, n) for x, t, n in zip(leaves, traced.in_types, traced.program.input_names, strict=True)
+            ]
             return tree_util.tree_unflatten(traced.out_tree, mapped(*typed, *traced.consts))
 
         fn.__name__ = fn.__qualname__ = traced.program.name if traced.program.name.isidentifier() else "autoshard"
@@ -155,7 +161,8 @@ def lower(traced: TracedFunction, schedule: Schedule) -> Lowered:
         layout = schedule.definitions[value]
         if layout.unreduced:
             raise UnsupportedError(
-                f"input {traced.program.values[value].name!r} is defined as {layout.text(mesh)}: JAX arrays cannot be partial sums"
+                f"input {traced.program.values[value].name!r} is defined as {layout.text(mesh)}: "
+                "JAX arrays cannot be partial sums"
             )
         inputs.append(boundary_layout(types(value).shape, layout, mesh))
     outputs = []
@@ -164,8 +171,8 @@ def lower(traced: TracedFunction, schedule: Schedule) -> Lowered:
         layout = Layout.replicated(types(value).rank) if use is None else use.target
         if not layout.is_even(types(value).shape, mesh):
             raise UnsupportedError(
-                f"output {traced.program.output_names[slot]!r} of type {types(value)} would leave in {layout.text(mesh)}: JAX "
-                "arrays must be cut evenly; pin this output to axes that divide its dimensions"
+                f"output {traced.program.output_names[slot]!r} of type {types(value)} would leave in {layout.text(mesh)}: "
+                "JAX arrays must be cut evenly; pin this output to axes that divide its dimensions"
             )
         outputs.append(layout)
     lowered = Lowered(traced, schedule, tuple(inputs[: len(traced.in_types)]), tuple(outputs))
@@ -202,6 +209,7 @@ def _as_traced(x: Any, wanted: jax.ShapeDtypeStruct, name: str) -> Any:
         x = np.asarray(x, wanted.dtype)
     if tuple(np.shape(x)) != tuple(wanted.shape) or x.dtype != wanted.dtype:
         raise InputError(
-            f"argument {name} is {x.dtype}{list(np.shape(x))}, the program was planned for {wanted.dtype}{list(wanted.shape)}"
+            f"argument {name} is {x.dtype}{list(np.shape(x))}, "
+            f"the program was planned for {wanted.dtype}{list(wanted.shape)}"
         )
     return x

@@ -89,7 +89,9 @@ def run_step(x: jax.Array, step: Step, layout: Layout, shape: Sequence[int], gri
 
 def keep_where(condition: jax.Array, x: jax.Array) -> jax.Array:
     """x where the scalar or same-shaped condition holds, zeros elsewhere (also for NaN and infinities)."""
-    return lax.select(lax.broadcast(condition, x.shape) if condition.ndim < x.ndim else condition, x, lax.full_like(x, 0))
+    return lax.select(
+        lax.broadcast(condition, x.shape) if condition.ndim < x.ndim else condition, x, lax.full_like(x, 0)
+    )
 
 
 def all_reduce(x: jax.Array, combiner: str, atoms: Sequence[int], grid: Grid) -> jax.Array:

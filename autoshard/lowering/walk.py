@@ -114,7 +114,9 @@ class _Checker:
         if layout is None:
             raise InputError(f"the schedule does not say in which layout {self.name(value)} is defined")
         if len(layout.dims) != self.program.type_of(value).rank:
-            raise InputError(f"{self.name(value)} has type {self.program.type_of(value)} but layout {self.text(layout)}")
+            raise InputError(
+                f"{self.name(value)} has type {self.program.type_of(value)} but layout {self.text(layout)}"
+            )
         return layout
 
     def use(self, value: int, use: Use) -> Layout | None:
@@ -131,7 +133,8 @@ class _Checker:
     def reshard(self, value: int, reshard: Reshard, source: Layout, what: str) -> None:
         if reshard.source != source:
             raise InputError(
-                f"{what} of {self.name(value)} starts from {self.text(reshard.source)}, the value is {self.text(source)}"
+                f"{what} of {self.name(value)} starts from {self.text(reshard.source)}, "
+                f"the value is {self.text(source)}"
             )
         try:
             reshard.check()
@@ -156,7 +159,9 @@ class _Checker:
                 wanted = placement.operand(op.rule, slot)
                 self.same(target, wanted, f"operand {slot} of op {op.id} ({op.kind})")
                 if self.program.values[op.operands[slot]].literal and wanted.unreduced:
-                    raise InputError(f"operand {slot} of op {op.id} ({op.kind}) is a literal, it cannot be a partial sum")
+                    raise InputError(
+                        f"operand {slot} of op {op.id} ({op.kind}) is a literal, it cannot be a partial sum"
+                    )
             for slot, result in enumerate(results):
                 self.same(result, placement.result(op.rule, slot), f"result {slot} of op {op.id} ({op.kind})")
         for value, shared in self.schedule.shared.items():
@@ -184,8 +189,11 @@ class _Checker:
                     found = stack(found)
                 self.same(found, result, f"result {slot} {where}")
             if op.kind in ("scan", "while"):
-                for slot, argument in enumerate(arguments[len(arguments) - len(crossing) :] if op.kind == "while"
-                                                else arguments[int(op.attrs["num_consts"]) :][:carries]):
+                for slot, argument in enumerate(
+                    arguments[len(arguments) - len(crossing) :]
+                    if op.kind == "while"
+                    else arguments[int(op.attrs["num_consts"]) :][:carries]
+                ):
                     self.same(crossing[slot], argument, f"carry {slot} {where}")
         if op.kind == "cond":
             self.same(targets[0], Layout(()), f"the index of op {op.id} (cond)")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import jax
@@ -11,7 +12,7 @@ from jax import lax
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.jax_function import JaxOp
-from autoshard.frontends.jax_interpret import bind_op
+from autoshard.frontends.jax_interpret import bind_local
 from autoshard.lowering.steps import Grid
 from autoshard.program.program import Op
 from autoshard.program.rule import ShardingRule, TensorFactors
@@ -77,7 +78,7 @@ class LocalOp:
 
     def bind(self, operands: Sequence[Any], **params: Any) -> list[Any]:
         """Run the primitive, some parameters replaced."""
-        return bind_op(replace(self.jax_op, params={**self.jax_op.params, **params}), operands)
+        return bind_local(replace(self.jax_op, params={**self.jax_op.params, **params}), operands)
 
     def __str__(self) -> str:
         mesh = self.grid.mesh
@@ -114,8 +115,8 @@ UNCHANGED = frozenset(
         "transpose", "squeeze", "rev", "concatenate", "split", "stack", "unstack", "bitcast_convert_type",
         "dot_general", "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor",
         "reduce", "argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp",
-        "sort", "top_k", "approx_top_k", "cholesky", "triangular_solve", "qr", "lu", "eigh", "svd", "householder_product",
-        "geqrf", "lu_pivots_to_permutation", "tridiagonal_solve", "fft",
+        "sort", "top_k", "approx_top_k", "cholesky", "triangular_solve", "qr", "lu", "eigh", "svd", 
+        "householder_product", "geqrf", "lu_pivots_to_permutation", "tridiagonal_solve", "fft",
         "geqp3", "cholesky_update", "eig", "hessenberg", "ormqr", "schur", "symmetric_product", "tridiagonal",
         "random_wrap", "random_unwrap", "random_clone", "random_fold_in", "random_bits", "random_split", "random_gamma",
     }
@@ -173,11 +174,13 @@ def check_placement(ctx: LocalOp) -> None:
             raise InputError(f"{ctx}: its rule {rule} wants factor {f} whole, the placement cuts it")
     tensors: list[TensorFactors] = [*rule.operands, *rule.results]
     for dim in (dim for tensor in tensors for dim in tensor if len(dim) > 1):
-        for major, minor in zip(dim, dim[1:], strict=False):
+        for major, minor in pairwise(dim):
             if sizes.size(ctx.placement.factors[minor]) > 1 and (
                 sizes.size(ctx.placement.factors[major]) != rule.factor_sizes[major]
             ):
-                ctx.unsupported("a factor is cut inside of a dimension whose major factor is not cut to single elements")
+                ctx.unsupported(
+                    "a factor is cut inside of a dimension whose major factor is not cut to single elements"
+                )
         for f in dim:
             if rule.factor_sizes[f] % sizes.size(ctx.placement.factors[f]):
                 ctx.unsupported(

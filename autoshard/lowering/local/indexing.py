@@ -109,13 +109,15 @@ def scatter(ctx: LocalOp, operand: Any, indices: Any, updates: Any) -> Sequence[
     """Along a cut scattered dimension each device drops the updates that fall outside of its block."""
     numbers, shape = ctx.params["dimension_numbers"], ctx.operand_types[0].shape
     windows = [
-        d for d in range(operand.ndim) if d not in numbers.inserted_window_dims and d not in numbers.operand_batching_dims
+        d
+        for d in range(operand.ndim)
+        if d not in numbers.inserted_window_dims and d not in numbers.operand_batching_dims
     ]
     window = dict(zip(windows, (ctx.operand_types[2].shape[u] for u in numbers.update_window_dims), strict=True))
     cut: dict[int, tuple[int, ...]] = {}
     for d in range(operand.ndim):
         atoms = ctx.operand_atoms(0, d)
-        if not atoms or d in numbers.operand_batching_dims or window.get(d, 1) == shape[d] and d in window:
+        if not atoms or d in numbers.operand_batching_dims or (window.get(d, 1) == shape[d] and d in window):
             continue
         if window.get(d, 1) != 1 or d not in numbers.scatter_dims_to_operand_dims:
             ctx.unsupported(f"operand dimension {d} is cut and written in part")
@@ -143,7 +145,9 @@ def scatter(ctx: LocalOp, operand: Any, indices: Any, updates: Any) -> Sequence[
             column = lax.select(lax.broadcast_in_dim(keep, column.shape, range(keep.ndim)), column, outside)
         columns.append(column)
     return ctx.bind(
-        [operand, lax.concatenate(columns, position.ndim - 1), updates], mode=Mode.FILL_OR_DROP, indices_are_sorted=False
+        [operand, lax.concatenate(columns, position.ndim - 1), updates],
+        mode=Mode.FILL_OR_DROP,
+        indices_are_sorted=False,
     )
 
 

@@ -48,7 +48,9 @@ def iota(ctx: LocalOp, *operands: Any) -> Sequence[Any]:
 def tile(ctx: LocalOp, x: Any) -> Sequence[Any]:
     target = ctx.local_result(0)
     shape = (1,) * (len(target) - x.ndim) + x.shape
-    return ctx.bind([x], reps=tuple(t // n if n else r for t, n, r in zip(target, shape, ctx.params["reps"], strict=True)))
+    return ctx.bind(
+        [x], reps=tuple(t // n if n else r for t, n, r in zip(target, shape, ctx.params["reps"], strict=True))
+    )
 
 
 @local("slice")
