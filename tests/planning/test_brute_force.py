@@ -1,0 +1,134 @@
+"""Exhaustive search over tiny random programs judges the planner: same optimum, with and without pins."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+from every_plan import cheapest
+from plan_cases import Pin, f32, problem, program_of
+
+from autoshard.constraints import match_pins
+from autoshard.errors import InfeasibleError
+from autoshard.planning import build_model, decide
+from autoshard.program.program import Program
+from autoshard.sharding.mesh import Mesh
+
+SIZES = (2, 4, 6)
+
+
+def random_program(random: Random, most_ops: int) -> Program:
+    """A few matmuls, sums, maxima, pointwise ops and transposes on small matrices; every value is used or returned."""
+    shapes = [(random.choice(SIZES), random.choice(SIZES)) for _ in range(random.randint(1, 2))]
+    count = random.randint(1, most_ops)
+    plan: list[tuple[str, int, int]] = []
+
+    def run(*arrays: Any) -> Any:
+        values = list(arrays)
+        for kind, a, b in plan:
+            x, y = values[a], values[b]
+            values.append(_APPLY[kind](x, y))
+        return values[len(arrays) :]
+
+    known = list(shapes)
+    for _ in range(count):
+        fitting = [
+            (kind, a, b)
+            for kind in _APPLY
+            for a, x in enumerate(known)
+            for b, y in enumerate(known)
+            if _FITS[kind](x, y) and (kind in _BINARY or a == b)
+        ]
+        kind = random.choice(sorted({k for k, _, _ in fitting}))
+        plan.append(random.choice([f for f in fitting if f[0] == kind]))
+        import numpy as np
+
+        known.append(_APPLY[kind](np.zeros(known[plan[-1][1]]), np.zeros(known[plan[-1][2]])).shape)
+    used = {i for _, a, b in plan for i in (a, b)}
+    ends = [i - len(shapes) for i in range(len(shapes), len(known)) if i not in used or random.random() < 0.3]
+    return program_of(lambda *arrays: [run(*arrays)[i] for i in ends], *(f32(*s) for s in shapes))
+
+
+_BINARY = ("dot", "add", "mul")
+_APPLY: dict[str, Callable[[Any, Any], Any]] = {
+    "dot": lambda x, y: x @ y,
+    "add": lambda x, y: x + y,
+    "mul": lambda x, y: x * y,
+    "tanh": lambda x, y: jnp.tanh(x),
+    "negate": lambda x, y: -x,
+    "transpose": lambda x, y: x.T,
+    "sum": lambda x, y: x.sum(axis=0),
+    "max": lambda x, y: x.max(axis=1),
+}
+_FITS: dict[str, Callable[[Any, Any], bool]] = {
+    "dot": lambda x, y: len(x) == len(y) == 2 and x[1] == y[0],
+    "add": lambda x, y: x == y,
+    "mul": lambda x, y: x == y,
+    "tanh": lambda x, y: True,
+    "negate": lambda x, y: True,
+    "transpose": lambda x, y: len(x) == 2,
+    "sum": lambda x, y: len(x) == 2,
+    "max": lambda x, y: len(x) == 2,
+}
+
+
+def random_pins(random: Random, program: Program, axes: dict[str, int]) -> list[Pin]:
+    pins = []
+    names = [*program.input_names, *program.output_names]
+    for name in random.sample(names, min(len(names), random.randint(0, 2))):
+        value = (
+            program.body.args[program.input_names.index(name)]
+            if name in program.input_names
+            else program.body.results[program.output_names.index(name)]
+        )
+        dims: list[str] = []
+        free = list(axes)
+        for size in program.type_of(value).shape:
+            taken = [a for a in free if random.random() < 0.4]
+            while taken and size % _product(axes, taken):
+                taken.pop()
+            free = [a for a in free if a not in taken]
+            dims.append("{" + ", ".join([*(f'"{a}"' for a in taken), *(["?"] if random.random() < 0.3 else [])]) + "}")
+        pins.append(Pin(name, "[" + ", ".join(dims) + "]"))
+    return pins
+
+
+def _product(axes: dict[str, int], names: list[str]) -> int:
+    out = 1
+    for name in names:
+        out *= axes[name]
+    return out
+
+
+def judge(seed: int, most_ops: int) -> int:
+    """Plan and search exhaustively; returns the number of plans tried."""
+    random = Random(seed)
+    axes = random.choice([{"x": 2}, {"x": 2, "y": 2}])
+    program = random_program(random, most_ops if len(axes) == 1 else most_ops - 1)
+    pins = random_pins(random, program, axes)
+    profile = random.choice(["tpu_v5e", "tpu_v5p", "tpu_v6e", "h100"])
+    mesh = Mesh.from_dict(axes)
+    model = build_model(problem(program, axes, pins=pins, profile=profile, sub_axes={}))
+    best = cheapest(
+        program, model.problem.mesh, model.prices, model.fusion, model.liveness, match_pins(pins, program, mesh)
+    )
+    if best.seconds == float("inf"):
+        with pytest.raises(InfeasibleError):
+            decide(model)
+        return best.plans
+    decision = decide(model)
+    assert decision.status == "optimal"
+    assert decision.objective_s == pytest.approx(best.seconds, rel=1e-9, abs=2 * decision.rounding_s), (seed, pins)
+    assert decision.bound_s <= best.seconds + 2 * decision.rounding_s
+    return best.plans
+
+
+def test_the_optimum_of_150_random_programs_is_that_of_exhaustive_search() -> None:
+    assert sum(judge(seed, 4) for seed in range(150)) > 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_optimum_of_2000_random_programs_is_that_of_exhaustive_search() -> None:
+    assert sum(judge(seed, 5) for seed in range(10_000, 12_000)) > 1_000_000
