@@ -30,6 +30,7 @@ _LINEAR_UNARY = frozenset(
 _SUMS = frozenset({"add", "subtract", "concatenate"})
 _PRODUCTS = frozenset({"multiply", "dot_general", "convolution"})
 _REDUCERS = {"stablehlo.maximum": "max", "stablehlo.minimum": "min", "stablehlo.add": "add"}
+_KEPT = frozenset({"sharding_constraint", "optimization_barrier", "data_flow_edge"})
 _CHLO_NAMES = {"erf", "erfc", "lgamma", "digamma", "square", "tan", "sinh", "cosh", "asin", "acos", "atan", "erf_inv"}
 
 
@@ -333,7 +334,7 @@ def _without_dead(block: Block, used: set[int]) -> Block:
         ops: list[Op] = []
         keep |= set(inner.results)
         for op in reversed(inner.ops):
-            stays = op.regions or op.kind == "sharding_constraint" or "has_side_effect" in op.attrs
+            stays = op.regions or op.kind in _KEPT or "has_side_effect" in op.attrs
             if not stays and not keep & set(op.results):
                 continue
             keep |= set(op.operands)

@@ -14,12 +14,13 @@ _ELEMENTWISE_NAMES = """
     log_plus_one logistic lt maximum max minimum min mul multiply nan_to_num ne neg negate nextafter not or
     popcnt population_count pow power real reduce_precision regularized_incomplete_beta rem
     remainder round round_nearest_afz round_nearest_even rsqrt select select_n shift_left shift_right_arithmetic
-    shift_right_logical sharding_constraint sdy.sharding_constraint sign sin sine sinh sqrt square stop_gradient sub
+    shift_right_logical sharding_constraint sdy.sharding_constraint propagation_barrier sign sin sine sinh sqrt square stop_gradient sub
     subtract tan tanh xor compare bitcast_convert_type one_minus_square
 """
 ELEMENTWISE = frozenset(_ELEMENTWISE_NAMES.split())
 
-_PASS_THROUGH = frozenset({"reshape", "transpose", "squeeze", "expand_dims", "optimization_barrier"})
+CONSTRAINTS = frozenset({"sharding_constraint", "sdy.sharding_constraint"})
+_PASS_THROUGH = frozenset({"reshape", "transpose", "squeeze", "expand_dims", "optimization_barrier", "data_flow_edge"})
 _SLICE = frozenset({"dynamic_slice", "dynamic_update_slice"})
 _BROADCAST = frozenset({"broadcast_in_dim"})
 _CONSTANTS = frozenset({"iota", "constant"})
@@ -51,5 +52,7 @@ def is_constant(op: Op) -> bool:
 
 
 def keeps_constant(op: Op) -> bool:
-    """Its results are constants where its operands are (S2.44)."""
+    """Its results are constants where its operands are (S2.44); a sharding constraint is a statement and stays single."""
+    if base_name(op.kind) in CONSTRAINTS:
+        return False
     return base_name(op.kind) in _KEEPS_CONSTANT or is_elementwise(op)

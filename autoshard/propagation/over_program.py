@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from autoshard.errors import InputError, ShardingError
 from autoshard.program.program import Origin, Program
 from autoshard.propagation.engine import Strategy, run_propagation
-from autoshard.propagation.graph import new_graph
+from autoshard.propagation.graph import NO_HOLDER, new_graph
 from autoshard.propagation.program_graph import ProgramGraph, build_graph
 from autoshard.propagation.projection import project
 from autoshard.propagation.provenance import Provenance, trace_back
@@ -72,15 +72,16 @@ def propagate(
     initial = list(graph.holders)
     run = run_propagation(graph, chosen, conservative=conservative, trace=trace)
     values = {}
-    for value, holder in built.holder_of.items():
-        spec = graph.spec(holder) or open_spec(0, program.type_of(value).rank)
-        values[value] = from_spec(spec, mesh, None)
+    for value in program.values:
+        if value.origin is not Origin.LITERAL:
+            spec = graph.spec(built.holder_of.get(value.id, NO_HOLDER)) or open_spec(0, value.type.rank)
+            values[value.id] = from_spec(spec, mesh, None)
     found_outputs = {
         index: from_spec(graph.spec(slot) or open_spec(0, graph.ranks[slot]), mesh, None)
         for index, (_, slot, _) in zip(sorted(outputs or {}), graph.outputs, strict=True)
     }
     provenance = trace_back(built, run, initial, mesh) if trace else None
-    return Propagated(dict(sorted(values.items())), _op_factors(built, mesh), found_outputs, provenance)
+    return Propagated(values, _op_factors(built, mesh), found_outputs, provenance)
 
 
 def _checked(program: Program, mesh: Mesh, value: int, sharding: TensorSharding) -> Spec:

@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 from autoshard.errors import UnsupportedError
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.rule import ShardingRule, TensorFactors
-from autoshard.propagation.directions import OpClass
+from autoshard.propagation.directions import Direction, OpClass
 from autoshard.propagation.graph import NO_HOLDER, Graph, Node
-from autoshard.propagation.op_classes import is_constant, is_elementwise, keeps_constant, op_class
+from autoshard.propagation.op_classes import CONSTRAINTS, is_constant, is_elementwise, keeps_constant, op_class
 from autoshard.propagation.spec import Dim, Spec
 from autoshard.propagation.step import StepRule, identity_rule
-
-CONSTRAINTS = frozenset({"sharding_constraint", "sdy.sharding_constraint"})
 
 
 def step_rule(rule: ShardingRule) -> StepRule:
@@ -69,6 +67,7 @@ class _Builder:
     expansions: dict[int, Op] = field(default_factory=dict)
     uses: dict[int, int] = field(default_factory=dict)
     rules: dict[ShardingRule, int] = field(default_factory=dict)
+    redirected: dict[int, Op] = field(default_factory=dict)
 
     def build(self, groups: Sequence[Sequence[int]], outputs: Sequence[tuple[int, Spec | None]]) -> ProgramGraph:
         self._count_uses()
@@ -106,9 +105,11 @@ class _Builder:
     def _apply_constraints(self) -> None:
         """A fully closed constraint on a value without sharding is the value's own, unless others disagree (S4.4 to S4.6)."""
         wanted: dict[int, list[Spec | None]] = {}
+        constraints: dict[int, Op] = {}
         for op, _ in self.program.walk():
             if op.kind in CONSTRAINTS and op.results and op.results[0] in self.specs:
                 wanted.setdefault(op.operands[0], []).append(self.specs[op.results[0]])
+                constraints.setdefault(op.operands[0], op)
             elif op.kind == "shard_map":
                 for value, names in zip(op.operands, op.attrs["in_names"], strict=True):
                     wanted.setdefault(value, []).append(self._named_spec(names))
@@ -116,12 +117,34 @@ class _Builder:
                     spec = self._named_spec(names)
                     if spec is not None:
                         self.specs.setdefault(value, spec)
+        targets = self._edge_targets()
         for value, found in wanted.items():
             first = found[0]
             if first is None or value in self.specs or any(s != first for s in found):
                 continue
-            if all(not d.is_open for d in first.dims):
+            if any(d.is_open for d in first.dims):
+                continue
+            if value not in targets:
                 self.specs[value] = first
+            elif value in constraints:
+                self._redirect(value, constraints[value])
+
+    def _edge_targets(self) -> set[int]:
+        """Values behind a data-flow edge: a statement on one would bind all that the edge ties together."""
+        found: set[int] = set()
+        for op, _ in self.program.walk():
+            if op.regions or op.kind in ("optimization_barrier", "data_flow_edge"):
+                found.update(op.results)
+                if op.kind != "shard_map":
+                    found.update(a for r in op.regions for a in r.args)
+        return found
+
+    def _redirect(self, value: int, constraint: Op) -> None:
+        """All other uses of `value` take it from behind the constraint."""
+        self.redirected[value] = constraint
+        others = self.uses[value] - 1
+        self.uses[value] = 1
+        self.uses[constraint.results[0]] = self.uses.get(constraint.results[0], 0) + others
 
     def _named_spec(self, names: Sequence[Sequence[str]]) -> Spec | None:
         mesh = self.graph.meshes[0]
@@ -139,14 +162,18 @@ class _Builder:
         return self.graph.holder(self.specs.get(value), self.program.type_of(value).rank)
 
     def _define(self, value: int) -> int:
-        holder = self.holder_of[value] = self._new_holder(value)
-        return holder
+        if value not in self.holder_of:
+            self.holder_of[value] = self._new_holder(value)
+        return self.holder_of[value]
 
     def _holders(self, value: int) -> list[int]:
         return self.copies.get(value) or ([self.holder_of[value]] if value in self.holder_of else [])
 
-    def _use(self, value: int) -> int:
-        """The holder that a use of `value` sees: its own copy where the value is a constant."""
+    def _use(self, value: int, user: Op | None = None) -> int:
+        """The holder that a use of `value` sees: its own copy of a constant, what is behind a constraint on an edge."""
+        constraint = self.redirected.get(value)
+        if constraint is not None and (user is None or user.id != constraint.id):
+            return self._define(constraint.results[0])
         if self.program.values[value].origin is Origin.LITERAL:
             return NO_HOLDER
         op = self.constants.get(value) or self.expansions.get(value)
@@ -197,6 +224,9 @@ class _Builder:
             shared,
             op=op.id,
         )
+        if "allowed_direction" in op.attrs:  # a propagation barrier
+            node.allowed = Direction(op.attrs["allowed_direction"])
+            node.heeds_conservative = False
         self._add(op, node)
 
     def _add(self, op: Op, node: Node) -> None:
@@ -250,7 +280,7 @@ class _Builder:
             if op.regions:
                 self._region_op(op)
             elif not self._note_constant(op):
-                operands = tuple(self._use(v) for v in op.operands)
+                operands = tuple(self._use(v, op) for v in op.operands)
                 self._node(op, operands, tuple(self._define(r) for r in op.results))
 
     def _note_constant(self, op: Op) -> bool:
