@@ -13,6 +13,7 @@ import numpy as np
 from autoshard.errors import InputError
 from autoshard.solver import dual as duals
 from autoshard.solver import facets as facet_search
+from autoshard.solver import search
 from autoshard.solver.exact import solve_work
 from autoshard.solver.flat import flatten
 from autoshard.solver.incumbent import OutOfTime, Progress, Race
@@ -21,8 +22,14 @@ from autoshard.solver.reductions import arc_consistency, least_usage, reduce_net
 from autoshard.solver.solution import Solution, Status
 from autoshard.solver.work import FORBIDDEN, Infeasible, Work, from_network
 
-SMALL_ENTRIES = 60_000
+SMALL_ENTRIES = 20_000
 """Reduced networks up to this many table entries go to exact search at once, without compiled message passing."""
+ROUNDS = 4
+"""Rounds of the portfolio at effort 1."""
+PASSES = 200
+"""Double passes of message passing in one round."""
+TREE_SIZES = (20, 5, 100, 400, 2000)
+"""Inner nodes of the trees that one search round re-chooses."""
 EXACT_ENTRIES = 1_500_000
 """Largest number of table entries given to exact search."""
 
@@ -91,7 +98,7 @@ def _run(race: Race, effort: float, seed: int, stats: dict) -> None:
     race.enter("reduce")
     work = from_network(race.network)
     stats["before"] = work.sizes()
-    reduce_network(work, elimination=int(3_000_000_000 * effort))
+    reduce_network(work, elimination=int(3_000_000_000 * min(effort, 10.0)))
     stats["after"] = work.sizes() | {"memory": work.limit is not None}
     if not work.nodes():
         _offer_complete(race, work, {})
@@ -101,9 +108,9 @@ def _run(race: Race, effort: float, seed: int, stats: dict) -> None:
     slots: list[int] = []
     if stats["after"]["entries"] <= SMALL_ENTRIES:
         race.enter("exact")
-        if _exact(race, work, int(20_000 * effort), slots):
+        if _exact(race, work, int(2_000 * min(effort, 100.0)), slots):
             return
-    _bound_and_search(race, work, effort, stats, slots)
+    _bound_and_search(race, work, effort, seed, stats, slots)
 
 
 def _offer_complete(race: Race, work: Work, choice: dict[int, int]) -> bool:
@@ -140,87 +147,136 @@ def _exact(race: Race, work: Work, backtracks: int, slots: list[int], vac: int =
     return False
 
 
-def _bound_and_search(race: Race, work: Work, effort: float, stats: dict, slots: list[int]) -> None:
-    race.enter("dual")
-    flat = flatten(work)
-    dual = duals.start(flat)
-    _message_passing(race, work, dual, passes=int(60 * effort))
-    if race.proved():
-        return
-    if facet_search.facet_count(race.network):
-        race.enter("facets")
-        backtracks, largest = int(2_000 * effort), EXACT_ENTRIES
-        if race.cost is None or effort >= 1:
-            facet_search.build_up(race, backtracks=backtracks, largest=largest)
-        facet_search.descend(race, pairs=True, backtracks=backtracks, largest=largest)
-    for round_ in range(3):
+def _bound_and_search(race: Race, work: Work, effort: float, seed: int, stats: dict, slots: list[int]) -> None:
+    """Rounds of message passing, search and exact attempts on what the bound leaves, until proved or out of effort."""
+    state = _Portfolio(race, work, seed)
+    rounds = max(1, math.ceil(ROUNDS * effort)) if math.isfinite(effort) else 10**9
+    for round_ in range(rounds):
+        before = (race.cost, race.lower)
         race.enter("dual")
-        _message_passing(race, work, dual, passes=int(100 * effort))
-        race.check()
+        state.message_passing(int(PASSES * min(1.0, effort)) if effort < 1 else PASSES)
         if race.proved():
             return
+        if round_ == 0 and facet_search.facet_count(race.network):
+            race.enter("facets")
+            backtracks = int(2_000 * min(effort, 100.0))
+            facet_search.build_up(race, backtracks=backtracks, largest=EXACT_ENTRIES)
+            facet_search.descend(race, pairs=True, backtracks=backtracks, largest=EXACT_ENTRIES)
+            if race.proved():
+                return
+        race.enter("search")
+        state.search(1.0 if effort >= 1 else effort)
         race.enter("fix")
-        core = fixed_by_bound(race, work, dual)
+        core = fixed_by_bound(race, work, state.dual)
         if core is None:
             return
-        stats[f"core_{round_}"] = core.sizes()
+        stats["core"] = core.sizes()
         if core.entries() <= EXACT_ENTRIES:
             race.enter("exact")
-            if _exact(race, core, int(20_000 * effort), slots, vac=0):
+            if _exact(race, core, int(20_000 * min(effort, 1.0)) * (round_ + 1), slots):
                 return
-
-
-def _message_passing(race: Race, work: Work, dual: duals.Dual, passes: int) -> None:
-    """Raise the bound; offer what the passes decode."""
-    from autoshard.solver.kernels import coordinate_descent
-
-    flat = dual.flat
-    scratch = np.empty(int(flat.sizes.max()))
-    seen = math.inf
-    price_step = 0.0
-    for sweep in range(passes):
-        race.check()
-        duals.run_pass(dual, True)
-        chosen = duals.run_pass(dual, False)
-        if math.isfinite(dual.bound):
-            race.raise_bound(work.constant + math.ceil(dual.bound))
-        cost = duals.flat_cost(flat, chosen)
-        if flat.limit is not None:
-            price_step = _update_prices(dual, chosen, sweep, price_step)
-        if cost < seen or sweep % 10 == 9:
-            seen = min(seen, cost)
-            if math.isfinite(cost):
-                better = chosen.copy()
-                coordinate_descent(
-                    20, flat.offsets, dual.priced, flat.first, flat.second, flat.table_at, flat.tables,
-                    flat.incident_at, flat.incident, better, scratch,
-                )  # fmt: skip
-                _offer_flat(race, work, flat, better)
-        if race.proved():
+        if (race.cost, race.lower) == before and round_ >= 2 and math.isfinite(effort):
             return
+
+
+class _Portfolio:
+    """Message passing and local search on one reduced network; keeps messages, prices and the random state."""
+
+    def __init__(self, race: Race, work: Work, seed: int) -> None:
+        self.race, self.work = race, work
+        self.flat = flatten(work)
+        self.dual = duals.start(self.flat)
+        self.prices: duals.Prices | None = None
+        self.field = search.field_for(self.flat, seed)
+        self.known: int | None = None
+        self.best: np.ndarray | None = None
+
+    def message_passing(self, passes: int) -> None:
+        """Raise the bound; decode on the way."""
+        race, dual = self.race, self.dual
+        idle, before = 0, dual.bound
+        for k in range(passes):
+            race.check()
+            duals.run_pass(dual, True)
+            chosen = duals.run_pass(dual, False)
+            if math.isfinite(dual.bound):
+                race.raise_bound(self.work.constant + math.ceil(dual.bound))
+            if self.flat.limit is not None and dual.passes > 8:
+                if self.prices is None:
+                    self.prices = duals.first_prices(dual)
+                elif self.prices.settled:
+                    break
+                duals.adjust_prices(dual, self.prices, duals.usage(self.flat, chosen))
+            if k % 20 == 9:
+                self.decode(chosen)
+                if race.proved():
+                    return
+                if self.flat.limit is None:
+                    idle = idle + 1 if dual.bound - before <= 1e-6 * abs(before) else 0
+                    before = dual.bound
+                    if idle >= 2:
+                        break
+
+    def price(self) -> np.ndarray:
+        return np.zeros(self.flat.slots) if self.prices is None else self.prices.best
+
+    def decode(self, chosen: np.ndarray) -> None:
+        """Repair and polish a decoded assignment, then offer it."""
+        field = self.field
+        search.place(field, chosen)
+        if search.over(field) > 0 and not search.repair(field, self.price()):
+            return
+        if self.flat.limit is not None:
+            search.descend(field, search.prefix_of(self.price()))
+        search.descend(field, search.prefix_of(np.zeros(self.flat.slots)))
+        self.offer()
+
+    def offer(self) -> bool:
+        """Offer what stands on the field; remembers it when it is the best so far."""
+        cost = search.cost(self.field)
+        if not math.isfinite(cost):
+            return False
+        if self.race.cost is not None and self.work.constant + cost >= self.race.cost:
+            return False
+        if _offer_flat(self.race, self.work, self.flat, self.field.chosen):
+            self.known, self.best = self.race.cost, self.field.chosen.copy()
+            return True
+        return False
+
+    def restart(self) -> bool:
+        """Put the incumbent on the field (False when it uses strategies that the reductions dropped, or there is none)."""
+        race = self.race
+        if race.assignment is None:
+            return False
+        if self.known != race.cost or self.best is None:
+            places = [self.work.position(int(node), race.assignment[node]) for node in self.flat.nodes]
+            if any(p is None for p in places):
+                return False
+            self.known, self.best = race.cost, np.array(places, dtype=np.int64)
+        search.place(self.field, self.best)
+        return True
+
+    def search(self, effort: float) -> None:
+        """Random trees of several sizes around the incumbent."""
+        race, field = self.race, self.field
+        if not self.restart() and self.best is None:
+            return
+        prefix = search.prefix_of(self.price())
+        budget = max(1000, 4 * self.flat.n)
+        idle, k = 0, 0
+        while idle < 2 * len(TREE_SIZES) and k < max(1, int(40 * effort)):
+            race.check()
+            size = TREE_SIZES[k % len(TREE_SIZES)]
+            gain = search.trees(field, prefix, max(4, budget // size), size, scales=(0.0, 1.3))
+            idle = 0 if gain > 1e-5 * abs(search.cost(field)) else idle + 1
+            k += 1
+            if gain > 0:
+                self.offer()
 
 
 def _offer_flat(race: Race, work: Work, flat, chosen: np.ndarray) -> bool:
     choice = {int(node): int(work.domains[node][x]) for node, x in zip(flat.nodes, chosen, strict=True)}
     return _offer_complete(race, work, choice)
-
-
-def _update_prices(dual: duals.Dual, chosen: np.ndarray, sweep: int, scale: float) -> float:
-    """Subgradient step on the memory prices, towards the slots that the decoded assignment overfills."""
-    flat = dual.flat
-    assert flat.limit is not None
-    live = duals.usage(flat, chosen).astype(np.float64)
-    over = live / max(1, flat.limit) - 1.0
-    if scale == 0.0:
-        spread = float(np.abs(dual.last)) if math.isfinite(dual.last) else 1.0
-        scale = max(1.0, spread) / max(1.0, float(flat.limit))
-    norm = float((over[(over > 0) | (dual.prices > 0)] ** 2).sum())
-    if norm <= 0:
-        return scale
-    step = 0.3 * scale / (1.0 + 0.1 * sweep)
-    prices = np.maximum(0.0, dual.prices + step * over / math.sqrt(norm))
-    duals.set_prices(dual, prices)
-    return scale
 
 
 def fixed_by_bound(race: Race, work: Work, dual: duals.Dual) -> Work | None:

@@ -161,3 +161,51 @@ def reparametrise(dual: Dual) -> tuple[float, list[np.ndarray], list[np.ndarray]
     exact = bound - dual.charge
     value = float(exact)
     return (value if Fraction(value) <= exact else math.nextafter(value, -math.inf)), nodes, edges
+
+
+@dataclass
+class Prices:
+    """Search for good prices: multiplicative steps, undone and shortened when the bound falls.
+
+    current: price per slot. best: the prices of the best bound. rate: largest relative change of one step.
+    """
+
+    current: np.ndarray
+    best: np.ndarray
+    bound: float = -math.inf
+    rate: float = 0.3
+    idle: int = 0
+
+    @property
+    def settled(self) -> bool:
+        return self.rate < 1e-4
+
+
+def first_prices(dual: Dual, share: float = 0.3) -> Prices:
+    """Equal prices, together worth `share` of the magnitude of the bound so far."""
+    flat = dual.flat
+    assert flat.limit is not None
+    scale = abs(dual.bound) if math.isfinite(dual.bound) and dual.bound else 1.0
+    even = np.full(flat.slots, share * scale / max(1, flat.limit) / max(1, flat.slots))
+    return Prices(even, even.copy())
+
+
+def adjust_prices(dual: Dual, prices: Prices, live: np.ndarray) -> None:
+    """One step: dearer where `live` exceeds the limit, cheaper where it stays below."""
+    flat = dual.flat
+    assert flat.limit is not None
+    if dual.last > prices.bound:
+        prices.bound = dual.last
+        prices.best = prices.current.copy()
+        prices.rate = min(prices.rate * 1.03, 2.0)
+        prices.idle = 0
+    else:
+        prices.idle += 1
+        if prices.idle >= 12 or dual.last < prices.bound - 0.02 * abs(prices.bound):
+            prices.current = prices.best.copy()
+            prices.rate *= 0.6
+            prices.idle = 0
+    over = np.clip(live / max(1, flat.limit) - 1.0, -1.0, 1.0)
+    stepped = prices.current * np.exp(prices.rate * over)
+    prices.current = np.maximum(stepped, 1e-7 * stepped.max(initial=0.0))
+    set_prices(dual, prices.current)

@@ -6,12 +6,12 @@ exact integers. `reduce_network` repeats them until nothing changes or the budge
 """
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.solver.work import FORBIDDEN, FORBIDDEN_FROM, Infeasible, Work, clipped
+from autoshard.solver.work import FORBIDDEN, FORBIDDEN_FROM, Held, Infeasible, Work, clipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,117 @@ class Eliminated:
         for other, domain, table in self.neighbours:
             total = total + table[:, np.searchsorted(domain, choice[other])]
         choice[self.node] = int(self.domain[int(np.argmin(total))])
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A node whose strategy is a function of another's: strategy `domain[partner[b]]` when that has `leader_domain[b]`."""
+
+    node: int
+    domain: np.ndarray
+    leader: int
+    leader_domain: np.ndarray
+    partner: np.ndarray
+
+    def invert(self, choice: dict[int, int]) -> None:
+        at = np.searchsorted(self.leader_domain, choice[self.leader])
+        choice[self.node] = int(self.domain[self.partner[at]])
+
+
+def functional(table: np.ndarray) -> bool:
+    """Whether every column allows exactly one row: the row node's strategy follows from the column node's."""
+    rows, columns = table.shape
+    if rows > columns or (rows > 1 and table[0, 0] < FORBIDDEN_FROM and table[1, 0] < FORBIDDEN_FROM):
+        return False
+    allowed = table < FORBIDDEN_FROM
+    return np.count_nonzero(allowed) == columns and bool(allowed.any(axis=0).all())
+
+
+def follow(work: Work, node: int, leader: int) -> list[int]:
+    """Merge a node into the leader that determines it (see `functional`), with its edges and its memory.
+
+    Returns the nodes whose edge with the leader got new costs added.
+    """
+    table = work.tables[node][leader]
+    partner = np.argmax(table < FORBIDDEN_FROM, axis=0)
+    columns = np.arange(table.shape[1])
+    work.costs[leader] = work.cost(leader) + work.cost(node)[partner] + table[partner, columns]
+    identity = len(partner) == table.shape[0] and bool((partner == columns).all())
+    joined = []
+    for other, costs in list(work.tables[node].items()):
+        if other != leader:
+            if other in work.tables[leader]:
+                joined.append(other)
+            work.add_edge(leader, other, costs if identity else costs[partner])
+    own = work.held[node]
+    if own:  # the leader's list grows in place: hubs gather thousands
+        if not isinstance(work.held[leader], list):
+            work.held[leader] = list(work.held[leader])
+        work.held[leader].extend(own if identity else [Held(h.start, h.stop, h.amounts[partner]) for h in own])
+    work.remove(node, Followed(node, work.domains[node], leader, work.domains[leader], partner))
+    return joined
+
+
+def follow_all(work: Work) -> int:
+    """Merge every node that a neighbour determines, where that does not enlarge the tables; returns how many."""
+    merged = 0
+    queue = dict.fromkeys(sorted(work.nodes(), key=lambda i: (len(work.tables[i]), i)))
+    while queue:
+        node = next(iter(queue))
+        del queue[node]
+        if work.costs[node] is None:
+            continue
+        leader = _leader(work, node)
+        if leader < 0:
+            continue
+        around = [k for k in work.tables[node] if k != leader]
+        for k in follow(work, node, leader):
+            sizes = (len(work.domains[leader]), len(work.domains[k]))
+            consistent_edge(work, leader, k)
+            if sizes != (len(work.domains[leader]), len(work.domains[k])):
+                arc_consistency(work, [leader, k])
+        merged += 1
+        queue.update(dict.fromkeys([leader, *around]))
+    for node in work.nodes():
+        work.held[node] = compressed(work.held[node])
+    return merged
+
+
+def _leader(work: Work, node: int) -> int:
+    """A neighbour that determines the node and may take it over, or -1."""
+    size = len(work.domains[node])
+    degree = len(work.tables[node])
+    best = -1
+    for other, table in work.tables[node].items():
+        growth = table.shape[1] - size
+        if growth < 0 or (growth == 0 and degree > len(work.tables[other])) or not functional(table):
+            continue
+        if growth:
+            elsewhere = sum(len(work.domains[k]) for k in work.tables[node] if k != other)
+            if growth * elsewhere > table.size:
+                continue
+        if best < 0 or (len(work.tables[other]), -other) > (len(work.tables[best]), -best):
+            best = other
+    return best
+
+
+def compressed(held: Sequence[Held]) -> tuple[Held, ...]:
+    """Equal intervals added up; intervals that touch and hold the same amounts joined."""
+    if len(held) < 2:
+        return tuple(held)
+    total: dict[tuple[int, int], np.ndarray] = {}
+    for h in held:
+        have = total.get((h.start, h.stop))
+        total[h.start, h.stop] = h.amounts if have is None else have + h.amounts
+    ending: dict[tuple[int, bytes], list[int]] = {}  # starts of what ends there with these amounts
+    for (start, stop), amounts in sorted(total.items(), key=lambda item: item[0]):
+        key = amounts.tobytes()
+        before = ending.get((start, key))
+        ending.setdefault((stop, key), []).append(before.pop() if before else start)
+    joined = [
+        Held(start, stop, np.frombuffer(key, dtype=np.int64)) for (stop, key), starts in ending.items() for start in starts
+    ]
+    return tuple(sorted(joined, key=lambda h: (h.start, h.stop)))
 
 
 def arc_consistency(work: Work, nodes: Iterable[int] | None = None) -> int:
@@ -63,6 +174,37 @@ def least_usage(work: Work) -> np.ndarray:
             delta[h.start] += low
             delta[h.stop] -= low
     return np.cumsum(delta)[:-1]
+
+
+def undominated_slots(work: Work) -> int:
+    """Keep only the time slots whose set of live usages is in no other's (amounts must not be negative); returns how many go."""
+    if work.limit is None or not work.slots:
+        return 0
+    begins = np.zeros(work.slots + 1, dtype=bool)
+    ends = np.zeros(work.slots + 1, dtype=bool)
+    for i in work.nodes():
+        for h in work.held[i]:
+            if h.amounts.min() < 0:
+                return 0
+            begins[h.start] = True
+            ends[h.stop] = True
+    kept, fresh = [], False
+    for slot in range(work.slots):  # a maximal set: something began since the last one, and something ends now
+        fresh |= bool(begins[slot])
+        if fresh and ends[slot + 1]:
+            kept.append(slot)
+            fresh = False
+    keep = np.array(kept, dtype=np.int64)
+    for i in work.nodes():
+        if work.held[i]:
+            starts = np.searchsorted(keep, [h.start for h in work.held[i]])
+            stops = np.searchsorted(keep, [h.stop for h in work.held[i]])
+            work.held[i] = compressed(
+                [Held(int(a), int(b), h.amounts) for a, b, h in zip(starts, stops, work.held[i], strict=True)]
+            )
+    gone = work.slots - len(keep)
+    work.slots = len(keep)
+    return gone
 
 
 def usage_consistency(work: Work) -> int:
@@ -226,8 +368,11 @@ def reduce_network(work: Work, *, dominance: int = 2_000_000, elimination: int =
     eliminations altogether (then only cheaper reductions go on). Raises `Infeasible`.
     """
     arc_consistency(work)
+    follow_all(work)
     usage_consistency(work)
     separable_edges(work)
+    while undominated_slots(work):
+        pass
     heap = [(len(work.tables[i]), i) for i in work.nodes()]
     heapq.heapify(heap)
     waiting = {i for _, i in heap}

@@ -54,7 +54,7 @@ class Work:
     costs: list[np.ndarray | None]
     domains: list[np.ndarray]
     tables: list[dict[int, np.ndarray]]
-    held: list[tuple[Held, ...]]
+    held: list[Sequence[Held]]
     limit: int | None
     slots: int
     constant: int = 0
@@ -162,7 +162,8 @@ def from_network(network: CostNetwork, allowed: Sequence[np.ndarray | None] | No
         domains.append(domain)
 
     tables: list[dict[int, np.ndarray]] = [{} for _ in range(n)]
-    work = Work(costs, domains, tables, [()] * n, network.usage_limit, 0)
+    empty: list[Sequence[Held]] = [()] * n
+    work = Work(costs, domains, tables, empty, network.usage_limit, 0)
     for edge in network.edges:
         i, j = edge.first, edge.second
         table = np.asarray(edge.costs, dtype=np.int64)
