@@ -20,7 +20,7 @@ from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Reshard, Step, StepKind
 
 _MAX_PERMUTED_ATOMS = 4
-"""Longer lists of atoms on one dimension are not permuted in one step."""
+"""Longer lists of atoms are not permuted, or scattered in another order, in one step."""
 
 _MAX_AXES_IN_ANY_ORDER = 3
 """With more mesh axes, way-points keep the canonical (mesh) order only, to bound the graph."""
@@ -89,8 +89,9 @@ def steps_from(layout: Layout, mesh: AtomMesh, maskable: Sequence[int]) -> Itera
     for length in range(1, len(layout.unreduced) + 1):
         for subset in combinations(layout.unreduced, length):
             yield Step(StepKind.ALL_REDUCE, subset)
-            for dim in range(rank):
-                yield Step(StepKind.REDUCE_SCATTER, subset, dim)
+            for order in permutations(subset) if length <= _MAX_PERMUTED_ATOMS else (subset,):
+                for dim in range(rank):
+                    yield Step(StepKind.REDUCE_SCATTER, order, dim)
 
 
 @dataclass(frozen=True)
