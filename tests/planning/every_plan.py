@@ -27,7 +27,11 @@ from autoshard.sharding.steps import Step, StepKind
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 MEMORY_PRICE = 1e-16
-MOST_PLANS = 20_000_000
+MOST_PLANS = 4_000_000
+
+
+class TooManyPlansError(Exception):
+    """There are more plans than exhaustive search should try."""
 
 
 def every_layout(shape: Sequence[int], mesh: AtomMesh, partial: Sequence[int] = (), *, any_order: bool = True) -> list[Layout]:
@@ -184,7 +188,8 @@ def cheapest(
     shape = [len(s) for s in states]
     if prod(shape) == 0:
         return Best(float("inf"), 0)
-    assert prod(shape) <= MOST_PLANS, f"{prod(shape)} plans are too many to try"
+    if prod(shape) > MOST_PLANS:
+        raise TooManyPlansError(prod(shape))
     total = np.zeros(shape)
 
     def add(axes: Sequence[int], table: np.ndarray) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import pytest
-from every_plan import cheapest
+from every_plan import TooManyPlansError, cheapest
 from plan_cases import Pin, f32, problem, program_of
 
 from autoshard.constraints import match_pins
@@ -102,7 +102,7 @@ def _product(axes: dict[str, int], names: list[str]) -> int:
 
 
 def judge(seed: int, most_ops: int) -> int:
-    """Plan and search exhaustively; returns the number of plans tried."""
+    """Plan and search exhaustively; returns the number of plans tried, 0 where they are too many."""
     random = Random(seed)
     axes = random.choice([{"x": 2}, {"x": 2, "y": 2}])
     program = random_program(random, most_ops if len(axes) == 1 else most_ops - 1)
@@ -110,9 +110,11 @@ def judge(seed: int, most_ops: int) -> int:
     profile = random.choice(["tpu_v5e", "tpu_v5p", "tpu_v6e", "h100"])
     mesh = Mesh.from_dict(axes)
     model = build_model(problem(program, axes, pins=pins, profile=profile, sub_axes={}))
-    best = cheapest(
-        program, model.problem.mesh, model.prices, model.fusion, model.liveness, match_pins(pins, program, mesh)
-    )
+    matched = match_pins(pins, program, mesh)
+    try:
+        best = cheapest(program, model.problem.mesh, model.prices, model.fusion, model.liveness, matched)
+    except TooManyPlansError:
+        return 0
     if best.seconds == float("inf"):
         with pytest.raises(InfeasibleError):
             decide(model)
@@ -124,11 +126,14 @@ def judge(seed: int, most_ops: int) -> int:
     return best.plans
 
 
-def test_the_optimum_of_150_random_programs_is_that_of_exhaustive_search() -> None:
-    assert sum(judge(seed, 4) for seed in range(150)) > 100_000
+def test_the_optimum_of_random_programs_is_that_of_exhaustive_search() -> None:
+    tried = [judge(seed, 4) for seed in range(150)]
+    assert sum(n > 0 for n in tried) >= 140
+    assert sum(tried) > 100_000
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_optimum_of_2000_random_programs_is_that_of_exhaustive_search() -> None:
-    assert sum(judge(seed, 5) for seed in range(10_000, 12_000)) > 1_000_000
+    tried = [judge(seed, 5) for seed in range(10_000, 12_100)]
+    assert sum(n > 0 for n in tried) >= 2_000
