@@ -1,1 +1,20 @@
-"""Verification: is a plan right? Shares no code with the rooms that made it."""
+"""Verification: is a plan right? Shares no code with the rooms that made it.
+
+`verify_file` does the three checks of a plan.json; `check_plan` is the first of them alone, without JAX.
+"""
+
+from autoshard.verify.plan_checker import Checked, Finding, check_plan
+from autoshard.verify.report import Check, Status, Verification
+from autoshard.verify.check_running import Runnable, verify_file, verify_plan
+
+__all__ = [
+    "Check",
+    "Checked",
+    "Finding",
+    "Runnable",
+    "Status",
+    "Verification",
+    "check_plan",
+    "verify_file",
+    "verify_plan",
+]

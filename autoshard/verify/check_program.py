@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import dropwhile, takewhile
 from math import prod
 from typing import Any
 
@@ -24,12 +25,7 @@ def element_bytes(dtype: str) -> float:
         return 0.0
     if dtype.startswith("key<"):
         return 16.0 if "rbg" in dtype else 8.0
-    bits = ""
-    for c in dtype.partition("_")[0] if dtype.startswith("float8") or dtype.startswith("float4") else dtype:
-        if c.isdigit():
-            bits += c
-        elif bits:
-            break
+    bits = "".join(takewhile(str.isdigit, dropwhile(lambda c: not c.isdigit(), dtype)))
     if not bits:
         raise ValueError(f"unknown element type {dtype!r}")
     return int(bits) / 8
@@ -45,6 +41,7 @@ class Tensor:
     dtype: str
     origin: str
     tags: tuple[str, ...]
+    literal: Any = None
 
     @property
     def is_literal(self) -> bool:
@@ -130,14 +127,12 @@ class Graph:
 
     def used(self, op: int, slot: int, region: int) -> int:
         """The value that a use consumes; KeyError or IndexError where there is no such use."""
-        if min(slot, 0) < 0:
+        if slot < 0 or region < -1 or (op == PROGRAM_OP and region != -1):
             raise IndexError(slot)
         if op == PROGRAM_OP:
-            if region != -1:
-                raise IndexError(region)
             return self.body.results[slot]
         node = self.nodes[op]
-        return node.operands[slot] if region == -1 else node.inner[region].results[slot] if region >= 0 else node.operands[10**9]
+        return node.operands[slot] if region == -1 else node.inner[region].results[slot]
 
 
 def read_graph(plan: Any, findings: Findings) -> Graph:
@@ -150,7 +145,7 @@ def read_graph(plan: Any, findings: Findings) -> Graph:
         if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in v["shape"]):
             findings.add("program", f"value {v['name']} has shape {v['shape']}")
         element_bytes(v["dtype"])
-        values.append(Tensor(index, v["name"], tuple(v["shape"]), v["dtype"], v["origin"], tuple(v["tags"])))
+        values.append(Tensor(index, v["name"], tuple(v["shape"]), v["dtype"], v["origin"], tuple(v["tags"]), v["literal"]))
     trips = plan["trips"]
     graph = Graph(
         values, _body(data["body"]), list(data["input_names"]), list(data["output_names"]), list(data["donated"]), trips

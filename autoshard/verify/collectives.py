@@ -56,6 +56,8 @@ class FoundCollective:
 
 
 class Loop(Protocol):
+    """What `compare` reads of a region around a planned collective."""
+
     @property
     def kind(self) -> str: ...
     @property
@@ -144,8 +146,10 @@ def _same_loops(ours: list[tuple[int | None, ...]], theirs: list[tuple[int | Non
             unmatched.append(loops)
     for loops in list(unmatched):
         for other in sorted(left, key=repr):
-            if left[other] and len(other) == len(loops) and all(
-                a == b or a is None or b is None for a, b in zip(loops, other, strict=True)
+            if (
+                left[other]
+                and len(other) == len(loops)
+                and all(a == b or a is None or b is None for a, b in zip(loops, other, strict=True))
             ):
                 left[other] -= 1
                 unmatched.remove(loops)
@@ -183,7 +187,9 @@ def planned_groups(
         return [position(over, where) for where in product(*(range(mesh.sizes[a]) for a in over))]
 
     if kind == "permute":
-        pairs = [(s + base, t + base) for base in walk(rest) for s, t in zip(walk(from_atoms), walk(atoms), strict=True)]
+        pairs = [
+            (s + base, t + base) for base in walk(rest) for s, t in zip(walk(from_atoms), walk(atoms), strict=True)
+        ]
         return tuple(sorted(pairs))
     return tuple(tuple(base + d for d in walk(atoms)) for base in walk(rest))
 

@@ -180,7 +180,9 @@ def _groups(rest: str, devices: int) -> tuple[tuple[int, ...], ...]:
     if found := re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest):
         shape, tiles, order = (tuple(int(n) for n in part.split(",")) if part else () for part in found.groups())
         return _rows(_iota(tiles, order).reshape(shape))
-    if found := re.search(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\((\[.*?\]T?(?:\([\d,]+\))?|[\d,]+)\))? ?\{([^}]*)\}", rest):
+    if found := re.search(
+        r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\((\[.*?\]T?(?:\([\d,]+\))?|[\d,]+)\))? ?\{([^}]*)\}", rest
+    ):
         return _mesh_groups(*found.groups())
     if re.search(r"replica_groups=\{\}", rest) or "replica_groups" not in rest:
         return (tuple(range(devices)),)
@@ -232,7 +234,14 @@ def _dtype(name: str) -> str:
     """``f32`` -> ``float32``, ``pred`` -> ``bool``, ``s8`` -> ``int8``, ``c64`` -> ``complex64``."""
     if name == "pred":
         return "bool"
-    for short, full in (("bf", "bfloat"), ("f8", "float8_"), ("f", "float"), ("s", "int"), ("u", "uint"), ("c", "complex")):
+    for short, full in (
+        ("bf", "bfloat"),
+        ("f8", "float8_"),
+        ("f", "float"),
+        ("s", "int"),
+        ("u", "uint"),
+        ("c", "complex"),
+    ):
         if name.startswith(short) and name[len(short) : len(short) + 1].isalnum():
             return full + name[len(short) :]
     return name

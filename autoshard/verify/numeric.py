@@ -41,7 +41,8 @@ class OutputError:
 
     def __str__(self) -> str:
         sign = "<=" if self.ok else ">"
-        return f"{self.name} {self.dtype}{list(self.shape)}: {self.error:.2g} {sign} {self.tolerance:.2g} of {self.scale:.3g}"
+        what = f"{self.name} {self.dtype}{list(self.shape)}"
+        return f"{what}: {self.error:.2g} {sign} {self.tolerance:.2g} of {self.scale:.3g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +127,12 @@ def _plain(x: Any) -> np.ndarray:
     """The array on the host, in double precision where it is inexact; random keys as their words."""
     import jax
 
-    if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+    if jax.numpy.issubdtype(x.dtype, jax.dtypes.extended):
         x = jax.random.key_data(x)
     out = np.asarray(x)
-    if jax.dtypes.issubdtype(out.dtype, np.complexfloating):
+    if jax.numpy.issubdtype(out.dtype, np.complexfloating):
         return out.astype(np.complex128)
-    return out.astype(np.float64) if jax.dtypes.issubdtype(out.dtype, np.inexact) else out
+    return out.astype(np.float64) if jax.numpy.issubdtype(out.dtype, np.inexact) else out
 
 
 def random_arguments(types: Sequence[Any], *, seed: int = 0, integers_below: int = 8) -> list[Any]:
@@ -144,10 +145,10 @@ def random_arguments(types: Sequence[Any], *, seed: int = 0, integers_below: int
     rng = np.random.default_rng(seed)
     out = []
     for k, t in enumerate(types):
-        if jax.dtypes.issubdtype(t.dtype, jax.dtypes.extended):
+        if jax.numpy.issubdtype(t.dtype, jax.dtypes.extended):
             keys = jax.random.split(jax.random.key(seed + k, impl=str(t.dtype)[4:-1]), max(1, int(np.prod(t.shape))))
             out.append(keys.reshape(t.shape))
-        elif jax.dtypes.issubdtype(t.dtype, np.inexact):
+        elif jax.numpy.issubdtype(t.dtype, np.inexact):
             out.append(jax.numpy.asarray(rng.uniform(0, 0.1, t.shape), t.dtype))
         elif t.dtype == np.bool_:
             out.append(jax.numpy.asarray(rng.integers(0, 2, t.shape), t.dtype))

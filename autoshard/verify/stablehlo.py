@@ -127,7 +127,9 @@ def _trips(op: Any) -> int | None:
     condition = op.regions[0].blocks[0]
     *_, last = condition.operations
     compare = last.operation.operands[0].owner
-    if getattr(compare, "name", "") != "stablehlo.compare" or "LT" not in str(compare.attributes["comparison_direction"]):
+    if getattr(compare, "name", "") != "stablehlo.compare" or "LT" not in str(
+        compare.attributes["comparison_direction"]
+    ):
         return None
     counter, bound = compare.operands
     start = _constant(op.operands[counter.arg_number]) if isinstance(counter, ir.BlockArgument) else None

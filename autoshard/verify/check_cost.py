@@ -1,0 +1,226 @@
+"""What a plan costs, worked out again from its layouts: collectives, seconds, and the numbers of the proof."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Final
+
+from autoshard.verify.check_flow import COLLECTIVES, Flow, Way
+from autoshard.verify.check_layout import Holding
+from autoshard.verify.check_program import PROGRAM_OP, Findings, element_bytes, trips_of
+from autoshard.verify.check_work import MATRIX_KINDS, flop, moved_bytes
+from costmodels import AxisPart, Machine
+
+RELATIVE: Final = 1e-9
+"""Two figures are the same up to the order in which they were added."""
+
+MEMORY_PRICE_S_PER_BYTE: Final = 1e-16
+"""The minute price on held bytes in the objective, which makes plans of equal time prefer less memory."""
+
+TICKS: Final = 1e9
+LEAST_STEP_S: Final = 1e-6
+"""The solver counts in ticks: the cheapest imaginable step (at least 1e-6 s) is at least 1e9 of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One step of a reshard, or one all-reduce inside an op."""
+
+    where: str
+    value: int
+    kind: str
+    atoms: tuple[int, ...]
+    bytes: float
+    seconds: float
+    times: float
+    op: int
+
+
+def same(a: Any, b: Any, tolerance: float = RELATIVE) -> bool:
+    """Equal numbers up to rounding."""
+    if isinstance(a, bool) or isinstance(b, bool) or not isinstance(a, int | float) or not isinstance(b, int | float):
+        return False
+    return isfinite(a) and isfinite(b) and abs(a - b) <= tolerance * max(abs(a), abs(b)) + 1e-18
+
+
+@dataclass
+class Pricer:
+    """Seconds of steps on the machine of the plan."""
+
+    flow: Flow
+    machine: Machine
+
+    def parts(self, atoms: tuple[int, ...]) -> tuple[AxisPart, ...]:
+        mesh = self.flow.mesh
+        return tuple(AxisPart(mesh.axes[a], mesh.before[a], mesh.sizes[a]) for a in sorted(atoms))
+
+    def local_bytes(self, value: int, held: Holding) -> float:
+        tensor = self.flow.graph.values[value]
+        return held.elements(tensor.shape) * element_bytes(tensor.dtype)
+
+    def step(self, kind: str, atoms: tuple[int, ...], before: float, after: float) -> tuple[float, float]:
+        """(bytes, seconds): bytes on the gathered side of the step."""
+        if kind in ("slice", "mask"):  # its result is read and written
+            return after, float(self.machine.compute_s(0.0, 2.0 * after, "float32", "vector"))
+        size = after if kind == "all_gather" else before
+        whole = size * (self.flow.mesh.group(atoms) if kind == "all_to_all" else 1)
+        return size, float(self.machine.collective_s(kind, whole, self.parts(atoms)))
+
+    def rows(self) -> Iterator[Row]:
+        flow, graph = self.flow, self.flow.graph
+        for value, way in flow.shared.items():
+            yield from self._way(way, f"{flow.name(value)} for all its uses", graph.home[value].times, PROGRAM_OP)
+        for (op, slot, region), way in flow.uses.items():
+            if op == PROGRAM_OP:
+                yield from self._way(way, f"output {graph.output_names[slot]}", 1.0, op)
+                continue
+            node = graph.nodes[op]
+            what = f"{node.label} operand {slot}" if region < 0 else f"{node.label} body result {slot}"
+            times = node.times * (trips_of(node, graph.trips) if region >= 0 else 1)
+            yield from self._way(way, what, times, op)
+        for op, placed in flow.placed.items():
+            node = graph.nodes[op]
+            for k, value in enumerate(node.results if placed.combined else ()):
+                size = self.local_bytes(value, placed.results[k])
+                size, seconds = self.step("all_reduce", placed.combined, size, size)
+                what = f"{node.label} combines its result ({placed.rule.combiner})"
+                yield Row(what, value, "all_reduce", placed.combined, size, seconds, node.times, op)
+
+    def _way(self, way: Way, where: str, times: float, op: int) -> Iterator[Row]:
+        for move in way.moves:
+            before, after = (self.local_bytes(way.value, held) for held in (move.before, move.after))
+            size, seconds = self.step(move.kind, move.atoms, before, after)
+            yield Row(where, way.value, move.kind, move.atoms, size, seconds, times, op)
+
+    def compute_s(self, exists: set[int]) -> float:
+        """Roofline seconds of all ops in one step of the program."""
+        flow, total = self.flow, 0.0
+        values = flow.graph.values
+        for op, placed in flow.placed.items():
+            node = flow.graph.nodes[op]
+            dtype = values[(node.operands or node.results)[0]].dtype
+            unit = "matmul" if node.kind in MATRIX_KINDS else "vector"
+            work, traffic = flop(node, placed, flow.graph), moved_bytes(node, placed, flow.graph, exists)
+            total += node.times * float(self.machine.compute_s(work, traffic, dtype, unit))
+        return total
+
+
+# -- comparing ---------------------------------------------------------------------------------------
+
+
+def check_collectives(plan: Any, flow: Flow, rows: list[Row], findings: Findings) -> None:
+    """Is the list of collectives in the plan the one that follows from its layouts?"""
+    graph = flow.graph
+    derived: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.kind in COLLECTIVES:
+            derived.setdefault((row.where, graph.values[row.value].name), []).append(row)
+    listed: dict[tuple[str, str], list[Any]] = {}
+    for item in plan["collectives"]:
+        listed.setdefault((item["where"], item["value"]), []).append(item)
+    for key in sorted(derived.keys() | listed.keys()):
+        ours, theirs = derived.get(key, []), listed.get(key, [])
+        where = f"{key[0]} ({key[1]})"
+        our_steps = [f"{r.kind} over {flow.mesh.text(r.atoms, quote='')}" for r in ours]
+        their_steps = [f"{t['kind']} over {t['axes']}" for t in theirs]
+        if our_steps != their_steps:
+            findings.add(
+                "collectives",
+                f"{where}: the plan lists {', '.join(their_steps) or 'none'}; its layouts need {', '.join(our_steps) or 'none'}",
+            )
+            continue
+        for row, item, step in zip(ours, theirs, our_steps, strict=True):
+            for field in ("bytes", "seconds", "times"):
+                if not same(item[field], getattr(row, field)):
+                    findings.add(
+                        "collectives", f"{where}, {step}: the plan says {item[field]} {field}, it is {getattr(row, field)}"
+                    )
+            if not same(item["total_s"], row.seconds * row.times):
+                findings.add(
+                    "collectives",
+                    f"{where}, {step}: the plan says {item['total_s']} s in all, it is {row.seconds * row.times}",
+                )
+            source = graph.nodes[row.op].source if row.op in graph.nodes else ""
+            if item["source"] != source:
+                findings.add("collectives", f"{where}: the plan gives the source {item['source']!r}, the op has {source!r}")
+
+
+def check_cost(plan: Any, flow: Flow, rows: list[Row], compute_s: float, held_bytes: int, findings: Findings) -> None:
+    """Cost parts, objective, bound and gap. held_bytes: of everything the objective has a price on."""
+    cost = plan["cost"]
+    by_kind: dict[str, float] = {}
+    by_axes: dict[str, float] = {}
+    local_s = 0.0
+    for row in rows:
+        total = row.seconds * row.times
+        if row.kind in COLLECTIVES:
+            by_kind[row.kind] = by_kind.get(row.kind, 0.0) + total
+            axes = flow.mesh.text(row.atoms, quote="")
+            by_axes[axes] = by_axes.get(axes, 0.0) + total
+        else:
+            local_s += total
+    communication_s = sum(by_kind.values())
+    step_s = compute_s + communication_s + local_s
+    derived: Mapping[str, float] = {
+        "compute_s": compute_s,
+        "communication_s": communication_s,
+        "local_copies_s": local_s,
+        "step_s": step_s,
+        "nothing_overlaps_s": step_s,
+        "everything_overlaps_s": max(compute_s + local_s, communication_s),
+    }
+    for key, seconds in derived.items():
+        if not same(cost[key], seconds):
+            findings.add("cost", f"cost.{key} is {cost[key]} in the plan, the layouts give {seconds}")
+    for key, parts in (("by_kind_s", by_kind), ("by_axes_s", by_axes)):
+        for name in sorted(parts.keys() | cost[key].keys()):
+            if not same(cost[key].get(name, 0.0), parts.get(name, 0.0)):
+                findings.add(
+                    "cost", f"cost.{key}[{name}] is {cost[key].get(name)} in the plan, the layouts give {parts.get(name, 0.0)}"
+                )
+    rounding = cost["rounding_s"]
+    decisions = 2 * len(flow.graph.values) + 4 * len(flow.uses) + len(flow.graph.nodes)
+    most = max(compute_s, LEAST_STEP_S) / TICKS / 2 * decisions
+    if not isfinite(rounding) or not 0 <= rounding <= most * (1 + RELATIVE):
+        findings.add("cost", f"cost.rounding_s is {rounding} in the plan; ticks this fine round by {most} s at most")
+        rounding = 0.0
+    price_s = held_bytes * MEMORY_PRICE_S_PER_BYTE
+    # a copy in the very layout of its source costs less than a tick and is invisible in the schedule: rounding covers it
+    if not isfinite(cost["memory_price_s"]) or abs(cost["memory_price_s"] - price_s) > rounding + RELATIVE * price_s:
+        findings.add(
+            "cost", f"cost.memory_price_s is {cost['memory_price_s']} in the plan; {held_bytes} bytes held give {price_s}"
+        )
+        price_s = 0.0
+    else:
+        price_s = cost["memory_price_s"]
+    objective = plan["objective_s"]
+    if not same(objective, step_s + price_s):
+        findings.add(
+            "cost", f"objective_s is {objective} in the plan; step and memory price give {step_s} + {price_s} = {step_s + price_s}"
+        )
+    _check_proof(plan, rounding, findings)
+
+
+def _check_proof(plan: Any, rounding: float, findings: Findings) -> None:
+    objective, bound, gap, status = plan["objective_s"], plan["bound_s"], plan["gap"], plan["status"]
+    if not isfinite(bound) or bound < 0:
+        findings.add("bound", f"bound_s is {bound}; a bound is a number of seconds, 0 at least")
+        return
+    if bound > objective * (1 + RELATIVE):
+        findings.add("bound", f"bound_s {bound} is above objective_s {objective}: the plan itself refutes it")
+    true_gap = max(0.0, objective - bound) / max(objective, 1e-30)
+    if not isfinite(gap) or not (same(gap, true_gap) or abs(gap - true_gap) < 1e-15):
+        findings.add("bound", f"gap is {gap} in the plan; objective_s {objective} and bound_s {bound} give {true_gap}")
+    if status not in ("optimal", "feasible"):
+        findings.add("bound", f"status is {status!r}; a plan is 'optimal' or 'feasible'")
+    if status == "optimal" and objective - bound > 2 * rounding + 2e-6 * objective + 1e-12:
+        findings.add(
+            "bound", f"status is 'optimal', but objective_s {objective} is above bound_s {bound} by more than the rounding"
+        )
+    limit = next((s["bytes"] for s in plan["statements"] if s["kind"] == "memory_limit"), None)
+    for baseline in plan["baselines"]:
+        cost, peak = baseline["objective_s"], baseline["peak_bytes"]
+        if cost is None or (limit is not None and (peak is None or peak > limit)):
+            continue
+        if cost < bound - 2 * rounding - RELATIVE * bound:
+            findings.add("bound", f"baseline {baseline['name']} costs {cost} s, less than bound_s {bound}: it refutes the bound")

@@ -1,0 +1,105 @@
+"""The collectives that a plan stands for, as records that can be compared with those of program texts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from autoshard.verify.check_flow import COLLECTIVES, Flow, Move, Way, derive
+from autoshard.verify.check_layout import Holding, read_atoms
+from autoshard.verify.check_program import PROGRAM_OP, Body, Findings, Node, read_graph
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """A region around a collective; trips is None where the program does not know."""
+
+    kind: str
+    trips: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective: the group's atoms, the order before of a permute, elements that one device gives to it."""
+
+    where: str
+    kind: str
+    atoms: tuple[int, ...]
+    from_atoms: tuple[int, ...]
+    elements: int
+    dtype: str
+    combiner: str
+    loops: tuple[Around, ...]
+
+
+def collectives_of(plan: Any) -> list[Collective]:
+    """Every collective that follows from the layouts of a plan that passed `check_plan`."""
+    findings = Findings()
+    mesh, _ = read_atoms(plan["mesh"])
+    flow = derive(plan, read_graph(plan, findings), mesh, findings)
+    assert not findings, "the plan was checked before"
+    return list(_collectives(flow))
+
+
+def _collectives(flow: Flow) -> Iterator[Collective]:
+    graph, around = flow.graph, _around(flow)
+    for value, way in flow.shared.items():
+        loops = around[id(graph.home[value])]
+        yield from (_one(flow, way, move, "shared form", loops) for move in way.moves if move.kind in COLLECTIVES)
+    for use, way in flow.uses.items():
+        op, _, region = use
+        if op == PROGRAM_OP:
+            loops: tuple[Around, ...] = ()
+        elif region >= 0:
+            loops = around[id(graph.nodes[op].regions[region])]
+        else:
+            loops = around[op]
+        yield from (_one(flow, way, move, flow.use_name(use), loops) for move in way.moves if move.kind in COLLECTIVES)
+    for op, placed in flow.placed.items():
+        node = graph.nodes[op]
+        for k, value in enumerate(node.results if placed.combined else ()):
+            tensor = graph.values[value]
+            elements = placed.results[k].elements(tensor.shape)
+            where = f"{node.label} combines {tensor.name}"
+            yield Collective(
+                where, "all_reduce", placed.combined, (), elements, tensor.dtype, placed.rule.combiner, around[op]
+            )
+
+
+def _one(flow: Flow, way: Way, move: Move, where: str, loops: tuple[Around, ...]) -> Collective:
+    tensor = flow.graph.values[way.value]
+    sums = move.kind in ("all_reduce", "reduce_scatter")
+    old = _order_before(move.before, move.after) if move.kind == "permute" else ()
+    elements = move.before.elements(tensor.shape)
+    return Collective(
+        f"{tensor.name} -> {where}", move.kind, move.atoms, old, elements, tensor.dtype, "add" if sums else "", loops
+    )
+
+
+def _order_before(before: Holding, after: Holding) -> tuple[int, ...]:
+    """The order of the dimension that a permute changed."""
+    return next(a.atoms for a, b in zip(before.runs, after.runs, strict=True) if a != b)
+
+
+def _around(flow: Flow) -> dict[int, tuple[Around, ...]]:
+    """Regions around every body (by identity) and every op (by its id)."""
+    out: dict[int, tuple[Around, ...]] = {}
+
+    def visit(body: Body, loops: tuple[Around, ...]) -> None:
+        out[id(body)] = loops
+        for op in body.ops:
+            out[op.id] = loops
+            for region, inner in enumerate(op.inner):
+                visit(inner, (*loops, Around(op.kind, _trips(op, region))))
+
+    visit(flow.graph.body, ())
+    return out
+
+
+def _trips(op: Node, region: int) -> int | None:
+    """Executions of a region in one of its op; the condition of a while runs once more than its body."""
+    if op.kind == "scan":
+        return int(op.attrs["length"])
+    if op.kind == "while":
+        known = op.attrs.get("trips")
+        return None if known is None else int(known) + (region == 0)
+    return 1

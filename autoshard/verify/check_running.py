@@ -1,0 +1,224 @@
+"""The three checks of a plan: its own words, its collectives in real programs, and the numbers it computes."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from autoshard.errors import AutoshardError
+from autoshard.files import read_json
+from autoshard.planfile import check_header, mesh_from_json, plain, program_to_json, schedule_from_json
+from autoshard.verify.check_planned import collectives_of
+from autoshard.verify.plan_checker import check_plan
+from autoshard.verify.report import Check, Verification, failed, not_done, ok
+
+if TYPE_CHECKING:
+    from autoshard.frontends.jax_function import TracedFunction
+    from autoshard.lowering.lower import Lowered
+
+PLAN = "statements, layouts, collectives, costs and memory, worked out again from the file"
+TEXTS = "collectives of the lowered and the compiled program"
+NUMBERS = "results against the unsharded program"
+
+MAX_DEVICES = 64
+"""Meshes with more devices are not simulated."""
+MAX_LOWERED_DEVICES = 1024
+"""Meshes with more devices are not lowered: program texts list every group of devices."""
+MAX_RUN_BYTES = 2e9
+"""Programs with more bytes of inputs are not run on simulated devices, which share the memory of one host."""
+MAX_RUN_FLOP = 5e11
+"""Programs with more FLOP are not run on simulated devices."""
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """The function that was planned: traced, as it is, and arguments to run it with (made when needed)."""
+
+    traced: "TracedFunction"
+    function: Callable[..., Any]
+    arguments: Callable[[], tuple[Any, ...]]
+
+
+def verify_file(path: str | os.PathLike[str]) -> Verification:
+    """The three checks of a plan.json. `InputError` where the file is missing or no plan.
+
+    The function is built again from the config that the plan carries. JAX must see enough devices for checks that compile
+    and run (see `autoshard.devices.simulate_devices`); a check that cannot be done says why.
+    """
+    data = check_header(read_json(path, what="plan"), str(path))
+    return verify_plan(data, name=str(path))
+
+
+def verify_plan(data: Mapping[str, Any], runnable: Runnable | None = None, *, name: str = "the plan") -> Verification:
+    """The three checks of the content of a plan.json; `runnable` where it carries no config."""
+    checked = check_plan(dict(data))
+    if not checked.ok:
+        reason = "the file contradicts itself, see above"
+        first = failed(PLAN, [str(f) for f in checked.findings])
+        return Verification(name, (first, not_done(TEXTS, reason), not_done(NUMBERS, reason)))
+    first = ok(PLAN, checked.facts)
+    if runnable is None:
+        if data["config"] is None:
+            reason = "the plan carries no config that says how to find its function; call verify_plan with it"
+            return Verification(name, (first, not_done(TEXTS, reason), not_done(NUMBERS, reason)))
+        try:
+            runnable = runnable_of(data["config"], data["program"]["name"])
+        except AutoshardError as error:
+            reason = f"the function cannot be built from the config of the plan: {error}"
+            return Verification(name, (first, not_done(TEXTS, reason), not_done(NUMBERS, reason)))
+    change = _difference(plain(program_to_json(runnable.traced.program)), data["program"])
+    if change:
+        reason = f"the function does not trace to the program of the plan: {change}; it or the version of jax has changed"
+        return Verification(name, (first, failed(TEXTS, [reason]), not_done(NUMBERS, reason)))
+    mesh = mesh_from_json(data["mesh"])  # type: ignore[arg-type]
+    schedule = schedule_from_json(data["schedule"], mesh, runnable.traced.program)
+    from autoshard.lowering.lower import lower
+
+    try:
+        lowered = lower(runnable.traced, schedule)
+    except AutoshardError as error:
+        return Verification(name, (first, failed(TEXTS, [f"cannot be lowered: {error}"]), not_done(NUMBERS, str(error))))
+    return Verification(name, (first, _texts(data, lowered), _numbers(data, lowered, runnable)))
+
+
+def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
+    """The function of the config that a plan carries."""
+    from autoshard.config.load import Config
+    from autoshard.config.problem import build_problem
+    from autoshard.frontends.jax_function import trace
+
+    problem = build_problem(Config.from_dict(config))
+    traced = trace(
+        problem.function, *problem.specs, donate_argnums=problem.donate_argnums, argnames=problem.argnames, name=name
+    )
+
+    def arguments() -> tuple[Any, ...]:
+        from jax import tree_util
+
+        if problem.model is not None:
+            return _without_zeros(problem.model.init(0)), next(iter(problem.model.batches(0)))
+
+        from autoshard.verify.numeric import random_arguments
+
+        leaves, tree = tree_util.tree_flatten(problem.specs)
+        return tuple(tree_util.tree_unflatten(tree, random_arguments(leaves)))
+
+    return Runnable(traced, problem.function, arguments)
+
+
+def _without_zeros(state: Any) -> Any:
+    """A state with small positive numbers in place of floats that are all zero.
+
+    From moments of zero the first step of Adam is the sign of the gradient: rounding decides it where the gradient vanishes.
+    """
+    import numpy as np
+    from jax import tree_util
+
+    from autoshard.verify.numeric import random_arguments
+
+    leaves, tree = tree_util.tree_flatten(state)
+    fresh = random_arguments(leaves)
+    chosen = [
+        new if np.issubdtype(np.asarray(old).dtype, np.inexact) and not np.any(np.asarray(old)) else old
+        for old, new in zip(leaves, fresh, strict=True)
+    ]
+    return tree_util.tree_unflatten(tree, chosen)
+
+
+def _difference(ours: Any, theirs: Any, where: str = "program") -> str:
+    """Where two JSON values differ first; empty where they are equal."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key in sorted(ours.keys() | theirs.keys()):
+            found = _difference(ours.get(key), theirs.get(key), f"{where}.{key}")
+            if found:
+                return found
+        return ""
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        return next((d for k, (a, b) in enumerate(zip(ours, theirs, strict=True)) if (d := _difference(a, b, f"{where}[{k}]"))), "")
+    return "" if ours == theirs else f"{where} is {str(theirs)[:120]} in the plan, {str(ours)[:120]} now"
+
+
+# -- the second check --------------------------------------------------------------------------------
+
+
+def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
+    import jax
+
+    from autoshard.verify.collectives import UNCOMBINED, compare
+    from autoshard.verify.hlo import hlo_collectives
+    from autoshard.verify.stablehlo import stablehlo_collectives
+
+    mesh = lowered.schedule.mesh
+    devices = mesh.mesh.size
+    planned = collectives_of(data)
+    if devices > MAX_LOWERED_DEVICES:
+        return not_done(TEXTS, f"the mesh has {devices} devices; at most {MAX_LOWERED_DEVICES} are lowered here")
+    enough = devices <= min(MAX_DEVICES, jax.device_count())
+    args = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in lowered.traced.in_types]
+    specs = jax.tree_util.tree_unflatten(lowered.traced.in_tree, args)
+    if enough:
+        staged = lowered.jit().lower(*specs)
+    else:
+        abstract = jax.sharding.AbstractMesh(mesh.sizes, mesh.names)
+        staged = jax.jit(lowered.function(abstract)).trace(*specs).lower(lowering_platforms=("cpu",))
+    found = stablehlo_collectives(staged.as_text())
+    lines = [f"lowered: {d}" for d in compare(planned, found, mesh)]
+    if not enough:
+        why = (
+            f"the mesh has {devices} devices; up to {MAX_DEVICES} are simulated"
+            if devices > MAX_DEVICES
+            else f"the mesh has {devices} devices, JAX sees {jax.device_count()}"
+        )
+        if lines:
+            return failed(TEXTS, lines)
+        return not_done(TEXTS, f"lowered: all {len(found)} collectives as planned; compiled: not done, {why}")
+    compiled = staged.compile(compiler_options=dict(UNCOMBINED) if jax.default_backend() == "cpu" else None)
+    run = hlo_collectives(compiled.as_text())
+    # XLA for CPU computes collectives of narrow floats in float32
+    lines += [f"compiled: {d}" for d in compare(planned, run, mesh, dtypes=False)]
+    if lines:
+        return failed(TEXTS, lines)
+    return ok(TEXTS, [f"{len(planned)} planned, {len(found)} lowered, {len(run)} compiled: equal by kind, axes, count and bytes"])
+
+
+# -- the third check ---------------------------------------------------------------------------------
+
+
+def _numbers(data: Mapping[str, Any], lowered: "Lowered", runnable: Runnable) -> Check:
+    import jax
+
+    from autoshard.verify.numeric import numeric_check
+
+    devices = lowered.schedule.mesh.mesh.size
+    if devices > min(MAX_DEVICES, jax.device_count()):
+        limit = MAX_DEVICES if devices > MAX_DEVICES else jax.device_count()
+        return not_done(NUMBERS, f"the mesh has {devices} devices, {limit} can be had here")
+    program = runnable.traced.program
+    size = sum(program.type_of(v).bytes for v in program.body.args)
+    if size > MAX_RUN_BYTES:
+        return not_done(NUMBERS, f"its inputs take {size:.3g} bytes; programs up to {MAX_RUN_BYTES:.3g} are run here")
+    work = _flop(program)
+    if work > MAX_RUN_FLOP:
+        return not_done(NUMBERS, f"it is about {work:.3g} FLOP; programs up to {MAX_RUN_FLOP:.3g} are run here")
+    report = numeric_check(
+        lowered.jit(donate_argnums=()), runnable.function, runnable.arguments(), names=program.output_names
+    )
+    lines = str(report).split("\n")
+    return ok(NUMBERS, lines) if report.ok else failed(NUMBERS, lines)
+
+
+def _flop(program: Any) -> float:
+    """About how much work the matrix multiplications of a program are."""
+
+    def of(block: Any) -> float:
+        total = 0.0
+        for op in block.ops:
+            if op.kind == "dot_general" and op.rule is not None:
+                total += 2.0 * prod(op.rule.factor_sizes)
+            elif op.kind == "conv_general_dilated" and op.rule is not None:
+                total += 2.0 * prod(op.rule.factor_sizes)
+            total += sum(of(r) for r in op.regions) * (int(op.attrs["length"]) if op.kind == "scan" else 1)
+        return total
+
+    return of(program.body)

@@ -1,0 +1,156 @@
+"""Do the hard statements hold: pins on values and outputs, and the memory limit?"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from autoshard.verify.check_flow import Flow
+from autoshard.verify.check_layout import Atoms, Holding, Impossible
+from autoshard.verify.check_program import PROGRAM_OP, Findings
+
+_DIM = r"\{[^{}]*\}(?:p\d+)?"
+_PIN = re.compile(
+    rf"^(?:<@[^,]+, *)?\[(?P<dims>(?:{_DIM}(?:, *{_DIM})*)?)\](?P<rest>(?:,? *\w+=\{{[^{{}}]*\}})*)>?$"
+)
+_AXIS = re.compile(r'"(?P<name>[^"]+)"(?::\((?P<before>\d+)\)(?P<size>\d+))?')
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A sharding as stated: atoms of each dimension and whether it is open; atoms kept free; atoms unreduced over."""
+
+    text: str
+    dims: tuple[tuple[tuple[int, ...], bool], ...]
+    replicated: frozenset[int]
+    unreduced: frozenset[int]
+
+    def broken_by(self, held: Holding, mesh: Atoms) -> str:
+        """Why a layout does not hold what was stated; empty where it does."""
+        if len(held.runs) != len(self.dims):
+            return f"it has {len(held.runs)} dimensions"
+        for d, (run, (atoms, is_open)) in enumerate(zip(held.runs, self.dims, strict=True)):
+            if run.atoms[: len(atoms)] != atoms:
+                return f"dimension {d} is cut by {{{mesh.text(run.atoms)}}}"
+            if not is_open and len(run.atoms) > len(atoms):
+                return f"dimension {d} is closed, but cut further, by {{{mesh.text(run.atoms)}}}"
+        if held.cutting & self.replicated:
+            return f"it is cut by {{{mesh.text(sorted(held.cutting & self.replicated))}}}"
+        if held.partial != self.unreduced:
+            return f"it is unreduced over {{{mesh.text(sorted(held.partial))}}}"
+        return ""
+
+
+def read_pin(text: str, mesh: Atoms) -> Pin:
+    """Parse ``[{"x"}, {"y", ?}] replicated={"z"}``; `Impossible` where it cannot be read or meets no atoms."""
+    match = _PIN.match(text.strip())
+    if match is None:
+        raise Impossible(f"the sharding {text!r} cannot be read")
+
+    def atoms(part: str) -> tuple[int, ...]:
+        found: list[int] = []
+        for m in _AXIS.finditer(part):
+            found += mesh.of(m["name"], int(m["before"] or 1), None if m["size"] is None else int(m["size"]))
+        return tuple(a for a in found if mesh.sizes[a] > 1)
+
+    dims = tuple((atoms(d), "?" in _AXIS.sub("", d)) for d in re.findall(_DIM, match["dims"]))
+    named = {key: frozenset(atoms(part)) for key, part in re.findall(r"(\w+)=\{([^{}]*)\}", match["rest"])}
+    return Pin(text, dims, named.get("replicated", frozenset()), named.get("unreduced", frozenset()))
+
+
+def pinned_outputs(plan: Any) -> dict[int, str]:
+    """Output slots that a pin speaks of, with its sharding."""
+    return {slot: s["sharding"] for s in plan["statements"] if s["kind"] == "pin" for slot in s["outputs"]}
+
+
+def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings) -> int:
+    """Every statement against the derived layouts; returns how many there are."""
+    for statement in plan["statements"]:
+        if statement["kind"] == "pin":
+            _check_pin(statement, flow, findings)
+        elif statement["kind"] == "memory_limit":
+            if peak_bytes > statement["bytes"]:
+                findings.add("statements", f"memory limit {statement['bytes']} bytes: a device holds {peak_bytes} at the peak")
+        else:
+            findings.add("statements", f"there is no statement of kind {statement['kind']!r}")
+    _check_config(plan, findings)
+    return len(plan["statements"])
+
+
+def _check_pin(statement: Any, flow: Flow, findings: Findings) -> None:
+    graph, mesh = flow.graph, flow.mesh
+    source = f"{statement['source']}: " if statement["source"] else ""
+    what = f"{source}pin {statement['pattern']}: {statement['sharding']}"
+    try:
+        pin = read_pin(statement["sharding"], mesh)
+    except Impossible as error:
+        findings.add("statements", f"{what}: {error}")
+        return
+    values, outputs = statement["values"], statement["outputs"]
+    if not values and not outputs:
+        findings.add("statements", f"{what} speaks of nothing in the program")
+    missing = _addressed(statement["pattern"], flow, len(pin.dims)) - {*values, *(f"out {k}" for k in outputs)}
+    for item in sorted(missing, key=str):
+        name = graph.values[item].name if isinstance(item, int) else graph.output_names[int(item.split()[1])]
+        findings.add("statements", f"{what} addresses {name}, which the statement leaves out")
+    for v in values:
+        held = flow.form(v)  # inputs are pinned as they come in, others in the form that their uses share
+        if v in graph.body.args:
+            held = flow.defined.get(v)
+        if held is None:
+            continue
+        fault = pin.broken_by(held, mesh)
+        if fault:
+            findings.add("statements", f"{what} is broken: {graph.values[v].name} is {held.text(mesh)}: {fault}")
+    for slot in outputs:
+        way = flow.uses.get((PROGRAM_OP, slot, -1))
+        if way is not None:
+            fault = pin.broken_by(way.end, mesh)
+            if fault:
+                findings.add(
+                    "statements", f"{what} is broken: output {graph.output_names[slot]} is {way.end.text(mesh)}: {fault}"
+                )
+
+
+def _addressed(pattern: str, flow: Flow, rank: int) -> set[int | str]:
+    """What a path or a tag pattern surely addresses: inputs by value, outputs as ``out 3``, tagged values."""
+    graph = flow.graph
+    if pattern.startswith("@"):
+        return {v.id for v in graph.values for tag in v.tags if fnmatchcase(tag, pattern[1:])}
+    if pattern == "out" or pattern.startswith("out/"):
+        return {f"out {k}" for k, name in enumerate(graph.output_names) if _matches(pattern, name)}
+    names = zip(graph.input_names, graph.body.args, strict=False)
+    found: set[int | str] = {v for name, v in names if _matches(pattern, name)}
+    return found
+
+
+def _matches(pattern: str, path: str) -> bool:
+    """A glob over the steps of a path; ``**`` stands for any number of steps."""
+
+    def match(p: Sequence[str], s: Sequence[str]) -> bool:
+        if not p:
+            return not s
+        if p[0] == "**":
+            return any(match(p[1:], s[k:]) for k in range(len(s) + 1))
+        return bool(s) and fnmatchcase(s[0], p[0]) and match(p[1:], s[1:])
+
+    return pattern == path or match(pattern.split("/"), path.split("/"))
+
+
+def _check_config(plan: Any, findings: Findings) -> None:
+    """Are all statements of the config the plan came from among the plan's?"""
+    settings = (plan["config"] or {}).get("settings", {})
+    asked = [s["pattern"] if isinstance(s, dict) else str(s) for s in _pins(settings.get("pins"))]
+    given = [s["pattern"] for s in plan["statements"] if s["kind"] == "pin"]
+    for pattern in asked:
+        if pattern not in given:
+            findings.add("statements", f"the config pins {pattern}, the plan has no such statement")
+    if settings.get("memory_limit") is not None and not any(s["kind"] == "memory_limit" for s in plan["statements"]):
+        findings.add("statements", f"the config limits memory to {settings['memory_limit']}, the plan has no such statement")
+
+
+def _pins(data: Any) -> list[Any]:
+    if isinstance(data, dict):
+        return [{"pattern": pattern} for pattern in data]
+    return [item for item in data or () if not isinstance(item, dict) or "pattern" in item]
