@@ -1,0 +1,168 @@
+"""FLOP and seconds of single ops against figures worked out by hand."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import ShapeDtypeStruct, lax
+from plan_cases import atoms, f32, machine, ops_of, program_of
+
+from autoshard.costs.fusion import analyse
+from autoshard.costs.pricing import StepPrices
+from autoshard.costs.roofline import local_bytes, op_seconds
+from autoshard.costs.work import local_flops, local_sizes
+from autoshard.frontends.jax_function import trace
+from autoshard.models import build
+from autoshard.program.program import Op, Program
+
+
+def single(f: Callable[..., Any], *specs: Any, kind: str) -> tuple[Op, Program]:
+    program = program_of(f, *specs)
+    (op,) = ops_of(program, kind)
+    return op, program
+
+
+def flops(op: Op, program: Program, **cuts: int) -> float:
+    """FLOP on one device; cuts: factor name (i, j, ...) -> parts."""
+    assert op.rule is not None
+    shards = np.ones((1, len(op.rule.factor_sizes)), np.int64)
+    for name, parts in cuts.items():
+        shards[0, ord(name) - ord("i")] = parts
+    return float(local_flops(op, program, local_sizes(op.rule, shards))[0])
+
+
+def seconds(op: Op, program: Program, **cuts: int) -> float:
+    assert op.rule is not None
+    shards = np.ones((1, len(op.rule.factor_sizes)), np.int64)
+    for name, parts in cuts.items():
+        shards[0, ord(name) - ord("i")] = parts
+    prices = StepPrices(machine({"x": 4}), atoms({"x": 4}))
+    return float(op_seconds(op, program, shards, analyse(program), prices)[0])
+
+
+def test_a_matmul_is_two_flop_per_cell_of_its_iteration_space() -> None:
+    op, program = single(lambda x, w: x @ w, f32(8, 32), f32(32, 16), kind="dot_general")
+    assert str(op.rule) == "([i, j], [j, k])->([i, k]) {i=8, j=32, k=16} reduction={j}"
+    assert flops(op, program) == 2 * 8 * 32 * 16
+
+
+@pytest.mark.parametrize("factor", ["i", "j", "k"])
+def test_cutting_any_factor_of_a_matmul_divides_its_work(factor: str) -> None:
+    op, program = single(lambda x, w: x @ w, f32(8, 32), f32(32, 16), kind="dot_general")
+    assert flops(op, program, **{factor: 4}) == 2 * 8 * 32 * 16 / 4
+
+
+def test_an_axis_that_cuts_no_factor_repeats_the_work() -> None:
+    op, program = single(lambda x, w: x @ w, f32(8, 32), f32(32, 16), kind="dot_general")
+    assert seconds(op, program) == seconds(op, program, i=1)
+    assert flops(op, program) == 2 * 8 * 32 * 16
+
+
+def test_padding_counts_as_work() -> None:
+    op, program = single(lambda x, w: x @ w, f32(7, 32), f32(32, 16), kind="dot_general")
+    assert flops(op, program, i=2) == 2 * 4 * 32 * 16
+
+
+def test_a_batched_matmul_multiplies_by_the_batch() -> None:
+    op, program = single(lambda x, y: jnp.einsum("bik,bkj->bij", x, y), f32(3, 4, 5), f32(3, 5, 6), kind="dot_general")
+    assert flops(op, program) == 2 * 3 * 4 * 5 * 6
+
+
+def test_attention_scores_are_two_flop_per_head_query_key_and_depth() -> None:
+    q, k = f32(2, 16, 4, 8), f32(2, 16, 4, 8)
+    op, program = single(lambda q, k: jnp.einsum("bqhd,bkhd->bhqk", q, k), q, k, kind="dot_general")
+    assert flops(op, program) == 2 * 2 * 4 * 16 * 16 * 8
+
+
+def conv(groups: int = 1, stride: int = 1) -> tuple[Op, Program]:
+    def f(x: Any, w: Any) -> Any:
+        return lax.conv_general_dilated(
+            x, w, (stride, stride), "SAME", feature_group_count=groups, dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+
+    return single(f, f32(2, 8, 8, 16), f32(3, 3, 16 // groups, 32), kind="conv_general_dilated")
+
+
+def test_a_convolution_is_two_flop_per_output_window_cell_and_input_channel() -> None:
+    assert flops(*conv()) == 2 * (2 * 8 * 8 * 32) * (3 * 3 * 16)
+
+
+def test_groups_divide_the_work_of_a_convolution() -> None:
+    assert flops(*conv(groups=4)) == 2 * (2 * 8 * 8 * 32) * (3 * 3 * 4)
+
+
+def test_stride_divides_the_work_of_a_convolution() -> None:
+    assert flops(*conv(stride=2)) == 2 * (2 * 4 * 4 * 32) * (3 * 3 * 16)
+
+
+def test_the_gradients_of_a_convolution_cost_what_it_costs() -> None:
+    """Forward, input gradient and kernel gradient meet the same cells."""
+
+    def f(x: Any, w: Any) -> Any:
+        y = lax.conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return (y * y).sum()
+
+    program = program_of(jax.grad(f, argnums=(0, 1)), f32(2, 8, 8, 16), f32(1, 1, 16, 32))
+    assert [flops(op, program) for op in ops_of(program, "conv_general_dilated")] == [2 * 2 * 8 * 8 * 16 * 32] * 3
+
+
+def test_a_ragged_matmul_does_not_pay_for_the_number_of_groups() -> None:
+    sizes = ShapeDtypeStruct((4,), jnp.int32)
+    op, program = single(lax.ragged_dot, f32(64, 8), f32(4, 8, 16), sizes, kind="ragged_dot_general")
+    assert flops(op, program) == 2 * 64 * 8 * 16
+
+
+def test_a_reduction_is_one_flop_per_element_it_reads() -> None:
+    op, program = single(lambda x: x.sum(axis=0), f32(8, 4), kind="reduce_sum")
+    assert flops(op, program) == 8 * 4
+
+
+def test_a_pointwise_op_is_priced_by_its_function() -> None:
+    add, tanh = (single(f, f32(8, 4), kind=kind) for f, kind in ((lambda x: x + x, "add"), (jnp.tanh, "tanh")))
+    assert flops(*add) == 8 * 4
+    assert flops(*tanh) == 10 * 8 * 4
+
+
+def test_scatter_and_gather_touch_what_they_move_and_not_the_table() -> None:
+    index = ShapeDtypeStruct((4,), jnp.int32)
+    op, program = single(lambda t, i: t.at[i].get(mode="clip"), f32(1000, 8), index, kind="gather")
+    assert op.rule is not None
+    sizes = local_sizes(op.rule, np.ones((1, len(op.rule.factor_sizes)), np.int64))
+    moved = float(local_bytes(op, program, sizes, analyse(program))[0])
+    assert 2 * 4 * 8 * 4 <= moved < 2 * 4 * 8 * 4 + 4 * 4 * 4  # rows out and in, and the indices
+    assert moved < 1000 * 8 * 4
+
+
+def test_a_large_matmul_takes_its_flop_over_the_peak() -> None:
+    wide = [ShapeDtypeStruct((4096, 4096), jnp.bfloat16)] * 2
+    op, program = single(lambda x, w: x @ w, *wide, kind="dot_general")
+    assert seconds(op, program) == pytest.approx(2 * 4096**3 / 1.97e14, rel=0.01)  # tpu_v5e, bf16
+
+
+def test_a_thin_matmul_takes_its_bytes_over_the_memory_bandwidth() -> None:
+    x, w = ShapeDtypeStruct((1, 4096), jnp.bfloat16), ShapeDtypeStruct((4096, 4096), jnp.bfloat16)
+    op, program = single(lambda x, w: x @ w, x, w, kind="dot_general")
+    assert seconds(op, program) == pytest.approx(2 * 4096 * 4096 / 8.1e11, rel=0.02)  # tpu_v5e, HBM
+
+
+@pytest.mark.parametrize("name", ["mlp", "transformer", "moe", "resnet"])
+def test_no_op_of_a_train_step_is_free_but_what_fuses_away(name: str) -> None:
+    model = build(name)
+    program = trace(model.step, *model.specs, argnames=model.argnames).program
+    fusion = analyse(program)
+    prices = StepPrices(machine({"x": 1}), atoms({"x": 1}))
+    free = set()
+    for op, _ in program.walk():
+        if op.rule is not None:
+            shards = np.ones((1, len(op.rule.factor_sizes)), np.int64)
+            if not op_seconds(op, program, shards, fusion, prices)[0] > 0:
+                free.add(op.kind)
+                assert not any(r in fusion for r in op.results), f"{op.kind}:{op.id} writes memory at no cost"
+    # they move data only, and fuse into what reads them
+    assert free <= {
+        "broadcast_in_dim", "reshape", "transpose", "squeeze", "expand_dims", "slice", "pad", "iota", "rev", "copy",
+        "dynamic_slice", "bitcast_convert_type", "optimization_barrier", "split", "concatenate",
+    }, free  # fmt: skip
