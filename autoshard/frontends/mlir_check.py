@@ -1,7 +1,8 @@
 """Checking the shardings of an MLIR module: what is wrong, where, and what to try.
 
 What the dialects' own verifiers reject is an error; so are sub-axes that cannot coexist, and sharding groups
-whose members cannot be alike. What Shardy lets pass but does not make sense (padding that leaves an axis nothing to split, group
+whose members cannot be alike. What Shardy lets pass but does not make sense (padding that leaves an axis nothing to
+split, group
 members that contradict each other, meshes over different numbers of devices) is a warning, or an error with `strict`.
 """
 
@@ -21,7 +22,7 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 _LOCATION = re.compile(r"loc\((?:\"[^\"]*\"\()?\"(?P<file>[^\"]*)\":(?P<line>\d+):(?P<column>\d+)")
 
 _ADVICE: tuple[tuple[str, str], ...] = (
-    ("unknown mesh", "declare it with sdy.mesh @name = <[\"axis\"=size]> or name a declared one"),
+    ("unknown mesh", 'declare it with sdy.mesh @name = <["axis"=size]> or name a declared one'),
     ("unknown axis name", "use an axis of the mesh that the sharding is bound to"),
     ("duplicate axis ref", "an axis may appear once over all dimensions, replicated and unreduced axes"),
     ("can be merged", "write neighbouring sub-axes of one axis as one"),
@@ -62,7 +63,8 @@ class Diagnostic:
 def check_mlir(text: str | bytes, *, strict: bool = False) -> list[Diagnostic]:
     """Everything that is wrong with the shardings of a module, in the order of the text; empty where it is well-formed.
 
-    strict: warnings become errors; sub-axes in shardings of arguments and results, and manual axes that an in or out sharding
+    strict: warnings become errors; sub-axes in shardings of arguments and results, and manual axes that an in or
+    out sharding
     does not mention, are reported too.
     """
     context = mlir_context()
@@ -188,7 +190,9 @@ class _Checker:
         sharding, mesh = read
         for message in sharding.violations(mesh, shape, what=what, full_axes_only=self.strict and user):
             soft = "cannot be sharded by" in message or "names whole axes only" in message
-            yield self._at(op, message, "drop or move the axis that has nothing left to split" if soft else "", soft=soft)
+            yield self._at(
+                op, message, "drop or move the axis that has nothing left to split" if soft else "", soft=soft
+            )
 
     def _manual_axes(self, op: ir.Operation, attr: ir.Attribute, what: str) -> Iterator[Diagnostic]:
         read = self._read(attr)
@@ -199,7 +203,9 @@ class _Checker:
         missing = [axes[i] for i in range(len(axes)) if axes[i] not in named]
         if missing:
             names = ", ".join(f'"{m}"' for m in missing)
-            yield self._at(op, f"{what}: the manual axes {names} are not mentioned", f"add replicated={{{names}}}", soft=True)
+            yield self._at(
+                op, f"{what}: the manual axes {names} are not mentioned", f"add replicated={{{names}}}", soft=True
+            )
 
     def _group_faults(self) -> Iterator[Diagnostic]:
         for number, members in sorted(self.groups.items()):
@@ -238,11 +244,12 @@ class _Checker:
             owner = value.owner.owner.operation
             if owner.name == "func.func" and "arg_attrs" in owner.attributes:
                 entry = ir.DictAttr(ir.ArrayAttr(owner.attributes["arg_attrs"])[value.arg_number])
-                attr = entry["sdy.sharding"] if "sdy.sharding" in entry else None
+                attr = entry["sdy.sharding"] if "sdy.sharding" in entry else None  # noqa: SIM401 (DictAttr has no get)
         else:
-            owner = value.owner.operation
+            owner = value.owner.operation  # pyright: ignore[reportAttributeAccessIssue]
             if "sdy.sharding" in owner.attributes:
-                attr = sdy.TensorShardingPerValueAttr(owner.attributes["sdy.sharding"]).shardings[value.result_number]
+                per_value = sdy.TensorShardingPerValueAttr(owner.attributes["sdy.sharding"])
+                attr = per_value.shardings[ir.OpResult(value).result_number]
             elif owner.name == "sdy.sharding_constraint":
                 attr = owner.attributes["sharding"]
         read = None if attr is None else self._read(attr)

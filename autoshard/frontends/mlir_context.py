@@ -67,7 +67,9 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
 
 
 def run_passes_isolated(text: str, pipeline: str, *, timeout_s: float = 120.0) -> str:
-    """The module as text after `pipeline`, run in a process of its own: some passes abort on what they do not expect."""
+    """The module as text after `pipeline`, run in a process of its own: some passes abort on what they do not
+    expect.
+    """
     code = (
         "import sys\n"
         "from autoshard.frontends.mlir_context import parse_module, run_passes, module_text\n"
@@ -93,4 +95,4 @@ def run_passes_isolated(text: str, pipeline: str, *, timeout_s: float = 120.0) -
 
 def module_text(module: ir.Module) -> str:
     """The module as text that can be parsed back; large constants are kept whole."""
-    return module.operation.get_asm(enable_debug_info=False)
+    return str(module.operation.get_asm(enable_debug_info=False))

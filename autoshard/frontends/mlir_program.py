@@ -1,7 +1,9 @@
 """MLIR modules as a `Program`: what they compute, and what they say about shardings.
 
-Rules come from Shardy's own registry (the pass that populates them); ours are used for elementwise ops that it does not know. Calls and named
-computations are inlined, with a data-flow edge op wherever a value passes their border, so that the shardings stated there have
+Rules come from Shardy's own registry (the pass that populates them); ours are used for elementwise ops that it does
+not know. Calls and named
+computations are inlined, with a data-flow edge op wherever a value passes their border, so that the shardings
+stated there have
 a value to stand on. Loops and branches may use values from outside.
 """
 
@@ -39,7 +41,8 @@ class MlirProgram:
     """A module as a program.
 
     meshes: by name. mesh: the one that the shardings name (the first where there are several).
-    shardings: what the module states, by value id; outputs: for the outputs, by index; groups: value ids of sharding groups.
+    shardings: what the module states, by value id; outputs: for the outputs, by index; groups: value ids of
+    sharding groups.
     operations: op id -> name of the MLIR op.
     """
 
@@ -123,7 +126,9 @@ class _Reader:
             raise UnsupportedError(f"value {name} has type {kind}; a program holds ranked tensors only")
         if any(n < 0 for n in kind.shape):
             raise UnsupportedError(f"value {name} has the dynamic shape {kind}; give static shapes")
-        self.values.append(Value(len(self.values), name, TensorType(tuple(kind.shape), _dtype(kind.element_type)), origin))
+        self.values.append(
+            Value(len(self.values), name, TensorType(tuple(kind.shape), _dtype(kind.element_type)), origin)
+        )
         return len(self.values) - 1
 
     def _sharding(self, attr: ir.Attribute | None) -> TensorSharding | None:
@@ -249,8 +254,7 @@ class _Reader:
     def _block(self, region: ir.Region, args: Sequence[int], env: dict[ir.Value, int], path: str) -> tuple[Block, dict]:
         inner = dict(env)
         block = region.blocks[0]
-        for arg, value in zip(block.arguments, args, strict=True):
-            inner[arg] = value
+        inner.update(zip(block.arguments, args, strict=True))
         ops, returned = self._ops(block, inner, path)
         return Block(tuple(args), tuple(ops), tuple(inner[v] for v in returned)), inner
 
@@ -330,6 +334,7 @@ class _Reader:
 
 def _without_dead(block: Block, used: set[int]) -> Block:
     """The block without ops whose results nobody uses; constraints, region ops and ops with side effects stay."""
+
     def walk(inner: Block, keep: set[int]) -> Block:
         ops: list[Op] = []
         keep |= set(inner.results)

@@ -1,6 +1,7 @@
 """HLO sharding text, ``{devices=[8,1,4]<=[32] last_tile_dim_replicate}``, to and from tensor shardings (S2.7).
 
-HLO says which device holds which tile and names no axes. So reading needs a mesh to find the axes on, or makes one with an
+HLO says which device holds which tile and names no axes. So reading needs a mesh to find the axes on, or makes one
+with an
 axis for each tile dimension. Priorities, open dimensions and explicit replication have no HLO form and are lost.
 """
 
@@ -27,7 +28,8 @@ class TileAssignment:
     """An HLO sharding as data.
 
     tiles: tile counts, tensor dimensions first, then one entry for each of `kinds`.
-    devices: device ids in row-major order of the tiles. kinds: 'replicated' or 'unreduced' for trailing tile dimensions.
+    devices: device ids in row-major order of the tiles. kinds: 'replicated' or 'unreduced' for trailing tile
+    dimensions.
     """
 
     tiles: tuple[int, ...]
@@ -108,11 +110,15 @@ def sharding_from_hlo(text: str, rank: int, mesh: Mesh) -> TensorSharding:
             stride, size = parts.pop()
             if size > count:
                 if size % count:
-                    raise ShardingError(f"{text} does not follow the axes of mesh {mesh}: {size} parts against {count} tiles")
+                    raise ShardingError(
+                        f"{text} does not follow the axes of mesh {mesh}: {size} parts against {count} tiles"
+                    )
                 parts.append((stride, size // count))
                 stride, size = stride * (size // count), count
             elif count % size:
-                raise ShardingError(f"{text} does not follow the axes of mesh {mesh}: {count} tiles against {size} parts")
+                raise ShardingError(
+                    f"{text} does not follow the axes of mesh {mesh}: {count} tiles against {size} parts"
+                )
             taken += _axes_at(stride, size, mesh, text)
             count //= size
         refs.append(algebra.merge(taken, mesh))
@@ -170,7 +176,9 @@ def mesh_from_hlo(text: str, rank: int, devices: int) -> tuple[Mesh, TensorShard
     axis_of = {i: AxisRef(f"axis_{k}") for k, (i, _) in enumerate(used)}
     dims = tuple(DimensionSharding((axis_of[i],) if i in axis_of else ()) for i in range(tiles.rank))
     unreduced = tuple(
-        axis_of[tiles.rank + k] for k, kind in enumerate(tiles.kinds) if kind == "unreduced" and tiles.rank + k in axis_of
+        axis_of[tiles.rank + k]
+        for k, kind in enumerate(tiles.kinds)
+        if kind == "unreduced" and tiles.rank + k in axis_of
     )
     return mesh, TensorSharding(None, dims, (), unreduced)
 

@@ -1,7 +1,9 @@
 """JAX meshes and shardings to and from ours (S2.55 to S2.59).
 
-``None`` and missing entries of a PartitionSpec are closed empty dimensions, ``UNCONSTRAINED`` is an open one. JAX has no
-sub-axes: a sharding with some is put on a refined mesh over the same devices. It has no priorities, no open dimension that
+``None`` and missing entries of a PartitionSpec are closed empty dimensions, ``UNCONSTRAINED`` is an open one. JAX
+has no
+sub-axes: a sharding with some is put on a refined mesh over the same devices. It has no priorities, no open
+dimension that
 has axes already, and no explicit replication: those are dropped, or refused with `exact`.
 """
 
@@ -95,7 +97,7 @@ def spec_to_jax(sharding: TensorSharding, mesh: Mesh, *, exact: bool = False) ->
         else:
             entries.append(PartitionSpec.UNCONSTRAINED if dim.is_open else None)
     if sharding.unreduced:
-        return PartitionSpec(*entries, unreduced={a.name for a in sharding.unreduced})
+        return PartitionSpec(*entries, unreduced=frozenset(a.name for a in sharding.unreduced))
     return PartitionSpec(*entries)
 
 

@@ -1,7 +1,8 @@
 """The ladder of strategies, and the worklist that carries each rung to its fixed point.
 
 From the outside in: user priorities (`_user_priorities`), op priorities (`directions.SCHEDULE`), one strategy
-along factors, and a worklist over nodes. The worklist is a stack that starts with the first op on top; whatever is affected by a
+along factors, and a worklist over nodes. The worklist is a stack that starts with the first op on top; whatever is
+affected by a
 change goes on top. Its order decides conflicts between ops, so it follows the greedy rewriter that Shardy uses.
 """
 
@@ -62,9 +63,7 @@ class Run:
     mesh_class: tuple[int, ...] = ()
 
 
-def run_propagation(
-    graph: Graph, strategy: Strategy, *, conservative: bool = False, trace: bool = False
-) -> Run:
+def run_propagation(graph: Graph, strategy: Strategy, *, conservative: bool = False, trace: bool = False) -> Run:
     """Propagate to the end; the graph's holders then have their final specs."""
     run = Run(graph, conservative, [] if trace else None)
     run.mesh_class = _mesh_classes(graph)
@@ -251,9 +250,7 @@ def _visit(
                 _push(graph.notified(member), index, stack, waiting)
 
 
-def _set(
-    run: Run, holder: int, new: int, node: int, tensors: Sequence[int], numbers: Sequence[int]
-) -> None:
+def _set(run: Run, holder: int, new: int, node: int, tensors: Sequence[int], numbers: Sequence[int]) -> None:
     if run.changes is not None:
         _record(run, holder, run.graph.holders[holder], new, node, tuple(zip(tensors, numbers, strict=True)))
     run.graph.holders[holder] = new
@@ -336,5 +333,3 @@ def _outputs(run: Run, aggressive: bool) -> None:
                     if member != holder:
                         _record(run, member, graph.holders[member], new, -2, ((holder, new),))
                         graph.holders[member] = new
-
-

@@ -55,7 +55,8 @@ class Graph:
 
     holders: number of the spec that each holder has now, -1 for none.
     nodes: in program order, region ops before their bodies.
-    notify: for each holder the nodes to look at again when it changes, the most urgent last; None until `find_notified` was asked.
+    notify: for each holder the nodes to look at again when it changes, the most urgent last; None until
+    `find_notified` was asked.
     groups: for each holder in a sharding group all members of the group.
     outputs: (holder of a returned value, holder of the output's own sharding).
     prioritised: holders whose user priorities are heeded (all but those behind a data-flow edge).

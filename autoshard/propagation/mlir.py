@@ -2,7 +2,8 @@
 
 With a strategy named, the step that Shardy's pass of that name does, with data-flow edges added before and sunk
 afterwards where the module has ops that need them and none are written. Without one, Shardy's whole pipeline with user
-priorities: its import passes (constants split, calls inlined, data-flow edges added, constraints applied), our propagation, its
+priorities: its import passes (constants split, calls inlined, data-flow edges added, constraints applied), our
+propagation, its
 export passes. Rules come from Shardy's own registry.
 """
 
@@ -17,7 +18,8 @@ from autoshard.propagation.mlir_groups import open_conflicting_groups
 IMPORT = (
     "symbol-dce,sdy-lift-inlined-meshes,sdy-remove-size-one-axes,sdy-propagate-sharding-from-func-to-call,"
     "sdy-constant-or-scalar-splitter,symbol-dce,sdy-manual-axes-cleanup,sdy-add-data-flow-edges,"
-    "sdy-flatten-call-graph,symbol-dce,sdy-import-func-calls{add-data-flow-edges-on-named-computations=true},symbol-dce,"
+    "sdy-flatten-call-graph,symbol-dce,"
+    "sdy-import-func-calls{add-data-flow-edges-on-named-computations=true},symbol-dce,"
     "sdy-apply-sharding-constraints,sdy-sharding-group-import,sdy-pre-order-funcs"
 )
 EXPORT = (
@@ -35,9 +37,7 @@ ADD_EDGES = "sdy-add-data-flow-edges"
 SINK_EDGES = "func.func(sdy-sink-data-flow-edges)"
 
 
-def propagate_mlir(
-    text: str | bytes, *, strategy: Strategy | str | None = None, conservative: bool = False
-) -> str:
+def propagate_mlir(text: str | bytes, *, strategy: Strategy | str | None = None, conservative: bool = False) -> str:
     """The module with the shardings that propagation finds.
 
     text: StableHLO with sdy shardings, as text or bytecode.
@@ -51,9 +51,7 @@ def propagate_mlir(
         return module_text(module)
 
 
-def propagate_module(
-    module: ir.Module, *, strategy: Strategy | str | None = None, conservative: bool = False
-) -> None:
+def propagate_module(module: ir.Module, *, strategy: Strategy | str | None = None, conservative: bool = False) -> None:
     """As `propagate_mlir`, on a parsed module, in place; to be called within its context."""
     chosen = Strategy.USER_PRIORITY if strategy is None else Strategy.from_text(str(strategy))
     check_functions(module)

@@ -1,7 +1,8 @@
 """From an MLIR module to the graph of holders and nodes that the engine propagates over, and back.
 
 The module is taken as it is: data-flow edges are those written in it (the front end adds them first), rules are the
-``sdy.sharding_rule`` attributes on the ops. The order in which ops are looked at again follows the module's use lists, because
+``sdy.sharding_rule`` attributes on the ops. The order in which ops are looked at again follows the module's use
+lists, because
 it decides conflicts.
 """
 
@@ -39,9 +40,15 @@ _OWN_SHARDING = {CONSTRAINT: "sharding", "sdy.reshard": "sharding", EDGE: "shard
 _COLLECTIVES = frozenset(
     f"sdy.{n}"
     for n in (
-        "all_gather all_slice all_to_all collective_permute all_reduce reduce_scatter sharded_to_unreduced "
-        "replicated_to_unreduced"
-    ).split()
+        "all_gather",
+        "all_slice",
+        "all_to_all",
+        "collective_permute",
+        "all_reduce",
+        "reduce_scatter",
+        "sharded_to_unreduced",
+        "replicated_to_unreduced",
+    )
 )
 _PASS_THROUGH = frozenset({"stablehlo.reshape", "stablehlo.transpose", EDGE, FUNC_EDGE})
 _SLICES = frozenset({"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"})
@@ -322,7 +329,9 @@ class _Builder:
         self._per_value(op, results, "out_shardings")
 
     def _follow_edges(self, op: ir.Operation) -> None:
-        """Values behind a data-flow edge share the edge's holder; without an edge, arguments of loops share the result's."""
+        """Values behind a data-flow edge share the edge's holder; without an edge, arguments of loops share the
+        result's.
+        """
         for value in self._targets(op):
             owner = self._owner_of_target(op, value)
             edge = None if owner is None else self._edge_on(owner)
@@ -431,7 +440,7 @@ class _Builder:
             node.before = lambda spec: self._add_free(outer, spec, manual)
             node.after = lambda spec: self._erase_manual(spec, manual) or spec
         else:
-            outer = self._per_value_specs(region_op, "out_shardings")[owner.result_number]
+            outer = self._per_value_specs(region_op, "out_shardings")[ir.OpResult(owner).result_number]
             assert outer is not None
             node.before = lambda spec: self._erase_manual(spec, manual) or spec
             node.after = lambda spec: self._add_free(outer, spec, manual)
@@ -440,7 +449,7 @@ class _Builder:
         """The values that flow into the targets of an edge."""
         if isinstance(owner, ir.BlockArgument):
             return [op.operands[owner.arg_number]]
-        number = owner.result_number
+        number = ir.OpResult(owner).result_number
         if op.name == "stablehlo.while":
             return [op.operands[number], _terminator(op.regions[1]).operands[number]]
         if op.name == "stablehlo.case":
@@ -506,7 +515,9 @@ class _Builder:
     # what to look at again
 
     def _notified(self, value: ir.Value) -> list[int]:
-        """Nodes to look at again when the sharding of `value` changes, in the order in which they are put on the stack."""
+        """Nodes to look at again when the sharding of `value` changes, in the order in which they are put on the
+        stack.
+        """
         out: list[int] = []
         if isinstance(value, ir.BlockArgument):
             out.append(self.index[_owning_op(value)])
@@ -608,7 +619,7 @@ class _Builder:
         with self.module.context:
             for number, op in enumerate(self.operations):
                 op.attributes[_IDENTIFIER] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
-            copy = ir.Module.parse(self.module.operation.get_asm())
+            copy = ir.Module.parse(str(self.module.operation.get_asm()))
             for op in self.operations:
                 del op.attributes[_IDENTIFIER]
             run_passes(copy, "canonicalize{max-iterations=1 region-simplify=disabled enable-patterns={none}}")
@@ -637,7 +648,7 @@ def _shape(value: ir.Value) -> tuple[int, ...] | None:
 
 
 def _get(op: ir.Operation, name: str) -> ir.Attribute | None:
-    return op.attributes[name] if name in op.attributes else None
+    return op.attributes[name] if name in op.attributes else None  # noqa: SIM401 (the map has no get)
 
 
 def _owning_op(value: ir.Value) -> ir.Operation:
@@ -692,5 +703,3 @@ def _function_writer(
             op.attributes[name] = ir.ArrayAttr.get(out, op.context)
 
     return write
-
-

@@ -1,6 +1,7 @@
 """Sharding groups of a module whose members start from different shardings.
 
-Such members are not changed; an open constraint is put behind each, and the group then ties the constraints. That leaves what
+Such members are not changed; an open constraint is put behind each, and the group then ties the constraints. That
+leaves what
 the user stated in place, and is what Shardy does.
 """
 
@@ -14,7 +15,8 @@ from autoshard.propagation.spec import Spec
 def open_conflicting_groups(module: ir.Module) -> dict[int, list[ir.Value]]:
     """Put open constraints behind the members of every group with more than one given sharding.
 
-    Returns the members of the groups that were changed, by group id: a value that was listed twice has two constraints then.
+    Returns the members of the groups that were changed, by group id: a value that was listed twice has two
+    constraints then.
     """
     groups: dict[int, list[ir.Operation]] = {}
 
@@ -63,4 +65,4 @@ def _open_members(built: ModuleGraph, members: list[ir.Operation]) -> list[ir.Va
 def _after(value: ir.Value) -> ir.InsertionPoint:
     if isinstance(value, ir.BlockArgument):
         return ir.InsertionPoint.at_block_begin(value.owner)
-    return ir.InsertionPoint.after(value.owner)
+    return ir.InsertionPoint.after(value.owner)  # pyright: ignore[reportArgumentType]

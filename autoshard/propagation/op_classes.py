@@ -1,6 +1,7 @@
 """Which ops are elementwise, pass-through, slices, broadcasts or constants, by the names the front ends give them.
 
-Names of JAX primitives and of StableHLO ops (without the dialect's prefix). The order of ops in propagation depends on it
+Names of JAX primitives and of StableHLO ops (without the dialect's prefix). The order of ops in propagation depends
+on it
 (`directions.py`), and so does the splitting of constants.
 """
 
@@ -8,14 +9,15 @@ from autoshard.program.program import Op
 from autoshard.propagation.directions import OpClass
 
 _ELEMENTWISE_NAMES = """
-    abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp clz complex conj convert
-    convert_element_type copy copy_p cos cosh cosine count_leading_zeros digamma div divide eq erf erf_inv erfc exp exp2
-    expm1 exponential exponential_minus_one floor ge gt igamma igammac imag integer_pow is_finite le lgamma log log1p
-    log_plus_one logistic lt maximum max minimum min mul multiply nan_to_num ne neg negate nextafter not or
-    popcnt population_count pow power real reduce_precision regularized_incomplete_beta rem
-    remainder round round_nearest_afz round_nearest_even rsqrt select select_n shift_left shift_right_arithmetic
-    shift_right_logical sharding_constraint sdy.sharding_constraint propagation_barrier sign sin sine sinh sqrt square stop_gradient sub
-    subtract tan tanh xor compare bitcast_convert_type one_minus_square
+    abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil
+    clamp clz compare complex conj convert convert_element_type copy copy_p cos cosh cosine count_leading_zeros
+    digamma div divide eq erf erf_inv erfc exp exp2 expm1 exponential exponential_minus_one floor ge gt igamma
+    igammac imag integer_pow is_finite le lgamma log log1p log_plus_one logistic lt max maximum min minimum mul
+    multiply nan_to_num ne neg negate nextafter not one_minus_square or popcnt population_count pow power
+    propagation_barrier real reduce_precision regularized_incomplete_beta rem remainder round round_nearest_afz
+    round_nearest_even rsqrt sdy.sharding_constraint select select_n sharding_constraint shift_left
+    shift_right_arithmetic shift_right_logical sign sin sine sinh sqrt square stop_gradient sub subtract tan tanh
+    xor
 """
 ELEMENTWISE = frozenset(_ELEMENTWISE_NAMES.split())
 
@@ -52,7 +54,9 @@ def is_constant(op: Op) -> bool:
 
 
 def keeps_constant(op: Op) -> bool:
-    """Its results are constants where its operands are (S2.44); a sharding constraint is a statement and stays single."""
+    """Its results are constants where its operands are (S2.44); a sharding constraint is a statement and stays
+    single.
+    """
     if base_name(op.kind) in CONSTRAINTS:
         return False
     return base_name(op.kind) in _KEEPS_CONSTANT or is_elementwise(op)

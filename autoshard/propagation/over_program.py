@@ -1,7 +1,8 @@
 """Propagation over a program: some shardings in, one for every value out.
 
 The judge of what is right is Shardy: the same conflicts are settled the same way. Example, a matmul on a mesh with axes
-``batch`` and ``tensor`` (S2.27): ``[{"batch", ?}, {"tensor", ?}] @ [{?}, {?}]`` gives the right operand ``[{"tensor", ?}, {?}]``
+``batch`` and ``tensor`` (S2.27): ``[{"batch", ?}, {"tensor", ?}] @ [{?}, {?}]`` gives the right operand
+``[{"tensor", ?}, {?}]``
 and the result ``[{"batch", ?}, {?}]``.
 """
 
@@ -27,7 +28,8 @@ class Propagated:
 
     values: for every value that is not a literal its sharding; dimensions nobody closed are open. Values inside
         a `shard_map` are local and have open, empty shardings.
-    factors: for every op with a rule the axes that each factor got on *all* tensors that have it, major to minor; no axis on
+    factors: for every op with a rule the axes that each factor got on *all* tensors that have it, major to minor;
+    no axis on
         two factors, none on factors that must stay whole.
     outputs: shardings of the program's outputs where some were given.
     provenance: for every value where each of its axes came from; None unless traced.

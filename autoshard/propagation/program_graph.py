@@ -1,7 +1,9 @@
 """From a `Program` to the graph of holders and nodes that the engine propagates over.
 
-Region ops become data-flow edges (S2.39 to S2.42): one for each carried value of a loop, for each result of a conditional, for each
-value that enters a body. Constants are copied for each use, so that nothing travels from one use to another through them
+Region ops become data-flow edges (S2.39 to S2.42): one for each carried value of a loop, for each result of a
+conditional, for each
+value that enters a body. Constants are copied for each use, so that nothing travels from one use to another through
+them
 (S2.43 to S2.46). Closed shardings of constraints and of `shard_map` operands are put on the values they constrain.
 """
 
@@ -103,7 +105,9 @@ class _Builder:
         count(self.program.body.results)
 
     def _apply_constraints(self) -> None:
-        """A fully closed constraint on a value without sharding is the value's own, unless others disagree (S4.4 to S4.6)."""
+        """A fully closed constraint on a value without sharding is the value's own, unless others disagree (S4.4 to
+        S4.6).
+        """
         wanted: dict[int, list[Spec | None]] = {}
         constraints: dict[int, Op] = {}
         for op, _ in self.program.walk():
@@ -320,7 +324,9 @@ class _Builder:
                 raise UnsupportedError(f"op {op.id}: propagation through the region op {op.kind!r} is not supported")
 
     def _loop(self, op: Op, inits: Sequence[int], bodies: Sequence[Block], args: Sequence[Sequence[int]]) -> None:
-        """One edge per carried value: the init and what the body hands back feed the arguments and the result (S2.41)."""
+        """One edge per carried value: the init and what the body hands back feed the arguments and the result
+        (S2.41).
+        """
         for index, (init, result) in enumerate(zip(inits, op.results, strict=False)):
             holder = self._define(result)
             for block_args in args:
@@ -429,5 +435,3 @@ def _stack_rule(length: int, shape: tuple[int, ...], stacking: bool) -> StepRule
     passes = (True,) * len(sizes)
     operand, result = (slice_, stacked) if stacking else (stacked, slice_)
     return StepRule(sizes, (operand,), (result,), frozenset(), passes)
-
-

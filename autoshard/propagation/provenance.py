@@ -14,7 +14,9 @@ OUTPUT = -1
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One handing-over: `op` gave the axis to `value` from `source`. op is -1 for an output, -2 for a sharding group."""
+    """One handing-over: `op` gave the axis to `value` from `source`. op is -1 for an output, -2 for a sharding
+    group.
+    """
 
     op: int
     source: int
@@ -35,9 +37,7 @@ class Provenance:
     path: tuple[Hop, ...]
 
 
-def trace_back(
-    built: ProgramGraph, run: Run, initial: list[int], mesh: Mesh
-) -> dict[int, tuple[Provenance, ...]]:
+def trace_back(built: ProgramGraph, run: Run, initial: list[int], mesh: Mesh) -> dict[int, tuple[Provenance, ...]]:
     """Follow every axis of every value back to the statement it stems from."""
     value_of: dict[int, int] = {}
     for value, holder in sorted(built.holder_of.items()):

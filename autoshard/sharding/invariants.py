@@ -81,9 +81,7 @@ def _fits(ref: AxisRef, mesh: Mesh) -> bool:
     return ref.size is None or (full % ((ref.pre_size or 1) * ref.size) == 0 and ref.size != full)
 
 
-def _axis_faults(
-    ref: AxisRef, place: str, mesh: Mesh, what: str, full_axes_only: bool, found: list[str]
-) -> bool:
+def _axis_faults(ref: AxisRef, place: str, mesh: Mesh, what: str, full_axes_only: bool, found: list[str]) -> bool:
     """Report what is wrong with one axis reference by itself; True where nothing is."""
     if ref.name not in mesh.axis_names:
         known = ", ".join(f'"{a}"' for a in mesh.axis_names) or "none"

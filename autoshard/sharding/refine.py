@@ -1,6 +1,9 @@
-"""Refining a mesh: splitting its axes just so far that every sub-axis in use becomes an axis of its own (S0.32, S0.35)."""
+"""Refining a mesh: splitting its axes just so far that every sub-axis in use becomes an axis of its own (S0.32,
+S0.35).
+"""
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from autoshard.errors import ShardingError
 from autoshard.sharding import axis_algebra as algebra
@@ -25,13 +28,13 @@ def refine(mesh: Mesh, shardings: Iterable[TensorSharding]) -> AtomMesh:
     splits: dict[str, list[int]] = {}
     for name, found in cuts.items():
         bounds = sorted(found)
-        for low, high in zip(bounds, bounds[1:], strict=False):
+        for low, high in pairwise(bounds):
             if high % low:
                 raise ShardingError(
                     f'the sub-axes in use cut axis "{name}" of size {mesh.axis_size(name)} at {low} and at {high}, '
                     "and no factorisation holds both"
                 )
-        splits[name] = [high // low for low, high in zip(bounds, bounds[1:], strict=False)]
+        splits[name] = [high // low for low, high in pairwise(bounds)]
     return AtomMesh.split(mesh, splits)
 
 

@@ -3,6 +3,8 @@
 Everything is text, so that a case can be printed, cut down and kept.
 """
 
+# ruff: noqa: E501 (lines of MLIR are kept whole)
+
 from dataclasses import dataclass, field
 from math import prod
 from random import Random
@@ -223,10 +225,14 @@ class Generator:
         s = self.new((x.shape[0],) if x.shape else ())
         if candidates and len(x.shape) == 1:
             dims = f"[{candidates[0]}]"
-            out.append(f"  {v.name} = stablehlo.broadcast_in_dim {x.name}, dims = {dims} : ({kind(x.shape)}) -> {kind(v.shape)}")
+            out.append(
+                f"  {v.name} = stablehlo.broadcast_in_dim {x.name}, dims = {dims} : ({kind(x.shape)}) -> {kind(v.shape)}"
+            )
         else:
             out.append(f"  {s.name} = stablehlo.constant dense<1.0> : tensor<f32>")
-            out.append(f"  {v.name} = stablehlo.broadcast_in_dim {s.name}, dims = [] : (tensor<f32>) -> {kind(v.shape)}")
+            out.append(
+                f"  {v.name} = stablehlo.broadcast_in_dim {s.name}, dims = [] : (tensor<f32>) -> {kind(v.shape)}"
+            )
         return v
 
     def reshape(self, scope, out, depth) -> None:
@@ -244,7 +250,9 @@ class Generator:
         if len(sizes) > 5:
             return
         y = self.new(tuple(sizes))
-        out.append(f"  {y.name} = stablehlo.reshape {x.name}{self.per_value(y.shape)} : ({kind(x.shape)}) -> {kind(y.shape)}")
+        out.append(
+            f"  {y.name} = stablehlo.reshape {x.name}{self.per_value(y.shape)} : ({kind(x.shape)}) -> {kind(y.shape)}"
+        )
         scope.append(y)
 
     def transpose(self, scope, out, depth) -> None:
@@ -264,7 +272,9 @@ class Generator:
         for i, d in enumerate(at):
             shape[d] = x.shape[i] if x.shape[i] != 1 else self.rng.choice(DIM_SIZES)
         y = self.new(tuple(shape))
-        out.append(f"  {y.name} = stablehlo.broadcast_in_dim {x.name}, dims = {at} : ({kind(x.shape)}) -> {kind(y.shape)}")
+        out.append(
+            f"  {y.name} = stablehlo.broadcast_in_dim {x.name}, dims = {at} : ({kind(x.shape)}) -> {kind(y.shape)}"
+        )
         scope.append(y)
 
     def scalar_broadcast(self, scope, out, depth) -> None:
@@ -367,7 +377,9 @@ class Generator:
         if not x.shape:
             return
         y = self.new(x.shape)
-        out.append(f"  {y.name} = stablehlo.reverse {x.name}, dims = [{self.rng.randrange(len(x.shape))}] : {kind(x.shape)}")
+        out.append(
+            f"  {y.name} = stablehlo.reverse {x.name}, dims = [{self.rng.randrange(len(x.shape))}] : {kind(x.shape)}"
+        )
         scope.append(y)
 
     def constant(self, scope, out, depth) -> None:
@@ -451,7 +463,7 @@ class Generator:
                 break
         rule = f"#sdy.op_sharding_rule<([{dims}])->([{dims}]) {{{sizes}}}{special}, custom>"
         out.append(
-            f'  {y.name} = stablehlo.custom_call @foo({x.name}) {{sdy.sharding_rule = {rule}}} : '
+            f"  {y.name} = stablehlo.custom_call @foo({x.name}) {{sdy.sharding_rule = {rule}}} : "
             f"({kind(x.shape)}) -> {kind(x.shape)}"
         )
         scope.append(y)
@@ -461,13 +473,17 @@ class Generator:
     def constraint(self, scope, out, depth) -> None:
         x = self.pick(scope)
         y = self.new(x.shape)
-        out.append(f"  {y.name} = sdy.sharding_constraint {x.name} {self.sharding(x.shape, closed=0.5)} : {kind(x.shape)}")
+        out.append(
+            f"  {y.name} = sdy.sharding_constraint {x.name} {self.sharding(x.shape, closed=0.5)} : {kind(x.shape)}"
+        )
         scope.append(y)
 
     def dangling(self, scope, out, depth) -> None:
         x = self.pick(scope)
         y = self.new(x.shape)
-        out.append(f"  {y.name} = sdy.sharding_constraint {x.name} {self.sharding(x.shape, closed=0.8)} : {kind(x.shape)}")
+        out.append(
+            f"  {y.name} = sdy.sharding_constraint {x.name} {self.sharding(x.shape, closed=0.8)} : {kind(x.shape)}"
+        )
 
     def group(self, scope, out, depth) -> None:
         if depth:
@@ -512,9 +528,7 @@ class Generator:
         out.append(f"  {counter.name} = stablehlo.constant dense<0> : tensor<i32>")
         name = self.new(()).name
         types = ", ".join(["tensor<i32>", *(kind(c.shape) for c in carried)])
-        inits = ", ".join(
-            f"%i{name[1:]}_{i} = {v}" for i, v in enumerate([counter.name, *(c.name for c in carried)])
-        )
+        inits = ", ".join(f"%i{name[1:]}_{i} = {v}" for i, v in enumerate([counter.name, *(c.name for c in carried)]))
         lines, inner = self.inner(args, self.rng.randint(1, 4), depth)
         rename = {a.name: f"%i{name[1:]}_{i + 1}" for i, a in enumerate(args)}
         back = [self.give_back(inner, a.shape) for a in args]
@@ -548,7 +562,9 @@ class Generator:
             back = [self.give_back(inner, c.shape) for c in carried]
             body = "\n".join(lines)
             branches.append(f"{{\n{body}\n    stablehlo.return {', '.join(b.name for b in back)} : {types}\n  }}")
-        out.append(f'  {name}:{len(carried)} = "stablehlo.case"({index.name}) ({", ".join(branches)}) : (tensor<i32>) -> ({types})')
+        out.append(
+            f'  {name}:{len(carried)} = "stablehlo.case"({index.name}) ({", ".join(branches)}) : (tensor<i32>) -> ({types})'
+        )
         for i, c in enumerate(carried):
             y = self.new(c.shape)
             out.append(f"  {y.name} = stablehlo.abs {name}#{i} : {kind(c.shape)}")
@@ -558,7 +574,9 @@ class Generator:
         carried = [self.pick(scope) for _ in range(self.rng.randint(1, 2))]
         name = self.new(()).name
         types = ", ".join(kind(c.shape) for c in carried)
-        out.append(f"  {name}:{len(carried)} = stablehlo.optimization_barrier {', '.join(c.name for c in carried)} : {types}")
+        out.append(
+            f"  {name}:{len(carried)} = stablehlo.optimization_barrier {', '.join(c.name for c in carried)} : {types}"
+        )
         for i, c in enumerate(carried):
             y = self.new(c.shape)
             out.append(f"  {y.name} = stablehlo.tanh {name}#{i} : {kind(c.shape)}")
@@ -573,7 +591,9 @@ class Generator:
         back = self.rng.choice(inner)
         self.functions.append(
             f"func.func private @{name}({arg.name}: {kind(x.shape)}{self.attribute(x.shape, 0.15)}) -> "
-            f"({kind(back.shape)}{self.attribute(back.shape, 0.15)}) {{\n" + "\n".join(lines) + f"\n  return {back.name} : {kind(back.shape)}\n}}"
+            f"({kind(back.shape)}{self.attribute(back.shape, 0.15)}) {{\n"
+            + "\n".join(lines)
+            + f"\n  return {back.name} : {kind(back.shape)}\n}}"
         )
         for _ in range(self.rng.choice((1, 1, 2))):
             y = self.new(back.shape)

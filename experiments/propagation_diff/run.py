@@ -2,8 +2,8 @@
 
     python experiments/propagation_diff/run.py --cases 5000
 
-Each seed gives a module and one of six ways to propagate it. Shardy's passes can end the process on input that they did not
-expect; so the cases run in a process of their own, which is started again behind the case that ended it.
+Each seed gives a module and one of six ways to propagate it. Shardy's passes can end the process on input
+that they did not expect; so the cases run in a process of their own, which is started again behind the case that ended it.
 """
 
 import argparse
@@ -40,12 +40,10 @@ def compare(seed: int) -> tuple[str, str]:
     """('equal' | 'different' | 'skipped: why', detail)."""
     from random_module import random_module
 
-    import autoshard
     from autoshard.errors import InputError
     from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes
     from autoshard.propagation.mlir import needs_edges, propagate_mlir
 
-    del autoshard
     strategy, conservative = way_of(seed)
     text = random_module(seed, overlapping_groups=strategy is None)
     module = parse_module(text)
@@ -65,7 +63,9 @@ def compare(seed: int) -> tuple[str, str]:
         return "different", f"Shardy refuses: {reason}"
     if found == wanted:
         return "equal", ""
-    diff = "\n".join(difflib.unified_diff(wanted.splitlines(), found.splitlines(), "Shardy", "autoshard", lineterm="", n=0))
+    diff = "\n".join(
+        difflib.unified_diff(wanted.splitlines(), found.splitlines(), "Shardy", "autoshard", lineterm="", n=0)
+    )
     return "different", diff
 
 

@@ -2,8 +2,8 @@
 
     python experiments/propagation_speed/run.py --layers 1 8 32 64
 
-Both start from the same imported module (rules populated), so only propagation is timed; for ours also the time to build the
-graph from the module and to write the shardings back.
+Both start from the same imported module (rules populated), so only propagation is timed; for ours also the time to
+build the graph from the module and to write the shardings back.
 """
 
 import argparse
@@ -47,7 +47,14 @@ def train_step_text(layers: int) -> str:
         return params, m, v
 
     k = d // heads
-    shapes = {"g1": (d,), "g2": (d,), "wq": (d, heads, k), "wk": (d, heads, k), "wv": (d, heads, k), "wo": (heads, k, d)}
+    shapes = {
+        "g1": (d,),
+        "g2": (d,),
+        "wq": (d, heads, k),
+        "wk": (d, heads, k),
+        "wv": (d, heads, k),
+        "wo": (heads, k, d),
+    }
     shapes |= {"w1": (d, f), "w3": (d, f), "w2": (f, d)}
     spec = {n: jax.ShapeDtypeStruct(s, jnp.float32) for n, s in shapes.items()}
     params = {
