@@ -2,8 +2,8 @@
 
     python experiments/propagation_diff/run.py --cases 5000
 
-Each seed gives a module and one of six ways to propagate it. Shardy's passes can end the process on input
-that they did not expect; so the cases run in a process of their own, which is started again behind the case that ended it.
+Each seed gives a module and one of eight ways to propagate it. Shardy's passes can end the process on input that
+they did not expect; so the cases run in a process of their own, started again behind the case that ended it.
 """
 
 import argparse

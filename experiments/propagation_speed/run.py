@@ -116,7 +116,8 @@ def main() -> None:
         total = graph_s + ours + write_s
         ops = len(built.graph.nodes)
         print(
-            f"{layers:6d} {ops:6d} {theirs:9.2f} {graph_s:8.2f} {ours:7.2f} {write_s:8.2f} {total / theirs:6.2f} {equal}",
+            f"{layers:6d} {ops:6d} {theirs:9.2f} {graph_s:8.2f} {ours:7.2f} {write_s:8.2f} {total / theirs:6.2f} "
+            f"{equal}",
             flush=True,
         )
 
