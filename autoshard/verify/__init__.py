@@ -3,9 +3,9 @@
 `verify_file` does the three checks of a plan.json; `check_plan` is the first of them alone, without JAX.
 """
 
+from autoshard.verify.check_running import Runnable, verify_file, verify_plan
 from autoshard.verify.plan_checker import Checked, Finding, check_plan
 from autoshard.verify.report import Check, Status, Verification
-from autoshard.verify.check_running import Runnable, verify_file, verify_plan
 
 __all__ = [
     "Check",

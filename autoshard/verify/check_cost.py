@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from autoshard.verify.check_flow import COLLECTIVES, Flow, Way
 from autoshard.verify.check_layout import Holding
-from autoshard.verify.check_program import PROGRAM_OP, Findings, element_bytes, trips_of
+from autoshard.verify.check_program import PROGRAM_OP, Findings, Node, element_bytes, manual_ops, trips_of
+from autoshard.verify.check_rules import Placed, read_rule, uncut
 from autoshard.verify.check_work import MATRIX_KINDS, flop, moved_bytes
 from costmodels import AxisPart, Machine
 
@@ -34,6 +35,7 @@ class Row:
     seconds: float
     times: float
     op: int
+    source: str = ""
 
 
 def same(a: Any, b: Any, tolerance: float = RELATIVE) -> bool:
@@ -77,32 +79,58 @@ class Pricer:
             node = graph.nodes[op]
             what = f"{node.label} operand {slot}" if region < 0 else f"{node.label} body result {slot}"
             times = node.times * (trips_of(node, graph.trips) if region >= 0 else 1)
-            yield from self._way(way, what, times, op)
+            yield from self._way(way, what, times, op, node.source)
+        for node in graph.nodes.values():
+            if node.is_manual:
+                yield from self._manual(node)
         for op, placed in flow.placed.items():
             node = graph.nodes[op]
             for k, value in enumerate(node.results if placed.combined else ()):
                 size = self.local_bytes(value, placed.results[k])
                 size, seconds = self.step("all_reduce", placed.combined, size, size)
                 what = f"{node.label} combines its result ({placed.rule.combiner})"
-                yield Row(what, value, "all_reduce", placed.combined, size, seconds, node.times, op)
+                yield Row(what, value, "all_reduce", placed.combined, size, seconds, node.times, op, node.source)
 
-    def _way(self, way: Way, where: str, times: float, op: int) -> Iterator[Row]:
+    def _manual(self, op: Node) -> Iterator[Row]:
+        """The collectives that the user wrote into a shard_map, on its local types."""
+        values, mesh = self.flow.graph.values, self.flow.mesh
+        for inner, times in manual_ops(op, self.flow.graph.trips):
+            if "collective" not in inner.attrs:
+                continue
+            kind, atoms = inner.attrs["collective"], tuple(a for axis in inner.attrs["axes"] for a in mesh.of(axis))
+            for before, after in zip(inner.operands, inner.results, strict=True):
+                size, seconds = self.step(kind, atoms, values[before].bytes, values[after].bytes)
+                where = f"{inner.label} of the program's own shard_map"
+                yield Row(where, before, kind, atoms, size, seconds, times * op.times, inner.id, inner.source)
+
+    def _way(self, way: Way, where: str, times: float, op: int, source: str = "") -> Iterator[Row]:
         for move in way.moves:
             before, after = (self.local_bytes(way.value, held) for held in (move.before, move.after))
             size, seconds = self.step(move.kind, move.atoms, before, after)
-            yield Row(where, way.value, move.kind, move.atoms, size, seconds, times, op)
+            yield Row(where, way.value, move.kind, move.atoms, size, seconds, times, op, source)
 
     def compute_s(self, exists: set[int]) -> float:
         """Roofline seconds of all ops in one step of the program."""
-        flow, total = self.flow, 0.0
-        values = flow.graph.values
-        for op, placed in flow.placed.items():
-            node = flow.graph.nodes[op]
-            dtype = values[(node.operands or node.results)[0]].dtype
-            unit = "matmul" if node.kind in MATRIX_KINDS else "vector"
-            work, traffic = flop(node, placed, flow.graph), moved_bytes(node, placed, flow.graph, exists)
-            total += node.times * float(self.machine.compute_s(work, traffic, dtype, unit))
+        graph, total = self.flow.graph, 0.0
+        for op, placed in self.flow.placed.items():
+            node = graph.nodes[op]
+            total += node.times * self._op_s(node, placed, exists)
+        for node in graph.nodes.values():
+            if node.is_manual:
+                # everything in a user's shard_map is local and counts as written to memory, its arguments included
+                inner = [(n, times) for n, times in manual_ops(node, graph.trips)]
+                local = exists | {v for n, _ in inner for v in (*n.results, *n.operands) if not graph.values[v].is_literal}
+                for n, times in inner:
+                    if n.rule is not None and "collective" not in n.attrs:
+                        total += node.times * times * self._op_s(n, uncut(read_rule(n.rule)), local)
         return total
+
+    def _op_s(self, op: Node, placed: Placed, exists: set[int]) -> float:
+        graph = self.flow.graph
+        dtype = graph.values[(op.operands or op.results)[0]].dtype
+        unit = "matmul" if op.kind in MATRIX_KINDS else "vector"
+        work, traffic = flop(op, placed, graph), moved_bytes(op, placed, graph, exists)
+        return float(self.machine.compute_s(work, traffic, dtype, unit))
 
 
 # -- comparing ---------------------------------------------------------------------------------------
@@ -140,9 +168,10 @@ def check_collectives(plan: Any, flow: Flow, rows: list[Row], findings: Findings
                     "collectives",
                     f"{where}, {step}: the plan says {item['total_s']} s in all, it is {row.seconds * row.times}",
                 )
-            source = graph.nodes[row.op].source if row.op in graph.nodes else ""
-            if item["source"] != source:
-                findings.add("collectives", f"{where}: the plan gives the source {item['source']!r}, the op has {source!r}")
+            if item["source"] != row.source:
+                findings.add(
+                    "collectives", f"{where}: the plan gives the source {item['source']!r}, the op has {row.source!r}"
+                )
 
 
 def check_cost(plan: Any, flow: Flow, rows: list[Row], compute_s: float, held_bytes: int, findings: Findings) -> None:
@@ -180,7 +209,7 @@ def check_cost(plan: Any, flow: Flow, rows: list[Row], compute_s: float, held_by
                 )
     rounding = cost["rounding_s"]
     decisions = 2 * len(flow.graph.values) + 4 * len(flow.uses) + len(flow.graph.nodes)
-    most = max(compute_s, LEAST_STEP_S) / TICKS / 2 * decisions
+    most = max(step_s, LEAST_STEP_S) / TICKS / 2 * decisions
     if not isfinite(rounding) or not 0 <= rounding <= most * (1 + RELATIVE):
         findings.add("cost", f"cost.rounding_s is {rounding} in the plan; ticks this fine round by {most} s at most")
         rounding = 0.0

@@ -117,7 +117,11 @@ def blocks(flow: Flow, exists: set[int], rules: dict[int, Rule]) -> list[Block]:
     for v, way in flow.shared.items():
         add(f"{values[v].name}, resharded for all its uses", (times.first.get(v, 0), times.last.get(v, 0) + 1), v, way.end)
     for (number, slot, region), way in flow.uses.items():
-        if number == PROGRAM_OP or not way.moves:
+        if not way.moves:
+            continue
+        if number == PROGRAM_OP:  # the result in its final form, beside what it is made from
+            name = f"{values[way.value].name}, resharded for output {graph.output_names[slot]}"
+            add(name, (times.close, times.close + 1), way.value, way.end, 0.0)
             continue
         op = graph.nodes[number]
         begin, end = times.begin[number], times.end[number]

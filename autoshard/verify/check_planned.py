@@ -6,7 +6,7 @@ from typing import Any
 
 from autoshard.verify.check_flow import COLLECTIVES, Flow, Move, Way, derive
 from autoshard.verify.check_layout import Holding, read_atoms
-from autoshard.verify.check_program import PROGRAM_OP, Body, Findings, Node, read_graph
+from autoshard.verify.check_program import PROGRAM_OP, Body, Findings, Node, element_bytes, read_graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,9 @@ def _collectives(flow: Flow) -> Iterator[Collective]:
         else:
             loops = around[op]
         yield from (_one(flow, way, move, flow.use_name(use), loops) for move in way.moves if move.kind in COLLECTIVES)
+    for node in graph.nodes.values():
+        for body in node.regions if node.is_manual else ():
+            yield from _manual(flow, body, around[node.id])
     for op, placed in flow.placed.items():
         node = graph.nodes[op]
         for k, value in enumerate(node.results if placed.combined else ()):
@@ -65,14 +68,29 @@ def _collectives(flow: Flow) -> Iterator[Collective]:
             )
 
 
+def _manual(flow: Flow, body: Body, loops: tuple[Around, ...]) -> Iterator[Collective]:
+    """The collectives that the user wrote into a shard_map; the pairs of a permute are not recorded."""
+    for op in body.ops:
+        for region, inner in enumerate(op.regions):
+            yield from _manual(flow, inner, (*loops, Around(op.kind, _trips(op, region))))
+        if "collective" in op.attrs:
+            atoms = tuple(a for axis in op.attrs["axes"] for a in flow.mesh.of(axis))
+            for v in op.operands:
+                tensor = flow.graph.values[v]
+                where = f"{op.label} of the program's own shard_map"
+                kind, combiner = op.attrs["collective"], op.attrs["combiner"]
+                yield Collective(where, kind, atoms, (), tensor.elements, tensor.dtype, combiner, loops)
+
+
 def _one(flow: Flow, way: Way, move: Move, where: str, loops: tuple[Around, ...]) -> Collective:
     tensor = flow.graph.values[way.value]
     sums = move.kind in ("all_reduce", "reduce_scatter")
     old = _order_before(move.before, move.after) if move.kind == "permute" else ()
-    elements = move.before.elements(tensor.shape)
-    return Collective(
-        f"{tensor.name} -> {where}", move.kind, move.atoms, old, elements, tensor.dtype, "add" if sums else "", loops
-    )
+    elements, dtype = move.before.elements(tensor.shape), tensor.dtype
+    if dtype.startswith("key<"):  # random keys travel as their words
+        elements, dtype = elements * int(element_bytes(dtype)) // 4, "uint32"
+    where = f"{tensor.name} -> {where}"
+    return Collective(where, move.kind, move.atoms, old, elements, dtype, "add" if sums else "", loops)
 
 
 def _order_before(before: Holding, after: Holding) -> tuple[int, ...]:

@@ -184,6 +184,16 @@ def trips_of(node: Node, unknown: int) -> int:
     return 1
 
 
+def manual_ops(op: Node, unknown: int) -> Iterator[tuple[Node, float]]:
+    """The ops inside of a user's shard_map, those of nested regions too, and how often each runs in one execution."""
+    stack = [(r, 1.0) for r in op.regions]
+    while stack:
+        body, times = stack.pop()
+        for inner in body.ops:
+            yield inner, times
+            stack += [(r, times * trips_of(inner, unknown)) for r in inner.regions]
+
+
 def _enter(graph: Graph, body: Body, times: float, findings: Findings) -> None:
     """Register a body and those inside it: every value is defined once, and before it is used, in its own body."""
     body.times = times

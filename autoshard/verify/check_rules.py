@@ -104,12 +104,7 @@ _LINEAR: Final[dict[str, Any]] = {
 """Kinds of op through which partial sums may pass, and the operands that are then partial sums."""
 
 _NOT_LINEAR: Final = frozenset(
-    "abs acos acosh asin asinh atan atanh bessel_i0e bessel_i1e cbrt ceil clz cos cosh digamma erf erf_inv erfc exp exp2 expm1 "
-    "floor integer_pow is_finite lgamma log log1p logistic not population_count reduce_precision round rsqrt sign sin sinh "
-    "sqrt square tan tanh and atan2 eq ge gt le lt max min ne nextafter or pow rem shift_left shift_right_arithmetic "
-    "shift_right_logical xor clamp random_seed random_fold_in random_bits random_split random_wrap random_unwrap threefry2x32 "
-    "reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor argmax argmin cumprod cummax cummin cumlogsumexp sort "
-    "top_k iota reduce_window_max reduce_window_min scatter-max scatter-min scatter-mul cholesky lu qr eigh svd".split()
+    ["abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clz", "cos", "cosh", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "integer_pow", "is_finite", "lgamma", "log", "log1p", "logistic", "not", "population_count", "reduce_precision", "round", "rsqrt", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "and", "atan2", "eq", "ge", "gt", "le", "lt", "max", "min", "ne", "nextafter", "or", "pow", "rem", "shift_left", "shift_right_arithmetic", "shift_right_logical", "xor", "clamp", "random_seed", "random_fold_in", "random_bits", "random_split", "random_wrap", "random_unwrap", "threefry2x32", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax", "argmin", "cumprod", "cummax", "cummin", "cumlogsumexp", "sort", "top_k", "iota", "reduce_window_max", "reduce_window_min", "scatter-max", "scatter-min", "scatter-mul", "cholesky", "lu", "qr", "eigh", "svd"]
 )
 """Kinds through which no partial sum passes."""
 
@@ -124,9 +119,7 @@ _COMBINERS: Final = {
 """Kinds whose partial results can be combined, and how."""
 
 _POINTWISE: Final = _NOT_LINEAR - frozenset(
-    "random_bits random_split random_wrap random_unwrap random_seed random_fold_in reduce_max reduce_min reduce_prod reduce_and "
-    "reduce_or reduce_xor argmax argmin cumprod cummax cummin cumlogsumexp sort top_k iota reduce_window_max "
-    "reduce_window_min scatter-max scatter-min scatter-mul cholesky lu qr eigh svd threefry2x32".split()
+    ["random_bits", "random_split", "random_wrap", "random_unwrap", "random_seed", "random_fold_in", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax", "argmin", "cumprod", "cummax", "cummin", "cumlogsumexp", "sort", "top_k", "iota", "reduce_window_max", "reduce_window_min", "scatter-max", "scatter-min", "scatter-mul", "cholesky", "lu", "qr", "eigh", "svd", "threefry2x32"]
 ) | frozenset(("neg", "convert_element_type", "add", "sub", "add_any", "mul", "div", "select_n", "copy"))
 _FREE_OPERANDS: Final = frozenset(("tie",))
 """Kinds with an operand whose elements do not matter."""
@@ -272,6 +265,11 @@ def place(op: Node, rule: Rule, placement: Any, graph: Graph, mesh: Atoms) -> Pl
     results = [held(d, graph.values[op.results[k]], summed, f"result {k}") for k, d in enumerate(rule.results)]
     combined = () if rule.combiner == "add" else tuple(reduced)
     return Placed(rule, tuple(mesh.group(f) for f in factors), tuple(operands), tuple(results), combined)
+
+
+def uncut(rule: Rule) -> Placed:
+    """The placement that cuts nothing, as inside of a user's shard_map; layouts are not asked for there."""
+    return Placed(rule, (1,) * len(rule.sizes), (), (), ())
 
 
 def literal_partial(op: Node, placed: Placed, graph: Graph) -> Sequence[int]:

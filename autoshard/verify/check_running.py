@@ -154,6 +154,8 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
     planned = collectives_of(data)
     if devices > MAX_LOWERED_DEVICES:
         return not_done(TEXTS, f"the mesh has {devices} devices; at most {MAX_LOWERED_DEVICES} are lowered here")
+    if any(p.kind == "permute" and not p.from_atoms for p in planned):
+        return not_done(TEXTS, "a shard_map of the program permutes between devices that a plan does not record")
     enough = devices <= min(MAX_DEVICES, jax.device_count())
     args = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in lowered.traced.in_types]
     specs = jax.tree_util.tree_unflatten(lowered.traced.in_tree, args)
@@ -214,9 +216,7 @@ def _flop(program: Any) -> float:
     def of(block: Any) -> float:
         total = 0.0
         for op in block.ops:
-            if op.kind == "dot_general" and op.rule is not None:
-                total += 2.0 * prod(op.rule.factor_sizes)
-            elif op.kind == "conv_general_dilated" and op.rule is not None:
+            if op.kind in ("dot_general", "conv_general_dilated") and op.rule is not None:
                 total += 2.0 * prod(op.rule.factor_sizes)
             total += sum(of(r) for r in op.regions) * (int(op.attrs["length"]) if op.kind == "scan" else 1)
         return total

@@ -13,15 +13,13 @@ from autoshard.verify.check_rules import Factors, Placed, Rule
 MATRIX_KINDS: Final = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general")
 
 _WRITES: Final = frozenset(
-    "dot_general conv_general_dilated gather sort top_k scan while cond shard_map dynamic_update_slice concatenate fft cholesky "
-    "lu qr geqrf householder_product eigh eig svd triangular_solve tridiagonal_solve threefry2x32 stack split".split()
+    ["dot_general", "conv_general_dilated", "gather", "sort", "top_k", "scan", "while", "cond", "shard_map", "dynamic_update_slice", "concatenate", "fft", "cholesky", "lu", "qr", "geqrf", "householder_product", "eigh", "eig", "svd", "triangular_solve", "tridiagonal_solve", "threefry2x32", "stack", "split"]
 )
 _WRITES_PREFIX: Final = ("reduce_", "arg", "cum", "scatter", "random_", "select_and", "ragged_", "approx_")
 _TAKES_VIRTUAL: Final = ("dot_general", "conv_general_dilated", "reduce_", "arg", "ragged_")
 
 _COPIES: Final = frozenset(
-    "broadcast_in_dim reshape transpose squeeze expand_dims slice pad concatenate rev copy copy_p iota dynamic_slice "
-    "dynamic_update_slice gather split optimization_barrier bitcast_convert_type stack unstack tile".split()
+    ["broadcast_in_dim", "reshape", "transpose", "squeeze", "expand_dims", "slice", "pad", "concatenate", "rev", "copy", "copy_p", "iota", "dynamic_slice", "dynamic_update_slice", "gather", "split", "optimization_barrier", "bitcast_convert_type", "stack", "unstack", "tile"]
 )
 _FLOP_PER_ELEMENT: Final[Mapping[str, float]] = {
     kind: flop

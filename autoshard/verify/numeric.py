@@ -146,7 +146,7 @@ def random_arguments(types: Sequence[Any], *, seed: int = 0, integers_below: int
     out = []
     for k, t in enumerate(types):
         if jax.numpy.issubdtype(t.dtype, jax.dtypes.extended):
-            keys = jax.random.split(jax.random.key(seed + k, impl=str(t.dtype)[4:-1]), max(1, int(np.prod(t.shape))))
+            keys = jax.random.split(jax.random.key(seed + k, impl=t.dtype), max(1, int(np.prod(t.shape))))
             out.append(keys.reshape(t.shape))
         elif jax.numpy.issubdtype(t.dtype, np.inexact):
             out.append(jax.numpy.asarray(rng.uniform(0, 0.1, t.shape), t.dtype))
