@@ -1,7 +1,7 @@
 """Peak memory of a schedule: what one device holds at every point of the program.
 
 Definitions and shared copies are held as `liveness` says. A private reshard adds its result while the op that
-wants it runs, and for operands of loops (which are read on every trip) for the whole loop.
+wants it runs, and for operands of loops (which are read on every trip) for the whole loop; for outputs at the end.
 """
 
 from dataclasses import dataclass
@@ -83,14 +83,18 @@ def _holdings(program: Program, schedule: Schedule, liveness: Liveness) -> list[
         first, last = liveness.reads[value]
         out.append(Held(f"{name(value)}, resharded for all its uses", first, last + 1, size(value, reshard.target)))
     for use, reshard in schedule.uses.items():
-        if reshard.steps and use.op != PROGRAM:
+        if reshard.steps:
             start, stop = _private(program, use, liveness)
             value = used_value(program, use)
-            out.append(Held(f"{name(value)}, resharded for {program.ops[use.op].kind}:{use.op}", start, stop, size(value, reshard.target)))
+            output = use.op == PROGRAM
+            reader = f"output {program.output_names[use.slot]}" if output else f"{program.ops[use.op].kind}:{use.op}"
+            out.append(Held(f"{name(value)}, resharded for {reader}", start, stop, size(value, reshard.target)))
     return out
 
 
 def _private(program: Program, use: Use, liveness: Liveness) -> tuple[int, int]:
+    if use.op == PROGRAM:  # outputs take their final form after the last op
+        return liveness.points - 1, liveness.points
     op = program.ops[use.op]
     start, last = liveness.span[use.op]
     if use.region >= 0:
