@@ -9,6 +9,7 @@ from plan_cases import (
     Pin,
     check_schedule,
     model_of,
+    needless_copies,
     ops_of,
     problem,
     program_of,
@@ -80,17 +81,6 @@ def test_the_network_never_counts_more_memory_than_the_simulation(name: str) -> 
             network[time:] = live
         assert (network <= simulated).all()
         assert simulated.max() == simulate(program, schedule, model.liveness).peak_bytes
-
-
-def needless_copies(model: Model, assignment: tuple[int, ...]) -> bool:
-    """Whether a state that stands for a copy equals its source; the network counts it, nobody would make it."""
-    state = [int(s[c]) for s, c in zip(model.encoded.states, model.repeats.expand(assignment), strict=True)]
-    for link in model.collected.links:
-        copies = model.collected.nodes[link.target.node].copies
-        if link.shares and copies is not None and copies[state[link.target.node]]:
-            if link.source.layouts[state[link.source.node]] == link.target.layouts[state[link.target.node]]:
-                return True
-    return False
 
 
 def test_the_price_of_memory_is_its_bytes_over_all_definitions_and_shared_copies() -> None:

@@ -169,6 +169,17 @@ def random_assignment(network: CostNetwork, random: Random, tries: int = 200) ->
     return None
 
 
+def needless_copies(model: Model, assignment: tuple[int, ...]) -> bool:
+    """Whether a state that stands for a copy equals its source; the network counts it, nobody would make it."""
+    state = [int(s[c]) for s, c in zip(model.encoded.states, model.repeats.expand(assignment), strict=True)]
+    for link in model.collected.links:
+        copies = model.collected.nodes[link.target.node].copies
+        if link.shares and copies is not None and copies[state[link.target.node]]:
+            if link.source.layouts[state[link.source.node]] == link.target.layouts[state[link.target.node]]:
+                return True
+    return False
+
+
 # -- an independent reading of docs/architecture.md ------------------------------------------------------------------
 
 

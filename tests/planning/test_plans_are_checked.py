@@ -1,0 +1,54 @@
+"""The independent checker agrees with price, memory and layouts of plans: the best ones, and random ones far from them."""
+
+import json
+from random import Random
+
+import pytest
+from plan_cases import PROGRAMS, model_of, needless_copies, random_assignment
+
+from autoshard.costs.memory import simulate
+from autoshard.costs.price import price
+from autoshard.planning import Model, decide
+from autoshard.plans import Plan
+from autoshard.schedule import Schedule
+from autoshard.verify.plan_checker import check_plan
+
+
+def as_plan(model: Model, schedule: Schedule, assignment: tuple[int, ...]) -> Plan:
+    problem = model.problem
+    cost = price(problem.program, schedule, model.fusion, model.prices)
+    memory = simulate(problem.program, schedule, model.liveness)
+    extra = model.memory_price_s(assignment)
+    return Plan(
+        problem.program, schedule, problem.machine, cost, memory, "feasible", cost.step_s + extra, 0.0, 1.0, extra,
+        model.encoded.rounding_s,
+    )  # fmt: skip
+
+
+def findings(plan: Plan) -> list[str]:
+    return [str(f) for f in check_plan(json.loads(json.dumps(plan.to_dict()))).findings]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_random_plans_cost_and_hold_what_the_checker_says(name: str) -> None:
+    model = model_of(name, {"x": 2, "y": 2})
+    random = Random(3)
+    checked = 0
+    for _ in range(12):
+        assignment = random_assignment(model.repeats.network, random)
+        assert assignment is not None
+        if not needless_copies(model, assignment):
+            assert findings(as_plan(model, model.schedule(assignment), assignment)) == []
+            checked += 1
+    assert checked >= 4
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_checker_finds_nothing_wrong_with_the_best_plan(name: str) -> None:
+    model = model_of(name, {"x": 2, "y": 4})
+    decision = decide(model)
+    plan = Plan(
+        model.problem.program, decision.schedule, model.problem.machine, decision.cost, decision.memory, decision.status,
+        decision.objective_s, decision.bound_s, decision.gap, decision.memory_price_s, decision.rounding_s,
+    )  # fmt: skip
+    assert findings(plan) == []
