@@ -3,6 +3,10 @@
 An unrolled loop over layers writes the same ops again and again. Equal neighbouring stretches of the op list are found,
 their nodes are merged by position (inputs follow where they enter at the same operand), and the quotient network is solved:
 costs add up, so one solution prices all layers.
+
+A stretch with a matmul is a layer and merged as it stands. Other stretches (the optimizer's, over the parameters of all layers) are
+merged only where they are anchored: something they read is merged already, and nothing they read is merged otherwise. So the
+moments of a layer's parameters follow the layer, and two parameters of one layer that happen to look alike stay apart.
 """
 
 from collections.abc import Sequence
@@ -10,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoshard.costs.work import MATMUL_KINDS
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
 from autoshard.formulation.model import Node
@@ -49,6 +54,10 @@ class Repeats:
 class _Union:
     def __init__(self, n: int) -> None:
         self.parent = list(range(n))
+        self.members = [1] * n
+
+    def size(self, x: int) -> int:
+        return self.members[self.find(x)]
 
     def find(self, x: int) -> int:
         while self.parent[x] != x:
@@ -60,6 +69,7 @@ class _Union:
         a, b = self.find(a), self.find(b)
         if a != b:
             self.parent[max(a, b)] = min(a, b)
+            self.members[min(a, b)] += self.members[max(a, b)]
 
 
 def find_repeats(program: Program, collected: Collected, encoded: Encoded, *, enabled: bool = True) -> Repeats:
@@ -72,12 +82,24 @@ def find_repeats(program: Program, collected: Collected, encoded: Encoded, *, en
     if not stretches:
         return identity
     union = _Union(n)
-    hubs = {node.value: i for i, node in enumerate(collected.nodes) if node.kind.value == "hub"}
+    ops = program.body.ops
+    waiting = []
     for start, period, count in stretches:
-        for offset in range(period):
-            first = program.body.ops[start + offset]
-            for k in range(1, count):
-                _merge(program, collected, encoded, union, hubs, first, program.body.ops[start + k * period + offset])
+        for k in range(1, count):
+            pair = [(ops[start + i], ops[start + k * period + i]) for i in range(period)]
+            if any(_has_matmul(a) for a, _ in pair):
+                for a, b in pair:
+                    _merge(program, collected, encoded, union, a, b)
+            else:
+                waiting.append(pair)
+    while True:
+        anchored = [pair for pair in waiting if _anchored(program, collected, union, pair)]
+        for pair in anchored:
+            for a, b in pair:
+                _merge(program, collected, encoded, union, a, b)
+        waiting = [pair for pair in waiting if pair not in anchored]
+        if not anchored:
+            break
     roots = sorted({union.find(i) for i in range(n)})
     number = {root: i for i, root in enumerate(roots)}
     class_of = np.array([number[union.find(i)] for i in range(n)], np.int64)
@@ -86,6 +108,25 @@ def find_repeats(program: Program, collected: Collected, encoded: Encoded, *, en
     layers = max(count for _, _, count in stretches)
     note = f"repeated layers share one decision (up to {layers} repeats; {n - len(roots)} of {n} decisions are shared)"
     return Repeats(_quotient(encoded.network, class_of, len(roots)), class_of, note)
+
+
+def _has_matmul(op: Op) -> bool:
+    return op.kind in MATMUL_KINDS or any(_has_matmul(inner) for region in op.regions for inner in region.ops)
+
+
+def _anchored(program: Program, collected: Collected, union: _Union, pair: Sequence[tuple[Op, Op]]) -> bool:
+    """Is some tensor of the two stretches merged already, and none of them merged with something else?"""
+    anchor = False
+    for a, b in pair:
+        for left, right in zip((*a.operands, *a.results), (*b.operands, *b.results), strict=True):
+            one, two = collected.definition.get(left), collected.definition.get(right)
+            if left == right or one is None or two is None:
+                continue
+            if union.find(one.node) == union.find(two.node):
+                anchor = True
+            elif union.size(one.node) > 1 and union.size(two.node) > 1:
+                return False
+    return anchor
 
 
 def _signature(program: Program, op: Op) -> object:
@@ -124,7 +165,7 @@ def tandem_repeats(signatures: Sequence[object], min_stretch: int = MIN_STRETCH)
 
 
 def _merge(
-    program: Program, collected: Collected, encoded: Encoded, union: _Union, hubs: dict[int | None, int], a: Op, b: Op
+    program: Program, collected: Collected, encoded: Encoded, union: _Union, a: Op, b: Op
 ) -> None:
     def join(x: int | None, y: int | None) -> None:
         if x is not None and y is not None and _alike(collected.nodes, encoded, x, y):
@@ -146,7 +187,7 @@ def _merge(
             if one is not None and two is not None:
                 join(one.node, two.node)
         for inner, twin in zip(mine.ops, other.ops, strict=True):
-            _merge(program, collected, encoded, union, hubs, inner, twin)
+            _merge(program, collected, encoded, union, inner, twin)
 
 
 def _alike(nodes: Sequence[Node], encoded: Encoded, a: int, b: int) -> bool:
