@@ -47,7 +47,8 @@ class LocalInterpreter:
                 case Take(value, use, None):
                     taken[use] = literal_array(self.program.values[value])
                 case Take(value, use, reshard):
-                    form = shared.get(value, env.get(value))
+                    assert reshard is not None
+                    form = shared[value] if value in shared else env[value]
                     taken[use] = run_reshard(form, reshard, self.program.type_of(value).shape, self.grid)
                 case Run(op) if "barrier_group" in op.attrs:
                     barrier.append(op)

@@ -171,7 +171,8 @@ def lower(traced: TracedFunction, schedule: Schedule) -> Lowered:
         layout = Layout.replicated(types(value).rank) if use is None else use.target
         if not layout.is_even(types(value).shape, mesh):
             raise UnsupportedError(
-                f"output {traced.program.output_names[slot]!r} of type {types(value)} would leave in {layout.text(mesh)}: "
+                f"output {traced.program.output_names[slot]!r} of type {types(value)} "
+                f"would leave in {layout.text(mesh)}: "
                 "JAX arrays must be cut evenly; pin this output to axes that divide its dimensions"
             )
         outputs.append(layout)

@@ -31,18 +31,18 @@ class Grid:
 
     def index(self, atoms: Sequence[int]) -> jax.Array:
         """This device's number in the group of `atoms`, row-major, int32."""
-        return lax.axis_index(self.names(atoms)) if atoms else np.int32(0)
+        return lax.axis_index(self.names(atoms)) if atoms else lax.full((), 0, np.int32)
 
     def start(self, n: int, atoms: Sequence[int]) -> jax.Array:
         """First element of this device's block of a dimension of n elements, int32; may exceed n."""
-        start: jax.Array | np.int32 = np.int32(0)
+        start = lax.full((), 0, np.int32)
         for atom, length in zip(atoms, staged(n, self.sizes(atoms))[1:], strict=True):
             start = start + self.index((atom,)) * np.int32(length)
         return start
 
     def count(self, n: int, atoms: Sequence[int]) -> jax.Array:
         """Number of elements in this device's block of a dimension of n elements, int32."""
-        count: jax.Array | np.int32 = np.int32(n)
+        count = lax.full((), n, np.int32)
         for atom, length in zip(atoms, staged(n, self.sizes(atoms))[1:], strict=True):
             count = lax.clamp(np.int32(0), count - self.index((atom,)) * np.int32(length), np.int32(length))
         return count
@@ -63,7 +63,7 @@ def run_reshard(x: jax.Array, reshard: Reshard, shape: Sequence[int], grid: Grid
 
 def run_step(x: jax.Array, step: Step, layout: Layout, shape: Sequence[int], grid: Grid) -> jax.Array:
     """One step on a local block of a tensor of `shape` in `layout`."""
-    if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):  # PRNG keys move as their integers
+    if jax.numpy.issubdtype(x.dtype, jax.dtypes.extended):  # PRNG keys move as their integers
         data = run_step(jax.random.key_data(x), step, layout, shape, grid)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
     names, sizes = grid.names(step.atoms), grid.sizes(step.atoms)

@@ -5,6 +5,7 @@ through linear ops, shared forms, uneven cuts, and reshards by any legal sequenc
 """
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from random import Random
 
@@ -126,7 +127,7 @@ class Naive:
             self.mesh.size(factors[minor]) == 1 or self.mesh.size(factors[major]) == rule.factor_sizes[major]
             for t in (*rule.operands, *rule.results)
             for dim in t
-            for major, minor in zip(dim, dim[1:], strict=False)
+            for major, minor in pairwise(dim)
         )
 
     # -- tying -----------------------------------------------------------------------------------------------------

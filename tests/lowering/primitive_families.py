@@ -28,7 +28,9 @@ def structure() -> tuple[dict[str, Case], tuple[Any, ...]]:
         "merge dimensions": lambda x, small, s: x.reshape(96) + 1,
         "split a dimension": lambda x, small, s: jnp.tanh(x.reshape(2, 4, 3, 4)),
         "regroup dimensions": lambda x, small, s: x.reshape(4, 24) * 2,
-        "iota": lambda x, small, s: lax.broadcasted_iota(jnp.int32, (8, 12), 1) + lax.broadcasted_iota(jnp.int32, (8, 12), 0),
+        "iota": lambda x, small, s: (
+            lax.broadcasted_iota(jnp.int32, (8, 12), 1) + lax.broadcasted_iota(jnp.int32, (8, 12), 0)
+        ),
         "float iota": lambda x, small, s: lax.iota(jnp.float32, 24) * 2,
         "squeeze": lambda x, small, s: lax.squeeze(lax.expand_dims(x, (1,)) * 2, (1,)),
         "transpose": lambda x, small, s: x.T + 1,

@@ -77,7 +77,9 @@ def whole_of(stacked: np.ndarray, shape: tuple[int, ...], layout: Layout, mesh: 
     return list(replicas.values())
 
 
-def run_on_devices(stacked: np.ndarray, step: Step, layout: Layout, shape: tuple[int, ...], mesh: AtomMesh) -> np.ndarray:
+def run_on_devices(
+    stacked: np.ndarray, step: Step, layout: Layout, shape: tuple[int, ...], mesh: AtomMesh
+) -> np.ndarray:
     devices = np.array(jax.devices()[: mesh.mesh.size]).reshape(mesh.sizes)
     every = P(mesh.names)
     return np.asarray(
@@ -99,7 +101,9 @@ def layouts_and_steps(draw: st.DrawFn, *, uneven: bool = True) -> tuple[AtomMesh
     rank = draw(st.integers(1, 3))
     shape = tuple(draw(st.lists(st.integers(1, 13) if uneven else st.just(24), min_size=rank, max_size=rank)))
     order = draw(st.permutations(range(len(mesh.sizes))))
-    places = draw(st.lists(st.integers(-2, rank - 1), min_size=len(order), max_size=len(order)))  # -1 free, -2 unreduced
+    places = draw(
+        st.lists(st.integers(-2, rank - 1), min_size=len(order), max_size=len(order))
+    )  # -1 free, -2 unreduced
     dims = tuple(tuple(a for a, p in zip(order, places, strict=True) if p == d) for d in range(rank))
     layout = Layout(dims, tuple(sorted(a for a, p in zip(order, places, strict=True) if p == -2)))
     free = tuple(a for a, p in zip(order, places, strict=True) if p == -1)
@@ -122,7 +126,7 @@ def layouts_and_steps(draw: st.DrawFn, *, uneven: bool = True) -> tuple[AtomMesh
     return mesh, shape, layout, draw(st.sampled_from(steps))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(layouts_and_steps(), st.integers(0, 2**32 - 1))
 def test_step_gives_every_device_its_block_of_the_new_layout(case, seed):
     mesh, shape, layout, step = case

@@ -115,7 +115,7 @@ UNCHANGED = frozenset(
         "transpose", "squeeze", "rev", "concatenate", "split", "stack", "unstack", "bitcast_convert_type",
         "dot_general", "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor",
         "reduce", "argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp",
-        "sort", "top_k", "approx_top_k", "cholesky", "triangular_solve", "qr", "lu", "eigh", "svd", 
+        "sort", "top_k", "approx_top_k", "cholesky", "triangular_solve", "qr", "lu", "eigh", "svd",
         "householder_product", "geqrf", "lu_pivots_to_permutation", "tridiagonal_solve", "fft",
         "geqp3", "cholesky_update", "eig", "hessenberg", "ormqr", "schur", "symmetric_product", "tridiagonal",
         "random_wrap", "random_unwrap", "random_clone", "random_fold_in", "random_bits", "random_split", "random_gamma",
@@ -136,7 +136,7 @@ NEUTRAL: dict[str, Callable[[np.dtype], Any]] = {
 def _extreme(dtype: np.dtype, which: str) -> Any:
     if dtype == np.bool_:
         return which == "max"
-    if jax.dtypes.issubdtype(dtype, np.integer):
+    if jax.numpy.issubdtype(dtype, np.integer):
         return getattr(jax.numpy.iinfo(dtype), which)
     return -np.inf if which == "min" else np.inf
 

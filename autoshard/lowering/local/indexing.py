@@ -97,11 +97,11 @@ def _fill_value(ctx: LocalOp, dtype: Any) -> Any:
     """As `lax.gather` documents it: NaN, the least signed or the greatest unsigned integer, True."""
     if (value := ctx.params.get("fill_value")) is not None:
         return value
-    if jax.dtypes.issubdtype(dtype, np.inexact):
+    if jax.numpy.issubdtype(dtype, np.inexact):
         return np.nan
-    if jax.dtypes.issubdtype(dtype, np.signedinteger):
+    if jax.numpy.issubdtype(dtype, np.signedinteger):
         return jax.numpy.iinfo(dtype).min
-    return jax.numpy.iinfo(dtype).max if jax.dtypes.issubdtype(dtype, np.unsignedinteger) else True
+    return jax.numpy.iinfo(dtype).max if jax.numpy.issubdtype(dtype, np.unsignedinteger) else True
 
 
 @local("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")

@@ -1,0 +1,86 @@
+"""The numeric check: errors relative to the scale of each output, and what can never pass."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from autoshard.errors import InputError
+from autoshard.verify.numeric import TOLERANCES, compare_outputs, numeric_check, random_arguments
+
+
+def error(found, expected, **options):
+    (out,) = compare_outputs(found, expected, **options).outputs
+    return out
+
+
+def test_the_error_is_relative_to_the_largest_element():
+    out = error(jnp.array([100.0, 0.5]), jnp.array([100.0, 0.0]))
+    assert (out.scale, out.error) == (100.0, 0.005)
+    assert not out.ok
+
+
+def test_a_rounding_passes():
+    assert error(jnp.array([1.0 + 1e-6]), jnp.array([1.0])).ok
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_each_type_has_its_tolerance(dtype):
+    x = jnp.ones(3, dtype)
+    assert error(x, x).tolerance == TOLERANCES[dtype]
+    assert not error(x * 1.25, x).ok
+
+
+def test_integers_must_be_equal():
+    assert error(jnp.array([1, 2]), jnp.array([1, 2])).ok
+    assert not error(jnp.array([1, 2]), jnp.array([1, 3])).ok
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_must_be_at_the_same_place(value):
+    assert error(jnp.array([value, 1.0]), jnp.array([value, 1.0])).ok
+    assert not error(jnp.array([value, 1.0]), jnp.array([1.0, 1.0])).ok
+    assert not error(jnp.array([1.0, 1.0]), jnp.array([value, 1.0])).ok
+
+
+def test_an_all_zero_reference_is_compared_absolutely():
+    assert not error(jnp.array([1e-3]), jnp.array([0.0])).ok
+
+
+def test_another_type_or_shape_never_passes():
+    assert not error(jnp.ones(3, jnp.bfloat16), jnp.ones(3)).ok
+    assert not error(jnp.ones(3), jnp.ones((1, 3))).ok
+
+
+def test_another_structure_is_an_error():
+    with pytest.raises(InputError, match="different structure"):
+        compare_outputs((jnp.ones(3),), [jnp.ones(3)])
+
+
+def test_keys_are_compared_by_their_words():
+    assert error(jax.random.key(1), jax.random.key(1)).ok
+    assert not error(jax.random.key(1), jax.random.key(2)).ok
+
+
+def test_the_report_names_the_worst_output():
+    report = numeric_check(lambda x: {"a": x, "b": x * 1.001}, lambda x: {"a": x, "b": x}, [jnp.ones(3)])
+    assert not report.ok
+    assert report.worst is not None
+    assert report.worst.name == "out['b']"
+    assert "2 outputs, 1 outside of the tolerance" in str(report)
+
+
+def test_tolerances_can_be_given():
+    assert error(jnp.array([1.1]), jnp.array([1.0]), tolerances={"float32": 0.2}).ok
+
+
+def test_random_arguments_have_the_given_types():
+    types = [
+        jax.ShapeDtypeStruct((2, 3), jnp.bfloat16),
+        jax.ShapeDtypeStruct((4,), jnp.int32),
+        jax.ShapeDtypeStruct((), jnp.bool_),
+        jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 5)),
+    ]
+    made = random_arguments(types)
+    assert [(a.shape, a.dtype) for a in made] == [(t.shape, t.dtype) for t in types]
+    assert all(np.all(np.asarray(a, np.float64) >= 0) for a in made[:2])
