@@ -9,6 +9,7 @@ members that contradict each other, meshes over different numbers of devices) is
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
@@ -156,6 +157,8 @@ class _Checker:
             self.groups.setdefault(ir.IntegerAttr(op.attributes["group_id"]).value, []).append((op, _manual_parent(op)))
         if op.name in ("sdy.sharding_constraint", "sdy.reshard", "sdy.data_flow_edge") and "sharding" in op.attributes:
             yield from self._sharding(op, op.attributes["sharding"], op.results[0].type, f"{op.name}", user=True)
+        if "sdy.sharding_rule" in op.attributes:
+            yield from self._rule(op)
         for name, values in (
             ("sdy.sharding", op.results),
             ("in_shardings", op.operands),
@@ -193,6 +196,29 @@ class _Checker:
             yield self._at(
                 op, message, "drop or move the axis that has nothing left to split" if soft else "", soft=soft
             )
+
+    def _rule(self, op: ir.Operation) -> Iterator[Diagnostic]:
+        """The sizes of a dimension's factors multiply to its size (S2.13); Shardy does not insist."""
+        rule = sdy.OpShardingRuleAttr(op.attributes["sdy.sharding_rule"])
+        sizes = list(rule.factor_sizes)
+        tensors = [
+            (f"operand {i}", v, m) for i, (v, m) in enumerate(zip(op.operands, rule.operand_mappings, strict=False))
+        ]
+        tensors += [
+            (f"result {i}", v, m) for i, (v, m) in enumerate(zip(op.results, rule.result_mappings, strict=False))
+        ]
+        for what, value, mapping in tensors:
+            if not isinstance(value.type, ir.RankedTensorType):
+                continue
+            dims = sdy.TensorMappingAttr(mapping).dim_mappings
+            found = [prod(sizes[f] for f in sdy.DimMappingAttr(d).factor_indices) for d in dims]
+            if found != list(value.type.shape):
+                yield self._at(
+                    op,
+                    f"{what} has shape {list(value.type.shape)} but the factors of its rule give {found}",
+                    "the sizes of a dimension's factors multiply to its size",
+                    soft=True,
+                )
 
     def _manual_axes(self, op: ir.Operation, attr: ir.Attribute, what: str) -> Iterator[Diagnostic]:
         read = self._read(attr)

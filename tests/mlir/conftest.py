@@ -1,0 +1,39 @@
+"""The generator and the comparison of experiments/propagation_diff, for seeded checks here."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "experiments" / "propagation_diff"
+
+
+def load(name: str) -> ModuleType:
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def random_module() -> ModuleType:
+    return load("random_module")
+
+
+@pytest.fixture(scope="session")
+def comparison(random_module: ModuleType) -> ModuleType:
+    name = "propagation_diff_run"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, FOLDER / "run.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
