@@ -7,6 +7,7 @@ record; `compare` matches records to plans by kind, devices that talk to each ot
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import Protocol
@@ -113,18 +114,25 @@ def compare(
     dtypes=False leaves out the element type: XLA for CPU computes bf16 collectives in f32.
     """
     wanted: dict[tuple, list[Planned]] = {}
+    free: list[Planned] = []  # permutes whose pairs the plan does not know, as in a user's own shard_map
     for p in planned:
-        groups = planned_groups(p.kind, p.atoms, p.from_atoms, mesh)
-        if p.kind == "permute" or len(groups[0]) > 1:  # a group of one device communicates nothing
-            key = _signature(p.kind, groups, p.elements, p.dtype if dtypes else "", p.combiner)
+        if p.kind == "permute" and not p.from_atoms:
+            free.append(p)
+        elif mesh.size(p.atoms) > 1:  # a group of one device communicates nothing
+            groups = _ordered(p.kind, planned_groups(p.kind, tuple(p.atoms), tuple(p.from_atoms), mesh))
+            key = (p.kind, groups, p.elements, p.dtype if dtypes else "", p.combiner)
             wanted.setdefault(key, []).append(p)
     have: dict[tuple, list[FoundCollective]] = {}
     for f in found:
         if f.kind == "permute" or any(len(g) > 1 for g in f.groups):
-            key = _signature(f.kind, f.groups, f.elements, f.dtype if dtypes else "", f.combiner)
+            key = (f.kind, _ordered(f.kind, f.groups), f.elements, f.dtype if dtypes else "", f.combiner)
             have.setdefault(key, []).append(f)
+    for p in free:
+        key = next((k for k in have if len(have[k]) > len(wanted.get(k, ())) and _may_be(p, k, mesh)), None)
+        key = key or ("permute", tuple(p.atoms), p.elements, p.dtype if dtypes else "", p.combiner)
+        wanted.setdefault(key, []).append(p)
     out = []
-    for key in sorted(wanted.keys() | have.keys(), key=repr):
+    for key in [*wanted, *(k for k in have if k not in wanted)]:
         ours, theirs = wanted.get(key, []), have.get(key, [])
         our_loops = [tuple(loop.trips for loop in p.loops if loop.kind in ("scan", "while")) for p in ours]
         their_loops = [tuple(loop.trips for loop in f.loops if loop.kind == "loop") for f in theirs]
@@ -134,6 +142,20 @@ def compare(
                 text += f", loops {sorted(our_loops, key=repr)} against {sorted(their_loops, key=repr)}"
             out.append(Difference(text, len(ours), len(theirs), tuple(p.where for p in ours)))
     return out
+
+
+def _ordered(kind: str, groups: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Groups in one order; for all-reduces their members too."""
+    return tuple(sorted(tuple(sorted(g)) if kind == "all_reduce" else tuple(g) for g in groups))
+
+
+def _may_be(planned: Planned, key: tuple, mesh: AtomMesh) -> bool:
+    """Whether a found permute stays within the groups of a planned one whose pairs are not known."""
+    kind, pairs, elements, dtype, _ = key
+    if kind != "permute" or elements != planned.elements or (dtype and dtype != planned.dtype):
+        return False
+    group_of = {d: k for k, g in enumerate(planned_groups("all_reduce", tuple(planned.atoms), (), mesh)) for d in g}
+    return all(group_of[source] == group_of[target] for source, target in pairs)
 
 
 def _same_loops(ours: list[tuple[int | None, ...]], theirs: list[tuple[int | None, ...]]) -> bool:
@@ -165,8 +187,9 @@ def _times(loops: tuple[int | None, ...]) -> int:
     return prod(n for n in loops if n is not None)
 
 
+@lru_cache(maxsize=512)
 def planned_groups(
-    kind: str, atoms: Sequence[int], from_atoms: Sequence[int], mesh: AtomMesh
+    kind: str, atoms: tuple[int, ...], from_atoms: tuple[int, ...], mesh: AtomMesh
 ) -> tuple[tuple[int, ...], ...]:
     """Devices (positions in the mesh, row-major) that a planned collective ties together.
 
@@ -205,14 +228,10 @@ def atoms_of_groups(groups: Sequence[Sequence[int]], mesh: AtomMesh) -> tuple[in
     return None
 
 
-def _signature(kind: str, groups: Sequence[Sequence[int]], elements: int, dtype: str, combiner: str) -> tuple:
-    if kind == "all_reduce":
-        groups = [sorted(g) for g in groups]
-    return kind, tuple(sorted(tuple(g) for g in groups)), elements, dtype, combiner
-
-
 def _text(key: tuple, mesh: AtomMesh) -> str:
     kind, groups, elements, dtype, combiner = key
+    if kind == "permute" and groups and isinstance(groups[0], int):  # pairs not known, atoms instead
+        return f"permute along {{{mesh.axes_text(groups)}}} of {elements} {dtype or 'elements'} a device"
     atoms = None if kind == "permute" else atoms_of_groups(groups, mesh)
     over = f"{{{mesh.axes_text(atoms)}}}" if atoms else f"devices {list(groups)[:2]}{'...' if len(groups) > 2 else ''}"
     what = f"{kind}[{combiner}]" if combiner not in ("", "add") else kind
