@@ -142,6 +142,13 @@ class Lowered:
         }
         return jax.jit(self.function(mesh), **{**options, **jit_kwargs})
 
+    def stablehlo(self, platform: str = "cpu") -> str:
+        """StableHLO text of the program with its collectives written out; needs no devices of the mesh."""
+        mesh = AbstractMesh(self.schedule.mesh.sizes, self.schedule.mesh.names)
+        arguments = tree_util.tree_unflatten(self.traced.in_tree, self.traced.in_types)
+        staged = jax.jit(self.function(mesh)).trace(*arguments).lower(lowering_platforms=(platform,))
+        return str(staged.as_text())
+
     @cached_property
     def planned(self) -> list[PlannedCollective]:
         """Every collective in it, in execution order."""

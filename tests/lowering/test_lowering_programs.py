@@ -23,6 +23,8 @@ from autoshard.schedule import PROGRAM, Placement, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.steps import Reshard, Step, StepKind
+from autoshard.verify.collectives import compare
+from autoshard.verify.stablehlo import stablehlo_collectives
 
 RNG = np.random.default_rng(3)
 
@@ -237,6 +239,14 @@ def test_too_few_devices_is_an_error_that_says_how_to_simulate_them():
     lowered = lower(mlp().traced, replicated_schedule(mlp().traced.program, mesh))
     with pytest.raises(InputError, match=r"16 devices, there are 8; .*device_count=16"):
         lowered.jax_mesh()
+
+
+def test_collectives_of_256_devices_are_lowered_without_them():
+    mesh = AtomMesh.split(Mesh.from_dict({"data": 16, "model": 16}), {"model": (4, 4)})
+    traced = trace(lambda a, b: jnp.tanh(a @ b).max(axis=1), f32(512, 256), f32(256, 1024))
+    lowered = lower(traced, naive_schedule(traced.program, mesh, 1))
+    assert lowered.planned
+    assert compare(lowered.planned, stablehlo_collectives(lowered.stablehlo()), mesh) == []
 
 
 def test_donated_arguments_are_donated():

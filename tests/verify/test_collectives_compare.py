@@ -146,9 +146,19 @@ def test_a_permute_is_its_pairs():
     assert len(differences([wanted], [Found(kind="permute", groups=tuple((d, d) for d in range(8)))])) == 2
 
 
+def test_a_users_own_permute_may_have_any_pairs_along_its_axes():
+    wanted = Wanted(kind="permute", atoms=(1,), from_atoms=())
+    ring = tuple((d, d - d % 4 + (d + 1) % 4) for d in range(8))
+    assert differences([wanted], [Found(kind="permute", groups=ring)]) == []
+    across = tuple((d, (d + 1) % 8) for d in range(8))
+    lines = differences([wanted], [Found(kind="permute", groups=across)])
+    assert lines[0] == 'permute along {"y"} of 16 float32 a device: planned 1, found 0 (here)'
+    assert len(lines) == 2
+
+
 @given(st.lists(st.integers(0, 2), unique=True, min_size=1))
 def test_groups_name_their_axes(atoms):
-    groups = planned_groups("all_gather", atoms, (), SPLIT)
+    groups = planned_groups("all_gather", tuple(atoms), (), SPLIT)
     assert atoms_of_groups(groups, SPLIT) == tuple(sorted(atoms))
 
 
