@@ -110,7 +110,8 @@ class Model:
 class Decision:
     """A schedule with what is known about it.
 
-    objective_s = cost.step_s + memory_price_s; bound_s: no plan under the same statements has a lower objective.
+    objective_s = cost.step_s + memory_price_s; bound_s: no plan under the same statements (in which repeated layers share their
+    decisions, where they do: see `notes`) has a lower objective.
     stats: timings and engine reports, not reproducible, kept out of plan.json.
     """
 

@@ -106,7 +106,10 @@ def find_repeats(program: Program, collected: Collected, encoded: Encoded, *, en
     if len(roots) == n:
         return identity
     layers = max(count for _, _, count in stretches)
-    note = f"repeated layers share one decision (up to {layers} repeats; {n - len(roots)} of {n} decisions are shared)"
+    note = (
+        f"repeated layers share one decision (up to {layers} repeats; {n - len(roots)} of {n} decisions are shared); "
+        "the bound is on plans that do so"
+    )
     return Repeats(_quotient(encoded.network, class_of, len(roots)), class_of, note)
 
 

@@ -78,6 +78,7 @@ def test_layers_share_their_decisions_and_the_plan_says_so() -> None:
     assert found.repeats.network.n_nodes < 0.5 * found.encoded.network.n_nodes
     (note,) = decide(found).notes
     assert note.startswith("repeated layers share one decision (up to ")
+    assert note.endswith("the bound is on plans that do so")
 
 
 def test_sharing_can_be_switched_off() -> None:
