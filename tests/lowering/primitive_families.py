@@ -36,6 +36,7 @@ def structure() -> tuple[dict[str, Case], tuple[Any, ...]]:
         "transpose": lambda x, small, s: x.T + 1,
         "concatenate": lambda x, small, s: jnp.concatenate([x, x * 2], axis=0),
         "split": lambda x, small, s: jnp.split(x, 3, axis=1),
+        "split into one": lambda x, small, s: lax.split(x, [12], axis=1),
         "pad": lambda x, small, s: lax.pad(x, 1.5, ((0, 0, 0), (1, 2, 1))),
         "negative pad": lambda x, small, s: lax.pad(x, 0.0, ((-1, 0, 0), (0, 0, 0))),
         "slice": lambda x, small, s: lax.slice(x, (1, 0), (7, 12), (2, 1)),

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from autoshard.errors import InputError, UnsupportedError
+from autoshard.errors import AutoshardError, InputError, UnsupportedError
 from autoshard.frontends.jax_function import JaxOp
 from autoshard.frontends.jax_interpret import bind_local
 from autoshard.lowering.steps import Grid
@@ -112,7 +112,7 @@ def local(*kinds: str) -> Callable[[LocalFunction], LocalFunction]:
 UNCHANGED = frozenset(
     {
         *UNARY_LINEAR, *SUMS, *NONLINEAR, "mul", "div", "select_n", "optimization_barrier",
-        "transpose", "squeeze", "rev", "concatenate", "split", "stack", "unstack", "bitcast_convert_type",
+        "transpose", "squeeze", "rev", "concatenate", "stack", "unstack", "bitcast_convert_type",
         "dot_general", "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor",
         "reduce", "argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp",
         "sort", "top_k", "approx_top_k", "cholesky", "triangular_solve", "qr", "lu", "eigh", "svd",
@@ -147,21 +147,28 @@ def run_local(ctx: LocalOp, operands: Sequence[Any]) -> list[Any]:
     Raises `UnsupportedError` where the op has no local form under this placement.
     """
     check_placement(ctx)
-    function = _TABLE.get(ctx.op.kind)
-    if ctx.is_whole:
-        results = list(function(ctx, *operands)) if ctx.op.kind in _IDENTITIES and function else ctx.bind(operands)
-    else:
-        operands = mask_reduced(ctx, operands)
-        if function is not None:
-            results = list(function(ctx, *operands))
-        elif ctx.op.kind in UNCHANGED or ctx.rule.is_custom:
-            results = ctx.bind(operands)
-        else:
-            ctx.unsupported("this primitive has no local form yet")
+    try:
+        results = _run(ctx, operands)
+    except AutoshardError:
+        raise
+    except (TypeError, ValueError) as error:  # JAX's own checks of shapes and parameters
+        raise UnsupportedError(f"cannot run {ctx} on local blocks: {str(error)[:500]}") from error
     for k, result in enumerate(results):
         if tuple(np.shape(result)) != ctx.local_result(k):
             ctx.unsupported(f"result {k} has local shape {np.shape(result)}, its layout wants {ctx.local_result(k)}")
     return results
+
+
+def _run(ctx: LocalOp, operands: Sequence[Any]) -> list[Any]:
+    function = _TABLE.get(ctx.op.kind)
+    if ctx.is_whole:
+        return list(function(ctx, *operands)) if ctx.op.kind in _IDENTITIES and function else ctx.bind(operands)
+    operands = mask_reduced(ctx, operands)
+    if function is not None:
+        return list(function(ctx, *operands))
+    if ctx.op.kind in UNCHANGED or ctx.rule.is_custom:
+        return ctx.bind(operands)
+    ctx.unsupported("this primitive has no local form yet")
 
 
 def check_placement(ctx: LocalOp) -> None:

@@ -53,6 +53,12 @@ def tile(ctx: LocalOp, x: Any) -> Sequence[Any]:
     )
 
 
+@local("split")
+def split(ctx: LocalOp, x: Any) -> Sequence[Any]:
+    """The dimension taken apart is whole, or there is nothing to take apart."""
+    return ctx.bind([x]) if len(ctx.op.results) > 1 else [x]
+
+
 @local("slice")
 def slice_(ctx: LocalOp, x: Any) -> Sequence[Any]:
     starts, limits = list(ctx.params["start_indices"]), list(ctx.params["limit_indices"])
