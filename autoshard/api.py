@@ -83,10 +83,12 @@ def plan_traced(
     seed: int = 0,
     config: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
+    model_flop: float | None = None,
     progress: Progress | None = None,
 ) -> Plan:
-    """`plan` for a function that is traced already."""
+    """`plan` for a function that is traced already; `model_flop`: useful FLOP of a call, for its MFU."""
     from autoshard.baselines import price_baselines
+    from autoshard.strategies.named import batch_size
 
     began = time.monotonic()
     program = traced.program
@@ -112,6 +114,7 @@ def plan_traced(
         decision.bound_s, decision.gap, decision.memory_price_s, decision.rounding_s,
         _statements(matched, memory_limit), tuple(b.cost for b in priced),
         (*notes, *program.warnings, *machine.notes, *decision.notes), config, problem.trips,
+        model_flop, None if roles is None else batch_size(program, roles),
         {"seconds": {k: round(v, 3) for k, v in seconds.items()}, **decision.stats}, traced,
     )  # fmt: skip
 

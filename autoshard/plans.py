@@ -33,6 +33,7 @@ from costmodels.machine import Machine
 if TYPE_CHECKING:
     import pandas as pd
 
+    from autoshard.costs.steptime import StepTime
     from autoshard.frontends.jax_function import TracedFunction
     from autoshard.lowering.lower import Lowered
 
@@ -54,6 +55,7 @@ class Plan:
     status: ``optimal`` or ``feasible``. objective_s: seconds of one step with nothing overlapping, plus the minute
     price on memory that breaks ties (`memory_price_s`). bound_s: no plan under the same statements costs less.
     gap: (objective_s - bound_s) / objective_s. memory: the peak of one device, where, and what is held there.
+    model_flop: useful FLOP of a step where known (models of the library), batch: its tokens or rows; for MFU and flips.
     run: timings and solver reports; they differ from run to run and are not part of plan.json.
     """
 
@@ -73,6 +75,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     config: Mapping[str, Any] | None = None
     trips: int = 1
+    model_flop: float | None = None
+    batch: float | None = None
     run: Mapping[str, Any] = field(default_factory=dict, compare=False)
     traced: TracedFunction | None = field(default=None, compare=False, repr=False)
 
@@ -136,18 +140,33 @@ class Plan:
             "value": self.program.values[row.value].name, "source": source,
         }  # fmt: skip
 
+    @cached_property
+    def step_time(self) -> StepTime:
+        """Lower bound, estimate and upper bound of a step, MFU and HFU, and how intense its collectives are."""
+        from autoshard.costs import fusion
+        from autoshard.costs.steptime import step_time
+
+        return step_time(
+            self.program, self.schedule, self.machine, self.cost, fusion.analyse(self.program),
+            trips=self.trips, model_flop=self.model_flop, batch=self.batch,
+        )  # fmt: skip
+
     def cost_parts(self) -> dict[str, Any]:
         """Seconds per step: compute, communication by kind and by mesh axes, local copies, and both step-time bounds.
 
         everything_overlaps_s is the larger of compute and communication, nothing_overlaps_s their sum with local copies.
+        step_time: see `autoshard.costs.steptime`; by_axes_and_kind_s: one row for each pair of axes and kind.
         """
         by_kind: dict[str, float] = {}
         by_axes: dict[str, float] = {}
+        both: dict[str, dict[str, float]] = {}
         for row in self.cost.rows:
             if row.is_collective:
                 axes = self.schedule.mesh.axes_text(row.atoms).replace('"', "")
                 by_kind[row.kind] = by_kind.get(row.kind, 0.0) + row.seconds * row.times
                 by_axes[axes] = by_axes.get(axes, 0.0) + row.seconds * row.times
+                kinds = both.setdefault(axes, {})
+                kinds[row.kind] = kinds.get(row.kind, 0.0) + row.seconds * row.times
         cost = self.cost
         return {
             "compute_s": cost.compute_s,
@@ -160,6 +179,8 @@ class Plan:
             "nothing_overlaps_s": cost.step_s,
             "by_kind_s": dict(sorted(by_kind.items())),
             "by_axes_s": dict(sorted(by_axes.items())),
+            "by_axes_and_kind_s": {axes: dict(sorted(kinds.items())) for axes, kinds in sorted(both.items())},
+            "step_time": self.step_time.to_dict(),
         }
 
     def summary(self, width: int = 100) -> str:
@@ -229,6 +250,8 @@ class Plan:
             },
             "config": None if self.config is None else plain(self.config),
             "trips": self.trips,
+            "model_flop": self.model_flop,
+            "batch": self.batch,
             "statements": [plain(s) for s in self.statements],
             "cost": self.cost_parts(),
             "memory": {
@@ -283,5 +306,5 @@ def _from_dict(data: Mapping[str, Any]) -> Plan:
         program, schedule, machine, cost, memory, data["status"], data["objective_s"], data["bound_s"], data["gap"],
         data["cost"]["memory_price_s"], data["cost"]["rounding_s"], tuple(data["statements"]),
         tuple(BaselineCost(b["name"], b["objective_s"], b["peak_bytes"], b["reason"]) for b in data["baselines"]),
-        tuple(data["notes"]), data["config"], data["trips"],
+        tuple(data["notes"]), data["config"], data["trips"], data.get("model_flop"), data.get("batch"),
     )  # fmt: skip

@@ -153,6 +153,7 @@ def plan_config(
         effort=config.solver.effort,
         seed=config.solver.seed,
         config=config.to_dict(),
+        model_flop=None if problem.model is None else float(problem.model.model_flop_per_step),
         progress=progress,
     )
     plan.run["seconds"]["trace"] = round(traced_s, 3)  # type: ignore[index]

@@ -63,7 +63,7 @@ def _console(stream: TextIO, width: int | None) -> "Console":
 
 def _show(plan: Json, console: "Console") -> None:
     console.print(headline(plan))
-    for part in (_inputs(plan, console.width), _traffic(plan), _cost(plan), *_memory(plan), _baselines(plan)):
+    for part in (_inputs(plan, console.width), _traffic(plan), *_cost(plan), *_memory(plan), _baselines(plan)):
         if part is not None:
             console.print(part)
     for note in plan.get("notes", ()):
@@ -125,19 +125,55 @@ def _traffic(plan: Json) -> "Table | str":
     return table
 
 
-_TIMES = {
-    "compute": "compute_s",
-    "communication": "communication_s",
-    "local copies": "local_copies_s",
-    "step if everything overlaps": "everything_overlaps_s",
-    "if nothing does": "nothing_overlaps_s",
-}
+_TIMES = {"compute": "compute_s", "communication": "communication_s", "local copies": "local_copies_s"}
+_BOUNDS = {"if everything overlaps": "lower", "estimate": "estimate", "if nothing does": "upper"}
+MOST_INTENSITIES = 12
+"""Groups of collectives whose intensity is shown, those that take longest first."""
 
 
-def _cost(plan: Json) -> str | None:
-    parts = {name: plan.get("cost", {}).get(key) for name, key in _TIMES.items()}
+def _cost(plan: Json) -> "list[RenderableType]":
+    cost = plan.get("cost", {})
+    parts = {name: cost.get(key) for name, key in _TIMES.items()}
     shown = ", ".join(f"{name} {seconds_text(value)}" for name, value in parts.items() if value is not None)
-    return f"time: {shown}" if shown else None
+    out: list[RenderableType] = [f"time: {shown}"] if shown else []
+    step = cost.get("step_time")
+    if step is None:
+        return out
+    table = plain_table("step", [("", ""), ("seconds", "right"), ("MFU", "right"), ("HFU", "right")])
+    for name, key in _BOUNDS.items():
+        table.add_row(name, seconds_text(step[f"{key}_s"]), f"{step['mfu'][key]:.1%}", f"{step['hfu'][key]:.1%}")
+    busy = sorted(step["resources_s"].items(), key=lambda item: (-item[1], item[0]))
+    words = ", ".join(f"{name} {seconds_text(value)}" for name, value in busy)
+    return [*out, table, f"busy: {words}", *_intensities(step["groups"])]
+
+
+def _intensities(groups: Sequence[Json]) -> "list[RenderableType]":
+    if not groups:
+        return []
+    table = plain_table(
+        "arithmetic intensity of the collectives",
+        [
+            ("axes", ""), ("kind", ""), ("of", ""), ("seconds", "right"), ("FLOP/byte", "right"), ("machine", "right"),
+            ("bound by", ""), ("compute bound", ""),
+        ],
+    )  # fmt: skip
+    for group in groups[:MOST_INTENSITIES]:
+        ratios = (f"{group['flops_per_byte']:.4g}", f"{group['machine_flops_per_byte']:.4g}")
+        table.add_row(
+            group["axes"], group["kind"], group["moves"], seconds_text(group["seconds"]), *ratios, group["verdict"],
+            _flip_text(group["flip"]),
+        )  # fmt: skip
+    return [table]
+
+
+def _flip_text(flip: Json | None) -> str:
+    if flip is None:
+        return ""
+    side = "from" if flip["more_is_compute"] else "up to"
+    if flip["at"] is None:
+        return f"{side} {flip['factor']:.3g} times the {flip['quantity']}"
+    quantity, _, axes = flip["quantity"].partition(" on ")
+    return f"{side} {flip['at']:.4g} {'on ' + axes if axes else quantity}"
 
 
 def _memory(plan: Json) -> "list[RenderableType]":

@@ -8,6 +8,7 @@ is storage: it does not move the matmuls that an earlier round has placed.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from math import prod
 
 from autoshard.errors import InputError
 from autoshard.program.program import Program
@@ -133,3 +134,13 @@ def _storage_dim(
     if preferred:
         return preferred[0]
     return max(fits, key=lambda d: (shape[d], -d)) if fits else None
+
+
+def batch_size(program: Program, roles: Roles) -> float | None:
+    """Tokens (rows, where there is no sequence) of a step: the largest input whose first logical axis is the batch."""
+    sizes = [
+        float(prod(n for n, name in zip(program.type_of(value).shape, names, strict=True) if name in (*BATCH, "seq")))
+        for value, names in roles_of(program, roles).items()
+        if any(name in BATCH for name in names)
+    ]
+    return max(sizes, default=None)

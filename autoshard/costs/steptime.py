@@ -1,0 +1,282 @@
+"""How long a step takes: what bounds it from below and above, an estimate between, and what of the machine it uses.
+
+- lower: everything overlaps. The busiest of: matrix unit, vector unit, memory (each at its peak rate), and every link,
+  whose collectives take turns (`Machine.link_seconds`). Latencies are left out.
+- upper: nothing overlaps. The sum of all ops, copies and collectives; what the solver minimises.
+- estimate: work and copies one after another, plus the share of each collective that is not hidden. The profile's `overlap`
+  says what share of each kind runs behind other work; a collective between two matmuls (`critical.py`) is waited for.
+
+MFU is model FLOP / (peak * devices * seconds); HFU the same with the FLOP that the devices really execute in matmuls:
+recomputation, padding and work that several devices repeat included (PaLM, arXiv 2204.02311, appendix B). The peak is that of
+the type that most of the matmul work is done in.
+
+The *arithmetic intensity* of a group of collectives is the matmul FLOP of one device in the whole step over the bytes of
+the group (V of each, twice for all-reduces: two passes), as in MaxText's sharding guide. The machine's ratio is peak times
+the links' seconds per byte; the step is compute bound for this group iff its own ratio is larger.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from autoshard.costs.critical import Role, matmul_order
+from autoshard.costs.fusion import Fusion
+from autoshard.costs.manual import body_trips
+from autoshard.costs.price import CommRow, PlanCost, multiplicities
+from autoshard.costs.roofline import local_bytes
+from autoshard.costs.work import MATMUL_KINDS, local_flops, local_sizes
+from autoshard.program.program import Block, Op, Program
+from autoshard.schedule import Schedule
+from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.steps import StepKind
+from costmodels.machine import AxisPart, Machine
+
+PASSES = {"all_reduce": 2}
+"""A gather or scatter sends the array once; an all-reduce is both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """Where a group turns from communication bound to compute bound, to first order with the plan as it is.
+
+    quantity: what to change. now: its size; None where the program does not say. at: the size at which both are equal;
+    `more_is_compute` says on which side the step is compute bound. factor: at / now.
+    """
+
+    quantity: str
+    now: float | None
+    at: float | None
+    factor: float
+    more_is_compute: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupIntensity:
+    """All collectives of one kind over the same axes that move the same sort of value.
+
+    bytes: V of all of them in a step, as seen inside one group. seconds: of all of them. hidden: the share that the
+    estimate overlaps. flops_per_byte: see the module.
+    """
+
+    kind: str
+    axes: str
+    moves: str
+    times: float
+    bytes: float
+    seconds: float
+    hidden: float
+    flops_per_byte: float
+    machine_flops_per_byte: float
+    verdict: str  # "compute" or "communication"
+    flip: Flip | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of a step and what they are made of.
+
+    resources_s: seconds that each part of the machine is busy (``matrix unit``, ``vector unit``, ``memory``, links).
+    bound: the busiest one. mfu, hfu: for the lower, estimated and upper seconds.
+    """
+
+    lower_s: float
+    estimate_s: float
+    upper_s: float
+    bound: str
+    resources_s: dict[str, float]
+    matmul_flop_per_device: float
+    model_flop: float
+    hardware_flop: float
+    peak_dtype: str
+    peak_flop_per_s: float
+    mfu: dict[str, float]
+    hfu: dict[str, float]
+    groups: tuple[GroupIntensity, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for plan.json."""
+        data = asdict(self)
+        data["groups"] = [asdict(g) for g in self.groups]
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Totals of one device in one step."""
+
+    matmul_flop: dict[str, float]  # by element type
+    vector_flop: float
+    moved_bytes: float
+    program_flop: float  # matmul work of the whole program, counted once however many devices do it
+
+
+def step_time(
+    program: Program,
+    schedule: Schedule,
+    machine: Machine,
+    cost: PlanCost,
+    fusion: Fusion,
+    *,
+    trips: int = 1,
+    model_flop: float | None = None,
+    batch: float | None = None,
+) -> StepTime:
+    """Bounds, estimate, utilisation and intensities of a priced schedule.
+
+    model_flop: useful FLOP of a step; the program's own matmuls where not given (then recomputation counts as useful).
+    batch: tokens (or rows) of a step, for the size at which a verdict flips.
+    """
+    mesh, profile = schedule.mesh, machine.profile
+    work = _work(program, schedule, fusion, trips)
+    vector_rate = machine.flops_per_s("float32", "vector")
+    copied = sum(2 * r.bytes * r.times for r in cost.rows if not r.is_collective)
+    resources = {
+        "matrix unit": sum(f / machine.flops_per_s(dtype) for dtype, f in work.matmul_flop.items()),
+        "vector unit": work.vector_flop / vector_rate,
+        "memory": (work.moved_bytes + copied) / profile.memory.bandwidth.value,
+    }
+    order = matmul_order(program)
+    groups: dict[tuple[str, str, str], list[CommRow]] = {}
+    exposed_s = 0.0
+    for row in cost.rows:
+        if not row.is_collective:
+            continue
+        parts = _parts(mesh, row.atoms)
+        amount = whole_bytes(row, mesh) * row.times
+        for link, per_byte in machine.link_seconds(row.kind, parts).items():
+            resources[link] = resources.get(link, 0.0) + per_byte * amount
+        role = order.role(row)
+        exposed_s += row.seconds * row.times * (1 - _hidden(machine, row.kind, role))
+        groups.setdefault((mesh.axes_text(row.atoms).replace('"', ""), row.kind, role.value), []).append(row)
+    upper = cost.step_s
+    bound = max(resources, key=lambda name: resources[name])
+    lower = min(resources[bound], upper)
+    estimate = max(lower, cost.compute_s + cost.local_s + exposed_s)
+    local = sum(work.matmul_flop.values())
+    dtype = max(work.matmul_flop, key=lambda d: (work.matmul_flop[d], d), default="float32")
+    peak = machine.flops_per_s(dtype)
+    useful = float(work.program_flop if model_flop is None else model_flop)
+    executed = local * machine.num_devices
+    seconds = {"lower": lower, "estimate": estimate, "upper": upper}
+    return StepTime(
+        lower,
+        estimate,
+        upper,
+        bound,
+        resources,
+        local,
+        useful,
+        executed,
+        dtype,
+        peak,
+        {name: _share(useful, peak * machine.num_devices * s) for name, s in seconds.items()},
+        {name: _share(executed, peak * machine.num_devices * s) for name, s in seconds.items()},
+        tuple(
+            _group(machine, mesh, key, rows, local, peak, batch)
+            for key, rows in sorted(groups.items(), key=lambda g: (-sum(r.seconds * r.times for r in g[1]), g[0]))
+        ),
+    )
+
+
+def whole_bytes(row: CommRow, mesh: AtomMesh) -> float:
+    """V of one collective: what the price is proportional to, times the group for an all-to-all."""
+    return row.bytes * (mesh.size(row.atoms) if row.kind == StepKind.ALL_TO_ALL else 1)
+
+
+def _parts(mesh: AtomMesh, atoms: Sequence[int]) -> tuple[AxisPart, ...]:
+    refs = [(mesh.atoms[a], mesh.sizes[a]) for a in sorted(atoms)]
+    return tuple(AxisPart(ref.name, ref.pre_size or 1, size) for ref, size in refs)
+
+
+def _share(flop: float, possible: float) -> float:
+    return flop / possible if possible > 0 else 0.0
+
+
+def _hidden(machine: Machine, kind: str, role: Role) -> float:
+    if role is Role.ACTIVATIONS:
+        return 0.0
+    return float(getattr(machine.profile.overlap, "permute" if kind == "shift" else kind, 0.0))
+
+
+def _group(
+    machine: Machine,
+    mesh: AtomMesh,
+    key: tuple[str, str, str],
+    rows: Sequence[CommRow],
+    local_flop: float,
+    peak: float,
+    batch: float | None,
+) -> GroupIntensity:
+    axes, kind, role = key
+    passes = PASSES.get(kind, 1)
+    amount = sum(whole_bytes(r, mesh) * r.times for r in rows)
+    beta = machine.alpha_beta(kind, _parts(mesh, rows[0].atoms))[1]
+    ratio = local_flop / (passes * amount) if amount else float("inf")
+    needed = peak * beta / passes
+    finite = np.isfinite(ratio) and ratio > 0
+    return GroupIntensity(
+        kind,
+        axes,
+        role,
+        sum(r.times for r in rows),
+        amount,
+        sum(r.seconds * r.times for r in rows),
+        _hidden(machine, kind, Role(role)),
+        float(ratio) if finite else 0.0,
+        needed,
+        "compute" if ratio > needed else "communication",
+        _flip(role, axes, mesh.size(rows[0].atoms), needed / ratio, batch) if finite and needed > 0 else None,
+    )
+
+
+def _flip(role: str, axes: str, devices: int, factor: float, batch: float | None) -> Flip:
+    """`factor`: the machine's ratio over that of the step.
+
+    Work grows with the batch; what is sent of weights and gradients does not. Activations grow with it too, and their
+    ratio falls with the devices that share a layer: M / |x| of tensor parallelism.
+    """
+    if role == Role.ACTIVATIONS:
+        return Flip(f"devices on {axes}", float(devices), devices / factor, 1 / factor, False)
+    return Flip("batch", batch, None if batch is None else batch * factor, factor, True)
+
+
+def _work(program: Program, schedule: Schedule, fusion: Fusion, trips: int) -> _Work:
+    times = multiplicities(program, trips)
+    matmul: dict[str, float] = {}
+    totals = {"vector": 0.0, "bytes": 0.0, "program": 0.0}
+
+    def add(op: Op, shards: np.ndarray, written: Fusion, weight: float) -> None:
+        assert op.rule is not None
+        sizes = local_sizes(op.rule, shards)
+        flop = float(local_flops(op, program, sizes)[0]) * weight
+        totals["bytes"] += float(local_bytes(op, program, sizes, written)[0]) * weight
+        if op.kind in MATMUL_KINDS:
+            dtype = program.type_of((op.operands or op.results)[0]).dtype
+            matmul[dtype] = matmul.get(dtype, 0.0) + flop
+            whole = local_sizes(op.rule, np.ones_like(shards))
+            totals["program"] += float(local_flops(op, program, whole)[0]) * weight
+        else:
+            totals["vector"] += flop
+
+    for op_id, placement in schedule.placements.items():
+        shards = np.array([[schedule.mesh.size(f) for f in placement.factors]], np.int64).reshape(1, -1)
+        add(program.ops[op_id], shards, fusion, times[op_id])
+    for op, outer in program.walk():
+        if op.kind != "shard_map" or any(o.kind == "shard_map" for o in outer):
+            continue
+        # The body of a user's shard_map is local already; every one of its tensors counts as written to memory.
+        inner = list(_inside(op.regions[0], times[op.id], trips))
+        written = Fusion(fusion.materialised | {v for o, _ in inner for v in o.results})
+        for body_op, weight in inner:
+            if body_op.rule is not None and "collective" not in body_op.attrs:
+                add(body_op, np.ones((1, len(body_op.rule.factor_sizes)), np.int64), written, weight)
+    return _Work(matmul, totals["vector"], totals["bytes"], totals["program"])
+
+
+def _inside(block: Block, weight: float, trips: int) -> Iterator[tuple[Op, float]]:
+    for op in block.ops:
+        yield op, weight
+        for region in op.regions:
+            yield from _inside(region, weight * body_trips(op, trips), trips)
