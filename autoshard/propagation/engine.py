@@ -53,6 +53,7 @@ class Run:
     """State of one propagation over a graph.
 
     erased: dead ops that were removed, in the order of removal. gone: those and what was inside them.
+    events: what provenance made of the changes, once it was asked.
     """
 
     graph: Graph
@@ -61,6 +62,7 @@ class Run:
     erased: dict[int, None] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)
     mesh_class: tuple[int, ...] = ()
+    events: dict[int, list[tuple[Ref, int, int]]] | None = None
 
 
 def run_propagation(graph: Graph, strategy: Strategy, *, conservative: bool = False, trace: bool = False) -> Run:

@@ -22,12 +22,13 @@ IMPORT = (
     "sdy-import-func-calls{add-data-flow-edges-on-named-computations=true},symbol-dce,"
     "sdy-apply-sharding-constraints,sdy-sharding-group-import,sdy-pre-order-funcs"
 )
+GATHER_SUB_AXES = "sdy-remove-sub-axes-in-input-output-shardings"
 EXPORT = (
     "sdy-export-named-computations,sdy-propagate-to-func-results,"
     "sdy-unflatten-call-graph{dedup-functions-fully=false},symbol-dce,sdy-insert-func-call-reshards,"
     "func.func(sdy-constant-or-scalar-merger),func.func(sdy-sink-data-flow-edges),sdy-remove-sharding-groups,"
     "func.func(sdy-sharding-constraint-to-reshard),sdy-update-non-divisible-input-output-shardings,"
-    "sdy-remove-sub-axes-in-input-output-shardings,sdy-close-shardings,"
+    f"{GATHER_SUB_AXES},sdy-close-shardings,"
     "func.func(sdy-insert-explicit-reshards{enable-full-version=false}),"
     "canonicalize{cse-between-iterations=false enable-patterns={sdy-collective} max-iterations=10 max-num-rewrites=-1 "
     "region-simplify=aggressive test-convergence=false top-down=false},func.func(sdy-drop-sharding-rules)"
@@ -37,21 +38,34 @@ ADD_EDGES = "sdy-add-data-flow-edges"
 SINK_EDGES = "func.func(sdy-sink-data-flow-edges)"
 
 
-def propagate_mlir(text: str | bytes, *, strategy: Strategy | str | None = None, conservative: bool = False) -> str:
+def propagate_mlir(
+    text: str | bytes,
+    *,
+    strategy: Strategy | str | None = None,
+    conservative: bool = False,
+    keep_sub_axes: bool = False,
+) -> str:
     """The module with the shardings that propagation finds.
 
     text: StableHLO with sdy shardings, as text or bytecode.
     strategy: None for the whole pipeline with user priorities; basic, aggressive, op-priority or user-priority for that
-        step alone. conservative: pass no sub-axes.
+        step alone. conservative: pass no sub-axes. keep_sub_axes: let arguments and results of the module end on a
+        sub-axis; the pipeline otherwise gathers it (S0.32).
     Raises `InputError` where the module is malformed.
     """
     module = parse_module(text)
     with mlir_context(), ir.Location.unknown():
-        propagate_module(module, strategy=strategy, conservative=conservative)
+        propagate_module(module, strategy=strategy, conservative=conservative, keep_sub_axes=keep_sub_axes)
         return module_text(module)
 
 
-def propagate_module(module: ir.Module, *, strategy: Strategy | str | None = None, conservative: bool = False) -> None:
+def propagate_module(
+    module: ir.Module,
+    *,
+    strategy: Strategy | str | None = None,
+    conservative: bool = False,
+    keep_sub_axes: bool = False,
+) -> None:
     """As `propagate_mlir`, on a parsed module, in place; to be called within its context."""
     chosen = Strategy.USER_PRIORITY if strategy is None else Strategy.from_text(str(strategy))
     check_functions(module)
@@ -62,7 +76,7 @@ def propagate_module(module: ir.Module, *, strategy: Strategy | str | None = Non
         run_passes(module, ADD_EDGES)
     _propagate(module, chosen, conservative)
     if strategy is None:
-        run_passes(module, EXPORT)
+        run_passes(module, EXPORT.replace(GATHER_SUB_AXES + ",", "") if keep_sub_axes else EXPORT)
     elif add_edges:
         run_passes(module, SINK_EDGES)
 

@@ -74,10 +74,13 @@ def propagate(
     initial = list(graph.holders)
     run = run_propagation(graph, chosen, conservative=conservative, trace=trace)
     values = {}
+    known: dict[Spec, TensorSharding] = {}
     for value in program.values:
         if value.origin is not Origin.LITERAL:
             spec = graph.spec(built.holder_of.get(value.id, NO_HOLDER)) or open_spec(0, value.type.rank)
-            values[value.id] = from_spec(spec, mesh, None)
+            if spec not in known:
+                known[spec] = from_spec(spec, mesh, None)
+            values[value.id] = known[spec]
     found_outputs = {
         index: from_spec(graph.spec(slot) or open_spec(0, graph.ranks[slot]), mesh, None)
         for index, (_, slot, _) in zip(sorted(outputs or {}), graph.outputs, strict=True)

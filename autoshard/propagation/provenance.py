@@ -1,22 +1,29 @@
-"""Where a sharding came from: for each axis the user's statement, and the ops it passed on its way (S2.50 to S2.53)."""
+"""Where a sharding came from: for each axis the user's statement, and the ops it passed on its way (S2.50 to S2.53).
 
+The engine notes every change with what the node saw. From that, each axis of each holder is followed back,
+factor by factor, to a holder that had it from the start.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from autoshard.propagation.engine import Run
+from autoshard.program.rule import TensorFactors
+from autoshard.propagation.engine import Change, Run
+from autoshard.propagation.graph import Graph
 from autoshard.propagation.program_graph import ProgramGraph
-from autoshard.propagation.spec import Ref, axis_ref, overlaps
+from autoshard.propagation.projection import project
+from autoshard.propagation.spec import Ref, Spec, axis_ref, overlaps
 from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.mesh import Mesh
 
-GROUP = -2
 OUTPUT = -1
+GROUP = -2
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One handing-over: `op` gave the axis to `value` from `source`. op is -1 for an output, -2 for a sharding
-    group.
-    """
+    """One handing-over: `op` gave the axis to `value` from `source`; op -1 is an output, -2 a sharding group."""
 
     op: int
     source: int
@@ -37,61 +44,108 @@ class Provenance:
     path: tuple[Hop, ...]
 
 
+class Step(NamedTuple):
+    """The axis came at `node` (or `OUTPUT`, `GROUP`) from the holder `source`."""
+
+    node: int
+    source: int
+    holder: int
+
+
+def chains(graph: Graph, run: Run, initial: Sequence[int], holder: int) -> list[tuple[Ref, int, list[Step]]]:
+    """(axis, dimension, steps back to its origin) for every axis of a holder."""
+    spec = graph.spec(holder)
+    if spec is None:
+        return []
+    events = _events(graph, run, initial)
+    return [(ref, d, _follow(events, holder, ref)) for d, dim in enumerate(spec.dims) for ref in dim.axes]
+
+
+def _follow(events: dict[int, list[tuple[Ref, int, int]]], holder: int, ref: Ref) -> list[Step]:
+    out: list[Step] = []
+    at, seen = holder, {holder}
+    while True:
+        event = next(((node, source) for axis, node, source in events.get(at, ()) if overlaps(axis, ref)), None)
+        if event is None:
+            return out
+        out.append(Step(event[0], event[1], at))
+        at = event[1]
+        if at in seen:
+            return out
+        seen.add(at)
+
+
+def _events(graph: Graph, run: Run, initial: Sequence[int]) -> dict[int, list[tuple[Ref, int, int]]]:
+    """For each holder: (axis, node that gave it, holder it came from), in the order in which they came."""
+    if run.events is not None:
+        return run.events
+    steps = graph.steps
+    out: dict[int, list[tuple[Ref, int, int]]] = {}
+    for change in run.changes or ():
+        new = steps.spec(change.new)
+        assert new is not None
+        before = {*_axes(steps.spec(change.old)), *_axes(steps.spec(initial[change.holder]))}
+        for dim, entry in enumerate(new.dims):
+            for ref in entry.axes:
+                if not any(overlaps(ref, b) for b in before):
+                    source = _source(graph, change, ref, dim, new)
+                    if source >= 0:
+                        out.setdefault(change.holder, []).append((ref, change.node, source))
+    run.events = out
+    return out
+
+
+def _source(graph: Graph, change: Change, ref: Ref, dim: int, new: Spec) -> int:
+    """The tensor from which the node took the axis: one that has it on the same factor."""
+    steps = graph.steps
+    others = [(i, h, steps.spec(n)) for i, (h, n) in enumerate(change.seen) if h != change.holder]
+    if change.node < 0:
+        return next((h for _, h, s in others if s is not None and any(overlaps(ref, a) for a in s.dims[dim].axes)), -1)
+    rule = steps.rules[graph.nodes[change.node].rule]
+    mappings: tuple[TensorFactors, ...] = (*rule.operands, *rule.results)
+    mine = next(i for i, (h, _) in enumerate(change.seen) if h == change.holder)
+    wanted = {
+        f for f, s in project(mappings[mine], new, rule.sizes).factors.items() if any(overlaps(ref, a) for a in s.axes)
+    }
+    for index, holder, spec in others:
+        if spec is None or holder < 0:
+            continue
+        factors = project(mappings[index], spec, rule.sizes).factors
+        if any(f in factors and any(overlaps(ref, a) for a in factors[f].axes) for f in wanted):
+            return holder
+    return -1
+
+
+def _axes(spec: Spec | None) -> list[Ref]:
+    return [] if spec is None else [a for d in spec.dims for a in d.axes]
+
+
 def trace_back(built: ProgramGraph, run: Run, initial: list[int], mesh: Mesh) -> dict[int, tuple[Provenance, ...]]:
-    """Follow every axis of every value back to the statement it stems from."""
+    """Follow every axis of every value of a program back to the statement it stems from."""
     value_of: dict[int, int] = {}
     for value, holder in sorted(built.holder_of.items()):
         value_of.setdefault(holder, value)
     for value, holders in sorted(built.copies.items()):
         for holder in holders:
             value_of.setdefault(holder, value)
-    came_from = _events(built, run, initial)
+    known: dict[int, tuple[Provenance, ...]] = {}
     out: dict[int, tuple[Provenance, ...]] = {}
     for value, holder in sorted(built.holder_of.items()):
-        spec = built.graph.spec(holder)
-        if spec is None:
+        if holder < 0 or built.graph.spec(holder) is None:
             continue
-        found: list[Provenance] = []
-        for index, dim in enumerate(spec.dims):
-            for ref in dim.axes:
-                hops: list[Hop] = []
-                at, seen = holder, {holder}
-                while (event := _find(came_from.get(at, []), ref)) is not None:
-                    node, source = event
-                    op = built.graph.nodes[node].op if node >= 0 else node
-                    hops.append(Hop(op, value_of.get(source, -1), value_of.get(at, -1)))
-                    if source in seen:
-                        break
-                    at = source
-                    seen.add(at)
-                found.append(Provenance(axis_ref(ref, mesh), index, value_of.get(at, -1), tuple(hops)))
-        out[value] = tuple(found)
+        if holder not in known:
+            found: list[Provenance] = []
+            for ref, dim, steps in chains(built.graph, run, initial, holder):
+                hops = tuple(
+                    Hop(
+                        built.graph.nodes[s.node].op if s.node >= 0 else s.node,
+                        value_of.get(s.source, -1),
+                        value_of.get(s.holder, -1),
+                    )
+                    for s in steps
+                )
+                origin = value_of.get(steps[-1].source if steps else holder, -1)
+                found.append(Provenance(axis_ref(ref, mesh), dim, origin, hops))
+            known[holder] = tuple(found)
+        out[value] = known[holder]
     return out
-
-
-def _find(events: list[tuple[Ref, int, int]], ref: Ref) -> tuple[int, int] | None:
-    for axis, node, source in events:
-        if overlaps(axis, ref):
-            return node, source
-    return None
-
-
-def _events(built: ProgramGraph, run: Run, initial: list[int]) -> dict[int, list[tuple[Ref, int, int]]]:
-    """For each holder: (axis, node that gave it, holder it came from), in the order in which they came."""
-    steps = built.graph.steps
-    out: dict[int, list[tuple[Ref, int, int]]] = {}
-    given = {h: _axes(steps.spec(n)) for h, n in enumerate(initial)}
-    for change in run.changes or ():
-        before = _axes(steps.spec(change.old))
-        for ref in _axes(steps.spec(change.new)):
-            if ref in before or any(overlaps(ref, g) for g in given.get(change.holder, ())):
-                continue
-            for holder, number in change.seen:
-                if holder != change.holder and any(overlaps(ref, a) for a in _axes(steps.spec(number))):
-                    out.setdefault(change.holder, []).append((ref, change.node, holder))
-                    break
-    return out
-
-
-def _axes(spec) -> list[Ref]:
-    return [] if spec is None else [a for d in spec.dims for a in d.axes]

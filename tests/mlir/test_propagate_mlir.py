@@ -234,3 +234,17 @@ def test_the_passes_themselves_are_registered() -> None:
         run_passes(module, "sdy-lift-inlined-meshes")
     with pytest.raises((InputError, ValueError)):
         run_passes(module, "no-such-pass")
+
+
+RESHAPE = """
+sdy.mesh @mesh = <["x"=4]>
+func.func @main(%a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) -> tensor<2x4xf32> {
+  %0 = stablehlo.reshape %a : (tensor<8xf32>) -> tensor<2x4xf32>
+  return %0 : tensor<2x4xf32>
+}"""
+
+
+def test_results_on_a_sub_axis_are_kept_or_gathered() -> None:  # S0.32, S0.33
+    kept, gathered = propagate_mlir(RESHAPE, keep_sub_axes=True), propagate_mlir(RESHAPE)
+    assert '-> (tensor<2x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x":(1)2}, {"x":(2)2}]>})' in kept
+    assert "-> (tensor<2x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>})" in gathered

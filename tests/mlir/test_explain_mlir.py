@@ -1,0 +1,55 @@
+# ruff: noqa: E501 (lines of MLIR are kept whole)
+"""Where a sharding came from, in the names and lines of the file (S2.50 to S2.53)."""
+
+import pytest
+
+from autoshard.errors import InputError
+from autoshard.propagation.mlir_explain import explain_mlir
+
+TEXT = """sdy.mesh @mesh = <["x"=2, "y"=2]>
+func.func @main(%a: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", ?}, {?}]>}, %b: tensor<16x4xf32>)
+    -> (tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{?}, {"y", ?}]>}) {
+  %d = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<8x16xf32>, tensor<16x4xf32>) -> tensor<8x4xf32>
+  %t = stablehlo.tanh %d : tensor<8x4xf32>
+  return %t : tensor<8x4xf32>
+}"""
+
+
+@pytest.mark.parametrize("strategy", [None, "basic", "user-priority"])
+def test_two_axes_of_a_value_can_have_two_sources(strategy: str | None) -> None:  # S2.50, S2.52
+    found = explain_mlir(TEXT, "%d", strategy=strategy)
+    assert found.sharding == '<@mesh, [{"x", ?}, {"y", ?}]>'
+    x, y = found.origins
+    assert (x.axis, x.dim, x.source) == ('"x"', 0, "argument 0 %arg0 (line 2)")
+    assert (y.axis, y.dim, y.source) == ('"y"', 1, "result 0 of @main")
+    assert x.path == ("stablehlo.dot_general (line 4)",)
+    assert y.path == ("stablehlo.tanh (line 5)", "the output of the function")
+
+
+def test_a_chain_is_told_step_by_step() -> None:  # S2.51
+    (found,) = explain_mlir(TEXT, "b").origins
+    assert found.path == ("stablehlo.dot_general (line 4)", "stablehlo.tanh (line 5)", "the output of the function")
+    assert "through stablehlo.tanh (line 5)" in str(found)
+
+
+def test_a_statement_of_ones_own_has_no_chain() -> None:
+    (found,) = explain_mlir(TEXT, "%a").origins
+    assert found.path == ()
+
+
+def test_the_source_is_the_tensor_with_the_axis_on_the_same_factor() -> None:
+    text = TEXT.replace(
+        "%b: tensor<16x4xf32>)", '%b: tensor<16x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{?}, {"y", ?}]>})'
+    )
+    text = text.replace('[{?}, {"y", ?}]>}) {', "[{?}, {?}]>}) {")
+    y = explain_mlir(text, "%d").origins[1]
+    assert y.source == "argument 1 %arg1 (line 2)"
+
+
+def test_nothing_reached_it_and_no_such_value_are_told_apart() -> None:
+    text = TEXT.replace("%b: tensor<16x4xf32>)", "%b: tensor<16x4xf32>, %c: tensor<4xf32>)")
+    assert "nothing reached it" in explain_mlir(text, "%c").sharding
+    with pytest.raises(InputError, match="no value %q is defined"):
+        explain_mlir(text, "%q")
+    with pytest.raises(InputError, match="no value name"):
+        explain_mlir(text, "what?")

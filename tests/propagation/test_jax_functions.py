@@ -1,0 +1,124 @@
+"""JAX functions: our propagation over the traced program against Shardy's over the lowered module."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxlib.mlir import ir
+
+from autoshard.frontends.jax_function import trace
+from autoshard.frontends.mlir_context import mlir_context, parse_module, run_passes
+from autoshard.interop.jax import spec_from_jax
+from autoshard.interop.sdy import sharding_from_attr
+from autoshard.propagation import propagate
+from autoshard.propagation.mlir import IMPORT
+from autoshard.sharding.mesh import Mesh
+
+MESH = Mesh.from_dict({"data": 4, "model": 2})
+U = P.UNCONSTRAINED
+
+
+def ours_and_shardys(function, shapes, specs) -> tuple[list[str], list[str]]:
+    """Shardings of results, then of arguments."""
+    args = [
+        jax.ShapeDtypeStruct(s[1:], s[0]) if isinstance(s[0], str) else jax.ShapeDtypeStruct(s, "float32")
+        for s in shapes
+    ]
+    program = trace(function, *args).program
+    given = {
+        v: spec_from_jax(s, program.type_of(v).rank, MESH)
+        for v, s in zip(program.body.args, specs, strict=True)
+        if s is not None
+    }
+    found = propagate(program, MESH, given)
+    values = (*program.body.results, *program.body.args)
+    ours = [str(found.values[v]) for v in values]
+    mesh = AbstractMesh((4, 2), ("data", "model"))
+    put = [
+        a if s is None else jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=NamedSharding(mesh, s))
+        for a, s in zip(args, specs, strict=True)
+    ]
+    lowered = jax.jit(function, keep_unused=True).trace(*put).lower(lowering_platforms=("cpu",))
+    module = parse_module(lowered.as_text())
+    with mlir_context(), ir.Location.unknown():
+        run_passes(module, IMPORT + ",sdy-user-priority-propagate")
+        main = next(o.operation for o in module.body.operations if o.operation.name == "func.func")
+        theirs = []
+        for name, values_ in (("res_attrs", program.body.results), ("arg_attrs", program.body.args)):
+            entries = ir.ArrayAttr(main.attributes[name]) if name in main.attributes else [None] * len(values_)
+            for value, entry in zip(values_, entries, strict=True):
+                if entry is not None and "sdy.sharding" in entry:
+                    theirs.append(str(replace(sharding_from_attr(entry["sdy.sharding"]), mesh_name=None)))
+                else:
+                    theirs.append("[" + ", ".join(["{?}"] * program.type_of(value).rank) + "]")
+    return ours, theirs
+
+
+def scanned(x, w):
+    return jax.lax.scan(lambda c, wi: (jnp.tanh(c @ wi), c.sum(0)), x, w)
+
+
+def looped(x, w):
+    return jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.tanh(c[1] @ w)), (0, x))
+
+
+def branched(i, x, y):
+    return jax.lax.cond(i.sum() > 0, lambda a, b: a + b, lambda a, b: a * jnp.exp(b), x, y)
+
+
+def attention(q, k, v):
+    logits = jnp.einsum("bqhd,bkhd->bhqk", q, k)
+    logits = jnp.where(jnp.tril(jnp.ones((16, 16), bool)), logits, -1e9)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(logits), v)
+
+
+def loss(w1, w2, x, y):
+    return jnp.mean((jax.nn.gelu(x @ w1) @ w2 - y) ** 2)
+
+
+HEADS = (8, 16, 4, 32)
+LOSS = ((64, 128), (128, 64), (32, 64), (32, 64)), (P(U, "model"), None, P("data", U), None)
+CASES = {
+    "scan": (scanned, ((16, 64), (6, 64, 64)), (P("data", U), P(U, U, "model"))),
+    "scan backward": (scanned, ((16, 64), (6, 64, 64)), (P(U, "model"), None)),
+    "while": (looped, ((16, 64), (64, 64)), (P("data", U), None)),
+    "while, captured weight": (looped, ((16, 64), (64, 64)), (None, P(U, "model"))),
+    "cond": (branched, ((4,), (16, 8), (16, 8)), (None, P("data", U), None)),
+    "attention": (attention, (HEADS, HEADS, HEADS), (P("data", U, "model", U), None, None)),
+    "gradient": (jax.grad(loss, (0, 1)), *LOSS),
+    "remat": (jax.grad(jax.checkpoint(loss), (0, 1)), *LOSS),
+    "embedding": (lambda e, t: e[t], ((128, 64), ("int32", 8, 16)), (P(U, "model"), P("data", U))),
+    "convolution": (
+        lambda x, k: jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")),
+        ((8, 16, 16, 4), (3, 3, 4, 32)),
+        (P("data", U, U, U), P(U, U, U, "model")),
+    ),
+    "reshape": (lambda x: x.reshape(16, 4, 16).transpose(1, 0, 2), ((16, 64),), (P("data", "model"),)),
+    "conflict": (lambda x, y: x + y, ((16, 64), (16, 64)), (P("data", U), P(U, "data"))),
+    "cache update": (
+        lambda c, u: jax.lax.dynamic_update_slice(c, u, (0, 3, 0)),
+        ((8, 16, 32), (8, 1, 32)),
+        (P("data", U, "model"), None),
+    ),
+    "constants": (lambda x: x + jnp.arange(64.0)[None], ((16, 64),), (P("data", "model"),)),
+    "gradient of scan": (
+        jax.grad(lambda w, x: scanned(x, w)[0].sum()),
+        ((6, 64, 64), (16, 64)),
+        (P(U, U, "model"), P("data", U)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_traced_functions_get_the_shardings_of_their_lowered_form(name: str) -> None:
+    ours, theirs = ours_and_shardys(*CASES[name])
+    assert ours == theirs
+
+
+def test_where_shardy_has_no_rule_ours_passes_more() -> None:
+    ours, theirs = ours_and_shardys(lambda x: jax.lax.top_k(x, 4), ((16, 64),), (P("data", U),))
+    assert ours[0] == '[{"data", ?}, {?}]'
+    assert theirs[0] == "[{?}, {?}]"
