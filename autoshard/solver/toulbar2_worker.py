@@ -63,7 +63,31 @@ def read_exactly(stream, count):
     return data
 
 
+MAX_BYTES = 5 * 2**29
+"""Address space of one job (2.5 GiB): a search that wants more ends without an answer instead of filling the machine."""
+
+
+def die_with_parent():
+    """Ask Linux to kill this process when its parent ends, however that ends; elsewhere the parent's exit handler must do."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    except (OSError, AttributeError):
+        pass
+
+
+def limit_memory():
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+    except (ImportError, ValueError, OSError):
+        pass
+
+
 def main():
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the parent, which then kills this group
     out = os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_WRONLY)
@@ -79,6 +103,8 @@ def main():
         child = os.fork()
         if not child:
             os.close(reader)
+            die_with_parent()
+            limit_memory()
             try:
                 answer = solve_job(pickle.loads(blob))
             except BaseException as problem:
