@@ -238,6 +238,7 @@ def _visit(
         conservative=run.conservative and node.heeds_conservative,
     )
     for tensor, new in updates:
+        seen = new
         if node.after is not None and tensor == len(tensors) - 1:
             new = steps.number(node.after(steps.specs[new]))
         holder = tensors[tensor]
@@ -247,8 +248,9 @@ def _visit(
         _push(graph.notified(holder), index, stack, waiting)
         for member in graph.groups.get(holder, ()):
             if member != holder:
-                _record(run, member, holders[member], new, -2, ((holder, new),))
-                holders[member] = new
+                # As in Shardy, the members get what the edge of a manual computation saw: without the manual axes.
+                _record(run, member, holders[member], seen, -2, ((holder, seen),))
+                holders[member] = seen
                 _push(graph.notified(member), index, stack, waiting)
 
 
