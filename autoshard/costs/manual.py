@@ -1,0 +1,77 @@
+"""What the body of a user's `shard_map` costs: its ops on local types, and the collectives the user wrote (S2.11)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.costs.fusion import Fusion
+from autoshard.costs.pricing import StepPrices
+from autoshard.costs.roofline import op_seconds
+from autoshard.program.program import Block, Op, Program
+from autoshard.sharding.axis import AxisRef
+
+
+@dataclass(frozen=True, slots=True)
+class ManualCollective:
+    """One collective of the user: executed `times` per execution of the shard_map."""
+
+    op: Op
+    value: int
+    kind: str
+    atoms: tuple[int, ...]
+    bytes: float
+    seconds: float
+    times: float
+
+
+def body_trips(op: Op, trips: int = 1) -> int:
+    """How often a region of `op` runs: the length of a scan; `trips` for a while whose count is not known."""
+    if op.kind == "scan":
+        return int(op.attrs["length"])
+    if op.kind == "while":
+        return int(op.attrs.get("trips") or trips)
+    return 1
+
+
+def _ops(block: Block, times: float, trips: int) -> Iterator[tuple[Op, float]]:
+    for op in block.ops:
+        yield op, times
+        for region in op.regions:
+            yield from _ops(region, times * body_trips(op, trips), trips)
+
+
+def manual_collectives(op: Op, program: Program, prices: StepPrices, trips: int = 1) -> list[ManualCollective]:
+    """The collectives in the body of a shard_map, priced on its local types."""
+    out = []
+    for inner, times in _ops(op.regions[0], 1.0, trips):
+        kind = inner.attrs.get("collective")
+        if kind is None:
+            continue
+        atoms = tuple(a for name in inner.attrs["axes"] for a in prices.mesh.atoms_for(AxisRef(name)))
+        for before, after in zip(inner.operands, inner.results, strict=True):
+            held = [program.type_of(v).bytes for v in (before, after)]
+            size = held[1] if kind == "all_gather" else held[0]
+            seconds = prices.step_s(kind, atoms, *held)
+            out.append(ManualCollective(inner, before, kind, atoms, size, seconds, times))
+    return out
+
+
+def manual_compute_s(op: Op, program: Program, fusion: Fusion, prices: StepPrices, trips: int = 1) -> float:
+    """Seconds of the ops in the body of a shard_map; its tensors count as materialised."""
+    inside = Fusion(fusion.materialised | {v for inner, _ in _ops(op.regions[0], 1.0, trips) for v in inner.results})
+    total = 0.0
+    for inner, times in _ops(op.regions[0], 1.0, trips):
+        if inner.rule is not None and "collective" not in inner.attrs:
+            shards = np.ones((1, len(inner.rule.factor_sizes)), np.int64)
+            total += float(op_seconds(inner, program, shards, inside, prices)[0]) * times
+    return total
+
+
+def manual_s(op: Op, program: Program, fusion: Fusion, prices: StepPrices, trips: int = 1) -> float:
+    """Seconds of one execution of a user's shard_map."""
+    rows = manual_collectives(op, program, prices, trips)
+    return manual_compute_s(op, program, fusion, prices, trips) + sum(r.seconds * r.times for r in rows)
+
+
+__all__ = ["ManualCollective", "body_trips", "manual_collectives", "manual_compute_s", "manual_s"]
