@@ -119,7 +119,9 @@ class Pricer:
             if node.is_manual:
                 # everything in a user's shard_map is local and counts as written to memory, its arguments included
                 inner = [(n, times) for n, times in manual_ops(node, graph.trips)]
-                local = exists | {v for n, _ in inner for v in (*n.results, *n.operands) if not graph.values[v].is_literal}
+                local = exists | {
+                    v for n, _ in inner for v in (*n.results, *n.operands) if not graph.values[v].is_literal
+                }
                 for n, times in inner:
                     if n.rule is not None and "collective" not in n.attrs:
                         total += node.times * times * self._op_s(n, uncut(read_rule(n.rule)), local)
@@ -154,14 +156,16 @@ def check_collectives(plan: Any, flow: Flow, rows: list[Row], findings: Findings
         if our_steps != their_steps:
             findings.add(
                 "collectives",
-                f"{where}: the plan lists {', '.join(their_steps) or 'none'}; its layouts need {', '.join(our_steps) or 'none'}",
+                f"{where}: the plan lists {', '.join(their_steps) or 'none'}; "
+                f"its layouts need {', '.join(our_steps) or 'none'}",
             )
             continue
         for row, item, step in zip(ours, theirs, our_steps, strict=True):
             for field in ("bytes", "seconds", "times"):
                 if not same(item[field], getattr(row, field)):
                     findings.add(
-                        "collectives", f"{where}, {step}: the plan says {item[field]} {field}, it is {getattr(row, field)}"
+                        "collectives",
+                        f"{where}, {step}: the plan says {item[field]} {field}, it is {getattr(row, field)}",
                     )
             if not same(item["total_s"], row.seconds * row.times):
                 findings.add(
@@ -205,7 +209,8 @@ def check_cost(plan: Any, flow: Flow, rows: list[Row], compute_s: float, held_by
         for name in sorted(parts.keys() | cost[key].keys()):
             if not same(cost[key].get(name, 0.0), parts.get(name, 0.0)):
                 findings.add(
-                    "cost", f"cost.{key}[{name}] is {cost[key].get(name)} in the plan, the layouts give {parts.get(name, 0.0)}"
+                    "cost",
+                    f"cost.{key}[{name}] is {cost[key].get(name)} in the plan, the layouts give {parts.get(name, 0.0)}",
                 )
     rounding = cost["rounding_s"]
     decisions = 2 * len(flow.graph.values) + 4 * len(flow.uses) + len(flow.graph.nodes)
@@ -214,10 +219,11 @@ def check_cost(plan: Any, flow: Flow, rows: list[Row], compute_s: float, held_by
         findings.add("cost", f"cost.rounding_s is {rounding} in the plan; ticks this fine round by {most} s at most")
         rounding = 0.0
     price_s = held_bytes * MEMORY_PRICE_S_PER_BYTE
-    # a copy in the very layout of its source costs less than a tick and is invisible in the schedule: rounding covers it
+    # a copy in the very layout of its source costs less than a tick and is not in the schedule: rounding covers it
     if not isfinite(cost["memory_price_s"]) or abs(cost["memory_price_s"] - price_s) > rounding + RELATIVE * price_s:
         findings.add(
-            "cost", f"cost.memory_price_s is {cost['memory_price_s']} in the plan; {held_bytes} bytes held give {price_s}"
+            "cost",
+            f"cost.memory_price_s is {cost['memory_price_s']} in the plan; {held_bytes} bytes held give {price_s}",
         )
         price_s = 0.0
     else:
@@ -225,7 +231,9 @@ def check_cost(plan: Any, flow: Flow, rows: list[Row], compute_s: float, held_by
     objective = plan["objective_s"]
     if not same(objective, step_s + price_s):
         findings.add(
-            "cost", f"objective_s is {objective} in the plan; step and memory price give {step_s} + {price_s} = {step_s + price_s}"
+            "cost",
+            f"objective_s is {objective} in the plan; step and memory price give {step_s} + {price_s} = "
+            f"{step_s + price_s}",
         )
     _check_proof(plan, rounding, findings)
 
@@ -244,7 +252,8 @@ def _check_proof(plan: Any, rounding: float, findings: Findings) -> None:
         findings.add("bound", f"status is {status!r}; a plan is 'optimal' or 'feasible'")
     if status == "optimal" and objective - bound > 2 * rounding + 2e-6 * objective + 1e-12:
         findings.add(
-            "bound", f"status is 'optimal', but objective_s {objective} is above bound_s {bound} by more than the rounding"
+            "bound",
+            f"status is 'optimal', but objective_s {objective} is above bound_s {bound} by more than the rounding",
         )
     limit = next((s["bytes"] for s in plan["statements"] if s["kind"] == "memory_limit"), None)
     for baseline in plan["baselines"]:
@@ -252,4 +261,6 @@ def _check_proof(plan: Any, rounding: float, findings: Findings) -> None:
         if cost is None or (limit is not None and (peak is None or peak > limit)):
             continue
         if cost < bound - 2 * rounding - RELATIVE * bound:
-            findings.add("bound", f"baseline {baseline['name']} costs {cost} s, less than bound_s {bound}: it refutes the bound")
+            findings.add(
+                "bound", f"baseline {baseline['name']} costs {cost} s, less than bound_s {bound}: it refutes the bound"
+            )

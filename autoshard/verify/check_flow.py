@@ -1,7 +1,7 @@
 """The flow of every value: defined in one layout, perhaps shared in another, brought to every use in a third.
 
-Where an op's operands and results must be follows from its placement; at the boundaries of regions from the block arguments;
-at the program's outputs from donated inputs and pins. Every reshard is replayed on what the devices hold.
+Where an op's operands and results must be follows from its placement; at the boundaries of regions from the block
+arguments; at the program's outputs from donated inputs and pins. Every reshard is replayed on what devices hold.
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,7 +82,9 @@ def check_flow(flow: Flow, pinned_outputs: Mapping[int, Any], findings: Findings
     for value in graph.body.args:
         held = flow.defined.get(value)
         if held is not None and held.partial:
-            findings.add("layouts", f"input {flow.name(value)} is a partial sum, {held.text(flow.mesh)}; inputs are whole")
+            findings.add(
+                "layouts", f"input {flow.name(value)} is a partial sum, {held.text(flow.mesh)}; inputs are whole"
+            )
     for op in graph.nodes.values():
         if op.regions:
             _region(flow, op, findings)
@@ -141,7 +143,9 @@ def _placements(flow: Flow, data: Any, findings: Findings) -> None:
             findings.add("placements", f"op {key} is placed, but there is no such op with a rule")
 
 
-def _way(flow: Flow, value: int, start: Holding | None, steps: Sequence[Any], what: str, findings: Findings) -> Way | None:
+def _way(
+    flow: Flow, value: int, start: Holding | None, steps: Sequence[Any], what: str, findings: Findings
+) -> Way | None:
     if start is None:
         return None  # reported where the definition is missing
     moves = []
@@ -176,7 +180,9 @@ def _uses(flow: Flow, data: Any, findings: Findings) -> None:
         try:
             value = flow.graph.used(*use)
         except (KeyError, IndexError):
-            findings.add("uses", f"the schedule has a use {item['op']}/{item['slot']}/{item['region']} that the program lacks")
+            findings.add(
+                "uses", f"the schedule has a use {item['op']}/{item['slot']}/{item['region']} that the program lacks"
+            )
             continue
         if use in seen:
             findings.add("uses", f"{flow.use_name(use)} is there twice")
@@ -252,8 +258,8 @@ def _region(flow: Flow, op: Node, findings: Findings) -> None:
             if held.partial and not allowed:
                 findings.add(
                     "layouts",
-                    f"{op.label}: block argument {graph.values[arg].name} is a partial sum, {held.text(flow.mesh)}; only "
-                    "carries of a scan may be",
+                    f"{op.label}: block argument {graph.values[arg].name} is a partial sum, {held.text(flow.mesh)}; "
+                    "only carries of a scan may be",
                 )
         if op.kind == "while" and region == 0:
             _arrives(flow, (op.id, 0, 0), Holding(()), "a predicate must be whole,", findings)
@@ -263,11 +269,15 @@ def _region(flow: Flow, op: Node, findings: Findings) -> None:
             if held is None:
                 continue
             if held.partial and op.kind != "scan":
-                findings.add("layouts", f"{op.label}: result {flow.name(result)} is a partial sum; only those of a scan may be")
+                findings.add(
+                    "layouts", f"{op.label}: result {flow.name(result)} is a partial sum; only those of a scan may be"
+                )
             if op.kind == "scan" and k >= carries:
                 if held.runs[0] != Run(extent(op.attrs["length"], flow.mesh)):
                     findings.add(
-                        "layouts", f"{op.label}: stacked result {flow.name(result)} is cut along its stack, {held.text(flow.mesh)}"
+                        "layouts",
+                        f"{op.label}: stacked result {flow.name(result)} is cut along its stack, "
+                        f"{held.text(flow.mesh)}",
                     )
                     continue
                 held = Holding(held.runs[1:], held.partial)
@@ -301,7 +311,9 @@ def _manual(flow: Flow, op: Node, findings: Findings) -> None:
         wanted = _named(flow, value, op.attrs["in_names"][k], findings, op)
         _arrives(flow, (op.id, k, -1), wanted, "the shard_map is written for", findings)
     for k, value in enumerate(op.results):
-        _defines(flow, value, _named(flow, value, op.attrs["out_names"][k], findings, op), "the shard_map gives", findings)
+        _defines(
+            flow, value, _named(flow, value, op.attrs["out_names"][k], findings, op), "the shard_map gives", findings
+        )
 
 
 def _named(flow: Flow, value: int, names: Sequence[Sequence[str]], findings: Findings, op: Node) -> Holding | None:
@@ -329,7 +341,8 @@ def _outputs(flow: Flow, pinned: Mapping[int, Any], findings: Findings) -> None:
             continue
         if way.end.partial:
             findings.add(
-                "layouts", f"output {graph.output_names[slot]} is handed back as a partial sum, {way.end.text(flow.mesh)}"
+                "layouts",
+                f"output {graph.output_names[slot]} is handed back as a partial sum, {way.end.text(flow.mesh)}",
             )
         if slot in flow.ties and slot not in pinned:
             source = flow.ties[slot]
@@ -337,8 +350,9 @@ def _outputs(flow: Flow, pinned: Mapping[int, Any], findings: Findings) -> None:
             if wanted is not None and way.end != wanted:
                 findings.add(
                     "ties",
-                    f"output {graph.output_names[slot]} takes the place of the donated input {flow.name(source)}, which is "
-                    f"{wanted.text(flow.mesh)}, but is handed back in {way.end.text(flow.mesh)} ({flow.name(value)})",
+                    f"output {graph.output_names[slot]} takes the place of the donated input {flow.name(source)}, "
+                    f"which is {wanted.text(flow.mesh)}, but is handed back in "
+                    f"{way.end.text(flow.mesh)} ({flow.name(value)})",
                 )
 
 

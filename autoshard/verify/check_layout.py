@@ -38,7 +38,9 @@ class Atoms:
         if axis not in self.whole:
             raise Impossible(f"there is no mesh axis {axis!r}")
         wanted = self.whole[axis] // before if size is None else size
-        found = [a for a in range(len(self.axes)) if self.axes[a] == axis and before <= self.before[a] < before * wanted]
+        found = [
+            a for a in range(len(self.axes)) if self.axes[a] == axis and before <= self.before[a] < before * wanted
+        ]
         if self.group(found) != wanted or (found and self.before[found[0]] != before):
             if wanted != 1:
                 raise Impossible(f"the part {axis}:({before}){wanted} does not fall on the atoms of the plan")
@@ -88,7 +90,9 @@ def read_atoms(mesh: Any) -> tuple[Atoms, list[str]]:
         for axis, start, part in zip(axes, before, sizes, strict=True):
             if axis == name:
                 if start != reached:
-                    faults.append(f"mesh.atoms: the part of {name!r} behind {start} follows parts of size {reached} in all")
+                    faults.append(
+                        f"mesh.atoms: the part of {name!r} behind {start} follows parts of size {reached} in all"
+                    )
                 reached *= part
         if reached != size:
             faults.append(f"mesh.atoms: the parts of axis {name!r} multiply to {reached}, the axis has size {size}")
@@ -147,7 +151,9 @@ def cut(size: int, atoms: Sequence[int], mesh: Atoms, what: str = "a dimension")
     parts = mesh.group(atoms)
     size = extent(size, mesh)
     if size % parts:
-        raise Impossible(f"{what} of size {size} is cut in {parts} parts by {mesh.text(atoms)}, which does not divide it")
+        raise Impossible(
+            f"{what} of size {size} is cut in {parts} parts by {mesh.text(atoms)}, which does not divide it"
+        )
     length = size // parts
     strides, stride = [], length
     for a in reversed(atoms):
@@ -215,7 +221,9 @@ def apply_step(step: Any, held: Holding, mesh: Atoms, summable: bool) -> Holding
         """All devices of a group hold the same elements, and whole ones."""
         busy = [a for a in group if a in held.cutting or a in partial]
         if busy:
-            raise Impossible(f"{kind} over {{{name}}}, but the devices along {{{mesh.text(busy)}}} do not hold the same data")
+            raise Impossible(
+                f"{kind} over {{{name}}}, but the devices along {{{mesh.text(busy)}}} do not hold the same data"
+            )
 
     def joined(run: Run) -> Run:
         """The blocks of a group laid one after the other in the order of its devices."""
@@ -223,8 +231,8 @@ def apply_step(step: Any, held: Holding, mesh: Atoms, summable: bool) -> Holding
         for a in reversed(group):
             if stride_of.pop(a, None) != stride:
                 raise Impossible(
-                    f"{kind} over {{{name}}} on dimension {dim}: in the order of the devices the blocks do not follow each "
-                    f"other (it is cut by {{{mesh.text(run.atoms)}}})"
+                    f"{kind} over {{{name}}} on dimension {dim}: in the order of the devices the blocks do not follow "
+                    f"each other (it is cut by {{{mesh.text(run.atoms)}}})"
                 )
             stride *= mesh.sizes[a]
         if any(s % stride for s in stride_of.values()):
@@ -234,7 +242,9 @@ def apply_step(step: Any, held: Holding, mesh: Atoms, summable: bool) -> Holding
     def divided(run: Run) -> Run:
         """Each device of a group keeps the piece of its rank."""
         if run.length % n:
-            raise Impossible(f"{kind} over {{{name}}} cuts blocks of {run.length} in {n} parts, which does not divide them")
+            raise Impossible(
+                f"{kind} over {{{name}}} cuts blocks of {run.length} in {n} parts, which does not divide them"
+            )
         stride, new = run.length // n, []
         for a in reversed(group):
             new.append((a, stride))
@@ -268,7 +278,9 @@ def apply_step(step: Any, held: Holding, mesh: Atoms, summable: bool) -> Holding
         runs[dim], runs[to_dim] = joined(runs[dim]), divided(runs[to_dim])
     elif kind == "permute":
         if sorted(group) != sorted(runs[dim].atoms):
-            raise Impossible(f"permute of dimension {dim} to {{{name}}}, which is cut by {{{mesh.text(runs[dim].atoms)}}}")
+            raise Impossible(
+                f"permute of dimension {dim} to {{{name}}}, which is cut by {{{mesh.text(runs[dim].atoms)}}}"
+            )
         moved = cut(runs[dim].length * n, group, mesh)
         if moved == runs[dim]:
             raise Impossible(f"permute of dimension {dim} to {{{name}}}, where it is already")

@@ -1,7 +1,7 @@
 """What one device holds at every point of the program, simulated again.
 
-Points in time are ops in execution order, counted from 1; bodies of loops run once. Walking backwards, every value learns
-when it is read for the last time; values that are never written to memory pass that on to what they are computed from.
+Points in time are ops in execution order, counted from 1; bodies of loops run once. Walking backwards, every value
+learns when it is read for the last time; values never written to memory pass that on to what they are computed from.
 """
 
 from bisect import bisect_right
@@ -17,7 +17,7 @@ from autoshard.verify.check_rules import Rule
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`bytes` on one device from point `start` up to, not including, `stop`. priced: the objective has a price on it."""
+    """`bytes` on one device from point `start` up to `stop`, not included. priced: bytes that cost."""
 
     what: str
     start: int
@@ -115,7 +115,12 @@ def blocks(flow: Flow, exists: set[int], rules: dict[int, Rule]) -> list[Block]:
             for v in body.args[skip : skip + carries]:
                 add(f"{op.label} carry {values[v].name}", (begin + 1, end), v, flow.defined.get(v))
     for v, way in flow.shared.items():
-        add(f"{values[v].name}, resharded for all its uses", (times.first.get(v, 0), times.last.get(v, 0) + 1), v, way.end)
+        add(
+            f"{values[v].name}, resharded for all its uses",
+            (times.first.get(v, 0), times.last.get(v, 0) + 1),
+            v,
+            way.end,
+        )
     for (number, slot, region), way in flow.uses.items():
         if not way.moves:
             continue

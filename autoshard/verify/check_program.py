@@ -98,6 +98,8 @@ class Node:
 
 @dataclass(slots=True)
 class Body:
+    """A straight list of ops with arguments and results. times: executions per step of the program."""
+
     args: list[int]
     ops: list[Node]
     results: list[int]
@@ -145,7 +147,9 @@ def read_graph(plan: Any, findings: Findings) -> Graph:
         if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in v["shape"]):
             findings.add("program", f"value {v['name']} has shape {v['shape']}")
         element_bytes(v["dtype"])
-        values.append(Tensor(index, v["name"], tuple(v["shape"]), v["dtype"], v["origin"], tuple(v["tags"]), v["literal"]))
+        values.append(
+            Tensor(index, v["name"], tuple(v["shape"]), v["dtype"], v["origin"], tuple(v["tags"]), v["literal"])
+        )
     trips = plan["trips"]
     graph = Graph(
         values, _body(data["body"]), list(data["input_names"]), list(data["output_names"]), list(data["donated"]), trips
@@ -154,7 +158,9 @@ def read_graph(plan: Any, findings: Findings) -> Graph:
     if len(graph.input_names) > len(graph.body.args):
         findings.add("program", f"{len(graph.input_names)} inputs are named, the program has {len(graph.body.args)}")
     if len(graph.output_names) != len(graph.body.results):
-        findings.add("program", f"{len(graph.output_names)} outputs are named, the program has {len(graph.body.results)}")
+        findings.add(
+            "program", f"{len(graph.output_names)} outputs are named, the program has {len(graph.body.results)}"
+        )
     for name, value in zip(graph.input_names, graph.body.args, strict=False):
         if graph.values[value].name != name:
             findings.add("program", f"input {name} is value {value}, which is called {graph.values[value].name}")
@@ -248,7 +254,7 @@ def _region_types(graph: Graph, op: Node, findings: Findings) -> None:
 
 
 def boundary_pairs(op: Node) -> Iterator[tuple[int, int, str, int | None]]:
-    """(outer value, inner value, where, length of the stack or None) for everything that crosses into or out of a region.
+    """(outer value, inner value, where, length of the stack or None) for all that crosses into or out of a region.
 
     `ValueError` where the numbers of operands, arguments and results do not fit.
     """

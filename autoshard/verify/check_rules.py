@@ -1,8 +1,8 @@
 """Sharding rules read by the checker, what it knows of its own about ops, and what a placement wants and gives.
 
-The rules of plan.json are believed as far as the checker cannot know better. What it does know: factors must multiply to the
-shapes; a factor that no result has can be cut only if partial results are combined; pointwise ops tie their operands to
-their results; and for each kind of op, which operands may be partial sums.
+The rules of plan.json are believed as far as the checker cannot know better. What it does know: factors must multiply
+to the shapes; a factor that no result has can be cut only if partial results are combined; pointwise ops tie their
+operands to their results; and for each kind of op, which operands may be partial sums.
 """
 
 import re
@@ -91,36 +91,64 @@ _EITHER: Final = "either"  # one of the first two, the other whole
 _LINEAR: Final[dict[str, Any]] = {
     **dict.fromkeys(
         ("neg", "real", "imag", "conj", "convert_element_type", "copy", "copy_p", "pvary", "stop_gradient", "mesh_cast",
-         "sharding_constraint", "layout_constraint", "reshard", "name", "optimization_barrier", "device_put", "reduce_sum",
-         "cumsum", "broadcast_in_dim", "transpose", "squeeze", "expand_dims", "tile", "unstack", "slice", "split", "rev",
-         "dynamic_slice", "gather", "reshape", "fft", "reduce_window_sum", "div"), _ANY
+         "sharding_constraint", "layout_constraint", "reshard", "name", "optimization_barrier", "device_put",
+         "reduce_sum", "cumsum", "broadcast_in_dim", "transpose", "squeeze", "expand_dims", "tile", "unstack", "slice",
+         "split", "rev", "dynamic_slice", "gather", "reshape", "fft", "reduce_window_sum", "div"), _ANY
     ),
     **dict.fromkeys(("add", "sub", "add_any", "complex", "stack", "pad", "concatenate"), _EVERY),
     **dict.fromkeys(("mul", "dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"), _EITHER),
     "select_n": "cases", "tie": {1}, "dynamic_update_slice": {0, 1}, "triangular_solve": {1}, "tridiagonal_solve": {3},
     "select_and_scatter_add": {0}, "select_and_gather_add": {0},
-    **dict.fromkeys(("scatter", "scatter-add", "scatter_add", "scatter-sub", "scatter_sub"), {0, 2}),
+    "scatter": {0, 2}, "scatter-add": {0, 2}, "scatter_add": {0, 2}, "scatter-sub": {0, 2}, "scatter_sub": {0, 2},
 }  # fmt: skip
 """Kinds of op through which partial sums may pass, and the operands that are then partial sums."""
 
-_NOT_LINEAR: Final = frozenset(
-    ["abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clz", "cos", "cosh", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "integer_pow", "is_finite", "lgamma", "log", "log1p", "logistic", "not", "population_count", "reduce_precision", "round", "rsqrt", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "and", "atan2", "eq", "ge", "gt", "le", "lt", "max", "min", "ne", "nextafter", "or", "pow", "rem", "shift_left", "shift_right_arithmetic", "shift_right_logical", "xor", "clamp", "random_seed", "random_fold_in", "random_bits", "random_split", "random_wrap", "random_unwrap", "threefry2x32", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax", "argmin", "cumprod", "cummax", "cummin", "cumlogsumexp", "sort", "top_k", "iota", "reduce_window_max", "reduce_window_min", "scatter-max", "scatter-min", "scatter-mul", "cholesky", "lu", "qr", "eigh", "svd"]
-)
-"""Kinds through which no partial sum passes."""
+_FUNCTIONS: Final = frozenset(
+    {
+        "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clz",
+        "cos", "cosh", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "integer_pow",
+        "is_finite", "lgamma", "log", "log1p", "logistic", "not", "population_count", "reduce_precision", "round",
+        "rsqrt", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "and", "atan2", "eq", "ge", "gt", "le",
+        "lt", "max", "min", "ne", "nextafter", "or", "pow", "rem", "shift_left", "shift_right_arithmetic",
+        "shift_right_logical", "xor", "clamp",
+    }
+)  # fmt: skip
+"""Functions of single elements that are not linear."""
+
+_NOT_LINEAR_EITHER: Final = frozenset(
+    {
+        "random_seed", "random_fold_in", "random_bits", "random_split", "random_wrap", "random_unwrap",
+        "threefry2x32", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor",
+        "argmax", "argmin", "cumprod", "cummax", "cummin", "cumlogsumexp", "sort", "top_k", "iota",
+        "reduce_window_max", "reduce_window_min", "scatter-max", "scatter-min", "scatter-mul", "cholesky", "lu",
+        "qr", "eigh", "svd",
+    }
+)  # fmt: skip
+"""Other kinds through which no partial sum passes."""
+
+_NOT_LINEAR: Final = _FUNCTIONS | _NOT_LINEAR_EITHER
 
 _COMBINERS: Final = {
     **dict.fromkeys(("reduce_max", "scatter-max", "scatter_max"), "max"),
     **dict.fromkeys(("reduce_min", "scatter-min", "scatter_min"), "min"),
     **dict.fromkeys(
-        ("reduce_sum", "dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "gather", "scatter-add",
-         "scatter_add", "scatter-sub", "scatter_sub"), "add"
+        ("reduce_sum", "dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "gather",
+         "scatter-add", "scatter_add", "scatter-sub", "scatter_sub"), "add"
     ),
 }  # fmt: skip
 """Kinds whose partial results can be combined, and how."""
 
-_POINTWISE: Final = _NOT_LINEAR - frozenset(
-    ["random_bits", "random_split", "random_wrap", "random_unwrap", "random_seed", "random_fold_in", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax", "argmin", "cumprod", "cummax", "cummin", "cumlogsumexp", "sort", "top_k", "iota", "reduce_window_max", "reduce_window_min", "scatter-max", "scatter-min", "scatter-mul", "cholesky", "lu", "qr", "eigh", "svd", "threefry2x32"]
-) | frozenset(("neg", "convert_element_type", "add", "sub", "add_any", "mul", "div", "select_n", "copy"))
+_POINTWISE: Final = _FUNCTIONS | {
+    "neg",
+    "convert_element_type",
+    "add",
+    "sub",
+    "add_any",
+    "mul",
+    "div",
+    "select_n",
+    "copy",
+}
 _FREE_OPERANDS: Final = frozenset(("tie",))
 """Kinds with an operand whose elements do not matter."""
 
@@ -147,9 +175,13 @@ def rule_faults(op: Node, rule: Rule, graph: Graph) -> list[str]:
     if op.kind not in _FREE_OPERANDS:
         lost = {f for f in used - in_results - rule.reduction - rule.uncut if rule.sizes[f] > 1}
         if lost:
-            faults.append("a factor that no result has is neither a reduction nor kept whole: a device would see a part only")
+            faults.append(
+                "a factor that no result has is neither a reduction nor kept whole: a device would see a part only"
+            )
     if rule.reduction and op.kind in _NOT_LINEAR | _LINEAR.keys() and _COMBINERS.get(op.kind) != rule.combiner:
-        faults.append(f"partial results combined by {rule.combiner}; {op.kind} has {_COMBINERS.get(op.kind, 'no combination')}")
+        faults.append(
+            f"partial results combined by {rule.combiner}; {op.kind} has {_COMBINERS.get(op.kind, 'no combination')}"
+        )
     if op.kind in _POINTWISE and len(op.results) == 1:
         for k, dims in enumerate(rule.operands):
             if any(d and d != rule.results[0][i] for i, d in enumerate(dims) if i < len(rule.results[0])):

@@ -43,8 +43,8 @@ class Runnable:
 def verify_file(path: str | os.PathLike[str]) -> Verification:
     """The three checks of a plan.json. `InputError` where the file is missing or no plan.
 
-    The function is built again from the config that the plan carries. JAX must see enough devices for checks that compile
-    and run (see `autoshard.devices.simulate_devices`); a check that cannot be done says why.
+    The function is built again from the config that the plan carries. JAX must see enough devices for checks that
+    compile and run (see `autoshard.devices.simulate_devices`); a check that cannot be done says why.
     """
     data = check_header(read_json(path, what="plan"), str(path))
     return verify_plan(data, name=str(path))
@@ -69,7 +69,9 @@ def verify_plan(data: Mapping[str, Any], runnable: Runnable | None = None, *, na
             return Verification(name, (first, not_done(TEXTS, reason), not_done(NUMBERS, reason)))
     change = _difference(plain(program_to_json(runnable.traced.program)), data["program"])
     if change:
-        reason = f"the function does not trace to the program of the plan: {change}; it or the version of jax has changed"
+        reason = (
+            f"the function does not trace to the program of the plan: {change}; it or the version of jax has changed"
+        )
         return Verification(name, (first, failed(TEXTS, [reason]), not_done(NUMBERS, reason)))
     mesh = mesh_from_json(data["mesh"])  # type: ignore[arg-type]
     schedule = schedule_from_json(data["schedule"], mesh, runnable.traced.program)
@@ -78,7 +80,9 @@ def verify_plan(data: Mapping[str, Any], runnable: Runnable | None = None, *, na
     try:
         lowered = lower(runnable.traced, schedule)
     except AutoshardError as error:
-        return Verification(name, (first, failed(TEXTS, [f"cannot be lowered: {error}"]), not_done(NUMBERS, str(error))))
+        return Verification(
+            name, (first, failed(TEXTS, [f"cannot be lowered: {error}"]), not_done(NUMBERS, str(error)))
+        )
     return Verification(name, (first, _texts(data, lowered), _numbers(data, lowered, runnable)))
 
 
@@ -110,7 +114,7 @@ def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
 def _without_zeros(state: Any) -> Any:
     """A state with small positive numbers in place of floats that are all zero.
 
-    From moments of zero the first step of Adam is the sign of the gradient: rounding decides it where the gradient vanishes.
+    From moments of zero the first step of Adam is the sign of the gradient, which rounding decides where it vanishes.
     """
     import numpy as np
     from jax import tree_util
@@ -135,7 +139,10 @@ def _difference(ours: Any, theirs: Any, where: str = "program") -> str:
                 return found
         return ""
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        return next((d for k, (a, b) in enumerate(zip(ours, theirs, strict=True)) if (d := _difference(a, b, f"{where}[{k}]"))), "")
+        return next(
+            (d for k, (a, b) in enumerate(zip(ours, theirs, strict=True)) if (d := _difference(a, b, f"{where}[{k}]"))),
+            "",
+        )
     return "" if ours == theirs else f"{where} is {str(theirs)[:120]} in the plan, {str(ours)[:120]} now"
 
 
@@ -176,12 +183,15 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
             return failed(TEXTS, lines)
         return not_done(TEXTS, f"lowered: all {len(found)} collectives as planned; compiled: not done, {why}")
     compiled = staged.compile(compiler_options=dict(UNCOMBINED) if jax.default_backend() == "cpu" else None)
-    run = hlo_collectives(compiled.as_text())
+    run = hlo_collectives(compiled.as_text() or "")
     # XLA for CPU computes collectives of narrow floats in float32
     lines += [f"compiled: {d}" for d in compare(planned, run, mesh, dtypes=False)]
     if lines:
         return failed(TEXTS, lines)
-    return ok(TEXTS, [f"{len(planned)} planned, {len(found)} lowered, {len(run)} compiled: equal by kind, axes, count and bytes"])
+    return ok(
+        TEXTS,
+        [f"{len(planned)} planned, {len(found)} lowered, {len(run)} compiled: equal by kind, axes, count and bytes"],
+    )
 
 
 # -- the third check ---------------------------------------------------------------------------------

@@ -11,9 +11,7 @@ from autoshard.verify.check_layout import Atoms, Holding, Impossible
 from autoshard.verify.check_program import PROGRAM_OP, Findings
 
 _DIM = r"\{[^{}]*\}(?:p\d+)?"
-_PIN = re.compile(
-    rf"^(?:<@[^,]+, *)?\[(?P<dims>(?:{_DIM}(?:, *{_DIM})*)?)\](?P<rest>(?:,? *\w+=\{{[^{{}}]*\}})*)>?$"
-)
+_PIN = re.compile(rf"^(?:<@[^,]+, *)?\[(?P<dims>(?:{_DIM}(?:, *{_DIM})*)?)\](?P<rest>(?:,? *\w+=\{{[^{{}}]*\}})*)>?$")
 _AXIS = re.compile(r'"(?P<name>[^"]+)"(?::\((?P<before>\d+)\)(?P<size>\d+))?')
 
 
@@ -71,7 +69,9 @@ def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings)
             _check_pin(statement, flow, findings)
         elif statement["kind"] == "memory_limit":
             if peak_bytes > statement["bytes"]:
-                findings.add("statements", f"memory limit {statement['bytes']} bytes: a device holds {peak_bytes} at the peak")
+                findings.add(
+                    "statements", f"memory limit {statement['bytes']} bytes: a device holds {peak_bytes} at the peak"
+                )
         else:
             findings.add("statements", f"there is no statement of kind {statement['kind']!r}")
     _check_config(plan, findings)
@@ -109,7 +109,8 @@ def _check_pin(statement: Any, flow: Flow, findings: Findings) -> None:
             fault = pin.broken_by(way.end, mesh)
             if fault:
                 findings.add(
-                    "statements", f"{what} is broken: output {graph.output_names[slot]} is {way.end.text(mesh)}: {fault}"
+                    "statements",
+                    f"{what} is broken: output {graph.output_names[slot]} is {way.end.text(mesh)}: {fault}",
                 )
 
 
@@ -147,7 +148,9 @@ def _check_config(plan: Any, findings: Findings) -> None:
         if pattern not in given:
             findings.add("statements", f"the config pins {pattern}, the plan has no such statement")
     if settings.get("memory_limit") is not None and not any(s["kind"] == "memory_limit" for s in plan["statements"]):
-        findings.add("statements", f"the config limits memory to {settings['memory_limit']}, the plan has no such statement")
+        findings.add(
+            "statements", f"the config limits memory to {settings['memory_limit']}, the plan has no such statement"
+        )
 
 
 def _pins(data: Any) -> list[Any]:

@@ -13,14 +13,23 @@ from autoshard.verify.check_rules import Factors, Placed, Rule
 MATRIX_KINDS: Final = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general")
 
 _WRITES: Final = frozenset(
-    ["dot_general", "conv_general_dilated", "gather", "sort", "top_k", "scan", "while", "cond", "shard_map", "dynamic_update_slice", "concatenate", "fft", "cholesky", "lu", "qr", "geqrf", "householder_product", "eigh", "eig", "svd", "triangular_solve", "tridiagonal_solve", "threefry2x32", "stack", "split"]
-)
+    {
+        "dot_general", "conv_general_dilated", "gather", "sort", "top_k", "scan", "while", "cond",
+        "shard_map", "dynamic_update_slice", "concatenate", "fft", "cholesky", "lu", "qr", "geqrf",
+        "householder_product", "eigh", "eig", "svd", "triangular_solve", "tridiagonal_solve", "threefry2x32",
+        "stack", "split",
+    }
+)  # fmt: skip
 _WRITES_PREFIX: Final = ("reduce_", "arg", "cum", "scatter", "random_", "select_and", "ragged_", "approx_")
 _TAKES_VIRTUAL: Final = ("dot_general", "conv_general_dilated", "reduce_", "arg", "ragged_")
 
 _COPIES: Final = frozenset(
-    ["broadcast_in_dim", "reshape", "transpose", "squeeze", "expand_dims", "slice", "pad", "concatenate", "rev", "copy", "copy_p", "iota", "dynamic_slice", "dynamic_update_slice", "gather", "split", "optimization_barrier", "bitcast_convert_type", "stack", "unstack", "tile"]
-)
+    {
+        "broadcast_in_dim", "reshape", "transpose", "squeeze", "expand_dims", "slice", "pad", "concatenate",
+        "rev", "copy", "copy_p", "iota", "dynamic_slice", "dynamic_update_slice", "gather", "split",
+        "optimization_barrier", "bitcast_convert_type", "stack", "unstack", "tile",
+    }
+)  # fmt: skip
 _FLOP_PER_ELEMENT: Final[Mapping[str, float]] = {
     kind: flop
     for flop, kinds in (
@@ -46,7 +55,7 @@ _LINALG_FLOP: Final = {
 
 
 def materialised(graph: Graph, rules: Mapping[int, Rule]) -> set[int]:
-    """Values that are written to memory: what is written by ops that do not fuse (R1, R3), by values read often (R2)."""
+    """Values that are written to memory: by ops that do not fuse (R1, R3), or because they are read often (R2)."""
     exists = {*graph.body.args, *graph.body.results}
     for body in graph.bodies():
         exists.update(body.args, body.results)
@@ -124,12 +133,13 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
         return sum(_block(t, n) for t in rule.operands)
     if kind.startswith("scatter"):
         return _block(rule.operands[2], n)
-    first = graph.values[op.operands[0]].shape if op.operands else ()
+    first: tuple[int, ...] = graph.values[op.operands[0]].shape if op.operands else ()
     if kind in ("sort", "top_k", "approx_top_k"):
         return _block(rule.operands[0], n) * max(1, ceil(log2(max(2, *first, 2))))
     if kind in _LINALG_FLOP:
         out = graph.values[op.results[0]].shape
-        one = _LINALG_FLOP[kind] * first[-2] * first[-1] * min(first[-2:])
+        *_, rows, columns = first
+        one = _LINALG_FLOP[kind] * rows * columns * min(rows, columns)
         return one * _block(rule.results[0], n) / (prod(out[-2:]) if len(out) >= 2 else 1)
     if kind in _COPIES:
         return 0.0

@@ -1,7 +1,7 @@
 """Is a plan right? Worked out again from plan.json alone, by code that shares nothing with what made the plan.
 
 Neither planner, solver nor lowering is imported, nor their notions of layouts, steps and schedules; prices of single
-collectives and rooflines come from `costmodels`, which knows no shardings. See docs/verification.md for what is checked.
+collectives and rooflines come from `costmodels`, which knows no shardings. What is checked: docs/verification.md.
 """
 
 from collections.abc import Callable
@@ -112,7 +112,9 @@ def _check_machine(plan: dict[str, Any], machine: Machine, axes: dict[str, int],
     if list(machine.axes) != list(axes.items()):
         findings.add("mesh", f"the machine is placed for axes {dict(machine.axes)}, the mesh has {axes}")
     if plan["hardware"]["name"] != machine.profile.name:
-        findings.add("mesh", f"hardware.name is {plan['hardware']['name']!r}, the machine's profile {machine.profile.name!r}")
+        findings.add(
+            "mesh", f"hardware.name is {plan['hardware']['name']!r}, the machine's profile {machine.profile.name!r}"
+        )
     if _plain(machine.describe()) != plan["hardware"]["layout"]:
         findings.add("mesh", "hardware.layout does not describe hardware.machine")
     settings = (plan["config"] or {}).get("settings", {})
@@ -148,4 +150,7 @@ def _check_shardings(plan: dict[str, Any], flow: Flow, findings: Findings) -> No
     given = plan["shardings"]
     for name in sorted(expected.keys() | given.keys()):
         if given.get(name) != expected.get(name):
-            findings.add("layouts", f"shardings[{name}] is {given.get(name)} in the plan, the schedule gives {expected.get(name)}")
+            findings.add(
+                "layouts",
+                f"shardings[{name}] is {given.get(name)} in the plan, the schedule gives {expected.get(name)}",
+            )

@@ -10,6 +10,8 @@ MOST_LINES = 40
 
 
 class Status(StrEnum):
+    """What became of a check."""
+
     OK = "ok"
     FAILED = "failed"
     NOT_DONE = "not done"
@@ -56,7 +58,13 @@ class Verification:
 
     def __str__(self) -> str:
         undone = sum(c.status is Status.NOT_DONE for c in self.checks)
-        verdict = "the plan is wrong" if not self.ok else f"no fault found, {undone} checks not done" if undone else "all green"
+        verdict = (
+            "the plan is wrong"
+            if not self.ok
+            else f"no fault found, {undone} checks not done"
+            if undone
+            else "all green"
+        )
         return "\n".join([f"verification of {self.plan}: {verdict}", *map(str, self.checks)])
 
 

@@ -21,7 +21,17 @@ def transformer() -> Json:
     from autoshard.models import build
 
     model = build(
-        "transformer", layers=2, d_model=64, d_ff=128, heads=4, kv_heads=2, vocab=128, batch=8, seq=16, scan=True, remat=True
+        "transformer",
+        layers=2,
+        d_model=64,
+        d_ff=128,
+        heads=4,
+        kv_heads=2,
+        vocab=128,
+        batch=8,
+        seq=16,
+        scan=True,
+        remat=True,
     )
     pins = [
         Pin("batch/*", '[{"x"}, {}]'),
@@ -55,7 +65,7 @@ def mlp() -> Json:
 
 @pytest.fixture(scope="session")
 def looked_up() -> Json:
-    """A softmax over a cut dimension (combined by max) and a lookup in a cut table, in a program that donates nothing."""
+    """A softmax over a cut dimension (combined by max) and a lookup in a cut table; nothing donated."""
     import jax
     import jax.numpy as jnp
 
@@ -200,7 +210,9 @@ def stack_of_a_scan_is_cut(p):
     scan = next(o for o in ops(p, "scan") if len(o["results"]) > o["attrs"]["num_carry"])
     stacked = p["schedule"]["definitions"][str(scan["results"][-1])]
     used = {a for d in stacked["dims"] for a in d}
-    stacked["dims"] = [[0], *([a for a in d if a != 0] for d in stacked["dims"][1:])] if 0 in used else [[0], *stacked["dims"][1:]]
+    stacked["dims"] = (
+        [[0], *([a for a in d if a != 0] for d in stacked["dims"][1:])] if 0 in used else [[0], *stacked["dims"][1:]]
+    )
 
 
 @corruption(r"layouts: .* is defined in .*, carry \d+ of scan:\d+ is")
@@ -320,7 +332,9 @@ def rule_garbled(p):
 @corruption(r"uses: operand 0 of gather:\d+: table arrives in .*, its placement wants", of="looked_up")
 def gather_placed_elsewhere(p):
     op = next(ops(p, "gather"))
-    p["schedule"]["placements"][str(op["id"])]["factors"] = [[] for _ in p["schedule"]["placements"][str(op["id"])]["factors"]]
+    p["schedule"]["placements"][str(op["id"])]["factors"] = [
+        [] for _ in p["schedule"]["placements"][str(op["id"])]["factors"]
+    ]
 
 
 # reshards and uses
@@ -409,7 +423,9 @@ def donated_state_comes_back_elsewhere(p):
 
 @corruption(r"layouts: output .* is handed back as a partial sum", of="looked_up")
 def output_is_a_partial_sum(p):
-    found = next(u for u in uses(p) if u["op"] == -1 and u["steps"] and u["steps"][0]["kind"] in ("all_reduce", "reduce_scatter"))
+    found = next(
+        u for u in uses(p) if u["op"] == -1 and u["steps"] and u["steps"][0]["kind"] in ("all_reduce", "reduce_scatter")
+    )
     found["steps"] = []
 
 

@@ -1,0 +1,105 @@
+"""The three checks together: what is said when all is well, when something is wrong, and when one cannot be done."""
+
+import copy
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from autoshard import api
+from autoshard.constraints import Pin
+from autoshard.errors import InputError
+from autoshard.frontends.jax_function import trace
+from autoshard.verify import Runnable, Status, Verification, check_plan, verify_file, verify_plan
+from autoshard.verify.check_running import MAX_LOWERED_DEVICES
+from autoshard.verify.numeric import random_arguments
+
+SPECS = (jax.ShapeDtypeStruct((16, 32), jnp.float32), jax.ShapeDtypeStruct((32, 64), jnp.float32))
+
+
+def f(x, w):
+    return jnp.tanh(x @ w).sum(0)
+
+
+def arguments():
+    return tuple(random_arguments(SPECS))
+
+
+def plan_of(mesh, function=f):
+    pins = [Pin("x", '[{"x"}, {"y"}]'), Pin("w", '[{"y"}, {}]')]
+    plan = api.plan(function, *SPECS, mesh=mesh, hardware="cpu_sim", argnames=["x", "w"], constraints=pins)
+    return json.loads(json.dumps(plan.to_dict())), plan.traced
+
+
+@pytest.fixture(scope="module")
+def planned():
+    return plan_of({"x": 2, "y": 4})
+
+
+def statuses(found: Verification) -> list[str]:
+    return [check.status.value for check in found.checks]
+
+
+def test_all_three_checks_pass_on_simulated_devices(planned):
+    data, traced = planned
+    found = verify_plan(data, Runnable(traced, f, arguments))
+    assert statuses(found) == ["ok", "ok", "ok"], str(found)
+    assert found.ok
+    assert found.complete
+    assert "equal by kind, axes, count and bytes" in str(found)
+
+
+def test_other_results_are_found(planned):
+    data, traced = planned
+    found = verify_plan(data, Runnable(traced, lambda x, w: jnp.tanh(x @ w).sum(0) * 1.01, arguments))
+    assert statuses(found) == ["ok", "ok", "failed"]
+    assert not found.ok
+
+
+def test_a_function_that_is_another_program_is_found(planned):
+    data, _ = planned
+    other = trace(lambda x, w: jnp.sin(x @ w).sum(0), *SPECS, argnames=["x", "w"], name="f")
+    found = verify_plan(data, Runnable(other, f, arguments))
+    assert statuses(found) == ["ok", "failed", "not done"]
+    assert "does not trace to the program of the plan" in str(found)
+
+
+def test_a_plan_that_contradicts_itself_is_not_run(planned):
+    data = copy.deepcopy(planned[0])
+    data["collectives"][0]["bytes"] += 1
+    found = verify_plan(data, Runnable(planned[1], f, arguments))
+    assert statuses(found) == ["failed", "not done", "not done"]
+    assert not found.ok
+    assert "the plan is wrong" in str(found)
+
+
+def test_without_the_function_two_checks_are_not_done(planned, tmp_path):
+    (tmp_path / "plan.json").write_text(json.dumps(planned[0]))
+    found = verify_file(tmp_path / "plan.json")
+    assert statuses(found) == ["ok", "not done", "not done"]
+    assert found.ok
+    assert not found.complete
+    assert "carries no config" in found.to_dict()["checks"][1]["lines"][0]
+
+
+def test_a_mesh_too_large_to_simulate_is_lowered_only():
+    data, traced = plan_of({"x": 4, "y": 32})
+    found = verify_plan(data, Runnable(traced, f, arguments))
+    assert statuses(found) == ["ok", "not done", "not done"]
+    assert found.checks[1].lines[0].startswith("lowered: all ")
+    assert "compiled: not done, the mesh has 128 devices" in found.checks[1].lines[0]
+    assert MAX_LOWERED_DEVICES >= 128
+
+
+def test_what_is_no_plan_is_an_input_error(tmp_path):
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(InputError, match="is not a plan"):
+        verify_file(tmp_path / "plan.json")
+    assert [f.topic for f in check_plan({}).findings] == ["file"]
+    assert [f.topic for f in check_plan(None).findings] == ["file"]
+
+
+def test_a_check_not_done_never_reads_as_ok():
+    assert Status.NOT_DONE.value == "not done"
+    assert Status.NOT_DONE is not Status.OK
