@@ -1,12 +1,14 @@
 """Does the lowered program compute what the original one does? Both are run, and every output is compared."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from autoshard.errors import InputError
+from autoshard.program.program import Program
 
 TOLERANCES: Mapping[str, float] = {
     "float64": 1e-12,
@@ -18,6 +20,22 @@ TOLERANCES: Mapping[str, float] = {
 }
 """Largest error of an output relative to its largest element, by element type: about 200 roundings of float32, 8 of
 float16 and 4 of bfloat16, as sums are taken in another order. Other types must be equal."""
+
+FLOAT8_TOLERANCE = 0.25
+"""The same for 8-bit floats, whose roundings are of 3 to 12%."""
+
+
+def program_tolerances(program: Program) -> dict[str, float]:
+    """Tolerances for the outputs of a program: every inexact output is judged by the coarsest type inside of it.
+
+    A float32 gradient of a bfloat16 forward pass is known to bfloat16 precision only.
+    """
+    return _coarsest(v.type.dtype for v in program.values)
+
+
+def _coarsest(inside: Iterable[str]) -> dict[str, float]:
+    found = [FLOAT8_TOLERANCE if d.startswith("float8") else TOLERANCES.get(d, 0.0) for d in inside]
+    return {dtype: max([tolerance, *found]) for dtype, tolerance in TOLERANCES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +98,20 @@ def numeric_check(
 
     sharded: the lowered function (for example ``lowered.jit(donate_argnums=())``); it must not donate `args`.
     reference: the original function; it is jitted here, and runs on one device.
-    tolerances: replace entries of `TOLERANCES`.
+    tolerances: by element type; by default the coarsest type inside of the reference decides, as in
+        `program_tolerances`.
     """
     import jax
 
-    expected = jax.jit(reference)(*args)
+    staged = jax.jit(reference).trace(*args)
+    allowed = _coarsest(_SHORT[t] for t in set(re.findall(r"\b(bf16|f16|f8)", str(staged.jaxpr))))
+    expected = staged.lower().compile()(*args)
     found = sharded(*args)
-    return compare_outputs(found, expected, names=names, tolerances=tolerances)
+    return compare_outputs(found, expected, names=names, tolerances={**allowed, **(tolerances or {})})
+
+
+_SHORT = {"bf16": "bfloat16", "f16": "float16", "f8": "float8"}
+"""Narrow floats as a jaxpr prints them."""
 
 
 def compare_outputs(

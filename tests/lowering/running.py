@@ -10,7 +10,7 @@ from autoshard.lowering.lower import Lowered, lower
 from autoshard.schedule import Schedule
 from autoshard.verify.collectives import UNCOMBINED, compare
 from autoshard.verify.hlo import hlo_collectives
-from autoshard.verify.numeric import NumericReport, compare_outputs
+from autoshard.verify.numeric import NumericReport, compare_outputs, program_tolerances
 from autoshard.verify.stablehlo import stablehlo_collectives
 
 FAST: dict[str, Any] = {**UNCOMBINED, "xla_backend_optimization_level": 0}
@@ -41,4 +41,4 @@ def run_and_compare(original: Original, schedule: Schedule, *, compiled: bool = 
     if compiled:  # bf16 collectives are f32 on the CPU
         assert compare(lowered.planned, hlo_collectives(program.as_text()), schedule.mesh, dtypes=False) == []
     placed = jax.tree.map(jax.device_put, original.args, lowered.in_shardings)
-    return compare_outputs(program(*placed), original.expected)
+    return compare_outputs(program(*placed), original.expected, tolerances=program_tolerances(original.traced.program))

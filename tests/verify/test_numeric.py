@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from autoshard.errors import InputError
-from autoshard.verify.numeric import TOLERANCES, compare_outputs, numeric_check, random_arguments
+from autoshard.frontends.jax_function import trace
+from autoshard.verify.numeric import TOLERANCES, compare_outputs, numeric_check, program_tolerances, random_arguments
 
 
 def error(found, expected, **options):
@@ -72,6 +73,16 @@ def test_the_report_names_the_worst_output():
 
 def test_tolerances_can_be_given():
     assert error(jnp.array([1.1]), jnp.array([1.0]), tolerances={"float32": 0.2}).ok
+
+
+def test_mixed_precision_is_judged_by_its_coarsest_type():
+    traced = trace(lambda x: (x.astype(jnp.bfloat16) * 2).astype(jnp.float32), jnp.ones(3))
+    assert program_tolerances(traced.program)["float32"] == TOLERANCES["bfloat16"]
+    report = numeric_check(lambda x: x * 1.01, lambda x: x.astype(jnp.bfloat16).astype(jnp.float32), [jnp.ones(3)])
+    assert report.ok
+    assert not numeric_check(lambda x: x * 1.01, lambda x: x, [jnp.ones(3)]).ok
+    traced = trace(lambda x: x * 2, jnp.ones(3))
+    assert program_tolerances(traced.program)["float32"] == TOLERANCES["float32"]
 
 
 def test_random_arguments_have_the_given_types():
