@@ -138,7 +138,7 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
         return _block(rule.operands[0], n) * max(1, ceil(log2(max(2, *first, 2))))
     if kind in _LINALG_FLOP:
         out = graph.values[op.results[0]].shape
-        *_, rows, columns = first
+        rows, columns = first[len(first) - 2], first[len(first) - 1]
         one = _LINALG_FLOP[kind] * rows * columns * min(rows, columns)
         return one * _block(rule.results[0], n) / (prod(out[-2:]) if len(out) >= 2 else 1)
     if kind in _COPIES:
