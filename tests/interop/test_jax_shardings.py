@@ -109,3 +109,16 @@ def test_what_jax_lowers_is_what_we_write() -> None:  # S2.58
     read = read_mlir(jax.jit(lambda a, b: a + b).lower(*arrays).as_text())
     for value, spec in zip(read.program.body.args, specs, strict=True):
         assert read.shardings[value].dims == spec_from_jax(spec, 2, MESH).dims
+
+
+def test_a_manual_computation_computes_the_same() -> None:  # S2.12
+    mesh = mesh_to_jax(MESH)
+    x, w = (np.random.default_rng(0).normal(size=s).astype(np.float32) for s in ((2, 16), (16, 32)))
+
+    def local(a, b):
+        assert (a.shape, b.shape) == ((2, 8), (8, 32))
+        return jax.lax.psum(a @ b, "model")
+
+    specs = (P(None, "model"), P("model", None))
+    manual = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=P(), axis_names={"model"})
+    np.testing.assert_allclose(jax.jit(manual)(x, w), x @ w, rtol=1e-4, atol=1e-4)

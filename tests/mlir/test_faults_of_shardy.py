@@ -1,0 +1,31 @@
+"""Inputs on which Shardy's own passes fail: ours goes on, or says what is wrong (see propagation_diff/faults)."""
+
+from pathlib import Path
+
+import pytest
+
+from autoshard.errors import InputError
+from autoshard.propagation.mlir import propagate_mlir
+
+FAULTS = Path(__file__).parents[2] / "experiments" / "propagation_diff" / "faults"
+
+
+def read(name: str) -> str:
+    return (FAULTS / f"{name}.mlir").read_text()
+
+
+def test_a_dead_op_with_a_later_priority_is_left_out() -> None:
+    out = propagate_mlir(read("dead_op_with_priority"), strategy="user-priority")
+    assert "negate" not in out
+    assert "tanh" in out
+
+
+def test_a_value_in_two_groups_is_named_or_united_by_the_pipeline() -> None:
+    with pytest.raises(InputError, match="in sharding group 1 and in another one"):
+        propagate_mlir(read("value_in_two_groups"), strategy="basic")
+    assert "sharding_group" not in propagate_mlir(read("value_in_two_groups"))
+
+
+def test_a_group_over_a_manual_computation_loses_the_manual_axis_as_in_shardy() -> None:
+    out = propagate_mlir(read("group_on_manual_computation"), strategy="user-priority")
+    assert 'stablehlo.negate %arg1 {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {"y", ?}]>]>}' in out
