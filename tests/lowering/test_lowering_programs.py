@@ -1,5 +1,6 @@
 """Whole programs under random schedules: control flow, recomputation, train steps, and what is refused."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from autoshard.frontends.jax_function import trace
 from autoshard.lowering.collectives import planned_collectives
 from autoshard.lowering.lower import lower
 from autoshard.models import build
+from autoshard.program.rule import rule_from_text
 from autoshard.schedule import PROGRAM, Placement, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.mesh import Mesh
@@ -307,6 +309,33 @@ def test_a_cut_inside_of_a_compound_dimension_is_refused_with_its_layouts():
     match = r'cannot run reshape\(float32\[24\] \[{"x"}\]\) -> .* cut inside of a dimension'
     with pytest.raises(UnsupportedError, match=match):
         lower(traced, schedule)
+
+
+def test_a_reshape_that_permutes_is_cut_where_its_rule_is_right_and_refused_where_not():
+    traced = trace(lambda x: lax.reshape(x, (4, 5), dimensions=(1, 0, 2)), f32(2, 2, 5))
+    (op,) = traced.program.body.ops
+    rule = rule_from_text("([i, j, k])->([ij, k]) {i=2, j=2, k=5}")  # in truth it is ([i, j, k])->([ji, k])
+    program = replace(traced.program, body=replace(traced.program.body, ops=(replace(op, rule=rule),)))
+    traced = replace(traced, program=program)
+    mesh = MESHES["2x2x2"]
+    for factors, refused in ((((), (), (0,)), False), (((0,), (), ()), True)):
+        schedule = replicated_schedule(program, mesh)
+        placement = schedule.placements[op.id] = Placement(factors)
+        before, after = placement.operand(rule, 0), placement.result(rule, 0)
+        schedule.definitions[op.operands[0]] = before
+        schedule.definitions[op.results[0]] = after
+        schedule.shared.clear()
+        schedule.uses[Use(op.id, 0)] = Reshard.identity(before)
+        dim = next(d for d, atoms in enumerate(after.dims) if atoms)
+        gather = Step(StepKind.ALL_GATHER, after.dims[dim], dim)
+        schedule.uses[Use(PROGRAM, 0)] = Reshard(after, Layout.replicated(2), (gather,))
+        if refused:
+            with pytest.raises(UnsupportedError, match="permutes dimensions"):
+                lower(traced, schedule)
+        else:
+            x = f32(2, 2, 5)
+            expected = lax.reshape(x, (4, 5), dimensions=(1, 0, 2))
+            np.testing.assert_array_equal(lower(traced, schedule).jit()(x), expected)
 
 
 def test_lowered_function_can_be_differentiated():

@@ -25,11 +25,20 @@ def reshape(ctx: LocalOp, x: Any, *rest: Any) -> Sequence[Any]:
     if int(np.prod(target)) != x.size:
         ctx.unsupported(f"its blocks hold {x.size} elements before and {int(np.prod(target))} after")
     order = ctx.params.get("dimensions") or range(x.ndim)
-    free = frozenset(ctx.rule.shardable)
-    before = [f for d in order for f in ctx.rule.operands[0][d] if f in free]
-    if before != [f for dim in ctx.rule.results[0] for f in dim if f in free]:
-        ctx.unsupported(f"it permutes dimensions ({list(order)}), its rule does not")
+    before = _strides(ctx, [ctx.rule.operands[0][d] for d in order])
+    after = _strides(ctx, ctx.rule.results[0])
+    if any(before[f] != after[f] for f, atoms in enumerate(ctx.placement.factors) if ctx.grid.mesh.size(atoms) > 1):
+        ctx.unsupported(f"it permutes dimensions ({list(order)}) and its rule {ctx.rule} does not")
     return ctx.bind([x, *rest], new_sizes=target)
+
+
+def _strides(ctx: LocalOp, dims: Sequence[tuple[int, ...]]) -> dict[int, int]:
+    """For each factor, how many elements lie between its neighbours in row-major order."""
+    strides, size = {}, 1
+    for f in reversed([f for dim in dims for f in dim]):
+        strides[f] = size
+        size *= ctx.rule.factor_sizes[f]
+    return strides
 
 
 @local("iota")
