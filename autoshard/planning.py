@@ -30,12 +30,12 @@ from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
 from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.solution import Solution
-from autoshard.strategies.atoms import choose_atoms
+from autoshard.strategies.atoms import choose_atoms, stated_splits
 from costmodels.machine import Machine
 
 Progress = Callable[[str], None]
 
-_MEMORY_ROUNDS = 5
+_MEMORY_ROUNDS = 6
 """How often the limit is tightened for private copies that the network does not see."""
 
 
@@ -70,7 +70,8 @@ class Problem:
         trips: int = 1,
         share_repeats: bool = True,
     ) -> "Problem":
-        atoms = choose_atoms(program, mesh, sub_axes)
+        splits = {**stated_splits((pin.sharding for pin in pins), mesh), **(sub_axes or {})}
+        atoms = choose_atoms(program, mesh, splits)
         return Problem(program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats)
 
 
@@ -238,30 +239,38 @@ def decide(
 
     free = run(model.with_limit(None), "solving", starts, 1.0 if limit is None else _FREE_SHARE)
     if free.assignment is None:
-        _no_answer(model, free, 0)
+        _no_answer(model, free)
     assert free.assignment is not None
     schedule = model.schedule(free.assignment)
     memory = simulate(model.problem.program, schedule, model.liveness)
     bound = free.lower_bound
     if limit is None or memory.peak_bytes <= limit:
         return _finish(model, free, schedule, memory, bound, rounds)
-    slack = 0
+    # slack: bytes left for copies that the network does not see; too little below `low`, no answer from `high` on
+    slack, low, high = 0, 0, limit + 1
     for attempt in range(_MEMORY_ROUNDS):
         what = "solving within the memory limit" + (f", {slack} bytes less for private copies" if attempt else "")
         solution = run(model.with_limit(limit - slack), what, starts if attempt == 0 else ())
         if solution.assignment is None:
-            _no_answer(model, solution, slack)
-        assert solution.assignment is not None
-        if attempt == 0:
-            bound = max(bound, solution.lower_bound)
-        schedule = model.schedule(solution.assignment)
-        memory = simulate(model.problem.program, schedule, model.liveness)
-        if memory.peak_bytes <= limit:
-            return _finish(model, solution, schedule, memory, bound, rounds)
-        slack += memory.peak_bytes - limit
+            if slack == 0 or solution.status != "infeasible":
+                _no_answer(model, solution)
+            high = slack
+        else:
+            if attempt == 0:
+                bound = max(bound, solution.lower_bound)
+            schedule = model.schedule(solution.assignment)
+            memory = simulate(model.problem.program, schedule, model.liveness)
+            if memory.peak_bytes <= limit:
+                return _finish(model, solution, schedule, memory, bound, rounds)
+            low = slack
+        wanted = low + max(1, memory.peak_bytes - limit)
+        slack = wanted if wanted < high else (low + high) // 2
+        if slack in (low, high):
+            break
     raise InfeasibleError(
-        f"no plan within the memory limit of {limit} bytes was found: after leaving room for resharded copies the "
-        f"best one still holds {memory.peak_bytes} bytes at {memory.where}; raise the limit, use more devices or recompute more"
+        f"no plan within the memory limit of {limit} bytes per device was found: with room left for resharded copies the "
+        f"best one still holds {memory.peak_bytes} bytes at {memory.where} (this is no proof that there is none); raise the "
+        "limit, use more devices or recompute more"
     )
 
 
@@ -276,13 +285,12 @@ def assumptions(problem: Problem) -> list[str]:
     return out
 
 
-def _no_answer(model: Model, solution: Solution, slack: int) -> None:
+def _no_answer(model: Model, solution: Solution) -> None:
     limit = model.problem.memory_limit
     if solution.status == "infeasible":
         reason = solution.reason or "the hard statements contradict each other"
         what = f"the memory limit of {limit} bytes per device and the pins" if limit is not None else "the pins"
-        room = f" (after {slack} bytes for resharded copies)" if slack else ""
-        raise InfeasibleError(f"{what} cannot hold together{room}: {name_nodes(model, reason)}")
+        raise InfeasibleError(f"{what} cannot hold together: {name_nodes(model, reason)}")
     stopped = solution.stats.get("stopped")
     if stopped == "interrupt":
         raise KeyboardInterrupt

@@ -19,7 +19,7 @@ from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.strategies.partial import PartialReach
 from autoshard.strategies.space import OpSpace, PartialSums, enumerate_placements, value_rule
-from autoshard.strategies.uneven import uneven_factors
+from autoshard.strategies.uneven import may_pad, uneven_factors
 
 Pins = Mapping[int, Sequence[TensorSharding]]
 
@@ -168,10 +168,28 @@ class Collector:
             )
         return np.array(keep, np.int64)
 
+    def _with_stated(
+        self, layouts: tuple[Layout, ...], type_: TensorType, pins: Sequence[TensorSharding], *, padded: bool = False
+    ) -> tuple[Layout, ...]:
+        """`layouts`, and the one that closed pins spell out where it is not among them: parts of an axis that part ways."""
+        dims: list[tuple[int, ...]] = []
+        for d, size in enumerate(type_.shape):
+            closed = [pin.dims[d] for pin in pins if not pin.dims[d].is_open]
+            if not closed:
+                return layouts
+            atoms = tuple(a for ref in closed[0].axes for a in self.mesh.atoms_for(ref) if self.mesh.sizes[a] > 1)
+            parts = self.mesh.size(atoms)
+            if size % parts and not (padded and may_pad(size, parts, self.mesh.sizes[atoms[-1]])):
+                return layouts
+            dims.append(atoms)
+        stated = Layout(tuple(dims))
+        known = stated in layouts or not all(satisfies(stated, pin, self.mesh) for pin in pins)
+        return layouts if known else (*layouts, stated)
+
     def _define_input(self, value: int) -> None:
         type_ = self.program.type_of(value)
         pins = self.value_pins.get(value, ())
-        layouts = self._layouts(type_, padded=bool(pins))
+        layouts = self._with_stated(self._layouts(type_, padded=bool(pins)), type_, pins, padded=True)
         node = Node(NodeKind.INPUT, self._label(value), 1.0, layouts, value=value)
         node.costs = np.zeros(len(layouts))
         if pins:
@@ -198,7 +216,7 @@ class Collector:
     def _hub(self, value: int, port: Port, weight: float, pins: Sequence[TensorSharding]) -> Port:
         type_ = self.program.type_of(value)
         defined = list(dict.fromkeys(port.layouts))
-        whole = self._layouts(type_, padded=True)
+        whole = self._with_stated(self._layouts(type_, padded=True), type_, pins, padded=True)
         candidates = list(dict.fromkeys([*defined, *whole]))
         if pins:
             keep = self._pinned(candidates, pins, f"value {self._label(value)} {type_}")
@@ -394,11 +412,11 @@ class Collector:
                 self._use(value, self.out.definition[self.ties[slot]], 1.0, use)
                 continue
             type_ = self.program.type_of(value)
-            layouts = self._layouts(type_)
+            pins = self.output_pins.get(slot, ())
+            layouts = self._with_stated(self._layouts(type_), type_, pins)
             name = self.program.output_names[slot]
             node = Node(NodeKind.OUTPUT, name, 1.0, layouts, value=value)
             node.costs = np.zeros(len(layouts))
-            pins = self.output_pins.get(slot, ())
             if pins:
                 node.allowed = self._pinned(layouts, pins, f"output {name} {type_}")
             self._use(value, Port(self._add(node), layouts), 1.0, use)

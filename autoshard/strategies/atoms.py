@@ -5,16 +5,44 @@ two at the greatest common divisor with the factor that asks for it most.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from math import gcd
 
+from autoshard.errors import InputError
 from autoshard.program.program import Program
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 _ASKING = frozenset({"dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"})
 MAX_SPLIT_AXIS = 64
 """Longer axes are not split on their own account; a mesh can always name the parts itself."""
+
+
+def stated_splits(shardings: Iterable[TensorSharding], mesh: Mesh) -> dict[str, tuple[int, ...]]:
+    """How axes must be split for the sub-axes that shardings name.
+
+    >>> pin = TensorSharding.from_text('[{"x":(2)4}, {}]')
+    >>> stated_splits([pin], Mesh.from_dict({"x": 16}))
+    {'x': (2, 4, 2)}
+    """
+    cuts: dict[str, set[int]] = {}
+    for sharding in shardings:
+        listed = [ref for dim in sharding.dims for ref in dim.axes]
+        for ref in (*listed, *sharding.replicated, *sharding.unreduced):
+            if ref.pre_size is not None and ref.size is not None:
+                cuts.setdefault(ref.name, set()).update((ref.pre_size, ref.pre_size * ref.size))
+    out: dict[str, tuple[int, ...]] = {}
+    for axis, found in cuts.items():
+        points = sorted({1, *found, mesh.axis_size(axis)})
+        if any(b % a for a, b in pairwise(points)):
+            raise InputError(
+                f'sub-axes of "{axis}" are stated that do not fit together: they cut it after {sorted(found)} of '
+                f"{mesh.axis_size(axis)} parts, and each of these must divide the next"
+            )
+        out[axis] = tuple(b // a for a, b in pairwise(points))
+    return out
 
 
 def choose_atoms(program: Program, mesh: Mesh, splits: Mapping[str, Sequence[int]] | None = None) -> AtomMesh:
