@@ -22,6 +22,7 @@ _ELEMENTWISE_NAMES = """
 ELEMENTWISE = frozenset(_ELEMENTWISE_NAMES.split())
 
 CONSTRAINTS = frozenset({"sharding_constraint", "sdy.sharding_constraint"})
+EDGES = frozenset({"optimization_barrier", "data_flow_edge"})
 _PASS_THROUGH = frozenset({"reshape", "transpose", "squeeze", "expand_dims", "optimization_barrier", "data_flow_edge"})
 _SLICE = frozenset({"dynamic_slice", "dynamic_update_slice"})
 _BROADCAST = frozenset({"broadcast_in_dim"})

@@ -15,7 +15,7 @@ from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.rule import ShardingRule, TensorFactors
 from autoshard.propagation.directions import Direction, OpClass
 from autoshard.propagation.graph import NO_HOLDER, Graph, Node
-from autoshard.propagation.op_classes import CONSTRAINTS, is_constant, is_elementwise, keeps_constant, op_class
+from autoshard.propagation.op_classes import CONSTRAINTS, EDGES, is_constant, is_elementwise, keeps_constant, op_class
 from autoshard.propagation.spec import Dim, Spec
 from autoshard.propagation.step import StepRule, identity_rule
 
@@ -137,7 +137,7 @@ class _Builder:
         """Values behind a data-flow edge: a statement on one would bind all that the edge ties together."""
         found: set[int] = set()
         for op, _ in self.program.walk():
-            if op.regions or op.kind in ("optimization_barrier", "data_flow_edge"):
+            if op.regions or op.kind in EDGES:
                 found.update(op.results)
                 if op.kind != "shard_map":
                     found.update(a for r in op.regions for a in r.args)
@@ -228,6 +228,9 @@ class _Builder:
             shared,
             op=op.id,
         )
+        if op.kind in EDGES:  # their own values have no other use
+            node.shared = False
+            node.heeds_conservative = False
         if "allowed_direction" in op.attrs:  # a propagation barrier
             node.allowed = Direction(op.attrs["allowed_direction"])
             node.heeds_conservative = False
