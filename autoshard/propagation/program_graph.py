@@ -70,6 +70,7 @@ class _Builder:
     uses: dict[int, int] = field(default_factory=dict)
     rules: dict[ShardingRule, int] = field(default_factory=dict)
     redirected: dict[int, Op] = field(default_factory=dict)
+    pending: dict[int, list[Node]] = field(default_factory=dict)
 
     def build(self, groups: Sequence[Sequence[int]], outputs: Sequence[tuple[int, Spec | None]]) -> ProgramGraph:
         self._count_uses()
@@ -237,13 +238,18 @@ class _Builder:
         self._add(op, node)
 
     def _add(self, op: Op, node: Node) -> None:
-        if op.id not in self.slots:
-            self.order.append(op.id)
-        self.slots.setdefault(op.id, []).append(node)
+        self._slot(op.id).append(node)
 
-    def _edge(self, op: Op, sources: Sequence[int], target: int, rule: StepRule) -> None:
-        self._add(
-            op,
+    def _slot(self, op: int, *, after: bool = False) -> list[Node]:
+        """The nodes of an op, or those that stand behind a region op's bodies: the edges of its results."""
+        key = -1 - op if after else op
+        if key not in self.slots:
+            self.order.append(key)
+            self.slots[key] = []
+        return self.slots[key]
+
+    def _edge(self, op: Op, sources: Sequence[int], target: int, rule: StepRule, *, after: bool = False) -> None:
+        self._slot(op.id, after=after).append(
             Node(
                 tuple(sources),
                 (target,),
@@ -263,7 +269,7 @@ class _Builder:
             for node in self.slots[op]:
                 index = len(graph.nodes)
                 graph.nodes.append(node)
-                self.nodes_of.setdefault(op, []).append(index)
+                self.nodes_of.setdefault(op if op >= 0 else -1 - op, []).append(index)
                 for holder in dict.fromkeys(node.operands):
                     if holder >= 0:
                         touching[holder].append(index)
@@ -281,9 +287,7 @@ class _Builder:
             if arg not in self.holder_of:
                 self._define(arg)
         for op in block.ops:
-            if op.id not in self.slots:
-                self.order.append(op.id)
-                self.slots[op.id] = []
+            self._slot(op.id)
             if op.regions:
                 self._region_op(op)
             elif not self._note_constant(op):
@@ -350,15 +354,13 @@ class _Builder:
             heeds_conservative=False,
             op=op.id,
         )
-        self._add(op, node)
+        self.pending.setdefault(op.id, []).append(node)
 
     def _close_loop(self, op: Op, results: Sequence[int]) -> None:
-        edges = [n for n in self.slots[op.id] if len(n.operands) == 1 and self._sources(n) == 2]
+        edges = self.pending.pop(op.id, [])
         for node, result in zip(edges, results, strict=True):
             node.operands = (*node.operands, self._use(result))
-
-    def _sources(self, node: Node) -> int:
-        return len(self.graph.steps.rules[node.rule].operands)
+        self._slot(op.id, after=True).extend(edges)
 
     def _while(self, op: Op) -> None:
         n_cond, n_body = op.attrs["cond_nconsts"], op.attrs["body_nconsts"]
@@ -391,7 +393,7 @@ class _Builder:
         self._close_loop(op, body.results[:n_carry])
         for source, result in zip(body.results[n_carry:], op.results[n_carry:], strict=True):
             rule = _stack_rule(length, self._shape(source), True)
-            self._edge(op, (self._use(source),), self.holder_of[result], rule)
+            self._edge(op, (self._use(source),), self.holder_of[result], rule, after=True)
 
     def _cond(self, op: Op) -> None:
         for block in op.regions:
@@ -405,7 +407,7 @@ class _Builder:
         for index, result in enumerate(op.results):
             sources = tuple(self._use(block.results[index]) for block in op.regions)
             rule = identity_rule(self._shape(result), len(sources))
-            self._edge(op, sources, self.holder_of[result], rule)
+            self._edge(op, sources, self.holder_of[result], rule, after=True)
 
     def _shard_map(self, op: Op) -> None:
         """The outside has the stated shardings; the body works on local shapes and is left alone."""
