@@ -202,7 +202,21 @@ def schedule_from_json(data: Json, mesh: AtomMesh, program: Program) -> Schedule
         where = Use(use["op"], use["slot"], use["region"])
         value = _used(program, where)
         schedule.uses[where] = _reshard(schedule.form_before_use(value), _steps_from_json(use["steps"]), f"{where}")
+    _check_placements(program, schedule)
     return schedule
+
+
+def _check_placements(program: Program, schedule: Schedule) -> None:
+    """`InputError` unless every op that is placed by the planner has a placement on its factors, of atoms of the mesh."""
+    for op, outer in program.walk():
+        if op.rule is None or any(o.kind == "shard_map" for o in outer):
+            continue
+        placement = schedule.placements.get(op.id)
+        if placement is None:
+            raise InputError(f"plan: there is no placement of {op.kind}:{op.id}")
+        atoms = [a for f in placement.factors for a in f]
+        if len(placement.factors) != len(op.rule.factor_sizes) or not set(atoms) <= set(range(len(schedule.mesh.atoms))):
+            raise InputError(f"plan: the placement of {op.kind}:{op.id} does not fit its rule {op.rule} and the mesh")
 
 
 def _used(program: Program, use: Use) -> int:
@@ -232,7 +246,7 @@ def guarded(build: Any, path: str) -> Any:
     """Run `build()`; whatever a damaged file makes it raise becomes an `InputError` that names the file."""
     try:
         return build()
-    except AutoshardError:
-        raise
+    except AutoshardError as error:
+        raise InputError(f"{path}: {error}") from error
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path} is damaged: {type(error).__name__}: {error}; solve again to rewrite it") from error

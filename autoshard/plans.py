@@ -116,7 +116,7 @@ class Plan:
             return self.shardings[path]
         import difflib
 
-        near = difflib.get_close_matches(path, self.shardings, n=3)
+        near = difflib.get_close_matches(path, self.shardings, n=3, cutoff=0.5)
         raise InputError(f"the plan has no value {path!r}" + (f"; did you mean {', '.join(near)}?" if near else ""))
 
     @cached_property
