@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints import MatchedPin, Pin, match_pins
 from autoshard.errors import InputError
-from autoshard.plans import Plan
 from autoshard.planning import Problem, build_model, decide
+from autoshard.plans import Plan
 from autoshard.sharding.mesh import Mesh
 from costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 
 if TYPE_CHECKING:
+    from autoshard.baselines import Baseline
     from autoshard.frontends.jax_function import TracedFunction
     from autoshard.strategies.named import Roles
 
@@ -31,7 +32,7 @@ def plan(
     time_limit: float | None = None,
     donate_argnums: Sequence[int] = (),
     argnames: Sequence[str] | None = None,
-    baselines: Sequence[str] = (),
+    baselines: Sequence[Baseline] = (),
     roles: Roles | None = None,
     sub_axes: Mapping[str, Sequence[int]] | None = None,
     effort: float = 1.0,
@@ -45,8 +46,9 @@ def plan(
     hardware: a profile's name (``tpu_v5e``), a profile file, or a placed machine.
     constraints: `Pin`s; they hold in the answer. memory_limit: bytes per device, at every point of the program.
     time_limit: seconds of wall clock, a guard: the best plan so far is returned with its bound.
-    baselines: named strategies (see `autoshard.strategies.named`) to price and to start from; `roles` names the
-        logical axes of the inputs for them.
+    baselines: named strategies (``fsdp+tensor``, see `autoshard.strategies.named`) or rules of one's own
+        (``{"name": "mine", "rules": {"batch": ["data"]}}``) to price and to start from; `roles` names the logical axes of
+        the inputs for them.
     sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; chosen from the program where not given.
 
     Raises `InputError` for bad arguments, `InfeasibleError` where the statements cannot hold, `OutOfTimeError` where the time
@@ -76,7 +78,8 @@ def plan_traced(
     constraints: Sequence[Pin] = (),
     memory_limit: int | None = None,
     time_limit: float | None = None,
-    baselines: Sequence[str] = (),
+    baselines: Sequence[Baseline] = (),
+    slow_axes: Collection[str] | None = None,
     roles: Roles | None = None,
     sub_axes: Mapping[str, Sequence[int]] | None = None,
     effort: float = 1.0,
@@ -86,7 +89,10 @@ def plan_traced(
     model_flop: float | None = None,
     progress: Progress | None = None,
 ) -> Plan:
-    """`plan` for a function that is traced already; `model_flop`: useful FLOP of a call, for its MFU."""
+    """`plan` for a function that is traced already.
+
+    slow_axes: mesh axes between slices (those with ``link: dcn`` where not given); model_flop: useful FLOP of a call, for MFU.
+    """
     from autoshard.baselines import price_baselines
     from autoshard.strategies.named import batch_size
 
@@ -101,7 +107,9 @@ def plan_traced(
     )
     model = build_model(problem, progress)
     built = time.monotonic()
-    priced = price_baselines(model, baselines, roles, progress=progress)
+    priced = price_baselines(
+        model, baselines, roles, slow=_slow_axes(mesh) if slow_axes is None else slow_axes, progress=progress
+    )
     compared = time.monotonic()
     left = None if time_limit is None else max(0.1, time_limit - (compared - began))
     decision = decide(
@@ -151,6 +159,13 @@ def placed(mesh: Mesh | Mapping[str, Any], hardware: str | Path | Profile | Mach
     except ProfileError as error:
         raise InputError(str(error)) from error
     return logical, machine
+
+
+def _slow_axes(mesh: Mesh | Mapping[str, Any]) -> frozenset[str]:
+    if isinstance(mesh, Mesh):
+        return frozenset()
+    links = {name: axis.get("link") for name, axis in mesh.items() if isinstance(axis, Mapping)}
+    return frozenset(name for name, link in links.items() if link and str(link).split("=")[0].strip() == "dcn")
 
 
 def _statements(pins: Sequence[MatchedPin], memory_limit: int | None) -> tuple[dict[str, Any], ...]:

@@ -1,24 +1,44 @@
 """Named strategies priced in the same program: op placements and activations pinned, not inputs alone.
 
-A baseline's statements are propagated over the program; every op may then only run where propagation put it, and inputs lie
-as stated. What is left (which reshard, all-reduce or reduce-scatter) is solved, so a baseline is the best version of itself.
-Its assignment is a start for the solver: a plan is never worse than a baseline under the same statements.
+A baseline's statements are propagated over the program; every op may then only run where propagation put it, and
+inputs lie as stated. What is left (which reshard, all-reduce or reduce-scatter, and ops whose tensors disagree) is
+solved, so a baseline is the best version of itself. Its assignment is a start for the solver: a plan is never worse
+than a baseline under the same statements.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from autoshard.costs.memory import simulate
-from autoshard.errors import AutoshardError, InputError
-from autoshard.formulation.model import NodeKind
+from autoshard.errors import AutoshardError, InputError, ShardingError
 from autoshard.formulation.collect import satisfies
+from autoshard.formulation.model import NodeKind
+from autoshard.planning import Model, name_nodes
 from autoshard.plans import BaselineCost
-from autoshard.planning import Model
-from autoshard.propagation import Propagated, propagate
+from autoshard.program.program import Op
+from autoshard.propagation import propagate
+from autoshard.propagation.projection import project
+from autoshard.propagation.spec import Spec, axis_ref, to_spec
+from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.solver.network import CostNetwork, Edge, Usage
-from autoshard.strategies.named import Roles, named_strategy, shardings
+from autoshard.strategies.named import (
+    NamedStrategy,
+    Roles,
+    check_rules,
+    named_strategy,
+    statements,
+    strategy_from_rules,
+)
+from autoshard.strategies.switching import with_switches
+
+EFFORT = 0.05
+"""Work that the solver puts into one baseline: most of what is left open is decided by reductions."""
+
+Baseline = str | Mapping[str, object] | NamedStrategy
+"""A name (``fsdp+tensor``), the user's rules (``{"name": "mine", "rules": {"batch": ["data"]}}``), or a strategy."""
 
 
 @dataclass(frozen=True)
@@ -30,35 +50,60 @@ class PricedBaseline:
 
 
 def price_baselines(
-    model: Model, names: Sequence[str], roles: Roles | None, *, progress: Callable[[str], None] | None = None
+    model: Model,
+    baselines: Sequence[Baseline],
+    roles: Roles | None,
+    *,
+    slow: Collection[str] = (),
+    progress: Callable[[str], None] | None = None,
 ) -> list[PricedBaseline]:
-    """Price each named baseline; one that cannot hold (memory, pins, divisibility) has no objective but a reason."""
-    if names and not roles:
+    """Price each strategy; one that cannot hold (memory, pins, divisibility) has no objective but a reason.
+
+    slow: mesh axes between slices, which named strategies use for data parallelism only. Raises `InputError` for
+    unknown names, rules about unknown axes, and baselines without `roles`.
+    """
+    if baselines and not roles:
         raise InputError(
-            "baselines need the logical axes of the inputs; models of the library have them, for your own function give "
-            "logical_axes (config) or roles (Python), such as {'params/w1': ['embed', 'mlp'], 'batch/x': ['batch', None]}"
+            "baselines need the logical axes of the inputs; models of the library have them, for your own function "
+            "give logical_axes (config) or roles (Python), such as {'params/w1': ['embed', 'mlp'], 'batch/x': "
+            "['batch', None]}"
         )
-    out = []
-    for name in dict.fromkeys(names):
-        if progress:
-            progress(f"pricing baseline {name}")
+    out, seen = [], set()
+    for baseline in baselines:
+        strategy = read_baseline(baseline, model.problem.mesh, slow)
         assert roles is not None
-        out.append(_price(model, name, roles))
+        if isinstance(baseline, Mapping):
+            check_rules(strategy, roles)
+        if strategy.name in seen:
+            continue
+        seen.add(strategy.name)
+        if progress:
+            progress(f"pricing baseline {strategy.name}")
+        out.append(_price(model, strategy, roles))
     return out
 
 
-def _price(model: Model, name: str, roles: Roles) -> PricedBaseline:
+def read_baseline(baseline: Baseline, mesh: AtomMesh, slow: Collection[str] = ()) -> NamedStrategy:
+    """The strategy that a name or a mapping of rules stands for; `InputError` where it is none."""
+    if isinstance(baseline, NamedStrategy):
+        return baseline
+    if isinstance(baseline, str):
+        return named_strategy(baseline, mesh.mesh, slow)
+    name, rules = baseline.get("name"), baseline.get("rules")
+    if not isinstance(name, str) or not isinstance(rules, Mapping) or set(baseline) != {"name", "rules"}:
+        raise InputError(f"a baseline with rules is {{name: mine, rules: {{batch: [data]}}}}, found {dict(baseline)}")
+    return strategy_from_rules(name, rules, mesh.mesh)
+
+
+def _price(model: Model, strategy: NamedStrategy, roles: Roles) -> PricedBaseline:
     from autoshard.solver import solve
 
     def impossible(reason: str) -> PricedBaseline:
-        return PricedBaseline(BaselineCost(name, None, None, reason), None)
+        return PricedBaseline(BaselineCost(strategy.name, None, None, reason), None)
 
-    program, mesh = model.problem.program, model.problem.mesh
-    strategy = named_strategy(name, mesh.mesh)
-    statements, pins = shardings(strategy, program, mesh.mesh, roles)
+    program = model.problem.program
     try:
-        spread = propagate(program, mesh.mesh, statements)
-        allowed = _allowed(model, spread, pins)
+        allowed = allowed_states(model, strategy, roles)
     except AutoshardError as error:
         return impossible(str(error))
     for cls, keep in enumerate(allowed):
@@ -66,32 +111,39 @@ def _price(model: Model, name: str, roles: Roles) -> PricedBaseline:
             node = model.collected.nodes[model.repeats.representative(cls)]
             return impossible(f"the statements leave no layout for {node.kind.value} {node.label}")
     limit = model.problem.memory_limit
-    solution = solve(restrict(model.with_limit(limit), allowed))
+    solution = solve(restrict(model.with_limit(limit), allowed), effort=EFFORT)
     if solution.assignment is None:
-        return impossible(solution.reason or f"no assignment was found ({solution.status})")
+        return impossible(name_nodes(model, solution.reason or f"no assignment was found ({solution.status})"))
     assignment = tuple(int(keep[choice]) for keep, choice in zip(allowed, solution.assignment, strict=True))
     schedule = model.schedule(assignment)
     memory = simulate(program, schedule, model.liveness)
     if limit is not None and memory.peak_bytes > limit:
         return impossible(f"it holds {memory.peak_bytes} bytes at {memory.where}, the limit is {limit}")
     assert solution.cost is not None
-    return PricedBaseline(BaselineCost(name, solution.cost * model.encoded.tick_s, memory.peak_bytes), assignment)
+    seconds = solution.cost * model.encoded.tick_s
+    return PricedBaseline(BaselineCost(strategy.name, seconds, memory.peak_bytes), assignment)
 
 
 def restrict(network: CostNetwork, allowed: Sequence[np.ndarray]) -> CostNetwork:
     """The network with only some strategies per node (indices into the old ones)."""
     edges = tuple(Edge(e.first, e.second, e.costs[np.ix_(allowed[e.first], allowed[e.second])]) for e in network.edges)
     usages = tuple(
-        tuple(Usage(u.start, u.stop, u.amounts[keep]) for u in us) for us, keep in zip(network.usages, allowed, strict=False)
+        tuple(Usage(u.start, u.stop, u.amounts[keep]) for u in us)
+        for us, keep in zip(network.usages, allowed, strict=False)
     )
     facets = tuple(None if f is None else f[keep] for f, keep in zip(network.facets, allowed, strict=False))
     costs = tuple(c[keep] for c, keep in zip(network.costs, allowed, strict=True))
     return CostNetwork(costs, edges, usages, network.usage_limit, facets)
 
 
-def _allowed(model: Model, spread: Propagated, pins: dict) -> list[np.ndarray]:
-    """Per node of the model's network the strategies that the baseline leaves."""
-    mesh = model.problem.mesh
+def allowed_states(model: Model, strategy: NamedStrategy, roles: Roles) -> list[np.ndarray]:
+    """Per node of the model's network the states that the strategy leaves."""
+    program, mesh = model.problem.program, model.problem.mesh
+    stated = statements(strategy, program, mesh.mesh, roles)
+    switched, forms = with_switches(program, stated.switches)
+    spread = dict(stated.spread) | {forms[v]: s for v, s in stated.switches.items()}
+    placing = _Placing(mesh, propagate(switched, mesh.mesh, spread).values)
+    ops = switched.ops
     classes: list[np.ndarray | None] = [None] * model.repeats.network.n_nodes
     for index, node in enumerate(model.collected.nodes):
         kept = model.encoded.states[index]
@@ -99,9 +151,9 @@ def _allowed(model: Model, spread: Propagated, pins: dict) -> list[np.ndarray]:
         keep = np.arange(len(kept))
         if node.kind is NodeKind.OP:
             assert node.op is not None
-            keep = _placed(model, index, spread.factors.get(node.op))
-        elif node.kind is NodeKind.INPUT and node.value in pins:
-            pin = pins[node.value]
+            keep = _placed(model, index, *placing.of(ops[node.op]))
+        elif node.kind is NodeKind.INPUT and node.value in stated.pins:
+            pin = stated.pins[node.value]
             keep = np.array([k for k, s in enumerate(kept) if satisfies(node.layouts[s], pin, mesh)], np.int64)
         held = classes[cls]
         both = keep if held is None else np.intersect1d(held, keep)
@@ -109,22 +161,81 @@ def _allowed(model: Model, spread: Propagated, pins: dict) -> list[np.ndarray]:
     return [c if c is not None else np.zeros(0, np.int64) for c in classes]
 
 
-def _placed(model: Model, index: int, factors: tuple | None) -> np.ndarray:
-    """Strategies of an op whose factors lie as propagated; axes that do not divide a factor are dropped from it."""
-    node, mesh = model.collected.nodes[index], model.problem.mesh
-    space = node.space
+class _Placing:
+    """Where ops run, from the shardings of their tensors. Remembers what it has worked out."""
+
+    def __init__(self, mesh: AtomMesh, values: Mapping[int, TensorSharding]) -> None:
+        self._mesh = mesh
+        self._specs = {v: to_spec(s, mesh.mesh, 0) for v, s in values.items()}
+        self._known: dict[object, tuple[list[list[int]], frozenset[int]]] = {}
+
+    def of(self, op: Op) -> tuple[list[list[int]], frozenset[int]]:
+        """(atoms per factor, atoms left open).
+
+        An atom goes to the factor that more than half of the tensors with this factor have it on. An atom that some
+        tensors have, and none of the factors gets, is open: those tensors disagree and the solver decides.
+        """
+        assert op.rule is not None
+        specs = tuple(self._specs.get(v) for v in (*op.operands, *op.results))
+        key = (op.rule, specs)
+        if key not in self._known:
+            self._known[key] = self._vote(op.rule, specs)
+        return self._known[key]
+
+    def _vote(self, rule, specs: Sequence[Spec | None]) -> tuple[list[list[int]], frozenset[int]]:
+        sizes = rule.factor_sizes
+        having = [0] * len(sizes)
+        votes: dict[tuple[int, int], int] = {}
+        orders: list[list[int]] = [[] for _ in sizes]
+        seen: set[int] = set()
+        for mapping, spec in zip((*rule.operands, *rule.results), specs, strict=True):
+            if spec is None:
+                continue
+            for factor, sharding in project(mapping, spec, sizes).factors.items():
+                having[factor] += 1
+                atoms = self._atoms(sharding.axes)
+                seen.update(atoms)
+                orders[factor] += [a for a in atoms if a not in orders[factor]]
+                for atom in atoms:
+                    votes[atom, factor] = votes.get((atom, factor), 0) + 1
+        chosen: dict[int, int] = {}
+        for (atom, factor), count in sorted(votes.items()):
+            if factor not in rule.shardable or 2 * count <= having[factor]:
+                continue
+            old = chosen.get(atom)
+            if old is None or count / having[factor] > votes[atom, old] / having[old]:
+                chosen[atom] = factor
+        placed = [[a for a in order if chosen.get(a) == f] for f, order in enumerate(orders)]
+        return placed, frozenset(seen - set(chosen))
+
+    def _atoms(self, refs) -> list[int]:
+        found: list[int] = []
+        for ref in refs:
+            try:
+                found += [a for a in self._mesh.atoms_for(axis_ref(ref, self._mesh.mesh)) if self._mesh.sizes[a] > 1]
+            except ShardingError:  # a sub-axis finer than the atoms of this program
+                break
+        return found
+
+
+def _placed(model: Model, index: int, wanted: list[list[int]], open_atoms: frozenset[int]) -> np.ndarray:
+    """States of an op whose factors lie as wanted, open atoms anywhere; axes that cannot be had are dropped."""
+    space = model.collected.nodes[index].space
     assert space is not None
     kept = {int(s): k for k, s in enumerate(model.encoded.states[index])}
-    wanted = []
-    for f in range(space.shards.shape[1]):
-        axes = factors[f] if factors is not None else ()
-        try:
-            wanted.append([a for ref in axes for a in mesh.atoms_for(ref) if mesh.sizes[a] > 1])
-        except AutoshardError:
-            wanted.append([])
+    wanted = [list(atoms) for atoms in wanted]
     while True:
-        states = space.by_factors.get(tuple(map(tuple, wanted)), [])
-        found = [kept[s] for s in states if s in kept]
+        if open_atoms:
+            goal = tuple(map(tuple, wanted))
+            states = [
+                s
+                for factors, of in space.by_factors.items()
+                if tuple(tuple(a for a in f if a not in open_atoms) for f in factors) == goal
+                for s in of
+            ]
+        else:
+            states = space.by_factors.get(tuple(map(tuple, wanted)), [])
+        found = sorted(kept[s] for s in states if s in kept)
         if found or not any(wanted):
             return np.array(found, np.int64)
         longest = max(range(len(wanted)), key=lambda f: (len(wanted[f]), f))

@@ -149,6 +149,7 @@ def plan_config(
         memory_limit=None if config.memory_limit is None else config.memory_limit.of(machine.hbm_bytes),
         time_limit=None if limit_s is None else max(0.1, limit_s - traced_s),
         baselines=config.baselines,
+        slow_axes=config.slow_axes,
         roles=config.settings.logical_axes if problem.model is None else problem.model.logical_axes,
         effort=config.solver.effort,
         seed=config.solver.seed,

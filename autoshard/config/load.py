@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from autoshard.config.schema import (
     MAX_DEVICES,
     AxisSection,
+    BaselineSection,
     ModelSection,
     PinSection,
     RunSection,
@@ -104,8 +105,24 @@ class Config:
         return self.settings.memory_limit
 
     @property
-    def baselines(self) -> tuple[str, ...]:
-        return tuple(self.settings.baselines)
+    def baselines(self) -> tuple[str | dict[str, Any], ...]:
+        """Names, and ``{"name", "rules"}`` of strategies of one's own; for a model a few where the file says nothing."""
+        from autoshard.strategies.names import default_baselines
+
+        given = self.settings.baselines
+        found: list[str | dict[str, Any]] = []
+        if given is None and self.settings.model is not None:
+            found += default_baselines(self.mesh)
+        for item in given or ():
+            found.append(item if isinstance(item, str) else {"name": item.name, "rules": dict(item.rules)})
+        if self.settings.logical_axis_rules is not None:
+            found.append({"name": "logical_axis_rules", "rules": dict(self.settings.logical_axis_rules)})
+        return tuple(found)
+
+    @property
+    def slow_axes(self) -> frozenset[str]:
+        """Mesh axes between slices, which named strategies use for data parallelism only."""
+        return frozenset(axis for axis, link in self.links.items() if link.split("=")[0].strip() == "dcn")
 
     def place(self, *path: str | int) -> str:
         """``file:line:column`` of a value of the config, for messages of later stages."""
@@ -193,6 +210,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "run": RunSection,
     "pins": PinSection,
     "mesh": AxisSection,
+    "baselines": BaselineSection,
 }
 
 
@@ -323,9 +341,10 @@ def _pin_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _baseline_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
-    if not config.settings.baselines:
+    rules = config.settings.logical_axis_rules
+    if not config.settings.baselines and rules is None:
         return
-    from autoshard.strategies.named import named_strategy
+    from autoshard.strategies.named import named_strategy, strategy_from_rules
 
     if config.settings.model is None and config.settings.logical_axes is None:
         yield (
@@ -333,11 +352,23 @@ def _baseline_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
             "baselines of a function need 'logical_axes': a name for each dimension of its inputs, "
             "such as {params/w1: [embed, mlp], batch/x: [batch, null]}",
         )
-    for index, name in enumerate(config.settings.baselines):
+    names = []
+    for index, item in enumerate(config.settings.baselines or ()):
+        names.append(item if isinstance(item, str) else item.name)
         try:
-            named_strategy(name, config.mesh)
+            if isinstance(item, str):
+                named_strategy(item, config.mesh, config.slow_axes)
+            else:
+                strategy_from_rules(item.name, item.rules, config.mesh)
         except InputError as error:
             yield ("baselines", index), str(error)
+        if names[-1] in names[:-1]:
+            yield ("baselines", index), f"two baselines are called {names[-1]!r}"
+    if rules is not None:
+        try:
+            strategy_from_rules("logical_axis_rules", rules, config.mesh)
+        except InputError as error:
+            yield ("logical_axis_rules",), str(error)
 
 
 # ------------------------------------------------------------------ saying it

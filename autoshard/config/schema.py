@@ -44,6 +44,8 @@ Reference = Annotated[str, AfterValidator(_reference)]
 Seconds = Annotated[float, BeforeValidator(seconds)]
 Memory = Annotated[MemoryAmount, BeforeValidator(memory_amount)]
 Positive = Annotated[int, Field(ge=1)]
+Axes = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+"""One mesh axis or a list of them."""
 
 
 class _Section(BaseModel):
@@ -87,6 +89,13 @@ class PinSection(_Section):
 
     pattern: str
     sharding: str
+
+
+class BaselineSection(_Section):
+    """A strategy of one's own: logical axes on mesh axes (MaxText's logical_axis_rules), earlier rules first."""
+
+    name: str
+    rules: dict[str, Axes]
 
 
 class SolverSection(_Section):
@@ -201,7 +210,8 @@ class Schema(_Section):
     pins: Annotated[list[PinSection], BeforeValidator(_pins)] = []
     memory_limit: Memory | None = None
     time_limit: Seconds | None = None
-    baselines: list[str] = []
+    baselines: list[str | BaselineSection] | None = None
+    logical_axis_rules: dict[str, Axes] | None = None
     strict: bool = False
     solver: SolverSection = SolverSection()
     devices: Literal["simulated", "real"] = "simulated"

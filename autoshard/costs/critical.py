@@ -1,8 +1,8 @@
 """What a collective may hide behind: whether the value it moves lies between matmuls.
 
 A value that no matmul comes before (a parameter, perhaps cast) can be fetched early; one that no matmul comes after (a
-gradient on its way to the optimizer, an updated parameter) can be sent late; both while other work runs. What has matmuls
-before and after it, an activation or its gradient, is waited for: its collective is on the critical path.
+gradient on its way to the optimizer, an updated parameter) can be sent late; both while other work runs. What has
+matmuls before and after it, an activation or its gradient, is waited for: its collective is on the critical path.
 """
 
 from collections.abc import Sequence

@@ -3,16 +3,16 @@
 - lower: everything overlaps. The busiest of: matrix unit, vector unit, memory (each at its peak rate), and every link,
   whose collectives take turns (`Machine.link_seconds`). Latencies are left out.
 - upper: nothing overlaps. The sum of all ops, copies and collectives; what the solver minimises.
-- estimate: work and copies one after another, plus the share of each collective that is not hidden. The profile's `overlap`
-  says what share of each kind runs behind other work; a collective between two matmuls (`critical.py`) is waited for.
+- estimate: work and copies one after another, plus the share of each collective that is not hidden. The profile says what
+  share of each kind overlaps with other work; a collective between two matmuls (`critical.py`) is waited for.
 
 MFU is model FLOP / (peak * devices * seconds); HFU the same with the FLOP that the devices really execute in matmuls:
-recomputation, padding and work that several devices repeat included (PaLM, arXiv 2204.02311, appendix B). The peak is that of
-the type that most of the matmul work is done in.
+recomputation, padding and work that several devices repeat included (PaLM, arXiv 2204.02311, appendix B). The peak is
+that of the type that most of the matmul work is done in.
 
-The *arithmetic intensity* of a group of collectives is the matmul FLOP of one device in the whole step over the bytes of
-the group (V of each, twice for all-reduces: two passes), as in MaxText's sharding guide. The machine's ratio is peak times
-the links' seconds per byte; the step is compute bound for this group iff its own ratio is larger.
+The *arithmetic intensity* of a group of collectives is the matmul FLOP of one device in the whole step over the bytes
+of the group (V of each, twice for all-reduces: two passes), as in MaxText's sharding guide. The machine's ratio is
+peak times the links' seconds per byte; the step is compute bound for this group iff its own ratio is larger.
 """
 
 from collections.abc import Iterator, Sequence

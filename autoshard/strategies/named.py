@@ -1,12 +1,24 @@
 """Named strategies as statements: which logical axis of which input lies on which mesh axes.
 
-As in MaxText's guide a strategy is a mapping from logical axes (batch, embed, mlp, heads, vocab, ...) to mesh axes, in
-rounds: batch parallelism first, then Megatron, then ZeRO (S2.5, S3.9, S3.14 to S3.17). What a later round puts on a parameter
-is storage: it does not move the matmuls that an earlier round has placed.
+As in MaxText's guide there are three layers (S3.9): mesh axes, logical axes (batch, seq, embed, mlp, heads, vocab,
+...) that rules map to mesh axes, and arrays whose dimensions have logical names. A strategy states in rounds (S2.5):
+what cuts the batch first, then what cuts matmuls (Megatron, experts), then what only cuts storage (FSDP): that one
+does not move the matmuls that earlier rounds have placed. Some strategies change the layout on purpose in the middle
+of a layer; these *switches* are told by tags of the program (`checkpoint_name`):
+
+| part | batch | matmuls | storage | switches |
+| --- | --- | --- | --- | --- |
+| data | rows | | | |
+| zero1 | rows | | optimizer state | |
+| fsdp, fsdp_transpose | rows | | parameters, on embed or on mlp and heads | |
+| tensor | | mlp, heads, vocab | | |
+| context | sequence | | | keys and values whole, queries stay cut (S3.18) |
+| sequence | sequence | | | attention on heads instead, and back (S3.21) |
+| expert | rows | experts | | rows for experts and back |
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import prod
 
@@ -15,132 +27,275 @@ from autoshard.program.program import Program
 from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.strategies.names import assign_axes, fitting
 
 Roles = Mapping[str, Sequence[str | None]]
-"""Path pattern of inputs -> the logical name of each of their dimensions."""
+"""Path pattern of inputs (or ``@tag``) -> the logical name of each of their dimensions."""
 
-NAMES = ("data", "fsdp", "tensor", "fsdp+tensor")
-ALIASES = {
-    "dp": "data", "data_parallel": "data", "zero3": "fsdp", "megatron": "tensor", "tp": "tensor",
-    "tensor+fsdp": "fsdp+tensor", "fsdp+tp": "fsdp+tensor",
-}  # fmt: skip
+Rules = Mapping[str, Sequence[str]]
+"""Logical name -> mesh axes."""
 
-BATCH = ("batch",)
+BATCH = "batch"
+SEQ = "seq"
+EXPERTS = "experts"
 TENSOR = ("mlp", "heads", "kv_heads", "vocab", "conv_out")
 """Logical axes that Megatron cuts: columns of the first matrix of a pair, rows of the second (S3.5)."""
 FSDP = ("embed",)
 """Logical axes that FSDP cuts first; where there is none that divides, the largest dimension that does."""
-NEVER = ("layers", "batch", "seq", "kernel_height", "kernel_width")
+NEVER = ("layers", BATCH, SEQ, "kernel_height", "kernel_width")
+MOMENTS = ("mu", "nu", "trace", "opt", "opt_state")
+"""Steps of a path that belong to the optimizer's state."""
+
+TAGS: Roles = {
+    "@query": (BATCH, SEQ, "heads", "head_dim"),
+    "@key": (BATCH, SEQ, "kv_heads", "head_dim"),
+    "@value": (BATCH, SEQ, "kv_heads", "head_dim"),
+    "@attn_context": (BATCH, SEQ, "heads", "head_dim"),
+    "@expert_in": (EXPERTS, BATCH, "capacity", "embed"),
+    "@expert_out": (EXPERTS, BATCH, "capacity", "embed"),
+}
+"""Tags at which strategies may switch, as models of the library set them; your own programs can set the same."""
 
 
 @dataclass(frozen=True)
 class NamedStrategy:
-    """Mesh axes that carry the batch, cut matmuls, and store parameters."""
+    """What a strategy puts where.
+
+    rules: logical name -> mesh axes, for whatever cuts work. storage: (mesh axes, logical names they go to first) for
+    parameters. moments: mesh axes for the optimizer's state alone. switches: tag -> rules that hold behind it.
+    cuts_heads: mesh axes that must divide the key/value heads together (S3.22).
+    """
 
     name: str
-    batch: tuple[str, ...]
-    tensor: tuple[str, ...]
-    storage: tuple[str, ...]
+    rules: Rules
+    storage: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    moments: tuple[str, ...] = ()
+    switches: Mapping[str, Rules] = field(default_factory=dict)
+    cuts_heads: tuple[str, ...] = ()
+
+    @property
+    def carries_rows(self) -> frozenset[str]:
+        """Mesh axes that cut batch or sequence; on a parameter they only cut storage."""
+        return frozenset((*self.rules.get(BATCH, ()), *self.rules.get(SEQ, ())))
 
 
-def named_strategy(name: str, mesh: Mesh) -> NamedStrategy:
-    """The strategy of that name on a mesh: `tensor` takes the last axis in a mix, and all axes alone."""
-    axes = tuple(a for a, n in zip(mesh.axis_names, mesh.axis_sizes, strict=True) if n > 1)
-    canonical = ALIASES.get(name, name)
-    match canonical:
-        case "data":
-            return NamedStrategy(name, axes, (), ())
-        case "fsdp":
-            return NamedStrategy(name, axes, (), axes)
-        case "tensor":
-            return NamedStrategy(name, (), axes, ())
-        case "fsdp+tensor":
-            if len(axes) < 2:
-                raise InputError(f"baseline {name!r} needs two mesh axes larger than 1, the mesh is {mesh}")
-            return NamedStrategy(name, axes[:-1], axes[-1:], axes[:-1])
-    known = ", ".join((*NAMES, *sorted(ALIASES)))
-    raise InputError(f"unknown baseline {name!r}; known are {known}")
+def named_strategy(name: str, mesh: Mesh, slow: Collection[str] = ()) -> NamedStrategy:
+    """The strategy of that name on a mesh (see `names`); `slow`: axes between slices."""
+    axes, across = assign_axes(name, mesh, slow)
+
+    def of(*parts: str) -> tuple[str, ...]:
+        named = {axis for part in parts for axis in axes.get(part, ())}
+        return tuple(a for a in mesh.axis_names if a in named)
+
+    every = of("data", "zero1", "fsdp", "fsdp_transpose", "expert")
+    batch = tuple(a for a in mesh.axis_names if a in (*across, *every))
+    seq, tensor, experts = of("context", "sequence"), of("tensor"), of("expert")
+    rules: dict[str, tuple[str, ...]] = {BATCH: batch, SEQ: seq}
+    rules |= dict.fromkeys(TENSOR, tensor)
+    rules[EXPERTS] = experts
+    storage = []
+    for part, first in (("fsdp", FSDP), ("fsdp_transpose", TENSOR)):
+        if axes.get(part):
+            storage.append((axes[part], first))
+    switches: dict[str, Rules] = {}
+    if of("context"):
+        around = {BATCH: batch, SEQ: of("sequence"), "heads": tensor, "kv_heads": tensor}
+        switches |= {"@key": around, "@value": around}
+    if of("sequence"):
+        # within attention the sequence axes cut heads; what context cuts of the sequence it keeps, for queries
+        inside = {BATCH: batch, "heads": (*tensor, *of("sequence")), "kv_heads": (*tensor, *of("sequence"))}
+        switches |= {"@query": {**inside, SEQ: of("context")}, "@key": inside, "@value": inside}
+        switches["@attn_context"] = {BATCH: batch, SEQ: seq, "heads": tensor}
+    if experts:
+        rows = tuple(a for a in batch if a not in experts)
+        switches |= {"@expert_in": {BATCH: rows, EXPERTS: experts}, "@expert_out": {BATCH: batch}}
+    return NamedStrategy(
+        name, {k: v for k, v in rules.items() if v}, tuple(storage), of("zero1"), switches,
+        (*tensor, *of("sequence")) if of("sequence") else (),
+    )  # fmt: skip
+
+
+def strategy_from_rules(name: str, rules: Mapping[str, str | Sequence[str]], mesh: Mesh) -> NamedStrategy:
+    """A strategy of the user: MaxText's ``logical_axis_rules``, logical name -> mesh axis or axes, earlier rules first.
+
+    ``activation_batch`` speaks of arrays that have a batch dimension, ``batch`` of all.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for logical, axes in rules.items():
+        listed = (axes,) if isinstance(axes, str) else tuple(axes)
+        for axis in listed:
+            if axis not in mesh.axis_names:
+                raise InputError(f"rule {logical!r} names mesh axis {axis!r}; the mesh is {mesh}")
+        if len(set(listed)) < len(listed):
+            raise InputError(f"rule {logical!r} names a mesh axis twice: {', '.join(listed)}")
+        if listed:
+            found[logical] = listed
+    if f"activation_{BATCH}" in found:
+        found.setdefault(BATCH, found[f"activation_{BATCH}"])
+    if not found:
+        raise InputError(f"strategy {name!r} has no rules; write them like {{batch: [data, fsdp], mlp: tensor}}")
+    return NamedStrategy(name, found)
+
+
+def check_rules(strategy: NamedStrategy, roles: Roles) -> None:
+    """Raise `InputError` where a rule speaks of a logical axis that nothing has."""
+    known = {name for axes in roles.values() for name in axes if name}
+    for logical in strategy.rules:
+        if logical.removeprefix("activation_") not in known:
+            raise InputError(
+                f"strategy {strategy.name!r}: no input has the logical axis {logical!r}; "
+                f"known are {', '.join(sorted(known))}"
+            )
+
+
+# -- what it states about a program --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Statements:
+    """spread: value -> sharding with priorities, for propagation. pins: the same of the inputs, as they must be stored.
+    switches: value -> sharding that holds for the uses of the value, while its definition lies as it comes."""
+
+    spread: Mapping[int, TensorSharding]
+    pins: Mapping[int, TensorSharding]
+    switches: Mapping[int, TensorSharding]
 
 
 def roles_of(program: Program, roles: Roles) -> dict[int, tuple[str | None, ...]]:
     """Input value -> logical names; `InputError` where a pattern's names do not fit the rank."""
     out: dict[int, tuple[str | None, ...]] = {}
+    patterns = {p: tuple(axes) for p, axes in roles.items() if not p.startswith("@")}
     for name, value in zip(program.input_names, program.body.args, strict=False):
-        for pattern, axes in roles.items():
+        for pattern, axes in patterns.items():
             if fnmatchcase(name, pattern):
                 rank = program.type_of(value).rank
                 if len(axes) != rank:
-                    raise InputError(f"logical axes {tuple(axes)} of {pattern!r} do not fit {name} of rank {rank}")
-                out[value] = tuple(axes)
+                    raise InputError(f"logical axes {axes} of {pattern!r} do not fit {name} of rank {rank}")
+                out[value] = axes
                 break
     return out
 
 
-def shardings(
-    strategy: NamedStrategy, program: Program, mesh: Mesh, roles: Roles
-) -> tuple[dict[int, TensorSharding], dict[int, TensorSharding]]:
-    """(statements with priorities for propagation, the same closed and without priorities as pins of the inputs).
+def statements(strategy: NamedStrategy, program: Program, mesh: Mesh, roles: Roles) -> Statements:
+    """What `strategy` says about a program. Axes that do not divide a dimension are left off it.
 
-    Axes that do not divide a dimension are left off it, as Megatron leaves few kv heads whole.
+    Raises `InputError` where the strategy switches at tags that the program does not have, or cuts more heads than
+    there are.
     """
+    named = [v for v in strategy.rules if v.startswith("activation_")]
     spread: dict[int, TensorSharding] = {}
     pins: dict[int, TensorSharding] = {}
-    known = roles_of(program, roles)
-    for value, names in known.items():
+    names_of = dict(zip(program.body.args, program.input_names, strict=False))
+    for value, names in roles_of(program, roles).items():
         shape = program.type_of(value).shape
-        dims: list[tuple[tuple[str, ...], int | None]] = [((), None)] * len(shape)
+        is_data = BATCH in names
+        rules = dict(strategy.rules)
+        for rule in named:
+            rules.pop(rule)
+            if is_data:
+                rules[rule.removeprefix("activation_")] = strategy.rules[rule]
+        dims = _by_rules(rules, names, shape, mesh, () if is_data else strategy.carries_rows)
+        if not is_data:
+            for axes, first in strategy.storage:
+                _store(dims, axes, first, names, shape, mesh)
+            if strategy.moments and set(names_of[value].split("/")) & set(MOMENTS):
+                _store(dims, strategy.moments, FSDP, names, shape, mesh)
+        spread[value] = _sharding(dims)
+        pins[value] = TensorSharding(None, tuple(DimensionSharding(_refs(a), False, None) for a, _ in dims))
+    return Statements(spread, pins, _switched(strategy, program, mesh, roles))
+
+
+_Dims = list[tuple[tuple[str, ...], int | None]]
+
+
+def _by_rules(
+    rules: Rules, names: Sequence[str | None], shape: Sequence[int], mesh: Mesh, storage: Collection[str]
+) -> _Dims:
+    """Axes and round of each dimension; an axis goes to the first dimension whose rule names it."""
+    dims: _Dims = [((), None)] * len(shape)
+    taken: set[str] = set()
+    for logical, axes in rules.items():
         for d, (name, size) in enumerate(zip(names, shape, strict=True)):
-            if name in BATCH:
-                dims[d] = (_dividing(strategy.batch, size, mesh), 0)
-        tensor = next((d for d, name in enumerate(names) if name in TENSOR and strategy.tensor), None)
-        if tensor is not None and "batch" not in names:
-            dims[tensor] = (_dividing(strategy.tensor, shape[tensor], mesh), 1)
-        if strategy.storage and "batch" not in names:
-            place = _storage_dim(strategy.storage, names, shape, mesh, tensor if tensor is not None and dims[tensor][0] else None)
-            if place is not None:
-                dims[place] = (strategy.storage, 2)
-        used = [(axes, priority) for axes, priority in dims]
-        spread[value] = TensorSharding(
-            None, tuple(DimensionSharding(_refs(a), False, p if a else None) for a, p in used)
-        )
-        pins[value] = TensorSharding(None, tuple(DimensionSharding(_refs(a), False, None) for a, _ in used))
-    return spread, pins
+            if name != logical or dims[d][0]:
+                continue
+            fit = fitting([a for a in axes if a not in taken and mesh.axis_size(a) > 1], size, mesh)
+            if fit:
+                rows = logical in (BATCH, SEQ)
+                dims[d] = (fit, 0 if rows else 2 if set(fit) <= set(storage) else 1)
+                taken |= set(fit)
+    return dims
+
+
+def _store(
+    dims: _Dims,
+    axes: tuple[str, ...],
+    first: Sequence[str],
+    names: Sequence[str | None],
+    shape: Sequence[int],
+    mesh: Mesh,
+) -> None:
+    """Put storage axes on one dimension: a preferred one that divides, else the largest that does, else none."""
+    used = {a for listed, _ in dims for a in listed}
+    axes = tuple(a for a in axes if a not in used)
+    parts = prod(map(mesh.axis_size, axes))
+    if parts == 1:
+        return
+    free = [d for d, n in enumerate(shape) if n > 1 and not dims[d][0] and names[d] not in NEVER]
+    fits = [d for d in free if shape[d] % parts == 0]
+    preferred = [d for d in fits if names[d] in first]
+    if fits:
+        place = preferred[0] if preferred else max(fits, key=lambda d: (shape[d], -d))
+        dims[place] = (axes, 2)
+
+
+def _switched(strategy: NamedStrategy, program: Program, mesh: Mesh, roles: Roles) -> dict[int, TensorSharding]:
+    if not strategy.switches:
+        return {}
+    by_tag: dict[str, list[int]] = {}
+    for value in program.values:
+        for tag in value.tags:
+            by_tag.setdefault(f"@{tag}", []).append(value.id)
+    found: dict[int, TensorSharding] = {}
+    parts = prod(map(mesh.axis_size, strategy.cuts_heads))
+    for tag, rules in strategy.switches.items():
+        names = tuple(roles.get(tag, TAGS[tag]))
+        values = [v for v in by_tag.get(tag, ()) if program.type_of(v).rank == len(names)]
+        if not values:
+            raise InputError(
+                f"strategy {strategy.name!r} changes layouts at values tagged {tag[1:]!r} with dimensions "
+                f"{', '.join(map(str, names))}, and the program has none; tag them with "
+                "jax.ad_checkpoint.checkpoint_name"
+            )
+        for value in values:
+            shape = program.type_of(value).shape
+            heads = next((n for n, name in zip(shape, names, strict=True) if name == "kv_heads"), None)
+            if heads is not None and parts > 1 and heads % parts:
+                raise InputError(
+                    f"strategy {strategy.name!r} cuts the {heads} key/value heads in {parts}: "
+                    f"{' x '.join(strategy.cuts_heads)} must divide them"
+                )
+            found[value] = _sharding(_by_rules(rules, names, shape, mesh, ()), 0)
+    return found
+
+
+def _sharding(dims: _Dims, priority: int | None = None) -> TensorSharding:
+    return TensorSharding(
+        None,
+        tuple(
+            DimensionSharding(_refs(a), False, (p if priority is None else priority) if a else None) for a, p in dims
+        ),
+    )
 
 
 def _refs(axes: Sequence[str]) -> tuple[AxisRef, ...]:
     return tuple(AxisRef(a) for a in axes)
 
 
-def _dividing(axes: Sequence[str], size: int, mesh: Mesh) -> tuple[str, ...]:
-    """The longest leading part of `axes` whose product divides `size`."""
-    taken: list[str] = []
-    product = 1
-    for axis in axes:
-        product *= mesh.axis_size(axis)
-        if size % product:
-            break
-        taken.append(axis)
-    return tuple(taken)
-
-
-def _storage_dim(
-    axes: Sequence[str], names: Sequence[str | None], shape: Sequence[int], mesh: Mesh, taken: int | None
-) -> int | None:
-    product = 1
-    for axis in axes:
-        product *= mesh.axis_size(axis)
-    fits = [d for d, n in enumerate(shape) if n % product == 0 and n > 1 and d != taken and names[d] not in NEVER]
-    preferred = [d for d in fits if names[d] in FSDP]
-    if preferred:
-        return preferred[0]
-    return max(fits, key=lambda d: (shape[d], -d)) if fits else None
-
-
 def batch_size(program: Program, roles: Roles) -> float | None:
-    """Tokens (rows, where there is no sequence) of a step: the largest input whose first logical axis is the batch."""
+    """Tokens of a step (rows, where there is no sequence): of the largest input with a batch dimension."""
     sizes = [
-        float(prod(n for n, name in zip(program.type_of(value).shape, names, strict=True) if name in (*BATCH, "seq")))
+        float(prod(n for n, name in zip(program.type_of(value).shape, names, strict=True) if name in (BATCH, SEQ)))
         for value, names in roles_of(program, roles).items()
-        if any(name in BATCH for name in names)
+        if BATCH in names
     ]
     return max(sizes, default=None)
