@@ -324,3 +324,18 @@ def test_unknown_strategies_and_values_are_refused(build) -> None:
         propagate(program, XY, {99: TensorSharding.from_text("[]")})
     with pytest.raises(ShardingError, match="value a: sharding"):
         propagate(program, XY, {0: TensorSharding.from_text("[{x}]")})
+
+
+def test_a_plan_can_be_laid_over_a_graph(build) -> None:  # S2.54
+    import json
+
+    from autoshard.propagation.overlay import overlay
+
+    program = chain(build)
+    found = overlay(program, result(program, XY, {"a": "[{x,?},{?}]"}, trace=True))
+    assert json.loads(json.dumps(found))["c"] == {
+        "shape": [4, 8],
+        "sharding": '[{"x", ?}, {?}]',
+        "op": "add",
+        "origins": {'"x"': "a"},
+    }
