@@ -170,5 +170,3 @@ def test_narrow_types_are_counted_in_whole_bytes_at_the_end() -> None:
 
     program = program_of(lambda x: x, jax.ShapeDtypeStruct((7,), jnp.bool_))
     assert peak(program, whole(program, {"x": 2})).peak_bytes == 7
-
-

@@ -16,7 +16,9 @@ MATRIX = TensorType((1024, 512), "float32")
 _tables: dict[object, ReshardTable] = {}
 
 
-def table(axes: dict[str, int], type_: TensorType = MATRIX, partial: tuple[int, ...] = (), profile: str = "tpu_v5e") -> ReshardTable:
+def table(
+    axes: dict[str, int], type_: TensorType = MATRIX, partial: tuple[int, ...] = (), profile: str = "tpu_v5e"
+) -> ReshardTable:
     key = (tuple(axes.items()), type_, partial, profile)
     if key not in _tables:
         mesh = atoms(axes)

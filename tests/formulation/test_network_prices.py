@@ -2,8 +2,11 @@
 
 from random import Random
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import ShapeDtypeStruct
 from plan_cases import (
     PROGRAMS,
     Pin,
@@ -17,14 +20,11 @@ from plan_cases import (
     traced,
 )
 
-import jax
-import jax.numpy as jnp
 from autoshard.costs.memory import _holdings, simulate
 from autoshard.costs.price import price
 from autoshard.formulation.model import NodeKind
 from autoshard.planning import Model, build_model, decide
 from autoshard.solver.network import evaluate, usage_profile
-from jax import ShapeDtypeStruct
 
 MESHES = ({"x": 2}, {"x": 2, "y": 2}, {"x": 4, "y": 2})
 

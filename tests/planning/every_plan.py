@@ -34,7 +34,9 @@ class TooManyPlansError(Exception):
     """There are more plans than exhaustive search should try."""
 
 
-def every_layout(shape: Sequence[int], mesh: AtomMesh, partial: Sequence[int] = (), *, any_order: bool = True) -> list[Layout]:
+def every_layout(
+    shape: Sequence[int], mesh: AtomMesh, partial: Sequence[int] = (), *, any_order: bool = True
+) -> list[Layout]:
     """All evenly dividing layouts; `partial`: atoms that may be left unreduced."""
     found: dict[Layout, None] = {}
     atoms = range(len(mesh.atoms))
@@ -121,7 +123,9 @@ def every_placement(op: Op, mesh: AtomMesh, partial: dict[int, set[int]]) -> lis
     options: list[list[tuple[str, int]]] = []
     for atom in range(len(mesh.atoms)):
         passes = [
-            ("pass", w) for w, slots in enumerate(rule.linear) if slots and all(atom in partial[op.operands[k]] for k in slots)
+            ("pass", w)
+            for w, slots in enumerate(rule.linear)
+            if slots and all(atom in partial[op.operands[k]] for k in slots)
         ]
         options.append([("none", 0), *(("factor", f) for f in free), *passes])
     out = []
@@ -241,7 +245,11 @@ def cheapest(
         if not targets:
             continue
         table = Reshards(program.type_of(value), sorted(partial[value]), mesh, prices)
-        add(*_value_costs(value, axis, layouts, targets, table, value_pins[value] if value not in inputs else (), held, mesh))
+        add(
+            *_value_costs(
+                value, axis, layouts, targets, table, value_pins[value] if value not in inputs else (), held, mesh
+            )
+        )
     where = np.unravel_index(int(total.argmin()), shape)
     choices = tuple(s[int(k)] for s, k in zip(states, where, strict=True))
     return Best(float(total.min()), prod(shape), choices)
@@ -305,7 +313,11 @@ def _partial_sums(program: Program, mesh: AtomMesh) -> dict[int, set[int]]:
         reach: set[int] = set()
         if op.rule.combiner == "add":
             for f in op.rule.reduction - op.rule.need_replication:
-                reach |= {a for a, n in enumerate(mesh.sizes) if op.rule.factor_sizes[f] > 1 and op.rule.factor_sizes[f] % n == 0}
+                reach |= {
+                    a
+                    for a, n in enumerate(mesh.sizes)
+                    if op.rule.factor_sizes[f] > 1 and op.rule.factor_sizes[f] % n == 0
+                }
         for slots in op.rule.linear:
             if slots:
                 reach |= set.intersection(*(out[op.operands[k]] for k in slots))

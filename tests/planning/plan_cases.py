@@ -127,9 +127,7 @@ def problem(
     program: Program, axes: Mapping[str, int], *, pins: Sequence[Pin] = (), profile: str = "tpu_v5e", **options: Any
 ) -> Problem:
     mesh = Mesh.from_dict(axes)
-    return Problem.make(
-        program, mesh, machine(axes, profile), pins=match_pins(pins, program, mesh), **options
-    )
+    return Problem.make(program, mesh, machine(axes, profile), pins=match_pins(pins, program, mesh), **options)
 
 
 def model_of(name: str, axes: Mapping[str, int], **options: Any) -> Model:

@@ -1,0 +1,162 @@
+"""A memory limit holds at every point of the simulated program, or there is no plan."""
+
+import itertools
+from random import Random
+
+import jax
+import jax.numpy as jnp
+import pytest
+from plan_cases import Pin, f32, gradient, model_of, problem, program_of, traced
+from test_brute_force import random_program
+
+from autoshard import plan
+from autoshard.costs.memory import simulate
+from autoshard.errors import InfeasibleError, InputError
+from autoshard.planning import build_model, decide
+from autoshard.program.program import Program
+from autoshard.solver.network import evaluate
+
+WIDE = (f32(64, 128), f32(128, 64), f32(32, 64))
+
+
+def peak(program: Program, limit: int | None = None, pins: tuple[Pin, ...] = ()) -> int:
+    return decide(build_model(problem(program, {"x": 2, "y": 2}, memory_limit=limit, pins=pins))).memory.peak_bytes
+
+
+def least_peak(program: Program) -> int:
+    """A limit that holds and below which nothing is found, by bisection."""
+    low, high = 0, peak(program)
+    while high - low > 64:
+        middle = (low + high) // 2
+        try:
+            high = peak(program, middle)
+        except InfeasibleError:
+            low = middle
+    return high
+
+
+def test_limits_hold_down_to_the_smallest_peak() -> None:
+    program = program_of(gradient, *WIDE)
+    pins = tuple(Pin(n, "[{}, {}]") for n in ("w1", "w2"))
+    free = peak(program, pins=pins)
+    least = 4 * (64 * 128 + 128 * 64)  # the pinned arguments alone
+    held = []
+    for limit in range(free, least, -(free - least) // 6):
+        try:
+            held.append((limit, peak(program, limit, pins)))
+        except InfeasibleError:
+            break
+    assert len(held) >= 2
+    assert all(found <= limit for limit, found in held)
+
+
+def test_a_limit_that_the_free_plan_keeps_changes_nothing() -> None:
+    program = traced("gradient").program
+    free = decide(build_model(problem(program, {"x": 2})))
+    tight = decide(build_model(problem(program, {"x": 2}, memory_limit=free.memory.peak_bytes)))
+    assert tight.schedule == free.schedule
+    assert (tight.objective_s, tight.bound_s, tight.status) == (free.objective_s, free.bound_s, free.status)
+
+
+def test_a_tighter_limit_never_costs_less() -> None:
+    program = program_of(gradient, *WIDE)
+    free = decide(build_model(problem(program, {"x": 2, "y": 2})))
+    costs = [free.objective_s]
+    for share in (0.95, 0.9, 0.85):
+        try:
+            limit = int(free.memory.peak_bytes * share)
+            costs.append(decide(build_model(problem(program, {"x": 2, "y": 2}, memory_limit=limit))).objective_s)
+        except InfeasibleError:
+            break
+    assert costs == sorted(costs)
+
+
+def test_too_small_a_limit_says_what_cannot_hold_and_where() -> None:
+    with pytest.raises(
+        InfeasibleError, match=r"memory limit of 100 bytes per device and the pins cannot hold together"
+    ):
+        decide(build_model(problem(traced("gradient").program, {"x": 2}, memory_limit=100)))
+    with pytest.raises(InfeasibleError) as caught:
+        decide(build_model(problem(traced("gradient").program, {"x": 2}, memory_limit=100)))
+    text = str(caught.value)
+    assert "100" in text and "bytes" in text and "node " not in text
+
+
+def test_a_limit_below_one_byte_is_refused() -> None:
+    for limit in (0, -5):
+        with pytest.raises(InputError, match=f"memory_limit is {limit} bytes; give a positive number"):
+            plan(lambda x: x, f32(4), mesh={"x": 2}, hardware="tpu_v5e", memory_limit=limit)
+
+
+def test_the_bound_under_a_limit_holds_for_the_plan() -> None:
+    program = program_of(gradient, *WIDE)
+    free = peak(program)
+    decision = decide(build_model(problem(program, {"x": 2, "y": 2}, memory_limit=int(0.9 * free))))
+    assert 0 < decision.bound_s <= decision.objective_s
+    assert decision.gap == pytest.approx((decision.objective_s - decision.bound_s) / decision.objective_s)
+
+
+def test_a_donated_argument_makes_room() -> None:
+    def step(w: jax.Array, g: jax.Array) -> jax.Array:
+        return w - 0.1 * jnp.sort(g)
+
+    kept, donated = (program_of(step, f32(64, 64), f32(64, 64), donate_argnums=d) for d in ((), (0,)))
+    assert peak(donated) < peak(kept)
+    assert peak(donated, peak(donated)) < peak(kept)
+
+
+def judge(seed: int) -> str:
+    """Every assignment of a tiny program is simulated; what the planner says under a limit must agree."""
+    random = Random(seed)
+    program = random_program(random, 2)
+    base = build_model(problem(program, {"x": 2}))
+    network = base.repeats.network
+    count = 1
+    for costs in network.costs:
+        count *= len(costs)
+    if count > 2_000:
+        return "too many"
+    plans = []
+    for choice in itertools.product(*(range(len(c)) for c in network.costs)):
+        found = evaluate(network, choice)
+        if found.cost is not None:
+            held = simulate(program, base.schedule(choice), base.liveness).peak_bytes
+            plans.append((held, found.cost * base.encoded.tick_s))
+    peaks = sorted({held for held, _ in plans})
+    limit = random.choice([*peaks, peaks[0] - 1])
+    fitting = [cost for held, cost in plans if held <= limit]
+    model = build_model(problem(program, {"x": 2}, memory_limit=limit))
+    if not fitting:
+        with pytest.raises(InfeasibleError):
+            decide(model)
+        return "infeasible"
+    decision = decide(model)
+    slack = 2 * decision.rounding_s
+    assert decision.memory.peak_bytes <= limit
+    assert decision.bound_s - slack <= min(fitting) <= decision.objective_s + slack
+    if decision.status == "optimal":
+        assert decision.objective_s <= min(fitting) + slack
+    return decision.status
+
+
+def test_plans_under_a_limit_agree_with_exhaustive_search() -> None:
+    found = [judge(seed) for seed in range(100)]
+    assert found.count("infeasible") >= 5
+    assert found.count("optimal") >= 60
+    assert found.count("feasible") <= 3  # private copies that the network does not see
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_many_plans_under_a_limit_agree_with_exhaustive_search() -> None:
+    found = [judge(seed) for seed in range(1_000, 2_000)]
+    assert found.count("feasible") <= 0.03 * len(found)
+
+
+def test_bisection_finds_limits_that_hold() -> None:
+    program = traced("mlp").program
+    assert model_of("mlp", {"x": 2})
+    least = least_peak(program)
+    assert peak(program, least) <= least
+    with pytest.raises(InfeasibleError):
+        peak(program, least // 2)

@@ -1,0 +1,170 @@
+"""Pins are hard: they hold in the plan, or there is no plan and the message says why."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+from plan_cases import Pin, f32, mlp
+
+from autoshard import plan
+from autoshard.errors import InfeasibleError, ShardingError
+from autoshard.plans import Plan
+from autoshard.program.program import Program
+
+AXES = {"x": 2, "y": 4}
+
+
+def planned(f: Any, *specs: Any, pins: dict[str, str], axes: dict[str, int] | None = None, **options: Any) -> Plan:
+    constraints = [Pin(pattern, sharding) for pattern, sharding in pins.items()]
+    return plan(f, *specs, mesh=axes or AXES, hardware="tpu_v5e", constraints=constraints, **options)
+
+
+MLP = (f32(64, 128), f32(128, 64), f32(32, 64))
+
+
+@pytest.mark.parametrize(
+    "pins",
+    [
+        {"w1": '[{}, {"y"}]'},
+        {"x": '[{"x"}, {}]', "out": '[{"x"}, {}]'},
+        {"w1": '[{"x", "y"}, {}]'},
+        {"w2": "[{}, {}]", "x": "[{}, {}]", "out": "[{}, {}]"},
+        {"out": '[{"y"}, {"x"}]'},
+    ],
+    ids=str,
+)
+def test_pins_on_inputs_and_outputs_are_in_the_plan(pins: dict[str, str]) -> None:
+    found = planned(mlp, *MLP, pins=pins)
+    assert {name: found[name] for name in pins} == pins
+
+
+def test_an_axis_order_that_is_not_the_mesh_s_is_kept() -> None:
+    found = planned(mlp, *MLP, pins={"w1": '[{"y", "x"}, {}]'})
+    assert found["w1"] == '[{"y", "x"}, {}]'
+
+
+def test_sub_axes_can_be_pinned() -> None:
+    pins = {"w1": '[{"y":(1)2}, {"y":(2)2}]'}
+    found = planned(mlp, *MLP, pins=pins, sub_axes={"y": (2, 2)})
+    assert found["w1"] == pins["w1"]
+
+
+def test_an_open_dimension_may_gain_axes_behind_the_stated_ones() -> None:
+    closed = planned(mlp, *MLP, pins={"w1": '[{"x"}, {}]'})
+    opened = planned(mlp, *MLP, pins={"w1": '[{"x", ?}, {?}]'})
+    assert closed["w1"] == '[{"x"}, {}]'
+    assert opened["w1"].startswith('[{"x"')
+    assert opened.objective_s <= closed.objective_s
+
+
+def test_a_replicated_axis_cuts_nothing_of_the_value() -> None:
+    found = planned(mlp, *MLP, pins={"w1": '[{?}, {?}] replicated={"x"}'})
+    assert '"x"' not in found["w1"]
+
+
+def tagged(w1: Any, w2: Any, x: Any) -> Any:
+    return checkpoint_name(jnp.tanh(x @ w1), "hidden") @ w2
+
+
+def form(found: Plan, tag: str) -> list[str]:
+    """The forms that the uses of tagged values start from."""
+    program: Program = found.program
+    mesh = found.schedule.mesh
+    return [found.schedule.form_before_use(v.id).text(mesh) for v in program.values if tag in v.tags]
+
+
+@pytest.mark.parametrize("sharding", ["[{}, {}]", '[{"x"}, {"y"}]', '[{}, {"x", "y"}]'])
+def test_a_tagged_intermediate_has_the_pinned_form(sharding: str) -> None:
+    found = planned(tagged, *MLP, pins={"@hidden": sharding})
+    assert form(found, "hidden") == [sharding]
+    (name,) = [v.name for v in found.program.values if "hidden" in v.tags]
+    assert found[name] == sharding
+
+
+def test_pins_hold_inside_of_loops() -> None:
+    def f(w: Any, x: Any) -> Any:
+        def layer(c: Any, wk: Any) -> Any:
+            return checkpoint_name(jnp.tanh(checkpoint_name(c, "carry") @ wk), "new"), None
+
+        return checkpoint_name(jax.lax.scan(layer, x, w)[0], "last") * 2.0
+
+    pins = {"@carry": '[{"y"}, {}]', "@new": '[{}, {"x"}]', "@last": '[{}, {"y"}]'}
+    found = planned(f, f32(3, 8, 8), f32(8, 8), pins=pins)
+    assert {f"@{tag}": form(found, tag)[0] for tag in ("carry", "new", "last")} == pins
+
+
+def test_pins_hold_inside_of_branches() -> None:
+    def f(p: Any, x: Any) -> Any:
+        return jax.lax.cond(p > 0, lambda x: checkpoint_name(x @ x, "square"), lambda x: x, x)
+
+    found = planned(f, f32(), f32(8, 8), pins={"@square": '[{"x"}, {"y"}]'})
+    assert form(found, "square") == ['[{"x"}, {"y"}]']
+
+
+def test_a_pin_by_primitive_meets_all_its_results() -> None:
+    found = planned(mlp, *MLP, pins={"dot_general": '[{"x"}, {}]'})
+    mesh = found.schedule.mesh
+    products = [op.results[0] for op in found.program.body.ops if op.kind == "dot_general"]
+    assert [found.schedule.form_before_use(v).text(mesh) for v in products] == ['[{"x"}, {}]'] * 2
+
+
+def test_a_pin_on_one_of_several_equal_layers_is_kept_to_it() -> None:
+    def f(ws: Any, x: Any) -> Any:
+        for w in ws:
+            h = jnp.tanh(x @ w)
+            h = h * jax.nn.sigmoid(h) + 1.0
+            x = x + h - h.mean(axis=-1, keepdims=True)
+        return x
+
+    found = planned(f, [f32(16, 16)] * 4, f32(8, 16), pins={"ws/1": '[{"y"}, {"x"}]', "ws/2": '[{"x"}, {"y"}]'})
+    assert (found["ws/1"], found["ws/2"]) == ('[{"y"}, {"x"}]', '[{"x"}, {"y"}]')
+
+
+def test_donated_state_comes_back_as_it_went_in() -> None:
+    def step(state: Any, batch: Any) -> Any:
+        grads = jax.grad(lambda s: jnp.square(mlp(s["w1"], s["w2"], batch)).sum())(state)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, state, grads), {"norm": grads["w1"].sum()}
+
+    specs = ({"w1": MLP[0], "w2": MLP[1]}, MLP[2])
+    for pins in ({}, {"state/w1": '[{"x"}, {"y"}]'}):
+        found = planned(step, *specs, pins=pins, donate_argnums=(0,))
+        assert [found[f"out/0/{w}"] for w in ("w1", "w2")] == [found[f"state/{w}"] for w in ("w1", "w2")]
+
+
+def test_a_pin_on_an_output_comes_before_donation() -> None:
+    found = planned(
+        lambda w, g: w - 0.1 * g, f32(8, 8), f32(8, 8), pins={"w": '[{"x"}, {}]', "out": '[{}, {"x"}]'},
+        donate_argnums=(0,),
+    )  # fmt: skip
+    assert (found["w"], found["out"]) == ('[{"x"}, {}]', '[{}, {"x"}]')
+
+
+# -- pins that cannot hold -----------------------------------------------------------------------------------------
+
+
+def test_two_pins_against_each_other_are_both_named() -> None:
+    pins = [Pin("w1", '[{"x"}, {}]', source="a.yaml:1"), Pin("w*", '[{"y"}, {}]', source="a.yaml:2")]
+    with pytest.raises(InfeasibleError, match=r"on w1: dimension 0(.|\n)*a.yaml:1(.|\n)*a.yaml:2"):
+        plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", constraints=pins)
+
+
+def test_an_axis_that_does_not_divide_an_output_is_refused() -> None:
+    with pytest.raises(InfeasibleError, match=r"output out .*cannot be held in .*divisible"):
+        planned(lambda x: x * 2.0, f32(7, 8), pins={"out": '[{"x"}, {}]'})
+
+
+def test_too_much_padding_is_refused() -> None:
+    with pytest.raises(InfeasibleError, match=r"input x .*cannot be held in"):
+        planned(lambda x: x * 2.0, f32(5, 8), pins={"x": '[{"y"}, {}]'})
+
+
+def test_an_unknown_axis_is_refused() -> None:
+    with pytest.raises(ShardingError, match=r'names axis "z", which mesh @mesh does not have; it has "x", "y"'):
+        planned(mlp, *MLP, pins={"w1": '[{"z"}, {}]'})
+
+
+def test_a_pinned_partial_sum_that_cannot_be_is_refused() -> None:
+    with pytest.raises(InfeasibleError, match=r"input w1 .*cannot be held in"):
+        planned(mlp, *MLP, pins={"w1": '[{}, {}] unreduced={"x"}'})

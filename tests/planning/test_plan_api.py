@@ -1,0 +1,157 @@
+"""The Python API: what goes in, what a plan says, and how wrong arguments are answered."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from plan_cases import Pin, f32, machine, mlp
+
+from autoshard import Mesh, plan
+from autoshard.api import plan_traced
+from autoshard.errors import InputError, OutOfTimeError
+from autoshard.frontends.jax_function import trace
+from autoshard.models import build
+from autoshard.plans import Plan
+from autoshard.sharding.steps import COLLECTIVES
+from costmodels import load_profile
+
+AXES = {"x": 2, "y": 4}
+MLP = (f32(64, 128), f32(128, 64), f32(32, 64))
+PINS = [Pin("w1", '[{}, {"y"}]'), Pin("w2", '[{"y"}, {}]'), Pin("x", '[{"x"}, {}]'), Pin("out", "[{}, {}]")]
+
+
+@pytest.fixture(scope="module")
+def megatron() -> Plan:
+    return plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", constraints=PINS)
+
+
+def test_a_plan_says_how_sure_it_is(megatron: Plan) -> None:
+    assert megatron.status == "optimal"
+    assert 0 < megatron.bound_s <= megatron.objective_s
+    assert megatron.gap == pytest.approx((megatron.objective_s - megatron.bound_s) / megatron.objective_s)
+    assert megatron.gap < 1e-3
+
+
+def test_the_objective_is_the_cost_of_its_parts(megatron: Plan) -> None:
+    cost = megatron.cost
+    assert cost.step_s == cost.compute_s + cost.communication_s + cost.local_s
+    assert megatron.objective_s == pytest.approx(cost.step_s + megatron.memory_price_s)
+
+
+def test_collectives_are_a_table_with_a_row_for_each(megatron: Plan) -> None:
+    table = megatron.collectives
+    assert list(table.columns) == ["where", "kind", "axes", "bytes", "seconds", "times", "total_s", "value", "source"]
+    assert len(table) > 0 and set(table["kind"]) <= {str(k) for k in COLLECTIVES}
+    assert table["total_s"].sum() == pytest.approx(megatron.cost.communication_s)
+
+
+def test_shardings_are_listed_by_name(megatron: Plan) -> None:
+    assert {p.pattern: megatron[p.pattern] for p in PINS} == {p.pattern: str(p.sharding) for p in PINS}
+    assert set(megatron.program.input_names) <= set(megatron.shardings)
+
+
+def test_an_unknown_name_gets_near_ones(megatron: Plan) -> None:
+    with pytest.raises(InputError, match=r"the plan has no value 'w3'; did you mean (w1, w2|w2, w1)\?"):
+        megatron["w3"]
+    with pytest.raises(InputError, match=r"the plan has no value 'zzzzzz/zz'$"):
+        megatron["zzzzzz/zz"]
+
+
+def test_shardings_of_jax_follow_the_plan(megatron: Plan) -> None:
+    w1, w2, x = megatron.in_shardings
+    assert [tuple(s.spec) for s in (w1, w2, x)] == [(None, "y"), ("y",), ("x",)] or [
+        s.shard_shape(t.shape) for s, t in zip((w1, w2, x), MLP, strict=True)
+    ] == [(64, 32), (32, 64), (16, 64)]
+    assert megatron.out_shardings.is_fully_replicated
+
+
+def test_a_plan_runs_and_gives_the_right_numbers(megatron: Plan) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s.shape).astype(np.float32) for s in MLP]
+    placed = jax.device_put(tuple(arrays), megatron.in_shardings)
+    np.testing.assert_allclose(np.asarray(megatron.jit()(*placed)), np.asarray(mlp(*arrays)), rtol=2e-4, atol=2e-4)
+
+
+# -- arguments -----------------------------------------------------------------------------------------------------
+
+
+def test_a_mesh_may_be_a_mesh_a_dict_or_a_dict_with_links() -> None:
+    given: list[Any] = [AXES, Mesh.from_dict(AXES), {"x": {"size": 2}, "y": {"size": 4}}]
+    plans = [plan(mlp, *MLP, mesh=mesh, hardware="tpu_v5e") for mesh in given]
+    assert len({p.objective_s for p in plans}) == 1
+
+
+def test_hardware_may_be_a_name_a_profile_or_a_machine() -> None:
+    given: list[Any] = ["tpu_v5e", load_profile("tpu_v5e"), machine(AXES)]
+    assert len({plan(mlp, *MLP, mesh=AXES, hardware=h).objective_s for h in given}) == 1
+
+
+@pytest.mark.parametrize(
+    ("mesh", "hardware", "message"),
+    [
+        ({}, "tpu_v5e", "the mesh has no axes"),
+        ({"x": {"length": 2}}, "tpu_v5e", "mesh axis 'x': give size and perhaps link"),
+        ({"x": 0}, "tpu_v5e", "axis 'x' has size 0"),
+        ({"x": 2}, "abacus", "abacus"),
+        ({"x": {"size": 2, "link": "string"}}, "tpu_v5e", "string"),
+        ({"x": 2}, machine({"x": 4}), "the machine is placed for axes"),
+    ],
+)
+def test_wrong_machines_are_refused(mesh: Any, hardware: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan(mlp, *MLP, mesh=mesh, hardware=hardware)
+
+
+def test_a_pattern_that_meets_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="matches no value"):
+        plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", constraints=[Pin("w9", "[{}, {}]")])
+
+
+def test_sub_axes_that_do_not_multiply_to_the_axis_are_refused() -> None:
+    with pytest.raises(InputError, match="cannot be split"):
+        plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", sub_axes={"y": (3, 2)})
+
+
+def test_unknown_control_flow_is_priced_as_said() -> None:
+    def f(n: Any, x: Any) -> Any:
+        x = jax.lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1.0, c[1] @ c[1]), (0.0, x))[1]
+        return jax.lax.cond(n > 0, jnp.sin, jnp.cos, x)
+
+    notes = plan(f, f32(), f32(8, 8), mesh={"x": 2}, hardware="tpu_v5e").notes
+    assert "a while loop whose number of trips is not known is priced as 1" in notes
+    assert "every branch of a cond is priced as if it were taken" in notes
+
+
+def test_statements_keep_their_words(megatron: Plan) -> None:
+    assert [s["pattern"] for s in megatron.statements] == ["w1", "w2", "x", "out"]
+    limited = plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", memory_limit=10**9)
+    assert limited.statements == ({"kind": "memory_limit", "bytes": 10**9, "source": ""},)
+
+
+# -- time ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_time_limit_ends_with_the_best_plan_so_far_and_a_bound_or_says_that_there_is_none() -> None:
+    model = build("mlp")
+    traced = trace(model.step, *model.specs, donate_argnums=model.donate_argnums, argnames=model.argnames)
+    try:
+        found = plan_traced(
+            traced, mesh={"x": 2, "y": 2, "z": 2}, hardware="tpu_v5e", time_limit=0.2, baselines=["data"],
+            roles=model.logical_axes,
+        )  # fmt: skip
+    except OutOfTimeError as error:
+        assert "time limit" in str(error)
+        pytest.fail("the baseline was a start, so that there is a plan at any moment")
+    assert 0 <= found.bound_s <= found.objective_s
+    assert found.objective_s <= (found.baselines[0].objective_s or 0) + 2 * found.rounding_s
+    if found.status != "optimal":
+        assert "the run was stopped by the time limit" in found.notes
+
+
+def test_progress_is_told_in_words() -> None:
+    said: list[str] = []
+    plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", progress=said.append)
+    assert said[:3] == ["tracing", "enumerating strategies", "pricing ops and reshards"]
+    assert any(text.startswith("solving") for text in said)
