@@ -155,7 +155,7 @@ MANUALS = [
     ("S4.16", manual(axes='{"model", "data"}', ins='<@mesh, [{"data"}, {"model"}]>', outs='<@mesh, [{"data"}, {"model"}]>', body="8x32xf32"), manual(axes='{"data", "model"}', ins='<@mesh, [{"data"}, {"model"}]>', outs='<@mesh, [{"data"}, {"model"}]>', body="8x16xf32"), ""),
     ("S4.18", manual(ins='<@mesh, [{"model", "data"}, {}]>'), manual(ins='<@mesh, [{"data", "model", ?}, {}]>'), "free axis"),
     ("S4.18-out", manual(outs='<@mesh, [{"model", "data"}, {}]>'), manual(outs='<@mesh, [{"data", "model"}, {}]>'), "free axis"),
-    ("S4.20", manual(body="8x16xf32"), manual(body="8x32xf32"), "shape"),
+    ("S4.19-S4.20", manual(body="8x16xf32"), manual(body="8x32xf32"), "shape"),
     ("S4.20-global", manual(body="16x32xf32"), manual(), "shape"),
     ("S4.21", manual(axes='{"data", "model"}', ins='<@mesh, [{"data"}, {"model"}]>', outs='<@mesh, [{"data"}, {"model"}]>', body="8x32xf32"), manual(axes='{"data", "model"}', ins='<@mesh, [{"data"}, {"model"}]>', outs='<@mesh, [{"data"}, {"model"}]>', body="8x16xf32"), "shape"),
     ("S4.22", manual().replace("16x32", "15x32").replace("tensor<8x", "tensor<7x"), manual(), ""),

@@ -248,3 +248,24 @@ def test_results_on_a_sub_axis_are_kept_or_gathered() -> None:  # S0.32, S0.33
     kept, gathered = propagate_mlir(RESHAPE, keep_sub_axes=True), propagate_mlir(RESHAPE)
     assert '-> (tensor<2x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x":(1)2}, {"x":(2)2}]>})' in kept
     assert "-> (tensor<2x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>})" in gathered
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        (
+            "%0 = stablehlo.dot_general %a, %b, batching_dims = [0] x [0], contracting_dims = [2] x [1] : "
+            "(tensor<4x8x32xf32>, tensor<4x32x16xf32>) -> tensor<4x8x16xf32>",
+            "([i, j, l], [i, l, k])->([i, j, k]) {i=4, j=8, k=16, l=32} reduction={l}",
+        ),  # S2.14
+        (
+            "%0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : "
+            "(tensor<8x32xf32>, tensor<32x16xf32>) -> tensor<8x16xf32>",
+            "([i, k], [k, j])->([i, j]) {i=8, j=16, k=32} reduction={k}",
+        ),  # S2.15
+    ],
+)
+def test_rules_come_from_the_registry(line: str, rule: str) -> None:
+    a, b, result = re.search(r"\((.*), (.*)\) -> (.*)", line).groups()  # type: ignore[union-attr]
+    text = f"func.func @main(%a: {a}, %b: {b}) -> {result} {{\n  {line}\n  return %0 : {result}\n}}"
+    assert str(read_mlir(text).program.body.ops[0].rule) == rule

@@ -339,3 +339,42 @@ def test_a_plan_can_be_laid_over_a_graph(build) -> None:  # S2.54
         "op": "add",
         "origins": {'"x"': "a"},
     }
+
+
+def test_a_round_reaches_everything_before_the_next_begins(build) -> None:  # S0.47
+    build.input("a", 4, 8)
+    for index in range(6):
+        build.elementwise("exp", "a" if index == 0 else f"v{index - 1}", f"v{index}")
+    build.input("near", 4, 8)
+    build.elementwise("add", "v5 near", "end")
+    # the axis of priority 0 is far from the last op, that of priority 1 right beside it
+    found = run(build.program("end"), XY, {"a": "[{y,?},{?}]", "near": "[{x,?}p1,{?}]"})
+    assert found["end"] == "[{y,?},{?}]"
+
+
+def test_any_op_with_a_rule_is_propagated(build) -> None:  # S2.21, S2.25
+    build.input("a", 8, 4)
+    build.op("some_kernel_nobody_heard_of", "a", "b", "([i, j])->([j, i]) {i=8, j=4}")
+    assert run(build.program("b"), XY, {"a": "[{x,?},{y,?}]"})["b"] == "[{y,?},{x,?}]"
+
+
+def test_a_contracting_factor_passes_between_operands_only(build) -> None:  # S2.23
+    build.input("a", 8, 32)
+    build.input("b", 32, 16)
+    build.op("dot_general", "a b", "c", dot(8, 16, 32))
+    found = result(build.program("c"), XY, {"a": "[{?},{y,?}]"})
+    assert [plain(found.values[v]) for v in range(3)] == ["[{?},{y,?}]", "[{y,?},{?}]", "[{?},{?}]"]
+    assert [len(f) for f in found.factors[0]] == [0, 0, 1]
+
+
+def test_a_broadcast_dimension_takes_nothing_from_the_large_one(build) -> None:  # S2.24
+    build.input("a", 8, 1)
+    build.op("broadcast_in_dim", "a", "b", "([i, _])->([i, j]) {i=8, j=16}")
+    found = run(build.program("b"), XY, {"b": "[{x,?},{y,?}]"})
+    assert found["a"] == "[{x,?},{?}]"
+
+
+def test_blocked_factors_pass_nothing(build) -> None:
+    build.input("a", 8, 4)
+    build.op("kernel", "a", "b", "([i, j])->([i, j]) {i=8, j=4} blocked_propagation={i}")
+    assert run(build.program("b"), XY, {"a": "[{x,?},{y,?}]"})["b"] == "[{?},{y,?}]"

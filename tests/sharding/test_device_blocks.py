@@ -206,3 +206,14 @@ def test_coexistence_means_a_common_factorisation(a: tuple, b: tuple) -> None:  
     held = any(all(low in c and high in c for low, high in spans) for c in chains(n, 1))
     disjoint = not algebra.overlap(one, two, mesh)
     assert algebra.can_coexist(one, two, mesh) is (held and disjoint)
+
+
+def test_device_ids_fill_the_mesh_row_by_row() -> None:  # S0.1
+    grid = [[algebra.coordinate(AxisRef(a), XY, d) for a in ("x", "y")] for d in range(4)]
+    assert grid == [[0, 0], [0, 1], [1, 0], [1, 1]]
+
+
+def test_axes_that_shard_nothing_replicate() -> None:  # S0.4
+    found = blocks("[{}, {y}]", XY, (2, 2))
+    assert found[0] == found[2]
+    assert found[1] == found[3]

@@ -60,6 +60,7 @@ def test_a_missing_priority_counts_as_zero() -> None:  # S0.43
         ("{x}", "expected '\\['"),
         ("[{x}p-1]", "p-1"),
         ("[{x}q1]", "priority"),
+        ("[{x}] replicated={y}p1", "replicated"),  # S0.42
         ("[{?, x}]", "expected '}'"),
         ("[{x y}]", "expected ','"),
         ("[{,}]", "axis name"),
