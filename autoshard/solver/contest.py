@@ -1,15 +1,18 @@
-"""The public IOPDDL contest's files: read a problem, write and score a solution.
+"""The public IOPDDL contest's files: read a problem, solve it, write and score a solution.
 
-Format (google/iopddl, Apache-2.0): `problem.nodes.{intervals,costs,usages}` with half-open intervals, `problem.edges.{nodes,costs}`
-with costs row-major over the product of the nodes' strategies, `problem.usage_limit`. A solution is a list of strategy indices.
+Format (google/iopddl, Apache-2.0): `problem.nodes.{intervals,costs,usages}` with half-open intervals,
+`problem.edges.{nodes,costs}` with costs row-major over the product of the nodes' strategies, `problem.usage_limit`. A
+solution is a list of strategy indices.
 """
 
 import gc
 import gzip
 import json
+import math
 import os
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,9 @@ from typing import Any
 import numpy as np
 
 from autoshard.errors import InputError, UnsupportedError
+from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Evaluation, Usage, evaluate
+from autoshard.solver.solution import Solution
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +147,45 @@ def read_solution(path: str | Path, network: CostNetwork) -> tuple[int, ...]:
 def score(network: CostNetwork, solution: Sequence[int]) -> Evaluation:
     """Cost, peak and feasibility in exact integers (see `network.evaluate`)."""
     return evaluate(network, solution)
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """A solved contest file. parse_s: seconds spent reading, part of the time limit."""
+
+    problem: Problem
+    solution: Solution
+    evaluation: Evaluation | None
+    parse_s: float
+
+
+def solve_file(
+    path: str | Path,
+    *,
+    time_limit_s: float | None = None,
+    seed: int = 0,
+    effort: float | None = None,
+    output: str | Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Solved:
+    """Read, solve, check and (with `output`) write. The time limit includes reading.
+
+    With a time limit and no `effort` the search goes on until the limit or a proof; without a limit one effort is spent.
+    """
+    from autoshard.solver.driver import solve
+
+    began = time.monotonic()
+    problem = read_problem(path)
+    parse_s = time.monotonic() - began
+    if effort is None:
+        effort = 1.0 if time_limit_s is None else math.inf
+    left = None if time_limit_s is None else max(0.1, time_limit_s - parse_s - WRITING_S)
+    solution = solve(problem.network, time_limit_s=left, effort=effort, seed=seed, progress=progress)
+    evaluation = None if solution.assignment is None else evaluate(problem.network, solution.assignment)
+    if output is not None and solution.assignment is not None:
+        write_solution(output, solution.assignment)
+    return Solved(problem, solution, evaluation, parse_s)
+
+
+WRITING_S = 0.3
+"""Kept back from the time limit for the last check and for writing."""

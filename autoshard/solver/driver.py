@@ -13,12 +13,12 @@ import numpy as np
 from autoshard.errors import InputError
 from autoshard.solver import dual as duals
 from autoshard.solver import facets as facet_search
-from autoshard.solver import search
-from autoshard.solver.exact import solve_work
+from autoshard.solver import pieces, search, toulbar2
+from autoshard.solver.exact import profile, solve_work, worst_slots
 from autoshard.solver.flat import flatten
 from autoshard.solver.incumbent import OutOfTime, Progress, Race
 from autoshard.solver.network import CostNetwork
-from autoshard.solver.reductions import arc_consistency, least_usage, reduce_network
+from autoshard.solver.reductions import arc_consistency, least_usage, only_slots, reduce_network
 from autoshard.solver.solution import Solution, Status
 from autoshard.solver.work import FORBIDDEN, Infeasible, Work, from_network
 
@@ -30,6 +30,20 @@ PASSES = 200
 """Double passes of message passing in one round."""
 TREE_SIZES = (20, 5, 100, 400, 2000)
 """Inner nodes of the trees that one search round re-chooses."""
+PIECES = 24
+"""Pieces solved exactly in one round."""
+PIECE_NODES = 3_000
+PIECE_ENTRIES = 200_000
+"""Table entries that a piece may touch before its strategies are thinned out."""
+FACET_NODES = 3_000
+"""Larger networks are not built up facet by facet when an assignment is known."""
+EXACT_ENTRIES_WITH_MEMORY = 100_000
+"""The same under a memory limit, whose rows make exact search harder."""
+RELAXED_ENTRIES = 600_000
+"""The same when few time slots are held to the limit."""
+SLOTS_FIRST = 40
+SLOT_ROUNDS = 12
+"""Slots that exact search first holds to the limit, and how often it may add overfilled ones."""
 EXACT_ENTRIES = 1_500_000
 """Largest number of table entries given to exact search."""
 
@@ -151,32 +165,94 @@ def _bound_and_search(race: Race, work: Work, effort: float, seed: int, stats: d
     """Rounds of message passing, search and exact attempts on what the bound leaves, until proved or out of effort."""
     state = _Portfolio(race, work, seed)
     rounds = max(1, math.ceil(ROUNDS * effort)) if math.isfinite(effort) else 10**9
+    share = min(1.0, effort)
     for round_ in range(rounds):
         before = (race.cost, race.lower)
         race.enter("dual")
-        state.message_passing(int(PASSES * min(1.0, effort)) if effort < 1 else PASSES)
+        state.message_passing(max(1, int(PASSES * share)))
         if race.proved():
             return
-        if round_ == 0 and facet_search.facet_count(race.network):
-            race.enter("facets")
-            backtracks = int(2_000 * min(effort, 100.0))
-            facet_search.build_up(race, backtracks=backtracks, largest=EXACT_ENTRIES)
-            facet_search.descend(race, pairs=True, backtracks=backtracks, largest=EXACT_ENTRIES)
-            if race.proved():
-                return
         race.enter("search")
-        state.search(1.0 if effort >= 1 else effort)
+        state.search(share)
         race.enter("fix")
-        core = fixed_by_bound(race, work, state.dual)
+        core, reach = fixed_by_bound(race, work, state.dual, state.prices.best if state.prices else None)
         if core is None:
             return
-        stats["core"] = core.sizes()
-        if core.entries() <= EXACT_ENTRIES:
+        sizes = stats["core"] = core.sizes()
+        if sizes["entries"] <= (EXACT_ENTRIES if work.limit is None else EXACT_ENTRIES_WITH_MEMORY):
             race.enter("exact")
-            if _exact(race, core, int(20_000 * min(effort, 1.0)) * (round_ + 1), slots):
+            if _exact(race, core, int(10_000 * share) * (round_ + 1), slots):
                 return
-        if (race.cost, race.lower) == before and round_ >= 2 and math.isfinite(effort):
+        elif work.limit is not None and state.prices is not None:
+            race.enter("relaxed")
+            if _exact_by_slots(race, core, state, int(10_000 * share)):
+                return
+        if round_ == 0 and facet_search.facet_count(race.network):
+            race.enter("facets")
+            _facets(race, work, share)
+        elif reach is not None:
+            race.enter("pieces")
+            state.pieces(reach, max(1, int(PIECES * share)), round_)
+        if race.proved() or ((race.cost, race.lower) == before and round_ >= 3 and math.isfinite(effort)):
             return
+
+
+def _exact_by_slots(race: Race, core: Work, state: "_Portfolio", backtracks: int) -> bool:
+    """Exact search with the memory limit only at the slots that matter: most nodes then hold none and can be eliminated.
+
+    Slots that the answer overfills are added and the search repeated. True when that ends with a proof.
+    """
+    if core.slots != state.flat.slots or core.limit is None or state.prices is None:
+        return False
+    price = state.prices.best
+    active = {int(s) for s in np.argsort(-price, kind="stable")[:SLOTS_FIRST] if price[s] > 1e-3 * price.max()}
+    nodes = core.nodes()
+    for _ in range(SLOT_ROUNDS):
+        race.check()
+        relaxed = core.copy()
+        try:
+            only_slots(relaxed, sorted(active))
+            reduce_network(relaxed)
+        except Infeasible:
+            if race.cost is None:
+                raise
+            race.raise_bound(race.cost)
+            return True
+        if relaxed.entries() > RELAXED_ENTRIES:
+            return False
+        found = solve_work(relaxed, upper=race.cost, backtracks=backtracks, seconds=max(0.1, race.left()), slots=[])
+        if found is None:
+            return False
+        choice, lower, complete, timed_out = found
+        race.raise_bound(lower if race.cost is None else min(lower, race.cost))
+        if choice is None:
+            if complete and race.cost is not None:
+                race.raise_bound(race.cost)
+            if timed_out:
+                raise OutOfTime
+            return complete and race.cost is not None
+        positions = [core.position(i, choice[i]) for i in nodes]
+        if any(p is None for p in positions):
+            return False
+        excess = profile(core, tuple(p for p in positions if p is not None)) - core.limit
+        if int(excess.max(initial=0)) <= 0:
+            race.offer([choice[i] for i in range(race.network.n_nodes)])
+            if complete:
+                race.raise_bound(lower)
+            return race.proved()
+        state.decode(np.array([state.work.position(int(i), choice[int(i)]) for i in state.flat.nodes]))
+        active |= set(worst_slots(excess))
+    return False
+
+
+def _facets(race: Race, work: Work, share: float) -> None:
+    """Facet by facet: from scratch when nothing is known, then downhill; in large networks under memory only when needed."""
+    if work.limit is not None and race.cost is not None and race.network.n_nodes > FACET_NODES:
+        return
+    backtracks = int(2_000 * share)
+    if race.cost is None or race.network.n_nodes <= FACET_NODES:
+        facet_search.build_up(race, backtracks=backtracks, largest=EXACT_ENTRIES)
+    facet_search.descend(race, pairs=True, backtracks=backtracks, largest=EXACT_ENTRIES)
 
 
 class _Portfolio:
@@ -188,6 +264,7 @@ class _Portfolio:
         self.dual = duals.start(self.flat)
         self.prices: duals.Prices | None = None
         self.field = search.field_for(self.flat, seed)
+        self.random = np.random.default_rng(seed)
         self.known: int | None = None
         self.best: np.ndarray | None = None
 
@@ -202,11 +279,12 @@ class _Portfolio:
             if math.isfinite(dual.bound):
                 race.raise_bound(self.work.constant + math.ceil(dual.bound))
             if self.flat.limit is not None and dual.passes > 8:
+                live = duals.usage(self.flat, chosen)
                 if self.prices is None:
-                    self.prices = duals.first_prices(dual)
+                    self.prices = duals.first_prices(dual, live)
                 elif self.prices.settled:
                     break
-                duals.adjust_prices(dual, self.prices, duals.usage(self.flat, chosen))
+                duals.adjust_prices(dual, self.prices, live)
             if k % 20 == 9:
                 self.decode(chosen)
                 if race.proved():
@@ -273,25 +351,52 @@ class _Portfolio:
             if gain > 0:
                 self.offer()
 
+    def pieces(self, reach: list[np.ndarray], count: int, round_: int) -> None:
+        """Solve large connected pieces exactly, each node with its few most promising strategies."""
+        race, field = self.race, self.field
+        if not self.restart() or not toulbar2.available():
+            return
+        keep = (3, 2, 4, 3, 6)[round_ % 5]
+        options = [np.sort(np.argsort(r, kind="stable")[:keep]) for r in reach]
+        undecided = np.array([len(o) > 1 for o in options])
+        roots = np.flatnonzero(undecided)
+        if not len(roots):
+            return
+        for _ in range(count):
+            race.check()
+            root = int(roots[self.random.integers(len(roots))])
+            piece = pieces.grow(self.flat, root, PIECE_NODES, PIECE_ENTRIES, self.random, undecided)
+            left = max(0.1, race.left())
+            if pieces.improve(field, piece, options, backtracks=300, seconds=left) > 0:
+                self.offer()
+
 
 def _offer_flat(race: Race, work: Work, flat, chosen: np.ndarray) -> bool:
     choice = {int(node): int(work.domains[node][x]) for node, x in zip(flat.nodes, chosen, strict=True)}
     return _offer_complete(race, work, choice)
 
 
-def fixed_by_bound(race: Race, work: Work, dual: duals.Dual) -> Work | None:
-    """What can still beat the incumbent: strategies and pairs whose reduced cost stays below the gap; None if nothing can."""
+def fixed_by_bound(
+    race: Race, work: Work, dual: duals.Dual, best_prices: np.ndarray | None
+) -> tuple[Work | None, list[np.ndarray] | None]:
+    """What can still beat the incumbent: strategies and pairs whose reduced cost stays below the gap; None if nothing can.
+
+    With it, per node of the flat network the least amount above the bound that each strategy costs.
+    """
     copy = work.copy()
     if race.cost is None:
-        return copy
-    duals.run_pass(dual, True)
-    duals.run_pass(dual, False)
+        return copy, None
+    if best_prices is not None:
+        duals.set_prices(dual, best_prices)
+    for _ in range(2):
+        duals.run_pass(dual, True)
+        duals.run_pass(dual, False)
     bound, nodes, edges = duals.reparametrise(dual)
     race.raise_bound(work.constant + math.ceil(bound))
     room = race.cost - work.constant - bound - 1  # a better assignment costs at most this much above the bound
     if room < 0:
         race.raise_bound(race.cost)
-        return None
+        return None, None
     flat = dual.flat
     reach = [own.copy() for own in nodes]
     for e, table in enumerate(edges):
@@ -312,8 +417,8 @@ def fixed_by_bound(race: Race, work: Work, dual: duals.Dual) -> Work | None:
             if not alive.all():
                 copy.keep(int(flat.nodes[k]), alive)
         arc_consistency(copy)
-        reduce_network(copy)
+        reduce_network(copy, renumber=False)
     except Infeasible:
         race.raise_bound(race.cost)
-        return None
-    return copy
+        return None, None
+    return copy, reach

@@ -167,45 +167,80 @@ def reparametrise(dual: Dual) -> tuple[float, list[np.ndarray], list[np.ndarray]
 class Prices:
     """Search for good prices: multiplicative steps, undone and shortened when the bound falls.
 
-    current: price per slot. best: the prices of the best bound. rate: largest relative change of one step.
+    current: price per slot. best: the prices of the best bound. rate: largest relative change of one step. wait: passes
+    left before the next step, so that messages settle after a jump. scale: index of the first magnitude tried, -1 when found.
     """
 
     current: np.ndarray
     best: np.ndarray
-    bound: float = -math.inf
+    shape: np.ndarray
+    bound: float
     rate: float = 0.3
     idle: int = 0
+    wait: int = 0
+    scale: int = 0
 
     @property
     def settled(self) -> bool:
         return self.rate < 1e-4
 
 
-def first_prices(dual: Dual, share: float = 0.3) -> Prices:
-    """Equal prices, together worth `share` of the magnitude of the bound so far."""
+SETTLING_PASSES = 3
+"""Double passes after a jump of the prices before the bound is judged."""
+FIRST_SHARE = 3e-4
+"""The first prices tried are together worth this part of the bound; each next try is worth 3 times more."""
+
+
+def first_prices(dual: Dual, live: np.ndarray) -> Prices:
+    """Prices to begin with: none yet; slots that the unpriced assignment overfills will weigh most."""
     flat = dual.flat
     assert flat.limit is not None
-    scale = abs(dual.bound) if math.isfinite(dual.bound) and dual.bound else 1.0
-    even = np.full(flat.slots, share * scale / max(1, flat.limit) / max(1, flat.slots))
-    return Prices(even, even.copy())
+    shape = np.where(live > flat.limit, 1.0, 0.05)
+    zero = np.zeros(flat.slots)
+    return Prices(zero, zero, shape / max(1e-300, float(shape.sum())), dual.last)
 
 
 def adjust_prices(dual: Dual, prices: Prices, live: np.ndarray) -> None:
-    """One step: dearer where `live` exceeds the limit, cheaper where it stays below."""
+    """One step: dearer where `live` exceeds the limit, cheaper where it stays below. First the magnitude is found."""
     flat = dual.flat
     assert flat.limit is not None
-    if dual.last > prices.bound:
+    better = dual.last > prices.bound
+    if better:
         prices.bound = dual.last
         prices.best = prices.current.copy()
-        prices.rate = min(prices.rate * 1.03, 2.0)
         prices.idle = 0
+    if prices.wait:
+        prices.wait -= 1
+        return
+    if prices.scale >= 0:
+        if prices.scale > 10 or (prices.scale > 3 and dual.last < prices.bound - 0.1 * abs(prices.bound)):
+            # the magnitude of the best bound, or a small one when none beat no prices at all
+            prices.scale = -1
+            prices.current = prices.best if prices.best.any() else _scaled(dual, prices, 0)
+            prices.wait = SETTLING_PASSES
+        else:
+            prices.current = _scaled(dual, prices, prices.scale)
+            prices.scale += 1
+            prices.wait = SETTLING_PASSES - 1
+        set_prices(dual, prices.current)
+        return
+    if better:
+        prices.rate = min(prices.rate * 1.03, 2.0)
     else:
         prices.idle += 1
         if prices.idle >= 12 or dual.last < prices.bound - 0.02 * abs(prices.bound):
-            prices.current = prices.best.copy()
+            if prices.best.any():
+                prices.current = prices.best.copy()
             prices.rate *= 0.6
             prices.idle = 0
+            prices.wait = SETTLING_PASSES
     over = np.clip(live / max(1, flat.limit) - 1.0, -1.0, 1.0)
     stepped = prices.current * np.exp(prices.rate * over)
     prices.current = np.maximum(stepped, 1e-7 * stepped.max(initial=0.0))
     set_prices(dual, prices.current)
+
+
+def _scaled(dual: Dual, prices: Prices, k: int) -> np.ndarray:
+    assert dual.flat.limit is not None
+    worth = FIRST_SHARE * 3.0**k * (abs(prices.bound) if math.isfinite(prices.bound) and prices.bound else 1.0)
+    return prices.shape * (worth / max(1, dual.flat.limit))

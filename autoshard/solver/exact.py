@@ -65,7 +65,7 @@ def solve_work(
             over = live - work.limit
             if int(over.max(initial=0)) > 0:
                 # the worst slot of every stretch of violated ones
-                new = [s for s in _worst_slots(over) if s not in slots]
+                new = [s for s in worst_slots(over) if s not in slots]
                 assert new, "a posted memory row was violated"
                 slots.extend(new)
                 continue
@@ -73,7 +73,8 @@ def solve_work(
         return work.complete(choice), lower + work.constant, found.complete, found.timed_out
 
 
-def _worst_slots(over: np.ndarray) -> list[int]:
+def worst_slots(over: np.ndarray) -> list[int]:
+    """The worst slot of every stretch of positive values."""
     out: list[int] = []
     best = -1
     for slot, value in enumerate(over):

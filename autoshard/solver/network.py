@@ -43,7 +43,8 @@ class CostNetwork:
 
     costs: one int64 vector per node. edges: at most one per pair is not required; parallel ones add up.
     usages: per node a (possibly empty) sequence. usage_limit: None for no limit.
-    facets: per node None or an int array [strategies, facets]; equal labels mean "same choice there".
+    facets: per node None or an int array [strategies, facets]; equal labels mean "same choice there", label 0
+    means "nothing chosen there" where a node has such strategies (a search builds up from it).
     """
 
     costs: Sequence[np.ndarray]
@@ -60,7 +61,8 @@ class CostNetwork:
             want = (len(self.costs[edge.first]), len(self.costs[edge.second]))
             if edge.costs.shape != want:
                 raise InputError(
-                    f"edge ({edge.first}, {edge.second}) has costs of shape {edge.costs.shape}, its nodes have {want} strategies"
+                    f"edge ({edge.first}, {edge.second}) has costs of shape {edge.costs.shape}, "
+                    f"its nodes have {want} strategies"
                 )
 
     @property

@@ -137,7 +137,9 @@ def compressed(held: Sequence[Held]) -> tuple[Held, ...]:
         before = ending.get((start, key))
         ending.setdefault((stop, key), []).append(before.pop() if before else start)
     joined = [
-        Held(start, stop, np.frombuffer(key, dtype=np.int64)) for (stop, key), starts in ending.items() for start in starts
+        Held(start, stop, np.frombuffer(key, dtype=np.int64))
+        for (stop, key), starts in ending.items()
+        for start in starts
     ]
     return tuple(sorted(joined, key=lambda h: (h.start, h.stop)))
 
@@ -194,16 +196,44 @@ def undominated_slots(work: Work) -> int:
         if fresh and ends[slot + 1]:
             kept.append(slot)
             fresh = False
+    gone = work.slots - len(kept)
+    only_slots(work, kept)
+    return gone
+
+
+def only_slots(work: Work, kept: Sequence[int]) -> None:
+    """Forget all time slots but `kept` (increasing): a relaxation, unless the others cannot bind."""
     keep = np.array(kept, dtype=np.int64)
     for i in work.nodes():
         if work.held[i]:
             starts = np.searchsorted(keep, [h.start for h in work.held[i]])
             stops = np.searchsorted(keep, [h.stop for h in work.held[i]])
             work.held[i] = compressed(
-                [Held(int(a), int(b), h.amounts) for a, b, h in zip(starts, stops, work.held[i], strict=True)]
+                [
+                    Held(int(a), int(b), h.amounts)
+                    for a, b, h in zip(starts, stops, work.held[i], strict=True)
+                    if a < b and h.amounts.any()
+                ]
             )
-    gone = work.slots - len(keep)
     work.slots = len(keep)
+    if not work.slots:
+        work.limit = None
+
+
+def loose_slots(work: Work) -> int:
+    """Forget the slots that stay within the limit whatever is chosen; returns how many."""
+    if work.limit is None or not work.slots:
+        return 0
+    delta = np.zeros(work.slots + 1, dtype=np.int64)
+    for i in work.nodes():
+        for h in work.held[i]:
+            high = h.amounts.max()
+            delta[h.start] += high
+            delta[h.stop] -= high
+    kept = np.flatnonzero(np.cumsum(delta)[:-1] > work.limit)
+    gone = work.slots - len(kept)
+    if gone:
+        only_slots(work, kept.tolist())
     return gone
 
 
@@ -361,17 +391,19 @@ def fix_single(work: Work, node: int) -> None:
         _drop_forbidden(work, j, node)
 
 
-def reduce_network(work: Work, *, dominance: int = 2_000_000, elimination: int = 2_000_000_000) -> None:
+def reduce_network(
+    work: Work, *, dominance: int = 2_000_000, elimination: int = 2_000_000_000, renumber: bool = True
+) -> None:
     """All reductions until nothing changes, cheapest nodes first.
 
     dominance: most comparisons spent on one node. elimination: most additions spent on two-neighbour
-    eliminations altogether (then only cheaper reductions go on). Raises `Infeasible`.
+    eliminations altogether (then only cheaper reductions go on). renumber: may drop time slots. Raises `Infeasible`.
     """
     arc_consistency(work)
     follow_all(work)
     usage_consistency(work)
     separable_edges(work)
-    while undominated_slots(work):
+    while renumber and undominated_slots(work) + loose_slots(work):
         pass
     heap = [(len(work.tables[i]), i) for i in work.nodes()]
     heapq.heapify(heap)

@@ -6,15 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoshard.solver import CostNetwork, Edge, evaluate
+from autoshard.solver import CostNetwork, Edge, Usage, evaluate
 from autoshard.solver.reductions import (
     arc_consistency,
     dominated_strategies,
     eliminate,
     fix_single,
+    follow_all,
+    loose_slots,
     min_plus,
     reduce_network,
     separable_edges,
+    undominated_slots,
     usage_consistency,
 )
 from autoshard.solver.work import FORBIDDEN, FORBIDDEN_FROM, Infeasible, Work, from_network
@@ -66,6 +69,9 @@ REDUCTIONS = {
     "dominance": every_dominance,
     "elimination": every_elimination,
     "single": every_single,
+    "follow": follow_all,
+    "undominated_slots": undominated_slots,
+    "loose_slots": loose_slots,
     "all": reduce_network,
 }
 
@@ -84,6 +90,48 @@ def test_reduction_alone_keeps_the_optimum(name):
         assert best_of(work, network) == best, (name, seed)
 
 
+def bijective_network(seed: int) -> CostNetwork:
+    """Many edges that let each strategy go with one partner only, usages that touch, equal amounts."""
+    rng = np.random.default_rng(seed)
+    n, d = 6, 3
+    costs = [rng.integers(0, 30, d) for _ in range(n)]
+    edges = []
+    for i in range(1, n):
+        table = rng.integers(0, 30, (d, d))
+        if rng.random() < 0.7:
+            allowed = np.zeros((d, d), dtype=bool)
+            allowed[np.arange(d), rng.permutation(d)] = True
+            table = np.where(allowed, table, 10**15)
+        edges.append(Edge(int(rng.integers(0, i)), i, table))
+    starts = rng.integers(0, 6, n)
+    usages = [[Usage(int(s), int(s) + int(rng.integers(1, 4)), rng.integers(1, 3, d) * 10)] for s in starts]
+    return CostNetwork(costs, edges, usages, int(rng.integers(40, 90)))
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reduction_keeps_the_optimum_where_nodes_determine_each_other(name):
+    for seed in range(40):
+        network = bijective_network(seed)
+        best = optimum(network)
+        try:
+            work = from_network(network)
+            REDUCTIONS[name](work)
+        except Infeasible:
+            assert best is None, (name, seed)
+            continue
+        assert best_of(work, network) == best, (name, seed)
+
+
+def test_node_that_a_neighbour_determines_is_merged_with_its_memory():
+    only = np.array([[10**15, 7], [5, 10**15]])
+    usages = [[Usage(0, 2, np.array([1, 2]))], [Usage(2, 4, np.array([2, 1]))]]
+    work = from_network(CostNetwork([np.zeros(2, int)] * 2, [Edge(0, 1, only)], usages, 1))
+    assert follow_all(work) == 1
+    (left,) = work.nodes()
+    # strategy a of one goes with strategy 1 - a of the other; both hold the same amounts, so the intervals join
+    assert [(h.start, h.stop) for h in work.held[left]] == [(0, 2)]
+
+
 def test_separable_edge_vanishes():
     table = np.array([1, 5])[:, None] + np.array([0, 2, 9])[None, :]
     work = from_network(CostNetwork([np.zeros(2, int), np.zeros(3, int)], [Edge(0, 1, table)]))
@@ -97,8 +145,6 @@ def test_parallel_edges_add_up():
 
 
 def test_dominance_respects_memory():
-    from autoshard.solver import Usage
-
     # strategy 1 is cheaper but larger: it must stay, and so must strategy 0
     network = CostNetwork([np.array([5, 1])], [], [[Usage(0, 1, np.array([1, 9]))]], 5)
     work = from_network(network)
