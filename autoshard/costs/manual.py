@@ -8,7 +8,7 @@ import numpy as np
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import op_seconds
-from autoshard.program.program import Block, Op, Program
+from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.sharding.axis import AxisRef
 
 
@@ -59,7 +59,8 @@ def manual_collectives(op: Op, program: Program, prices: StepPrices, trips: int 
 
 def manual_compute_s(op: Op, program: Program, fusion: Fusion, prices: StepPrices, trips: int = 1) -> float:
     """Seconds of the ops in the body of a shard_map; its tensors count as materialised."""
-    inside = Fusion(fusion.materialised | {v for inner, _ in _ops(op.regions[0], 1.0, trips) for v in inner.results})
+    tensors = {v for inner, _ in _ops(op.regions[0], 1.0, trips) for v in (*inner.operands, *inner.results)}
+    inside = Fusion(fusion.materialised | {v for v in tensors if program.values[v].origin is not Origin.LITERAL})
     total = 0.0
     for inner, times in _ops(op.regions[0], 1.0, trips):
         if inner.rule is not None and "collective" not in inner.attrs:

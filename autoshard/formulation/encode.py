@@ -151,7 +151,8 @@ def encode(
             flags = nodes[link.target.node].copies
             assert flags is not None
             same = ~flags[kept[link.target.node]]
-            seconds = np.where(same[None, :] & (rows[:, None] != cols[None, :]), np.inf, seconds)
+            # the very array has its source's layout, a copy has another one
+            seconds = np.where(same[None, :] == (rows[:, None] != cols[None, :]), np.inf, seconds)
         if seconds.any():
             edges.append(Edge(link.source.node, link.target.node, ticks(seconds)))
     network = CostNetwork(
