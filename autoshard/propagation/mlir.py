@@ -9,7 +9,7 @@ export passes. Rules come from Shardy's own registry.
 
 from jaxlib.mlir import ir
 
-from autoshard.errors import InputError
+from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes
 from autoshard.propagation.engine import Strategy, run_propagation
 from autoshard.propagation.mlir_graph import DATA_FLOW, EDGE, FUNC_EDGE, NAMED, ModuleGraph, build_module_graph
@@ -68,7 +68,7 @@ def propagate_module(
 ) -> None:
     """As `propagate_mlir`, on a parsed module, in place; to be called within its context."""
     chosen = Strategy.USER_PRIORITY if strategy is None else Strategy.from_text(str(strategy))
-    check_functions(module)
+    check_functions(module, inlines_calls=strategy is None)
     add_edges = strategy is not None and needs_edges(module)
     if strategy is None:
         run_passes(module, IMPORT)
@@ -108,15 +108,55 @@ def needs_edges(module: ir.Module) -> bool:
     return found["op"] and not found["edge"]
 
 
-def check_functions(module: ir.Module) -> None:
-    """There must be a main function: the only one, or the one called main."""
-    names = [
-        ir.StringAttr(op.attributes["sym_name"]).value
+def check_functions(module: ir.Module, *, inlines_calls: bool = True) -> None:
+    """What would end the process in Shardy's passes is refused here with a sentence.
+
+    There must be a main function (the only one, or the one called main); where calls are inlined they must lead to
+    bodies and not round in circles; values must be tensors of static shape, not tuples.
+    """
+    functions = {
+        ir.StringAttr(op.attributes["sym_name"]).value: op.operation
         for op in module.body.operations
         if op.operation.name == "func.func"
-    ]
-    if len(names) != 1 and "main" not in names:
+    }
+    if len(functions) != 1 and "main" not in functions:
         raise InputError(
-            f"the module has {len(names)} functions and none is called main: {', '.join(names[:8]) or 'none'}; "
-            "call one @main, or give a module with a single function"
+            f"the module has {len(functions)} functions and none is called main: "
+            f"{', '.join(list(functions)[:8]) or 'none'}; call one @main, or give a module with a single function"
         )
+    calls: dict[str, list[str]] = {name: [] for name in functions}
+
+    def visit(op: ir.Operation, function: str) -> None:
+        if op.name == "func.call" and inlines_calls:
+            callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+            if callee not in functions or not list(functions[callee].regions[0].blocks):
+                raise UnsupportedError(
+                    f"@{function} calls @{callee}, which has no body; give its body or use a custom call"
+                )
+            calls[function].append(callee)
+        for result in op.results:
+            kind = result.type
+            if isinstance(kind, ir.TupleType):
+                raise UnsupportedError(
+                    f"{op.name} in @{function} makes a tuple {kind}; propagation supports tensors only"
+                )
+            if isinstance(kind, ir.RankedTensorType) and not kind.has_static_shape:
+                raise UnsupportedError(
+                    f"{op.name} in @{function} makes {kind}; propagation supports static shapes only"
+                )
+        for region in op.regions:
+            for block in region.blocks:
+                for inner in block.operations:
+                    visit(inner.operation, function)
+
+    for name, function in functions.items():
+        visit(function, name)
+    for name in functions:
+        at, path = [name], {name}
+        while at:
+            for callee in calls[at.pop()]:
+                if callee == name:
+                    raise InputError(f"@{name} calls itself, directly or through others; recursion cannot be inlined")
+                if callee not in path:
+                    path.add(callee)
+                    at.append(callee)

@@ -59,7 +59,7 @@ def explain_mlir(
     line, column, number = _definition(text, value)
     module = parse_module(text)
     with mlir_context(), ir.Location.unknown():
-        check_functions(module)
+        check_functions(module, inlines_calls=strategy is None)
         if strategy is None:
             run_passes(module, IMPORT)
         elif needs_edges(module):

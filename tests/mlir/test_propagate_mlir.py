@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from autoshard.errors import InputError
+from autoshard.errors import AutoshardError, InputError
 from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes, run_passes_isolated
 from autoshard.frontends.mlir_program import read_mlir
 from autoshard.propagation import propagate
@@ -269,3 +269,36 @@ def test_rules_come_from_the_registry(line: str, rule: str) -> None:
     a, b, result = re.search(r"\((.*), (.*)\) -> (.*)", line).groups()  # type: ignore[union-attr]
     text = f"func.func @main(%a: {a}, %b: {b}) -> {result} {{\n  {line}\n  return %0 : {result}\n}}"
     assert str(read_mlir(text).program.body.ops[0].rule) == rule
+
+
+FUNCTION = "func.func {kind} @{name}(%a: tensor<8xf32>) -> tensor<8xf32>"
+BODY = " {{\n  %0 = func.call @{callee}(%a) : (tensor<8xf32>) -> tensor<8xf32>\n  return %0 : tensor<8xf32>\n}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "func.func private @ext(tensor<8xf32>) -> tensor<8xf32>\n"
+            + FUNCTION.format(kind="public", name="main")
+            + BODY.format(callee="ext"),
+            "@main calls @ext, which has no body",
+        ),
+        (FUNCTION.format(kind="public", name="main") + BODY.format(callee="main"), "@main calls itself"),
+        (
+            FUNCTION.format(kind="public", name="main")
+            + BODY.format(callee="g")
+            + FUNCTION.format(kind="private", name="g")
+            + BODY.format(callee="g"),
+            "@g calls itself",
+        ),
+        (
+            "func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {\n  %0 = stablehlo.negate %a : tensor<?xf32>\n"
+            "  return %0 : tensor<?xf32>\n}",
+            "static shape",
+        ),
+    ],
+)
+def test_what_would_end_the_process_is_refused(text: str, message: str) -> None:
+    with pytest.raises(AutoshardError, match=message):
+        propagate_mlir(text)
