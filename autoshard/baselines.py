@@ -152,7 +152,7 @@ def allowed_states(model: Model, strategy: NamedStrategy, roles: Roles) -> list[
         if node.kind is NodeKind.OP:
             assert node.op is not None
             keep = _placed(model, index, *placing.of(ops[node.op]))
-        elif node.kind is NodeKind.INPUT and node.value in stated.pins:
+        elif node.kind is NodeKind.INPUT and node.value is not None and node.value in stated.pins:
             pin = stated.pins[node.value]
             keep = np.array([k for k, s in enumerate(kept) if satisfies(node.layouts[s], pin, mesh)], np.int64)
         held = classes[cls]

@@ -42,3 +42,32 @@ def _value(name: str, value: Any) -> str:
     if isinstance(value, Sequence):
         return ", ".join(_value("", item) for item in value) or "none"
     return str(value)
+
+
+def strategy_text(answer: Mapping[str, Any]) -> str:
+    """A training step of a named model: step times, then its collectives, then where it would turn compute bound."""
+    cost = answer["cost"]
+    mesh = " x ".join(f"{axis}={size}" for axis, size in answer["mesh"].items())
+    low, high = cost["mfu_bounds"]
+    lines = [
+        f"{answer['model']} ({answer['params']:.4g} parameters) under {answer['strategy']} on {answer['hardware']}, mesh {mesh}",
+        f"{answer['batch_tokens']:.4g} tokens a step, {cost['tokens_per_device']:.4g} for each device",
+        f"step: at least {seconds_text(answer['seconds'])}, estimate {seconds_text(answer['estimate_seconds'])}, "
+        f"at most {seconds_text(answer['upper_seconds'])}; MFU {low:.1%} to {high:.1%}; bound by {answer['bound']}",
+        f"work: {seconds_text(cost['compute_s'])}"
+        + (f", of which the pipeline idles {cost['bubble']:.1%}" if cost["bubble"] else ""),
+        f"held: weights {bytes_text(cost['weight_bytes_per_device'])}, "
+        f"optimizer {bytes_text(cost['optimizer_bytes_per_device'])} per device",
+        "collectives:" if cost["terms"] else "collectives: none",
+    ]
+    lines += [
+        f"  {term['part']}: {term['kind']} over {', '.join(term['axes'])} ({term['what']}), {term['times']:g} x "
+        f"{bytes_text(term['bytes'])}, {seconds_text(term['seconds'])}; {term['flops_per_byte']:.4g} FLOP/byte "
+        f"beside {term['machine_flops_per_byte']:.4g} of the machine: {term['verdict']} bound"
+        for term in cost["terms"]
+    ]
+    lines += ["compute bound where:"] if answer["critical"] else []
+    for value in answer["critical"]:
+        side, bound = ("at least", value["at_least"]) if value["at_most"] is None else ("at most", value["at_most"])
+        lines.append(f"  {value['strategy']}: {value['what']} {side} {bound:.4g} ({value['formula']})")
+    return "\n".join([*lines, *(f"note: {note}" for note in cost["notes"])])

@@ -1,0 +1,5 @@
+"""Calibration: measure the devices that JAX sees and write what was found as a hardware profile."""
+
+from autoshard.calibrate.run import Calibration, calibrate
+
+__all__ = ["Calibration", "calibrate"]

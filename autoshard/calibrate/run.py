@@ -1,0 +1,155 @@
+"""One calibration: measure work and collectives, fit rates and latencies, and put them into a profile."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+from typing import Any
+
+from autoshard.errors import InputError, UnsupportedError
+from costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
+from costmodels.calibration import CollectiveMeasurement, LineFit, calibrated_profile, fit_levels, fit_line
+
+DTYPES = {"f32": "float32", "bf16": "bfloat16"}
+"""Families of a profile's rates and the type they are measured with."""
+
+_KNOWN = {
+    "TPU v3": "tpu_v3", "TPU v4": "tpu_v4", "TPU v5 lite": "tpu_v5e", "TPU v5e": "tpu_v5e", "TPU v5": "tpu_v5p",
+    "TPU v5p": "tpu_v5p", "TPU v6 lite": "tpu_v6e", "TPU v6e": "tpu_v6e", "TPU7x": "tpu_v7x", "V100": "v100",
+    "A100-SXM4-40GB": "a100_40", "A100": "a100_80", "H100": "h100", "H200": "h200", "GB200": "gb200_nvl72",
+    "B200": "b200", "MI300X": "mi300x", "cpu": "cpu_sim",
+}  # fmt: skip
+"""What JAX calls a device (or a part of it, the longest that fits) and the profile it is measured against."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A profile with measured figures, and how well the fits hold.
+
+    work: by name (``matmul f32``, ``memory``, ``vector``); levels: by link level; points: every timed collective.
+    skipped: what could not be measured, and why.
+    """
+
+    profile: Profile
+    devices: int
+    device_kind: str
+    mesh: Mapping[str, int]
+    work: Mapping[str, LineFit]
+    levels: Mapping[str, LineFit]
+    points: tuple[CollectiveMeasurement, ...]
+    skipped: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for ``--json``."""
+
+        def fit(line: LineFit) -> dict[str, Any]:
+            return {name: getattr(line, name) for name in line.__slots__}
+
+        return {
+            "devices": self.devices,
+            "device_kind": self.device_kind,
+            "mesh": dict(self.mesh),
+            "work": {name: fit(line) for name, line in self.work.items()},
+            "levels": {name: fit(line) for name, line in self.levels.items()},
+            "collectives": [
+                {
+                    "kind": p.kind,
+                    "axes": [part.axis for part in p.parts],
+                    "bytes": p.bytes,
+                    "seconds": p.seconds,
+                }
+                for p in self.points
+            ],
+            "skipped": list(self.skipped),
+        }
+
+
+def calibrate(
+    *,
+    base: str | Profile | None = None,
+    mesh: Mapping[str, int] | None = None,
+    quick: bool = False,
+    name: str | None = None,
+    date: str,
+    progress: Callable[[str], None] | None = None,
+) -> Calibration:
+    """Measure all devices JAX sees. `base`: the profile whose structure is kept, chosen by device where not given.
+
+    mesh: axes over the devices, one axis over all where not given; collectives are timed over every set of its axes. Raises
+    `InputError` for a mesh of another size, `UnsupportedError` for a device no profile is known for.
+    """
+    import jax
+
+    from autoshard.calibrate import measure
+
+    say = progress or (lambda text: None)
+    devices = jax.devices()
+    kind = devices[0].device_kind
+    profile = base if isinstance(base, Profile) else load_profile(base or base_of(kind))
+    axes = dict(mesh) if mesh else {"x": len(devices)}
+    if prod(axes.values()) != len(devices):
+        raise InputError(f"the mesh {axes} has {prod(axes.values())} devices, JAX sees {len(devices)} ({kind})")
+    machine = _placed(profile, axes)
+    bench = measure.Bench.over(devices, axes, measure.QUICK if quick else measure.THOROUGH)
+    work: dict[str, LineFit] = {}
+    skipped: list[str] = []
+
+    def fitted(what: str, points: list[measure.WorkPoint]) -> None:
+        try:
+            work[what] = fit_line([1.0] * len(points), [p.amount for p in points], [p.seconds for p in points])
+        except ProfileError as error:
+            skipped.append(f"{what}: {error}")
+
+    for family, dtype in DTYPES.items():
+        say(f"matmul {dtype}")
+        fitted(f"matmul {family}", measure.matmuls(bench, dtype))
+    say("memory")
+    fitted("memory", measure.copies(bench))
+    say("pointwise work")
+    fitted("vector", measure.vector_work(bench))
+    points: list[CollectiveMeasurement] = []
+    cut = [axis for axis, size in axes.items() if size > 1]
+    for count in range(1, len(cut) + 1):
+        for group in combinations(cut, count):
+            for collective in measure.KINDS:
+                say(f"{collective} over {', '.join(group)}")
+                points += measure.collectives(bench, collective, group)
+    levels: dict[str, LineFit] = {}
+    if not cut:
+        skipped.append("links: there is one device; their figures are those of the base profile")
+    else:
+        try:
+            levels = fit_levels(machine, points)
+        except ProfileError as error:
+            skipped.append(f"links: {error}")
+    families = {family: work[f"matmul {family}"].rate for family in DTYPES if f"matmul {family}" in work}
+    result = calibrated_profile(
+        profile,
+        name=name or f"{profile.name}_calibrated",
+        date=date,
+        title=f"measured by autoshard calibrate on {len(devices)} x {kind}, mesh {axes}",
+        levels=levels,
+        matmul_flops_per_s=families,
+        vector_flops_per_s=work["vector"].rate if "vector" in work else None,
+        memory_bytes_per_s=work["memory"].rate if "memory" in work else None,
+    )
+    return Calibration(result, len(devices), kind, axes, work, levels, tuple(points), tuple(skipped))
+
+
+def base_of(device_kind: str) -> str:
+    """The packaged profile of a device by the name JAX has for it.
+
+    >>> base_of("NVIDIA H100 80GB HBM3"), base_of("TPU v5 lite")
+    ('h100', 'tpu_v5e')
+    """
+    fits = [known for known in _KNOWN if known.lower() in device_kind.lower()]
+    if not fits:
+        raise UnsupportedError(f"no profile is known for devices of kind {device_kind!r}; name one to start from with --base")
+    return _KNOWN[max(fits, key=len)]
+
+
+def _placed(profile: Profile, axes: Mapping[str, int]) -> Machine:
+    try:
+        return place_mesh(profile, axes)
+    except ProfileError as error:
+        raise InputError(str(error)) from error

@@ -1,0 +1,29 @@
+"""A calibration as a person reads it: what was fitted, and how well it holds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from autoshard.report.amounts import seconds_text
+from autoshard.report.plan_tables import plain_table, stdout_console
+
+
+def show_calibration(found: Mapping[str, Any]) -> None:
+    """Print the fits (data of `Calibration.to_dict`) on standard output."""
+    mesh = " x ".join(f"{axis}={size}" for axis, size in found["mesh"].items())
+    console = stdout_console()
+    console.print(f"{found['devices']} x {found['device_kind']}, mesh {mesh}")
+    table = plain_table(
+        "rates of one device while all are busy",
+        [("what", ""), ("per second", "right"), ("latency", "right"), ("points", "right"), ("rms error", "right"),
+         ("worst", "right")],
+    )  # fmt: skip
+    rows = [(name, fit, "B" if name == "memory" else "FLOP") for name, fit in found["work"].items()]
+    rows += [(f"link {name}", fit, "B") for name, fit in found["levels"].items()]
+    for name, fit, unit in rows:
+        table.add_row(
+            name, f"{fit['rate']:.4g} {unit}", seconds_text(fit["latency_s"]), str(fit["points"]),
+            f"{fit['rms_relative_error']:.0%}", f"{fit['worst_relative_error']:.0%}",
+        )  # fmt: skip
+    console.print(table)
+    for line in found["skipped"]:
+        console.print(f"not measured: {line}")
