@@ -159,6 +159,14 @@ class _Checker:
             yield from self._sharding(op, op.attributes["sharding"], op.results[0].type, f"{op.name}", user=True)
         if "sdy.sharding_rule" in op.attributes:
             yield from self._rule(op)
+        if op.name == "sdy.manual_computation" and not len(op.operands) and not len(op.results):
+            body = op.regions[0].blocks[0].operations
+            if len(sdy.ManualAxesAttr(op.attributes["manual_axes"])) and body[0].operation.name != "sdy.return":
+                yield self._at(
+                    op,
+                    "manual axes without any operand or result: nothing tells which mesh they belong to",
+                    "pass the values that the body works on through the manual computation",
+                )
         for name, values in (
             ("sdy.sharding", op.results),
             ("in_shardings", op.operands),

@@ -274,3 +274,16 @@ def test_a_diagnostic_says_where_what_and_what_to_try() -> None:  # S0.41
 def test_scalars_take_an_empty_sharding() -> None:  # S0.40
     assert check_mlir(module("argument", '<@mesh, [], replicated={"x"}>', tensor="f32")) == []
     assert has_errors(check_mlir(module("argument", "<@mesh, [{}]>", tensor="f32")))
+
+
+def test_manual_axes_need_an_operand_or_a_result() -> None:  # S4.15
+    text = """sdy.mesh @mesh = <["x"=2]>
+func.func @main() {{
+  sdy.manual_computation() in_shardings=[] out_shardings=[] manual_axes={{{axes}}} () {{
+    %0 = stablehlo.constant dense<0.0> : tensor<f32>
+    sdy.return
+  }} : () -> ()
+  return
+}}"""
+    assert "manual axes without any operand" in check_mlir(text.format(axes='"x"'))[0].message
+    assert check_mlir(text.format(axes="")) == []
