@@ -207,7 +207,9 @@ def schedule_from_json(data: Json, mesh: AtomMesh, program: Program) -> Schedule
 
 
 def _check_placements(program: Program, schedule: Schedule) -> None:
-    """`InputError` unless every op that is placed by the planner has a placement on its factors, of atoms of the mesh."""
+    """`InputError` unless every op that is placed by the planner has a placement on its factors, of atoms of the
+    mesh.
+    """
     for op, outer in program.walk():
         if op.rule is None or any(o.kind == "shard_map" for o in outer):
             continue
@@ -215,7 +217,9 @@ def _check_placements(program: Program, schedule: Schedule) -> None:
         if placement is None:
             raise InputError(f"plan: there is no placement of {op.kind}:{op.id}")
         atoms = [a for f in placement.factors for a in f]
-        if len(placement.factors) != len(op.rule.factor_sizes) or not set(atoms) <= set(range(len(schedule.mesh.atoms))):
+        if len(placement.factors) != len(op.rule.factor_sizes) or not set(atoms) <= set(
+            range(len(schedule.mesh.atoms))
+        ):
             raise InputError(f"plan: the placement of {op.kind}:{op.id} does not fit its rule {op.rule} and the mesh")
 
 
@@ -236,7 +240,9 @@ def _reshard(source: Layout, steps: tuple[Step, ...], what: str) -> Reshard:
 def check_header(data: Any, path: str) -> Json:
     """`InputError` unless `data` is a plan of a version this program reads."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise InputError(f"{path} is not a plan of autoshard (no 'format: {FORMAT}'); give the plan.json that solve wrote")
+        raise InputError(
+            f"{path} is not a plan of autoshard (no 'format: {FORMAT}'); give the plan.json that solve wrote"
+        )
     if data.get("version") != VERSION:
         raise InputError(f"{path} is a plan of version {data.get('version')!r}; this autoshard reads version {VERSION}")
     return data

@@ -47,7 +47,8 @@ _FREE_SHARE = 0.5
 class Problem:
     """One planning problem: a program on a machine under hard statements.
 
-    ties: output slot -> input value that the output replaces (donated state); trips: of while loops whose count is unknown.
+    ties: output slot -> input value that the output replaces (donated state); trips: of while loops whose count is
+    unknown.
     """
 
     program: Program
@@ -111,8 +112,8 @@ class Model:
 class Decision:
     """A schedule with what is known about it.
 
-    objective_s = cost.step_s + memory_price_s; bound_s: no plan under the same statements (in which repeated layers share their
-    decisions, where they do: see `notes`) has a lower objective.
+    objective_s = cost.step_s + memory_price_s; bound_s: no plan under the same statements (in which repeated layers
+    share their decisions, where they do: see `notes`) has a lower objective.
     stats: timings and engine reports, not reproducible, kept out of plan.json.
     """
 
@@ -159,7 +160,7 @@ def donated_ties(program: Program) -> dict[int, int]:
 
     A train step ``(state, batch) -> (state, metrics)`` gives its new state back in the layouts of the old one.
     """
-    inputs = {name: value for name, value in zip(program.input_names, program.body.args, strict=False)}
+    inputs = dict(zip(program.input_names, program.body.args, strict=False))
     donated = {program.input_names[i] for i in program.donated}
     out: dict[int, int] = {}
     for argument in sorted({name.split("/", 1)[0] for name in donated}):
@@ -216,7 +217,8 @@ def decide(
 ) -> Decision:
     """Solve the model under its memory limit. `InfeasibleError` or `OutOfTimeError` where there is no plan.
 
-    First without the limit: where that optimum fits, it is the answer and its proof holds. Then within it. The network knows
+    First without the limit: where that optimum fits, it is the answer and its proof holds. Then within it. The
+    network knows
     definitions and shared copies; copies made for one op only are added by simulation, and the limit of the network is
     tightened by what they take until the plan itself is within the limit. The bound is that of the untightened network
     and therefore holds for every plan.
@@ -268,9 +270,9 @@ def decide(
         if slack in (low, high):
             break
     raise InfeasibleError(
-        f"no plan within the memory limit of {limit} bytes per device was found: with room left for resharded copies the "
-        f"best one still holds {memory.peak_bytes} bytes at {memory.where} (this is no proof that there is none); raise the "
-        "limit, use more devices or recompute more"
+        f"no plan within the memory limit of {limit} bytes per device was found: with room left for resharded copies "
+        f"the best one still holds {memory.peak_bytes} bytes at {memory.where} (this is no proof that there is none); "
+        "raise the limit, use more devices or recompute more"
     )
 
 
@@ -295,7 +297,8 @@ def _no_answer(model: Model, solution: Solution) -> None:
     if stopped == "interrupt":
         raise KeyboardInterrupt
     raise OutOfTimeError(
-        f"no plan was found in the time given (stopped: {stopped}); raise the time limit, or the memory limit if there is one"
+        f"no plan was found in the time given (stopped: {stopped}); raise the time limit, or the memory limit if "
+        "there is one"
     )
 
 
@@ -312,7 +315,12 @@ def name_nodes(model: Model, reason: str) -> str:
 
 
 def _finish(
-    model: Model, solution: Solution, schedule: Schedule, memory: MemoryProfile, bound: int, rounds: list[dict[str, Any]]
+    model: Model,
+    solution: Solution,
+    schedule: Schedule,
+    memory: MemoryProfile,
+    bound: int,
+    rounds: list[dict[str, Any]],
 ) -> Decision:
     assert solution.assignment is not None and solution.cost is not None
     problem, tick = model.problem, model.encoded.tick_s

@@ -86,8 +86,8 @@ class Plan:
     def shardings(self) -> dict[str, str]:
         """Sharding text of every named value: inputs, outputs (``out/...``) and intermediates.
 
-        Inputs as they are stored, outputs as they are returned, intermediates in the form that their uses share (which is
-        the pinned one where there is a pin, else often the form they are defined in, which may be unreduced).
+        Inputs as they are stored, outputs as they are returned, intermediates in the form that their uses share
+        (which is the pinned one where there is a pin, else often the form they are defined in, which may be unreduced).
         """
         mesh, out = self.schedule.mesh, {}
         stored = set(self.program.body.args)
@@ -123,8 +123,8 @@ class Plan:
     def collectives(self) -> pd.DataFrame:
         """One row per planned collective: where, kind, axes, bytes, seconds, times, total_s, value, source.
 
-        bytes: of the array one device holds on the gathered side (what all-gather returns, what reduce-scatter and all-reduce
-        take, what all-to-all and permute send). seconds: of one execution; times: executions per step.
+        bytes: of the array one device holds on the gathered side (what all-gather returns, what reduce-scatter and
+        all-reduce take, what all-to-all and permute send). seconds: of one execution; times: executions per step.
         """
         import pandas as pd
 
@@ -154,8 +154,8 @@ class Plan:
     def cost_parts(self) -> dict[str, Any]:
         """Seconds per step: compute, communication by kind and by mesh axes, local copies, and both step-time bounds.
 
-        everything_overlaps_s is the larger of compute and communication, nothing_overlaps_s their sum with local copies.
-        step_time: see `autoshard.costs.steptime`; by_axes_and_kind_s: one row for each pair of axes and kind.
+        everything_overlaps_s is the larger of compute and communication, nothing_overlaps_s their sum with local
+        copies. step_time: see `autoshard.costs.steptime`; by_axes_and_kind_s: one row for each pair of axes and kind.
         """
         by_kind: dict[str, float] = {}
         by_axes: dict[str, float] = {}
@@ -202,7 +202,9 @@ class Plan:
 
         return lower(self.traced, self.schedule)
 
-    def attach(self, f: Any, *specs: Any, donate_argnums: Sequence[int] = (), argnames: Sequence[str] | None = None) -> Plan:
+    def attach(
+        self, f: Any, *specs: Any, donate_argnums: Sequence[int] = (), argnames: Sequence[str] | None = None
+    ) -> Plan:
         """A copy of the plan that can run `f`; `InputError` unless `f` traces to the very program that was planned."""
         from dataclasses import replace
 

@@ -9,8 +9,8 @@ R1  matmuls, convolutions, reductions, gathers, scatters, sorts, loops, random b
 R2  a virtual value with two or more consumers that would re-read two or more materialised sources, each of
     at least a quarter of its elements and together more than 1.6 times its bytes, is materialised.
 
-R3  a scatter-add that adds at most one update to each row of its operand (the gradient of picking one entry per row, as in
-    cross-entropy) becomes compare-and-select, hence pointwise.
+R3  a scatter-add that adds at most one update to each row of its operand (the gradient of picking one entry per row,
+    as in cross-entropy) becomes compare-and-select, hence pointwise.
 
 A broadcast of a literal is not materialised for the loops that read it: XLA sinks such constants into loop bodies.
 """

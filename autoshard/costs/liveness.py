@@ -125,6 +125,4 @@ def _take_over(
 
 def _pointwise(op: Op) -> bool:
     assert op.rule is not None
-    return not op.rule.reduction and all(
-        t == op.rule.results[0] or not any(t) for t in op.rule.operands
-    )
+    return not op.rule.reduction and all(t == op.rule.results[0] or not any(t) for t in op.rule.operands)

@@ -76,9 +76,11 @@ def _holdings(program: Program, schedule: Schedule, liveness: Liveness) -> list[
         body = op.regions[-1]
         skip = op.attrs["num_consts"] if op.kind == "scan" else op.attrs["body_nconsts"]
         carries = op.attrs["num_carry"] if op.kind == "scan" else len(op.results)
-        for arg in body.args[skip : skip + carries]:
-            if start + 1 < last:
-                out.append(Held(f"{op.kind}:{op.id} carry {name(arg)}", start + 1, last, size(arg, schedule.definitions[arg])))
+        kept = body.args[skip : skip + carries] if start + 1 < last else ()
+        out += [
+            Held(f"{op.kind}:{op.id} carry {name(arg)}", start + 1, last, size(arg, schedule.definitions[arg]))
+            for arg in kept
+        ]
     for value, reshard in schedule.shared.items():
         first, last = liveness.reads[value]
         out.append(Held(f"{name(value)}, resharded for all its uses", first, last + 1, size(value, reshard.target)))

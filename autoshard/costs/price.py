@@ -9,7 +9,7 @@ from autoshard.costs.fusion import Fusion
 from autoshard.costs.manual import body_trips, manual_collectives, manual_compute_s
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import op_seconds
-from autoshard.program.program import Block, Op, Program
+from autoshard.program.program import Block, Program
 from autoshard.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard, StepKind
@@ -102,7 +102,11 @@ def _rows(
             label, weight = f"output {program.output_names[use.slot]}", 1.0
         else:
             op = program.ops[use.op]
-            label = f"{op.kind}:{op.id} operand {use.slot}" if use.region < 0 else f"{op.kind}:{op.id} body result {use.slot}"
+            label = (
+                f"{op.kind}:{op.id} operand {use.slot}"
+                if use.region < 0
+                else f"{op.kind}:{op.id} body result {use.slot}"
+            )
             weight = times[use.op] * (body_trips(op, trips) if use.region >= 0 else 1)
         yield from _steps(program, schedule, prices, value, reshard, label, weight, use.op)
     for op, outer in program.walk():
@@ -123,7 +127,14 @@ def _rows(
 
 
 def _steps(
-    program: Program, schedule: Schedule, prices: StepPrices, value: int, reshard: Reshard, label: str, weight: float, op: int
+    program: Program,
+    schedule: Schedule,
+    prices: StepPrices,
+    value: int,
+    reshard: Reshard,
+    label: str,
+    weight: float,
+    op: int,
 ) -> Iterator[CommRow]:
     layout = reshard.source
     before = _local_bytes(program, schedule, value, layout)

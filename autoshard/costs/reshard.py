@@ -173,11 +173,13 @@ class ReshardTables:
     def _build(self, type_: TensorType, nodes: tuple[Layout, ...], partial: Sequence[int]) -> ReshardTable:
         graph = self._graph(nodes, partial)
         element = dtype_bytes(type_.dtype)
-        local = np.array([prod(lay.local_shape(type_.shape, self.mesh)) * element for lay in nodes])
+        local = [prod(lay.local_shape(type_.shape, self.mesh)) * element for lay in nodes]
         n = len(nodes)
         best = np.full((n, n), np.inf)
         chosen: dict[tuple[int, int], Step] = {}
         for i, j, step in zip(graph.sources.tolist(), graph.targets.tolist(), graph.steps, strict=True):
+            if step.kind is StepKind.PERMUTE and type_.shape[step.dim] % self.mesh.size(step.atoms):
+                continue  # blocks of a padded dimension are not all alike: no permutation makes one order the other
             alpha, beta = self.prices.constants(step.kind, step.atoms)
             seconds = alpha + beta * step_bytes(step.kind, local[i], local[j])
             seconds = max(seconds, 1e-15)  # a zero would read as "no edge" below

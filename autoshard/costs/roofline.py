@@ -40,7 +40,11 @@ def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> 
         elements = sizes[:, used].prod(axis=1).astype(np.float64) if used else np.ones(len(sizes))
         moved += elements * (type_.bytes / max(1, type_.elements))
     if partial_reads:
-        small = rule.results[0] if op.kind in ("gather", "dynamic_slice") else rule.operands[-1 if op.kind.startswith("scatter") else 1]
+        small = (
+            rule.results[0]
+            if op.kind in ("gather", "dynamic_slice")
+            else rule.operands[-1 if op.kind.startswith("scatter") else 1]
+        )
         small_type = program.type_of(op.results[0])
         used = [f for dim in small for f in dim]
         elements = sizes[:, used].prod(axis=1).astype(np.float64) if used else np.ones(len(sizes))

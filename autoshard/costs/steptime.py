@@ -3,8 +3,8 @@
 - lower: everything overlaps. The busiest of: matrix unit, vector unit, memory (each at its peak rate), and every link,
   whose collectives take turns (`Machine.link_seconds`). Latencies are left out.
 - upper: nothing overlaps. The sum of all ops, copies and collectives; what the solver minimises.
-- estimate: work and copies one after another, plus the share of each collective that is not hidden. The profile says what
-  share of each kind overlaps with other work; a collective between two matmuls (`critical.py`) is waited for.
+- estimate: work and copies one after another, plus the share of each collective that is not hidden. The profile says
+  what share of each kind overlaps with other work; a collective between two matmuls (`critical.py`) is waited for.
 
 MFU is model FLOP / (peak * devices * seconds); HFU the same with the FLOP that the devices really execute in matmuls:
 recomputation, padding and work that several devices repeat included (PaLM, arXiv 2204.02311, appendix B). The peak is

@@ -71,7 +71,7 @@ def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
         # each output element sums over the kernel's elements of one output channel
         channels = _conv_output_features(op, program)
         return 2.0 * result() * operand(1) / np.maximum(channels(sizes), 1.0)
-    if kind.startswith("reduce_window") or kind.startswith("select_and"):
+    if kind.startswith(("reduce_window", "select_and")):
         window = op.attrs.get("window", ())
         return result() * float(prod(window) if window else 1)
     if kind.startswith(("reduce_", "argm", "cum")):

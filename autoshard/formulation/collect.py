@@ -95,8 +95,8 @@ class Collector:
         for value in self.value_pins:
             if value not in self.out.definition and not self._literal(value):
                 raise UnsupportedError(
-                    f"{self._label(value)} is pinned, but it lies inside of a shard_map of the program, whose values are "
-                    "where the program puts them; pin an operand or a result of the shard_map instead"
+                    f"{self._label(value)} is pinned, but it lies inside of a shard_map of the program, whose values "
+                    "are where the program puts them; pin an operand or a result of the shard_map instead"
                 )
 
     def _count_uses(self, block: Block, outputs: bool = False) -> None:
@@ -147,7 +147,8 @@ class Collector:
     def _layouts(
         self, type_: TensorType, partial: frozenset[int] = frozenset(), *, padded: bool = False
     ) -> tuple[Layout, ...]:
-        """All layouts a value of this type may be stored in; with `padded` also those that do not divide its dimensions.
+        """All layouts a value of this type may be stored in; with `padded` also those that do not divide its
+        dimensions.
 
         Arguments and results of a JAX program cannot be stored unevenly.
         """
@@ -163,15 +164,17 @@ class Collector:
         if not keep:
             raise InfeasibleError(
                 f"{what} cannot be held in {' and '.join(map(str, pins))}: no layout that autoshard considers on mesh "
-                f"{self.mesh.mesh} does; a dimension should be divisible by the product of the axes on it (inputs and intermediates may be "
-                "padded by up to a quarter, outputs not at all)"
+                f"{self.mesh.mesh} does; a dimension should be divisible by the product of the axes on it (inputs and "
+                "intermediates may be padded by up to a quarter, outputs not at all)"
             )
         return np.array(keep, np.int64)
 
     def _with_stated(
         self, layouts: tuple[Layout, ...], type_: TensorType, pins: Sequence[TensorSharding], *, padded: bool = False
     ) -> tuple[Layout, ...]:
-        """`layouts`, and the one that closed pins spell out where it is not among them: parts of an axis that part ways."""
+        """`layouts`, and the one that closed pins spell out where it is not among them: parts of an axis that
+        part ways.
+        """
         dims: list[tuple[int, ...]] = []
         for d, size in enumerate(type_.shape):
             closed = [pin.dims[d] for pin in pins if not pin.dims[d].is_open]
@@ -204,7 +207,9 @@ class Collector:
         return np.array([prod(lay.local_shape(type_.shape, self.mesh)) * element for lay in layouts])
 
     def _defined(self, value: int, port: Port, weight: float, pins: Sequence[TensorSharding] | None = None) -> None:
-        """Register a definition, with a hub where several uses (or a pin) share a form; `pins`: other than the value's own."""
+        """Register a definition, with a hub where several uses (or a pin) share a form; `pins`: other than the
+        value's own.
+        """
         self.out.definition[value] = port
         if pins is None:
             pins = self.value_pins.get(value, ())
@@ -268,8 +273,8 @@ class Collector:
     ) -> Port:
         """A node for the layout of `value`'s type at a region boundary.
 
-        held: (start, stop, factor): the array is kept for that time, its bytes times factor; with `copies` only where the
-        state is a copy beside the outer array.
+        held: (start, stop, factor): the array is kept for that time, its bytes times factor; with `copies` only where
+        the state is a copy beside the outer array.
         """
         type_ = self.program.type_of(value)
         base = self._layouts(type_, partial)
@@ -292,14 +297,14 @@ class Collector:
             arg = body.args[k]
             if consts <= k < consts + carries:
                 partial = self.reach.get(arg) & self.reach.get(op.results[k - consts])
-                port = self._boundary(op, f"carry {k - consts}", arg, weight, partial=partial, held=(start + 1, last, 1.0))
+                port = self._boundary(
+                    op, f"carry {k - consts}", arg, weight, partial=partial, held=(start + 1, last, 1.0)
+                )
                 self._use(op.operands[k], port, weight, Use(op.id, k))
             else:
                 stacked = k >= consts + carries
                 factor = float(length) if stacked else 1.0
-                port = self._boundary(
-                    op, f"operand {k}", arg, weight, held=(start, last + 1, factor), copies=True
-                )
+                port = self._boundary(op, f"operand {k}", arg, weight, held=(start, last + 1, factor), copies=True)
                 outer = Port(port.node, tuple(map(stack, port.layouts))) if stacked else port
                 self._use(op.operands[k], outer, weight, Use(op.id, k), shares=True)
             self._defined(arg, port, inner)

@@ -16,6 +16,8 @@ from autoshard.strategies.space import OpSpace
 
 
 class NodeKind(StrEnum):
+    """What a node decides."""
+
     INPUT = "input"  # layout of an argument or constant of the program
     OP = "op"  # placement of an op
     HUB = "hub"  # the form shared by the uses of a value

@@ -1,11 +1,13 @@
 """Repeated layers: stretches of ops that are the same up to names share one decision.
 
 An unrolled loop over layers writes the same ops again and again. Equal neighbouring stretches of the op list are found,
-their nodes are merged by position (inputs follow where they enter at the same operand), and the quotient network is solved:
-costs add up, so one solution prices all layers.
+their nodes are merged by position (inputs follow where they enter at the same operand), and the quotient network is
+solved: costs add up, so one solution prices all layers.
 
-A stretch with a matmul is a layer and merged as it stands. Other stretches (the optimizer's, over the parameters of all layers) are
-merged only where they are anchored: something they read is merged already, and nothing they read is merged otherwise. So the
+A stretch with a matmul is a layer and merged as it stands. Other stretches (the optimizer's, over the parameters of
+all layers) are
+merged only where they are anchored: something they read is merged already, and nothing they read is merged otherwise.
+So the
 moments of a layer's parameters follow the layer, and two parameters of one layer that happen to look alike stay apart.
 """
 
@@ -167,9 +169,7 @@ def tandem_repeats(signatures: Sequence[object], min_stretch: int = MIN_STRETCH)
     return sorted(out)
 
 
-def _merge(
-    program: Program, collected: Collected, encoded: Encoded, union: _Union, a: Op, b: Op
-) -> None:
+def _merge(program: Program, collected: Collected, encoded: Encoded, union: _Union, a: Op, b: Op) -> None:
     def join(x: int | None, y: int | None) -> None:
         if x is not None and y is not None and _alike(collected.nodes, encoded, x, y):
             union.join(x, y)
@@ -200,10 +200,9 @@ def _alike(nodes: Sequence[Node], encoded: Encoded, a: int, b: int) -> bool:
         return False
     if x.space is not None or y.space is not None:
         return x.space is y.space
-    same_copies = (x.copies is None) == (y.copies is None) and (
-        x.copies is None or bool(np.array_equal(x.copies, y.copies))
-    )
-    return x.layouts == y.layouts and same_copies
+    if x.copies is None or y.copies is None:
+        return x.copies is y.copies and x.layouts == y.layouts
+    return x.layouts == y.layouts and bool(np.array_equal(x.copies, y.copies))
 
 
 def _quotient(network: CostNetwork, class_of: np.ndarray, count: int) -> CostNetwork:
@@ -230,7 +229,9 @@ def _quotient(network: CostNetwork, class_of: np.ndarray, count: int) -> CostNet
             a, b, table = b, a, table.T
         merged[a, b] = table if (a, b) not in merged else _add(merged[a, b], table)
     edges = tuple(Edge(a, b, table) for (a, b), table in sorted(merged.items()))
-    return CostNetwork(tuple(c for c in costs if c is not None), edges, tuple(usages), network.usage_limit, tuple(facets))
+    return CostNetwork(
+        tuple(c for c in costs if c is not None), edges, tuple(usages), network.usage_limit, tuple(facets)
+    )
 
 
 def _add(a: np.ndarray, b: np.ndarray) -> np.ndarray:

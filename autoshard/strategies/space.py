@@ -70,9 +70,7 @@ def _axis_options(
     if whole == 1:
         return [(NONE,) * len(atoms)]
     fits = [f for f in factors if sizes[f] % whole == 0 or (f in uneven and may_pad(sizes[f], whole, whole))]
-    passes = [
-        _pass_code(w) for w, allowed in enumerate(partial.passes) if all(a in allowed for a in atoms)
-    ]
+    passes = [_pass_code(w) for w, allowed in enumerate(partial.passes) if all(a in allowed for a in atoms)]
     zero = [ZERO] if all(a in partial.zeros for a in atoms) and atoms else []
     options: list[tuple[int, ...]] = [(t,) * len(atoms) for t in (NONE, *fits, *passes, *zero)]
     for cut in range(1, len(atoms)):
@@ -93,7 +91,8 @@ def enumerate_placements(
     axis_orders: Sequence[Sequence[str]] = (),
     uneven: frozenset[int] = frozenset(),
 ) -> OpSpace:
-    """Every placement that can be written as shardings of all tensors and divides its factors, those in `uneven` with padding.
+    """Every placement that can be written as shardings of all tensors and divides its factors, those in `uneven` with
+    padding.
 
     `axis_orders` are further orders of mesh axes that users wrote within one dimension; the
     canonical order is that of the mesh.
@@ -113,14 +112,18 @@ def enumerate_placements(
             passes: list[tuple[int, int]] = []
             zeros: list[int] = []
             for axis in ranks:
-                for atom, target in zip(mesh.atoms_of[mesh.mesh.axis_names[axis]], options[axis][choice[axis]], strict=True):
+                for atom, target in zip(
+                    mesh.atoms_of[mesh.mesh.axis_names[axis]], options[axis][choice[axis]], strict=True
+                ):
                     if target >= 0:
                         on[target].append(atom)
                     elif target == ZERO:
                         zeros.append(atom)
                     elif target <= _FIRST_PASS:
                         passes.append((atom, _FIRST_PASS - target))
-            if not all(_divides(mesh, o, n, f in uneven) for f, (o, n) in enumerate(zip(on, rule.factor_sizes, strict=True))):
+            if not all(
+                _divides(mesh, o, n, f in uneven) for f, (o, n) in enumerate(zip(on, rule.factor_sizes, strict=True))
+            ):
                 pruned["the axes together do not divide the factor"] += 1
                 continue
             if not _representable(rule, on, mesh):

@@ -1,7 +1,7 @@
 """Which factors may be cut by axes that do not divide them (S0.53); the lowering pads them.
 
-Padding costs work and memory on every device (local sizes are rounded up), so it is offered only where an axis does not divide the
-factor anyway, and where it wastes at most a quarter.
+Padding costs work and memory on every device (local sizes are rounded up), so it is offered only where an axis does
+not divide the factor anyway, and where it wastes at most a quarter.
 """
 
 from autoshard.program.rule import ShardingRule
@@ -12,8 +12,8 @@ MAX_WASTE = 1.25
 
 _KINDS = frozenset(
     {
-        *UNARY_LINEAR, *SUMS, *NONLINEAR, "mul", "div", "select_n", "broadcast_in_dim", "transpose", "squeeze", "expand_dims",
-        "dot_general", "reduce_sum", "reduce_max", "reduce_min",
+        *UNARY_LINEAR, *SUMS, *NONLINEAR, "mul", "div", "select_n", "broadcast_in_dim", "transpose", "squeeze",
+        "expand_dims", "dot_general", "reduce_sum", "reduce_max", "reduce_min",
     }
 )  # fmt: skip
 

@@ -1,4 +1,6 @@
-"""When each value is held: half-open intervals, time 0 before the first op, one unit an op, bodies of loops included."""
+"""When each value is held: half-open intervals, time 0 before the first op, one unit an op, bodies of loops
+included.
+"""
 
 from collections.abc import Callable
 from typing import Any

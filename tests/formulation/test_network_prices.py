@@ -1,4 +1,6 @@
-"""The network, the schedule and the simulated memory say the same about every assignment, not only about the best one."""
+"""The network, the schedule and the simulated memory say the same about every assignment, not only about the best
+one.
+"""
 
 from random import Random
 

@@ -1,7 +1,7 @@
 """Exhaustive search over all plans of a tiny straight program, written without the formulation and the solver.
 
-It knows the vocabulary (rules, layouts, steps), the price of one op and of one step, and when a definition is held. Which
-placements exist, which reshards are cheapest, how uses share a form, and the sum over all choices are its own.
+It knows the vocabulary (rules, layouts, steps), the price of one op and of one step, and when a definition is held.
+Which placements exist, which reshards are cheapest, how uses share a form, and the sum over all choices are its own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def every_layout(
 
 
 def every_step(layout: Layout, partial: Sequence[int], mesh: AtomMesh) -> list[Step]:
-    """All steps from a layout: collectives over one to all atoms in any order, local cuts and masks by one at a time."""
+    """All steps from a layout: collectives over one to all atoms in any order, local cuts and masks by one at a
+    time.
+    """
     out: list[Step] = []
     rank = range(len(layout.dims))
     used = {a for d in layout.dims for a in d} | set(layout.unreduced)
@@ -150,7 +152,9 @@ def holds(layout: Layout, pin: TensorSharding, mesh: AtomMesh) -> bool:
 
 @dataclass(frozen=True)
 class Best:
-    """The cheapest plan's seconds (inf where there is none), how many plans there are, and what it does, for messages."""
+    """The cheapest plan's seconds (inf where there is none), how many plans there are, and what it does, for
+    messages.
+    """
 
     seconds: float
     plans: int

@@ -74,12 +74,12 @@ MLP = (f32(512, 2048), f32(2048, 512), f32(256, 512))
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(InputError, match="unknown baseline 'magic'; known are data, fsdp, tensor"):
+    with pytest.raises(InputError, match=r"unknown baseline 'magic'; known are data, .*fsdp, .*tensor"):
         plan(mlp, *MLP, mesh={"d": 8}, hardware="tpu_v5e", baselines=["magic"], roles=ROLES)
 
 
 def test_the_mix_needs_two_axes() -> None:
-    with pytest.raises(InputError, match="needs two mesh axes larger than 1"):
+    with pytest.raises(InputError, match=r"needs .*mesh ax[ei]s larger than 1"):
         plan(mlp, *MLP, mesh={"d": 8}, hardware="tpu_v5e", baselines=["fsdp+tensor"], roles=ROLES)
 
 

@@ -10,7 +10,7 @@ from plan_cases import Pin, f32, machine, mlp
 
 from autoshard import Mesh, plan
 from autoshard.api import plan_traced
-from autoshard.errors import InputError, OutOfTimeError
+from autoshard.errors import InputError
 from autoshard.frontends.jax_function import trace
 from autoshard.models import build
 from autoshard.plans import Plan
@@ -133,17 +133,14 @@ def test_statements_keep_their_words(megatron: Plan) -> None:
 # -- time ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_time_limit_ends_with_the_best_plan_so_far_and_a_bound_or_says_that_there_is_none() -> None:
+def test_a_time_limit_ends_with_the_best_plan_so_far_and_a_bound() -> None:
+    """The baseline is a start, so that there is a plan at any moment."""
     model = build("mlp")
     traced = trace(model.step, *model.specs, donate_argnums=model.donate_argnums, argnames=model.argnames)
-    try:
-        found = plan_traced(
-            traced, mesh={"x": 2, "y": 2, "z": 2}, hardware="tpu_v5e", time_limit=0.2, baselines=["data"],
-            roles=model.logical_axes,
-        )  # fmt: skip
-    except OutOfTimeError as error:
-        assert "time limit" in str(error)
-        pytest.fail("the baseline was a start, so that there is a plan at any moment")
+    found = plan_traced(
+        traced, mesh={"x": 2, "y": 2, "z": 2}, hardware="tpu_v5e", time_limit=0.2, baselines=["data"],
+        roles=model.logical_axes,
+    )  # fmt: skip
     assert 0 <= found.bound_s <= found.objective_s
     assert found.objective_s <= (found.baselines[0].objective_s or 0) + 2 * found.rounding_s
     if found.status != "optimal":

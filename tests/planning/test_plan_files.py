@@ -33,7 +33,8 @@ from plan_cases import PROGRAMS, Pin
 from autoshard import plan
 for name in ("gradient", "looped"):
     function, specs = PROGRAMS[name]
-    found = plan(function, *specs, mesh={"x": 2, "y": 4}, hardware="tpu_v5e", memory_limit=2_000 if name == "looped" else None)
+    limit = 2_000 if name == "looped" else None
+    found = plan(function, *specs, mesh={"x": 2, "y": 4}, hardware="tpu_v5e", memory_limit=limit)
     found.save(f"{sys.argv[2]}/{name}.json")
 """
 
@@ -114,7 +115,8 @@ def _set(path: str, value: Any) -> Callable[[Any], Any]:
         (lambda data: [], "is not a plan of autoshard"),
         (_set("format", "tar"), "is not a plan of autoshard"),
         (_set("version", 99), "is a plan of version 99; this autoshard reads version 1"),
-        *((_without(key), "is damaged") for key in ("mesh", "program", "schedule", "hardware", "cost", "statements", "trips")),
+        *((_without(key), "is damaged") for key in ("mesh", "program", "schedule", "hardware")),
+        *((_without(key), "is damaged") for key in ("cost", "statements", "trips")),
         (_set("mesh/axes", {"x": 2}), "axis 'y'|no axis"),
         (_set("mesh/axes/x", "two"), "size 'two'"),
         (_set("mesh/atoms", ["x"]), "damaged"),
@@ -126,7 +128,7 @@ def _set(path: str, value: Any) -> Callable[[Any], Any]:
         (_set("schedule/placements/0/factors", [[7], [], []]), "does not fit its rule"),
         (_set("schedule/placements/0/factors", []), "does not fit its rule"),
         (_set("schedule/definitions/0", {"dims": [[0], [0]], "unreduced": []}), "damaged|do not fit"),
-        (_set("schedule/uses/0/steps", [{"kind": "all_gather", "atoms": [0], "dim": 0, "to_dim": -1}]), "do not fit|damaged"),
+        (_set("schedule/uses/0/steps", [{"kind": "all_gather", "atoms": [0], "dim": 0, "to_dim": -1}]), "do not fit"),
         (_set("schedule/uses/0/steps", [{"kind": "teleport", "atoms": [0], "dim": 0, "to_dim": -1}]), "damaged"),
         (_set("schedule/uses/0/op", 12345), "damaged"),
         (_set("hardware/machine", {}), "damaged|machine"),
@@ -151,7 +153,7 @@ def test_text_that_is_no_json_is_refused(text: str, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="missing.json"):
+    with pytest.raises(InputError, match=r"missing\.json"):
         Plan.load(tmp_path / "missing.json")
 
 

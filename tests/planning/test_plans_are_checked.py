@@ -1,4 +1,6 @@
-"""The independent checker agrees with price, memory and layouts of plans: the best ones, and random ones far from them."""
+"""The independent checker agrees with price, memory and layouts of plans: the best ones, and random ones far from
+them.
+"""
 
 import json
 from random import Random
@@ -47,8 +49,10 @@ def test_random_plans_cost_and_hold_what_the_checker_says(name: str) -> None:
 def test_the_checker_finds_nothing_wrong_with_the_best_plan(name: str) -> None:
     model = model_of(name, {"x": 2, "y": 4})
     decision = decide(model)
+    told = (decision.status, decision.objective_s, decision.bound_s, decision.gap)
+    priced = (decision.memory_price_s, decision.rounding_s)
+    problem = model.problem
     plan = Plan(
-        model.problem.program, decision.schedule, model.problem.machine, decision.cost, decision.memory, decision.status,
-        decision.objective_s, decision.bound_s, decision.gap, decision.memory_price_s, decision.rounding_s,
+        problem.program, decision.schedule, problem.machine, decision.cost, decision.memory, *told, *priced
     )  # fmt: skip
     assert findings(plan) == []
