@@ -67,7 +67,7 @@ def propagate(
     for index, sharding in sorted((outputs or {}).items()):
         what = f"output {program.output_names[index]}"
         sharding.validate(mesh, program.type_of(out_values[index]).shape, what=what)
-        slots.append((out_values[index], to_spec(sharding.canonical(mesh), mesh, 0)))
+        slots.append((index, to_spec(sharding.canonical(mesh), mesh, 0)))
     graph = new_graph((mesh,))
     built = build_graph(program, graph, specs, groups, slots)
     _check_group_conflicts(program, mesh, built, groups)

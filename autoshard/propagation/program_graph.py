@@ -49,7 +49,7 @@ def build_graph(
     groups: Sequence[Sequence[int]] = (),
     outputs: Sequence[tuple[int, Spec | None]] = (),
 ) -> ProgramGraph:
-    """specs: what the user gave, by value id. groups: value ids. outputs: value id and sharding of program outputs."""
+    """specs: what the user gave, by value id. groups: value ids. outputs: index and sharding of program outputs."""
     return _Builder(program, graph, dict(specs)).build(groups, outputs)
 
 
@@ -76,8 +76,7 @@ class _Builder:
         self._count_uses()
         self._apply_constraints()
         self._block(self.program.body)
-        for value in self.program.body.results:
-            self._use(value)
+        returned = [self._use(value) for value in self.program.body.results]
         self._place()
         graph = self.graph
         graph.prioritised = list(range(len(graph.holders)))
@@ -85,11 +84,11 @@ class _Builder:
             holders = tuple(h for v in members for h in self._holders(v))
             for holder in holders:
                 graph.groups[holder] = holders
-        for value, spec in outputs:
-            shape = self.program.type_of(value).shape
+        for index, spec in outputs:
+            shape = self.program.type_of(self.program.body.results[index]).shape
             slot = graph.holder(spec, len(shape))
             graph.prioritised.append(slot)
-            graph.outputs.append((self.holder_of[value], slot, graph.steps.rule_number(identity_rule(shape))))
+            graph.outputs.append((returned[index], slot, graph.steps.rule_number(identity_rule(shape))))
         return ProgramGraph(self.program, graph, self.holder_of, self.copies, self.nodes_of)
 
     # before the walk
