@@ -7,6 +7,7 @@ solution is a list of strategy indices.
 
 import gc
 import gzip
+import importlib
 import json
 import math
 import os
@@ -35,10 +36,9 @@ class Problem:
 
 def _loads(raw: bytes) -> Any:
     try:
-        import orjson  # twice as fast where it is installed
+        return importlib.import_module("orjson").loads(raw)  # twice as fast where it is installed
     except ImportError:
         return json.loads(raw)
-    return orjson.loads(raw)
 
 
 def _vector(values: list, where: str) -> np.ndarray:
@@ -170,7 +170,7 @@ def solve_file(
 ) -> Solved:
     """Read, solve, check and (with `output`) write. The time limit includes reading.
 
-    With a time limit and no `effort` the search goes on until the limit or a proof; without a limit one effort is spent.
+    With a time limit and no `effort` the search goes on until the limit or a proof; without one, one effort is spent.
     """
     from autoshard.solver.driver import solve
 

@@ -112,7 +112,7 @@ def _run(race: Race, effort: float, seed: int, stats: dict) -> None:
     race.enter("reduce")
     work = from_network(race.network)
     stats["before"] = work.sizes()
-    reduce_network(work, elimination=int(3_000_000_000 * min(effort, 10.0)))
+    reduce_network(work, elimination=int(3_000_000_000 * min(effort, 10.0)), check=race.check)
     stats["after"] = work.sizes() | {"memory": work.limit is not None}
     if not work.nodes():
         _offer_complete(race, work, {})
@@ -198,7 +198,7 @@ def _bound_and_search(race: Race, work: Work, effort: float, seed: int, stats: d
 
 
 def _exact_by_slots(race: Race, core: Work, state: "_Portfolio", backtracks: int) -> bool:
-    """Exact search with the memory limit only at the slots that matter: most nodes then hold none and can be eliminated.
+    """Exact search with the memory limit only at the slots that matter: most nodes then hold none and can go.
 
     Slots that the answer overfills are added and the search repeated. True when that ends with a proof.
     """
@@ -246,7 +246,7 @@ def _exact_by_slots(race: Race, core: Work, state: "_Portfolio", backtracks: int
 
 
 def _facets(race: Race, work: Work, share: float) -> None:
-    """Facet by facet: from scratch when nothing is known, then downhill; in large networks under memory only when needed."""
+    """Facet by facet: from scratch, then downhill; in large networks only when nothing is known yet."""
     if work.limit is not None and race.cost is not None and race.network.n_nodes > FACET_NODES:
         return
     backtracks = int(2_000 * share)
@@ -322,7 +322,7 @@ class _Portfolio:
         return False
 
     def restart(self) -> bool:
-        """Put the incumbent on the field (False when it uses strategies that the reductions dropped, or there is none)."""
+        """Put the incumbent on the field; False when there is none or reductions dropped a strategy of it."""
         race = self.race
         if race.assignment is None:
             return False
@@ -379,7 +379,7 @@ def _offer_flat(race: Race, work: Work, flat, chosen: np.ndarray) -> bool:
 def fixed_by_bound(
     race: Race, work: Work, dual: duals.Dual, best_prices: np.ndarray | None
 ) -> tuple[Work | None, list[np.ndarray] | None]:
-    """What can still beat the incumbent: strategies and pairs whose reduced cost stays below the gap; None if nothing can.
+    """What can still beat the incumbent: strategies and pairs with a reduced cost below the gap; None if nothing can.
 
     With it, per node of the flat network the least amount above the bound that each strategy costs.
     """

@@ -36,7 +36,7 @@ class Dual:
 
 
 def pick_quantum(flat: Flat) -> float:
-    """A power of two small against the costs, with room for sums: the largest sum of finite costs is below 2**46 quanta."""
+    """A power of two small against the costs, with room for sums: the largest cost stays below 2**44 quanta."""
     finite = flat.unary[np.isfinite(flat.unary)]
     scale = float(np.abs(finite).max(initial=1.0)) + 1.0
     if len(flat.tables):
@@ -64,7 +64,8 @@ def run_pass(dual: Dual, forward: bool) -> np.ndarray:
     chosen = np.zeros(flat.n, dtype=np.int64)
     value, largest = message_pass(
         forward, dual.quantum, flat.offsets, dual.priced, flat.first, flat.second, flat.table_at, flat.tables,
-        flat.incident_at, flat.incident, dual.second_at, dual.first_at, dual.to_second, dual.to_first, dual.total, chosen,
+        flat.incident_at, flat.incident, dual.second_at, dual.first_at, dual.to_second, dual.to_first,
+        dual.total, chosen,
     )  # fmt: skip
     dual.passes += 1
     dual.last = -math.inf
@@ -168,7 +169,7 @@ class Prices:
     """Search for good prices: multiplicative steps, undone and shortened when the bound falls.
 
     current: price per slot. best: the prices of the best bound. rate: largest relative change of one step. wait: passes
-    left before the next step, so that messages settle after a jump. scale: index of the first magnitude tried, -1 when found.
+    left before the next step, so that messages settle after a jump. scale: index of the first magnitude tried, or -1.
     """
 
     current: np.ndarray

@@ -37,7 +37,7 @@ def profile(work: Work, positions: tuple[int, ...]) -> np.ndarray:
 def solve_work(
     work: Work, *, upper: int | None, backtracks: int, seconds: float, slots: list[int], vac: int = 0
 ) -> tuple[dict[int, int] | None, int, bool, bool] | None:
-    """(original strategies of all nodes, proven bound, complete, out of time) of a work network, or None where toulbar2 cannot.
+    """(original strategies of all nodes, proven bound, complete, out of time), or None where toulbar2 cannot.
 
     upper: look only for cheaper assignments. slots: time slots whose memory rows are posted; grows as
     rows are found violated. A complete run without an assignment proves that none is cheaper than `upper`.

@@ -37,7 +37,7 @@ def agreeing(network: CostNetwork, assignment: Sequence[int], free: Sequence[int
 def solve_restricted(
     race: Race, allowed: Sequence[np.ndarray | None], *, upper: int | None, backtracks: int, largest: int
 ) -> tuple[int, ...] | None:
-    """The best assignment found within `allowed` and cheaper than `upper`; None when there is none or it is too large."""
+    """The best assignment found within `allowed`, cheaper than `upper`; None when none is found or it is too large."""
     race.check()
     try:
         work = from_network(race.network, allowed)

@@ -12,7 +12,8 @@ class Flat:
     """Nodes 0..n-1 stand for `nodes[k]` of the work network; all costs float64, forbidden ones inf.
 
     unary[offsets[k]:offsets[k + 1]]: costs of node k. Edge e joins first[e] < second[e]; its table
-    (rows: strategies of first) starts at table_at[e] in `tables`. incident[incident_at[k]:incident_at[k + 1]]: edges of k.
+    (rows: strategies of first) starts at table_at[e] in `tables`. Edges of node k:
+    incident[incident_at[k]:incident_at[k + 1]].
     Usage record r: node held_node[r], slots [held_start[r], held_stop[r]), amounts from held_at[r].
     """
 

@@ -29,7 +29,7 @@ def message_pass(
 
     forward: visit nodes upwards and send to higher ones, else downwards. to_second[second_at[e]:]: message of edge e to
     its second node; to_first likewise; both updated in place. total: receives per strategy the node's cost plus all
-    incoming messages at its visit. chosen: receives per node a strategy decoded on the way (given earlier nodes' choices).
+    incoming messages at its visit. chosen: receives per node a strategy decoded on the way.
     The bound is the sum over nodes of the least left-over plus the sum over edges of the normalisations.
     """
     n = len(offsets) - 1

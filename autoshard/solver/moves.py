@@ -2,8 +2,8 @@
 
 The live amounts stand in an array per slot with maxima per block of `BLOCK` slots, so that the room left over a long
 interval is found without visiting all of it. A move is applied only if no slot ends above the limit (or, where a slot
-already is above it, no higher than before). Tree moves price memory to stay within it: the best choice of the whole tree
-at those prices is found by dynamic programming, then checked against the true limit and the true cost.
+already is above it, no higher than before). Tree moves price memory to stay within it: the best choice of the whole
+tree at those prices is found by dynamic programming, then checked against the true limit and the true cost.
 """
 
 import numpy as np
@@ -89,7 +89,7 @@ def local_costs(i, out, offsets, unary, first, second, table_at, tables, inciden
 
 @_cached
 def try_switch(i, a, chosen, limit, live, blocks, record_at, starts, stops, amount_at, amounts):
-    """Switch node i to strategy a unless a slot above the limit would rise or one below pass it; returns whether it did."""
+    """Switch node i to strategy a unless some slot would rise above the limit; returns whether it did."""
     x = chosen[i]
     fits = True
     done = record_at[i]
@@ -113,7 +113,7 @@ def node_descent(
     sweeps, limit, prefix, offsets, unary, first, second, table_at, tables, incident_at, incident,
     record_at, starts, stops, amount_at, amounts, live, blocks, chosen, scratch,
 ):  # fmt: skip
-    """Switch single nodes to what is cheapest at the prices (prefix sums `prefix`) and fits; returns the number of switches."""
+    """Switch single nodes to what is cheapest at the prices (prefix sums) and fits; returns how many switches."""
     n = len(offsets) - 1
     switches = 0
     for _ in range(sweeps):
@@ -153,12 +153,12 @@ def tree_search(
     record_at, starts, stops, amount_at, amounts, live, blocks, chosen,
     member, parent, parent_edge, order, frontier, cost_at, cost,
 ):  # fmt: skip
-    """Re-choose `trees` random induced trees of up to `size` inner nodes, rooted in [low_node, high_node), by dynamic programming.
+    """Re-choose `trees` random induced trees of up to `size` inner nodes by dynamic programming; returns the gain.
 
-    Prices are `prefix` times a random scale; a result past the limit is tried again at higher prices. A tree's new choice is kept if
-    it fits and does not cost more, memory counted at `judge` times the prices (0: the true cost). member (all -1), parent, parent_edge, order, frontier, cost_at, cost: scratch. Returns the gain.
+    Roots lie in [low_node, high_node). Prices are `prefix` times a random scale; a result past the limit is tried
+    again at higher prices. A tree's new choice is kept if it fits and does not cost more, memory counted at `judge` times
+    the prices (0: the true cost). member (all -1), parent, parent_edge, order, frontier, cost_at, cost: scratch.
     """
-    n = len(offsets) - 1
     gained = 0.0
     for _ in range(trees):
         root = low_node + next_random(state) % (high_node - low_node)

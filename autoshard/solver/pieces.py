@@ -50,7 +50,7 @@ def improve(
     backtracks: int,
     seconds: float,
 ) -> float:
-    """Solve a piece exactly over `options` (positions per node of the flat network); returns by how much the cost fell."""
+    """Solve a piece exactly over `options` (positions per node of the flat network); returns the gain."""
     flat = field.flat
     number = {i: k for k, i in enumerate(piece)}
     domains = [np.union1d(options[i], field.chosen[i : i + 1]) for i in piece]

@@ -6,7 +6,7 @@ exact integers. `reduce_network` repeats them until nothing changes or the budge
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +33,7 @@ class Eliminated:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A node whose strategy is a function of another's: strategy `domain[partner[b]]` when that has `leader_domain[b]`."""
+    """A node whose strategy follows from another's: `domain[partner[b]]` when that one has `leader_domain[b]`."""
 
     node: int
     domain: np.ndarray
@@ -73,9 +73,10 @@ def follow(work: Work, node: int, leader: int) -> list[int]:
             work.add_edge(leader, other, costs if identity else costs[partner])
     own = work.held[node]
     if own:  # the leader's list grows in place: hubs gather thousands
-        if not isinstance(work.held[leader], list):
-            work.held[leader] = list(work.held[leader])
-        work.held[leader].extend(own if identity else [Held(h.start, h.stop, h.amounts[partner]) for h in own])
+        gathered = work.held[leader]
+        if not isinstance(gathered, list):
+            gathered = work.held[leader] = list(gathered)
+        gathered.extend(own if identity else [Held(h.start, h.stop, h.amounts[partner]) for h in own])
     work.remove(node, Followed(node, work.domains[node], leader, work.domains[leader], partner))
     return joined
 
@@ -153,7 +154,7 @@ def arc_consistency(work: Work, nodes: Iterable[int] | None = None) -> int:
         del queue[i]
         for j in list(work.tables[i]):  # strategies of j need a partner in i
             table = work.tables[i][j]
-            supported = (table < FORBIDDEN_FROM).any(axis=0)
+            supported = np.asarray((table < FORBIDDEN_FROM).any(axis=0))
             if supported.all():
                 continue
             if not supported.any():
@@ -179,7 +180,7 @@ def least_usage(work: Work) -> np.ndarray:
 
 
 def undominated_slots(work: Work) -> int:
-    """Keep only the time slots whose set of live usages is in no other's (amounts must not be negative); returns how many go."""
+    """Keep only the time slots whose set of live usages is in no other's; how many go (0 with negative amounts)."""
     if work.limit is None or not work.slots:
         return 0
     begins = np.zeros(work.slots + 1, dtype=bool)
@@ -299,7 +300,7 @@ def separable_edges(work: Work, nodes: Iterable[int] | None = None) -> int:
 def consistent_edge(work: Work, i: int, j: int) -> None:
     """Arc consistency of one edge."""
     for a, b in ((i, j), (j, i)):
-        supported = (work.tables[a][b] < FORBIDDEN_FROM).any(axis=1)
+        supported = np.asarray((work.tables[a][b] < FORBIDDEN_FROM).any(axis=1))
         if not supported.any():
             raise Infeasible(f"nodes {i} and {j} have no pair of strategies that the nodes between them allow")
         if not supported.all():
@@ -330,7 +331,7 @@ def dominated_strategies(work: Work, node: int, budget: int = 2_000_000) -> int:
             beats &= h.amounts[None, :] <= h.amounts[:, None]
     order = np.arange(d)
     strictly = beats & (~beats.T | (order[None, :] < order[:, None]))
-    keep = ~strictly.any(axis=1)
+    keep = np.asarray(~strictly.any(axis=1))
     if keep.all():
         return 0
     work.keep(node, keep)
@@ -392,12 +393,18 @@ def fix_single(work: Work, node: int) -> None:
 
 
 def reduce_network(
-    work: Work, *, dominance: int = 2_000_000, elimination: int = 2_000_000_000, renumber: bool = True
+    work: Work,
+    *,
+    dominance: int = 2_000_000,
+    elimination: int = 2_000_000_000,
+    renumber: bool = True,
+    check: Callable[[], None] | None = None,
 ) -> None:
     """All reductions until nothing changes, cheapest nodes first.
 
     dominance: most comparisons spent on one node. elimination: most additions spent on two-neighbour
-    eliminations altogether (then only cheaper reductions go on). renumber: may drop time slots. Raises `Infeasible`.
+    eliminations altogether (then only cheaper reductions go on). renumber: may drop time slots.
+    check: called between steps; may raise to stop. Raises `Infeasible`.
     """
     arc_consistency(work)
     follow_all(work)
@@ -416,6 +423,8 @@ def reduce_network(
                 heapq.heappush(heap, (len(work.tables[t]), t))
 
     while heap:
+        if check is not None:
+            check()
         _, node = heapq.heappop(heap)
         waiting.discard(node)
         if work.costs[node] is None:

@@ -94,15 +94,17 @@ def descend(field: Field, prefix: np.ndarray, *, sweeps: int = 20, limit: int | 
 
 def trees(
     field: Field, prefix: np.ndarray, count: int, size: int, *,
-    scales: tuple[float, float] = (0.0, 1.5), judge: float = 0.0, limit: int | None = None, window: tuple[int, int] | None = None,
+    scales: tuple[float, float] = (0.0, 1.5), judge: float = 0.0, limit: int | None = None,
+    window: tuple[int, int] | None = None,
 ) -> float:  # fmt: skip
-    """Re-choose `count` random trees of up to `size` inner nodes rooted in `window`; returns by how much the cost fell."""
+    """Re-choose `count` random trees of up to `size` inner nodes rooted in `window`; returns the gain."""
     from autoshard.solver.moves import tree_search
 
     f = field.flat
     low, high = (0, f.n) if window is None else window
     return tree_search(
-        count, size, low, high, field.limit if limit is None else limit, scales[0], scales[1], judge, prefix, field.state,
+        count, size, low, high, field.limit if limit is None else limit, scales[0], scales[1], judge,
+        prefix, field.state,
         f.offsets, f.unary, f.first, f.second, f.table_at, f.tables, f.incident_at, f.incident,
         field.record_at, f.held_start, f.held_stop, f.held_at, f.amounts, field.live, field.blocks, field.chosen,
         field.member, field.parent, field.parent_edge, field.order, field.frontier, field.cost_at, field.cost,
@@ -110,7 +112,7 @@ def trees(
 
 
 def repair(field: Field, prices: np.ndarray, rounds: int = 40) -> bool:
-    """Raise the prices where the limit is exceeded until descent and trees bring every slot below it; whether they did."""
+    """Raise prices where the limit is exceeded until descent and trees bring every slot below it; whether they did."""
     current = prices.copy()
     floor = max(float(current.max(initial=0.0)) * 0.02, 1e-12)
     count = max(20, field.flat.n // 10)

@@ -64,11 +64,11 @@ def read_exactly(stream, count):
 
 
 MAX_BYTES = 5 * 2**29
-"""Address space of one job (2.5 GiB): a search that wants more ends without an answer instead of filling the machine."""
+"""Address space of one job (2.5 GiB): a search that wants more ends unanswered instead of filling the machine."""
 
 
 def die_with_parent():
-    """Ask Linux to kill this process when its parent ends, however that ends; elsewhere the parent's exit handler must do."""
+    """Ask Linux to kill this process when its parent ends, however it ends; elsewhere its exit handler must do."""
     try:
         import ctypes
 

@@ -2,9 +2,9 @@
 
     python experiments/iopddl/run.py FILE.json.gz... --time-limit 60 [--reference reference.json] [--output DIR]
 
-Prints a table (cost, points = best known / cost, bound, gap, seconds, memory) and writes table.csv and, where matplotlib is
-installed, cost_over_time.png into DIR. Each file runs in a process of its own, so that memory is its own. The instances are in
-google/iopddl (Apache-2.0); the reference file is {"instances": {"A": {"best_known": ..., "lower_bound": ...}}}.
+Prints a table (cost, points = best known / cost, bound, gap, seconds, memory) and writes table.csv and, where
+matplotlib is installed, cost_over_time.png into DIR. Each file runs in a process of its own.
+The instances are in google/iopddl (Apache-2.0); the reference file is {"instances": {"A": {"best_known": ..., "lower_bound": ...}}}.
 """
 
 import argparse
