@@ -218,10 +218,9 @@ def decide(
     """Solve the model under its memory limit. `InfeasibleError` or `OutOfTimeError` where there is no plan.
 
     First without the limit: where that optimum fits, it is the answer and its proof holds. Then within it. The
-    network knows
-    definitions and shared copies; copies made for one op only are added by simulation, and the limit of the network is
-    tightened by what they take until the plan itself is within the limit. The bound is that of the untightened network
-    and therefore holds for every plan.
+    network knows definitions and shared copies; copies made for one op only are added by simulation, and the limit of
+    the network is tightened by what they take until the plan itself is within the limit. The bound is that of the
+    untightened network and therefore holds for every plan.
     """
     say = progress or (lambda text: None)
     limit = model.problem.memory_limit

@@ -413,7 +413,7 @@ class Collector:
             if self._literal(value):
                 continue
             use = Use(PROGRAM, slot)
-            if slot in self.ties and slot not in self.output_pins:
+            if slot in self.ties and slot not in self.output_pins and self._stored_evenly(self.ties[slot]):
                 self._use(value, self.out.definition[self.ties[slot]], 1.0, use)
                 continue
             type_ = self.program.type_of(value)
@@ -425,6 +425,12 @@ class Collector:
             if pins:
                 node.allowed = self._pinned(layouts, pins, f"output {name} {type_}")
             self._use(value, Port(self._add(node), layouts), 1.0, use)
+
+    def _stored_evenly(self, value: int) -> bool:
+        """Whether all layouts that are left for an input divide its dimensions, as those of outputs must."""
+        node = self.out.nodes[self.out.definition[value].node]
+        kept = range(node.states) if node.allowed is None else node.allowed.tolist()
+        return all(node.layouts[k].is_even(self.program.type_of(value).shape, self.mesh) for k in kept)
 
 
 def stack(layout: Layout) -> Layout:

@@ -5,10 +5,9 @@ their nodes are merged by position (inputs follow where they enter at the same o
 solved: costs add up, so one solution prices all layers.
 
 A stretch with a matmul is a layer and merged as it stands. Other stretches (the optimizer's, over the parameters of
-all layers) are
-merged only where they are anchored: something they read is merged already, and nothing they read is merged otherwise.
-So the
-moments of a layer's parameters follow the layer, and two parameters of one layer that happen to look alike stay apart.
+all layers) are merged only where they are anchored: something they read is merged already, and nothing they read is
+merged otherwise. So the moments of a layer's parameters follow the layer, and two parameters of one layer that happen
+to look alike stay apart.
 """
 
 from collections.abc import Sequence
