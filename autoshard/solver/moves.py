@@ -156,8 +156,8 @@ def tree_search(
     """Re-choose `trees` random induced trees of up to `size` inner nodes by dynamic programming; returns the gain.
 
     Roots lie in [low_node, high_node). Prices are `prefix` times a random scale; a result past the limit is tried
-    again at higher prices. A tree's new choice is kept if it fits and does not cost more, memory counted at `judge` times
-    the prices (0: the true cost). member (all -1), parent, parent_edge, order, frontier, cost_at, cost: scratch.
+    again at higher prices. A tree's new choice is kept if it fits and does not cost more, memory counted at `judge`
+    times the prices (0: the true cost). member (all -1), parent, parent_edge, order, frontier, cost_at, cost: scratch.
     """
     gained = 0.0
     for _ in range(trees):

@@ -4,7 +4,8 @@
 
 Prints a table (cost, points = best known / cost, bound, gap, seconds, memory) and writes table.csv and, where
 matplotlib is installed, cost_over_time.png into DIR. Each file runs in a process of its own.
-The instances are in google/iopddl (Apache-2.0); the reference file is {"instances": {"A": {"best_known": ..., "lower_bound": ...}}}.
+The instances are in google/iopddl (Apache-2.0); the reference file is
+{"instances": {"A": {"best_known": ..., "lower_bound": ...}}}.
 """
 
 import argparse
