@@ -123,10 +123,11 @@ class _Rules:
         self._warned: set[str] = set()
 
     def of(self, op: DraftOp, in_shard_map: bool) -> ShardingRule:
-        from autoshard.rules import rule_for
+        from autoshard.rules import LITERALS, rule_for
 
         operands, results = [v.type for v in op.operands], [v.type for v in op.results]
-        match = rule_for(op.kind, operands, results, op.origin.params)
+        literals = {k: v.literal for k, v in enumerate(op.operands) if v.origin is Origin.LITERAL}
+        match = rule_for(op.kind, operands, results, {**op.origin.params, LITERALS: literals})
         if match.warning and op.kind not in self._warned and not in_shard_map:
             self._warned.add(op.kind)
             where = f" (first at {op.source})" if op.source else ""

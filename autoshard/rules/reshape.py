@@ -15,10 +15,14 @@ def reshape(call: Call) -> ShardingRule:
     the major factor i=2 is common to both shapes as blocks, the others must be whole.
 
     A factor is a block of its dimension only while everything major to it there is fully sharded,
-    so usually only the major factor of a compound dimension can be used.
+    so usually only the major factor of a compound dimension can be used. With the parameter `dimensions` (as in gradients of
+    grouped convolutions) the operand is transposed first.
     """
-    left, right, whole = factorise(call.operands[0].shape, call.results[0].shape)
-    return call.build([left], [right], need_replication=whole, linear=((0,),))
+    shape = call.operands[0].shape
+    order = call.params.get("dimensions") or range(len(shape))
+    left, right, whole = factorise(tuple(shape[d] for d in order), call.results[0].shape)
+    operand = [left[list(order).index(d)] for d in range(len(shape))]
+    return call.build([operand], [right], need_replication=whole, linear=((0,),))
 
 
 def factorise(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[list[Compound], list[Compound], list[Label]]:
