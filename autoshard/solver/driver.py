@@ -30,9 +30,9 @@ PASSES = 200
 """Double passes of message passing in one round."""
 TREE_SIZES = (20, 5, 100, 400, 2000)
 """Inner nodes of the trees that one search round re-chooses."""
-PIECES = 24
+PIECES = 12
 """Pieces solved exactly in one round."""
-PIECE_NODES = 3_000
+PIECE_NODES = 1_000
 PIECE_ENTRIES = 200_000
 """Table entries that a piece may touch before its strategies are thinned out."""
 FACET_NODES = 3_000
@@ -190,7 +190,7 @@ def _bound_and_search(race: Race, work: Work, effort: float, seed: int, stats: d
         if round_ == 0 and facet_search.facet_count(race.network):
             race.enter("facets")
             _facets(race, work, share)
-        elif reach is not None:
+        elif reach is not None and round_:  # the first prices are too rough to thin out strategies by
             race.enter("pieces")
             state.pieces(reach, max(1, int(PIECES * share)), round_)
         if race.proved() or ((race.cost, race.lower) == before and round_ >= 3 and math.isfinite(effort)):
