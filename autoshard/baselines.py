@@ -142,7 +142,8 @@ def allowed_states(model: Model, strategy: NamedStrategy, roles: Roles) -> list[
     stated = statements(strategy, program, mesh.mesh, roles)
     switched, forms = with_switches(program, stated.switches)
     spread = dict(stated.spread) | {forms[v]: s for v, s in stated.switches.items()}
-    placing = _Placing(mesh, propagate(switched, mesh.mesh, spread).values)
+    contested = frozenset(a for axis in strategy.switching for a in mesh.atoms_of[axis])
+    placing = _Placing(mesh, propagate(switched, mesh.mesh, spread).values, contested)
     ops = switched.ops
     classes: list[np.ndarray | None] = [None] * model.repeats.network.n_nodes
     for index, node in enumerate(model.collected.nodes):
@@ -164,8 +165,9 @@ def allowed_states(model: Model, strategy: NamedStrategy, roles: Roles) -> list[
 class _Placing:
     """Where ops run, from the shardings of their tensors. Remembers what it has worked out."""
 
-    def __init__(self, mesh: AtomMesh, values: Mapping[int, TensorSharding]) -> None:
+    def __init__(self, mesh: AtomMesh, values: Mapping[int, TensorSharding], contested: frozenset[int]) -> None:
         self._mesh = mesh
+        self._contested = contested
         self._specs = {v: to_spec(s, mesh.mesh, 0) for v, s in values.items()}
         self._known: dict[object, tuple[list[list[int]], frozenset[int]]] = {}
 
@@ -173,7 +175,8 @@ class _Placing:
         """(atoms per factor, atoms left open).
 
         An atom goes to the factor that more than half of the tensors with this factor have it on. An atom that some
-        tensors have, and none of the factors gets, is open: those tensors disagree and the solver decides.
+        tensors have, and none of the factors gets, is open: those tensors disagree and the solver decides. So is an atom of
+        an axis that switches where tensors have it on different factors: there the switch happens.
         """
         assert op.rule is not None
         specs = tuple(self._specs.get(v) for v in (*op.operands, *op.results))
@@ -205,6 +208,9 @@ class _Placing:
             old = chosen.get(atom)
             if old is None or count / having[factor] > votes[atom, old] / having[old]:
                 chosen[atom] = factor
+        for atom in self._contested & set(chosen):
+            if sum(1 for a, _ in votes if a == atom) > 1:
+                del chosen[atom]
         placed = [[a for a in order if chosen.get(a) == f] for f, order in enumerate(orders)]
         return placed, frozenset(seen - set(chosen))
 

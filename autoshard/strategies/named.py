@@ -57,12 +57,24 @@ TAGS: Roles = {
 """Tags at which strategies may switch, as models of the library set them; your own programs can set the same."""
 
 
+INSIDE, ROWS, WORK, STORAGE = 0, 1, 2, 3
+"""Rounds of propagation: layouts inside of switches first, so that they reach the backward pass within."""
+
+
+@dataclass(frozen=True)
+class Switch:
+    """What holds behind a tagged value, and the round in which it is told."""
+
+    rules: Rules
+    round: int = INSIDE
+
+
 @dataclass(frozen=True)
 class NamedStrategy:
     """What a strategy puts where.
 
     rules: logical name -> mesh axes, for whatever cuts work. storage: (mesh axes, logical names they go to first) for
-    parameters. moments: mesh axes for the optimizer's state alone. switches: tag -> rules that hold behind it.
+    parameters. moments: mesh axes for the optimizer's state alone. switches: by tag. switching: mesh axes that switch.
     cuts_heads: mesh axes that must divide the key/value heads together (S3.22).
     """
 
@@ -70,7 +82,8 @@ class NamedStrategy:
     rules: Rules
     storage: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
     moments: tuple[str, ...] = ()
-    switches: Mapping[str, Rules] = field(default_factory=dict)
+    switches: Mapping[str, Switch] = field(default_factory=dict)
+    switching: tuple[str, ...] = ()
     cuts_heads: tuple[str, ...] = ()
 
     @property
@@ -97,21 +110,21 @@ def named_strategy(name: str, mesh: Mesh, slow: Collection[str] = ()) -> NamedSt
     for part, first in (("fsdp", FSDP), ("fsdp_transpose", TENSOR)):
         if axes.get(part):
             storage.append((axes[part], first))
-    switches: dict[str, Rules] = {}
+    switches: dict[str, Switch] = {}
     if of("context"):
         around = {BATCH: batch, SEQ: of("sequence"), "heads": tensor, "kv_heads": tensor}
-        switches |= {"@key": around, "@value": around}
+        switches |= {"@key": Switch(around), "@value": Switch(around)}
     if of("sequence"):
         # within attention the sequence axes cut heads; what context cuts of the sequence it keeps, for queries
         inside = {BATCH: batch, "heads": (*tensor, *of("sequence")), "kv_heads": (*tensor, *of("sequence"))}
-        switches |= {"@query": {**inside, SEQ: of("context")}, "@key": inside, "@value": inside}
-        switches["@attn_context"] = {BATCH: batch, SEQ: seq, "heads": tensor}
+        switches |= {"@query": Switch({**inside, SEQ: of("context")}), "@key": Switch(inside), "@value": Switch(inside)}
+        switches["@attn_context"] = Switch({BATCH: batch, SEQ: seq, "heads": tensor}, ROWS)
     if experts:
         rows = tuple(a for a in batch if a not in experts)
-        switches |= {"@expert_in": {BATCH: rows, EXPERTS: experts}, "@expert_out": {BATCH: batch}}
+        switches |= {"@expert_in": Switch({BATCH: rows, EXPERTS: experts}), "@expert_out": Switch({BATCH: batch}, ROWS)}
     return NamedStrategy(
         name, {k: v for k, v in rules.items() if v}, tuple(storage), of("zero1"), switches,
-        (*tensor, *of("sequence")) if of("sequence") else (),
+        of("context", "sequence", "expert"), (*tensor, *of("sequence")) if of("sequence") else (),
     )  # fmt: skip
 
 
@@ -220,10 +233,17 @@ def _by_rules(
                 continue
             fit = fitting([a for a in axes if a not in taken and mesh.axis_size(a) > 1], size, mesh)
             if fit:
-                rows = logical in (BATCH, SEQ)
-                dims[d] = (fit, 0 if rows else 2 if set(fit) <= set(storage) else 1)
+                dims[d] = (fit, _round(logical, fit, storage))
                 taken |= set(fit)
     return dims
+
+
+def _round(logical: str, axes: Sequence[str], storage: Collection[str]) -> int:
+    if logical in (BATCH, SEQ):
+        return ROWS
+    if set(axes) <= set(storage):
+        return STORAGE
+    return INSIDE if logical == EXPERTS else WORK
 
 
 def _store(
@@ -245,7 +265,7 @@ def _store(
     preferred = [d for d in fits if names[d] in first]
     if fits:
         place = preferred[0] if preferred else max(fits, key=lambda d: (shape[d], -d))
-        dims[place] = (axes, 2)
+        dims[place] = (axes, STORAGE)
 
 
 def _switched(strategy: NamedStrategy, program: Program, mesh: Mesh, roles: Roles) -> dict[int, TensorSharding]:
@@ -257,7 +277,7 @@ def _switched(strategy: NamedStrategy, program: Program, mesh: Mesh, roles: Role
             by_tag.setdefault(f"@{tag}", []).append(value.id)
     found: dict[int, TensorSharding] = {}
     parts = prod(map(mesh.axis_size, strategy.cuts_heads))
-    for tag, rules in strategy.switches.items():
+    for tag, switch in strategy.switches.items():
         names = tuple(roles.get(tag, TAGS[tag]))
         values = [v for v in by_tag.get(tag, ()) if program.type_of(v).rank == len(names)]
         if not values:
@@ -274,7 +294,7 @@ def _switched(strategy: NamedStrategy, program: Program, mesh: Mesh, roles: Role
                     f"strategy {strategy.name!r} cuts the {heads} key/value heads in {parts}: "
                     f"{' x '.join(strategy.cuts_heads)} must divide them"
                 )
-            found[value] = _sharding(_by_rules(rules, names, shape, mesh, ()), 0)
+            found[value] = _sharding(_by_rules(switch.rules, names, shape, mesh, ()), switch.round)
     return found
 
 
