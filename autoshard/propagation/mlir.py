@@ -12,8 +12,9 @@ from jaxlib.mlir import ir
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes
 from autoshard.propagation.engine import Strategy, run_propagation
-from autoshard.propagation.mlir_graph import DATA_FLOW, EDGE, FUNC_EDGE, NAMED, ModuleGraph, build_module_graph
+from autoshard.propagation.mlir_graph import ModuleGraph, build_module_graph
 from autoshard.propagation.mlir_groups import open_conflicting_groups
+from autoshard.propagation.mlir_ops import DATA_FLOW, EDGE, FUNC_EDGE, NAMED
 
 IMPORT = (
     "symbol-dce,sdy-lift-inlined-meshes,sdy-remove-size-one-axes,sdy-propagate-sharding-from-func-to-call,"

@@ -116,7 +116,7 @@ def _holder_at(built: ModuleGraph, line: int, column: int, number: int) -> int |
                 return holder
             continue
         place = _place(value.location)
-        if place is None or place[0] != line or value.owner.name == "sdy.data_flow_edge":
+        if place is None or place[0] != line or value.owner.name == "sdy.data_flow_edge":  # pyright: ignore[reportAttributeAccessIssue]
             continue
         if ir.OpResult(value).result_number == number:
             if place[1] == column:

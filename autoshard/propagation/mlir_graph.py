@@ -2,8 +2,7 @@
 
 The module is taken as it is: data-flow edges are those written in it (the front end adds them first), rules are the
 ``sdy.sharding_rule`` attributes on the ops. The order in which ops are looked at again follows the module's use
-lists, because
-it decides conflicts.
+lists, because it decides conflicts.
 """
 
 import gc
@@ -15,46 +14,38 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from autoshard.errors import InputError, UnsupportedError
-from autoshard.frontends.mlir_context import run_passes
 from autoshard.interop.sdy import is_maximal, mesh_from_attr, sharding_from_attr
-from autoshard.program.rule import TensorFactors
-from autoshard.propagation.directions import Direction, OpClass
 from autoshard.propagation.graph import NO_HOLDER, Graph, Node, new_graph
-from autoshard.propagation.op_classes import ELEMENTWISE, base_name
+from autoshard.propagation.mlir_ops import (
+    BARRIER,
+    CALL,
+    COLLECTIVES,
+    DATA_FLOW,
+    EDGE,
+    FUNC,
+    FUNC_EDGE,
+    GROUP,
+    MANUAL,
+    NAMED,
+    OWN_SHARDING,
+    TERMINATORS,
+    barrier_direction,
+    dictionaries,
+    erasable,
+    get_attribute,
+    is_elementwise,
+    manual_axes,
+    mapping,
+    op_class,
+    owning_op,
+    parent_of,
+    shape_of,
+    terminator,
+)
 from autoshard.propagation.spec import Dim, Ref, Refs, Spec, from_spec, to_spec
 from autoshard.propagation.step import StepRule, identity_rule
 from autoshard.sharding.mesh import Mesh
 
-EDGE = "sdy.data_flow_edge"
-FUNC_EDGE = "sdy.func_data_flow_edge"
-MANUAL = "sdy.manual_computation"
-NAMED = "sdy.named_computation"
-BARRIER = "sdy.propagation_barrier"
-CONSTRAINT = "sdy.sharding_constraint"
-GROUP = "sdy.sharding_group"
-FUNC = "func.func"
-CALL = "func.call"
-DATA_FLOW = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.optimization_barrier", MANUAL, NAMED})
-_TERMINATORS = frozenset({"stablehlo.return", "sdy.return", "func.return", "mhlo.return"})
-_OWN_SHARDING = {CONSTRAINT: "sharding", "sdy.reshard": "sharding", EDGE: "sharding"}
-_COLLECTIVES = frozenset(
-    f"sdy.{n}"
-    for n in (
-        "all_gather",
-        "all_slice",
-        "all_to_all",
-        "collective_permute",
-        "all_reduce",
-        "reduce_scatter",
-        "sharded_to_unreduced",
-        "replicated_to_unreduced",
-    )
-)
-_PASS_THROUGH = frozenset({"stablehlo.reshape", "stablehlo.transpose", EDGE, FUNC_EDGE})
-_SLICES = frozenset({"stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"})
-_SDY_ELEMENTWISE = frozenset({BARRIER, CONSTRAINT, "sdy.reshard"})
-_MHLO_OR_STABLEHLO = ("stablehlo.", "mhlo.")
-_IDENTIFIER = "autoshard.id"
 Text = Callable[[int], str | None]
 Writer = Callable[[Text], None]
 
@@ -153,9 +144,9 @@ class _Builder:
         self.out.operations = self.operations
         self._values()
         self._read_shardings()
-        erasable = self._erasable()
+        erasable_ops = erasable(self.module, self.operations, self._is_unused)
         for index, op in enumerate(self.operations):
-            self.graph.nodes.append(self._node(index, op, index in erasable))
+            self.graph.nodes.append(self._node(index, op, index in erasable_ops))
         self.out.holder_values = {holder: value for value, holder in reversed(self.owners)}
         self.graph.find_notified = lambda holder: tuple(self._notified(self.out.holder_values[holder]))
         self._function_results()
@@ -195,7 +186,7 @@ class _Builder:
     def _add_value(self, value: ir.Value, defined_by: int) -> None:
         graph = self.graph
         self.value_index[value] = len(graph.uses)
-        shape = self.shapes[value] = _shape(value)
+        shape = self.shapes[value] = shape_of(value)
         graph.uses.append(0)
         graph.users.append([])
         graph.defined_by.append(defined_by)
@@ -243,8 +234,8 @@ class _Builder:
                 self._function_arguments(op)
             elif op.name in (MANUAL, NAMED):
                 self._computation(op)
-            elif op.name in _OWN_SHARDING or op.name in _COLLECTIVES:
-                self._single(op, _OWN_SHARDING.get(op.name, "out_sharding"))
+            elif op.name in OWN_SHARDING or op.name in COLLECTIVES:
+                self._single(op, OWN_SHARDING.get(op.name, "out_sharding"))
             elif len(op.results):
                 self._per_value(op, list(op.results), "sdy.sharding")
         for op in self.operations:
@@ -256,12 +247,12 @@ class _Builder:
         if not op.regions or not list(op.regions[0].blocks):
             return
         args = list(op.regions[0].blocks[0].arguments)
-        attrs = _dictionaries(op, "arg_attrs", len(args))
+        attrs = dictionaries(op, "arg_attrs", len(args))
         holders = [self._new(a, self._spec(d.get("sdy.sharding"))) for a, d in zip(args, attrs, strict=True)]
         self.out.writers.append(_function_writer(op, "arg_attrs", attrs, holders))
 
     def _single(self, op: ir.Operation, attribute: str) -> None:
-        holder = self._new(op.results[0], self._spec(_get(op, attribute)))
+        holder = self._new(op.results[0], self._spec(get_attribute(op, attribute)))
 
         def write(text: Text) -> None:
             found = text(holder)
@@ -279,11 +270,11 @@ class _Builder:
             self.out.writers.append(self._per_value_writer(op, attribute, values, holders))
 
     def _per_value_specs(self, op: ir.Operation, attribute: str) -> list[Spec | None]:
-        attr = _get(op, attribute)
+        attr = get_attribute(op, attribute)
         return [] if attr is None else [self._spec(s) for s in sdy.TensorShardingPerValueAttr(attr).shardings]
 
     def _per_value_writer(
-        self, op: ir.Operation, attribute: str, values: Sequence[ir.Value], holders: Sequence[int], wrap=None
+        self, op: ir.Operation, attribute: str, values: Sequence[ir.Value], holders: Sequence[int]
     ) -> Callable:
         def write(text: Text) -> None:
             if any(self.holders[v] != h for v, h in zip(values, holders, strict=True)):
@@ -299,7 +290,7 @@ class _Builder:
         self, op: ir.Operation, attribute: str, values: Sequence[ir.Value], texts: Sequence[str | None]
     ) -> None:
         mesh = next(t for t in texts if t).split(",", 1)[0].removeprefix("<@").removesuffix(">")
-        filled = [t or f"<@{mesh}, [{', '.join(['{?}'] * len(_shape(v) or ()))}]>" for v, t in zip(values, texts)]
+        filled = [t or f"<@{mesh}, [{', '.join(['{?}'] * len(shape_of(v) or ()))}]>" for v, t in zip(values, texts)]
         op.attributes[attribute] = ir.Attribute.parse(f"#sdy.sharding_per_value<[{', '.join(filled)}]>", op.context)
 
     def _computation(self, op: ir.Operation) -> None:
@@ -310,7 +301,7 @@ class _Builder:
             self._per_value(op, args, "in_shardings")
             self._per_value(op, results, "out_shardings")
             return
-        manual = _manual_axes(op)
+        manual = manual_axes(op)
         given = self._per_value_specs(op, "in_shardings")
         holders = [self._new(a, self._erase_manual(s, manual)) for a, s in zip(args, given, strict=True)]
 
@@ -387,7 +378,7 @@ class _Builder:
     def _node(self, index: int, op: ir.Operation, erasable: bool) -> Node:
         values = self.operands[index]
         graph = self.graph
-        elementwise = self._is_elementwise(op)
+        elementwise = is_elementwise(op)
         node = Node(
             (),
             (),
@@ -397,7 +388,7 @@ class _Builder:
             shared=any(graph.uses[v] != 1 and not graph.scalar[v] for v in values),
             erasable=erasable,
             inner=self.inner[index],
-            op_class=self._op_class(op, elementwise),
+            op_class=op_class(op, elementwise),
             elementwise=elementwise,
         )
         if op.name == EDGE:
@@ -406,9 +397,9 @@ class _Builder:
             self._function_edge_node(op, node)
         elif op.name == BARRIER:
             self._identity(node, (op.operands[0],), op.results[0])
-            node.allowed = _barrier_direction(op)
+            node.allowed = barrier_direction(op)
         else:
-            rule = _get(op, "sdy.sharding_rule")
+            rule = get_attribute(op, "sdy.sharding_rule")
             if rule is not None:
                 node.rule = self._rule(rule)
                 node.operands = tuple(self._holder(v) for v in op.operands)
@@ -416,7 +407,7 @@ class _Builder:
         return node
 
     def _identity(self, node: Node, sources: Sequence[ir.Value], target: ir.Value) -> None:
-        shape = _shape(target)
+        shape = shape_of(target)
         if shape is None:
             return
         node.operands = tuple(self._holder(s) for s in sources)
@@ -429,11 +420,11 @@ class _Builder:
 
     def _edge_node(self, op: ir.Operation, node: Node) -> None:
         owner = op.operands[0]
-        region_op = _owning_op(owner)
+        region_op = owning_op(owner)
         self._identity(node, self._sources(region_op, owner), op.results[0])
         if region_op.name != MANUAL:
             return
-        manual = _manual_axes(region_op)
+        manual = manual_axes(region_op)
         if isinstance(owner, ir.BlockArgument):
             outer = self._per_value_specs(region_op, "in_shardings")[owner.arg_number]
             assert outer is not None
@@ -451,25 +442,25 @@ class _Builder:
             return [op.operands[owner.arg_number]]
         number = ir.OpResult(owner).result_number
         if op.name == "stablehlo.while":
-            return [op.operands[number], _terminator(op.regions[1]).operands[number]]
+            return [op.operands[number], terminator(op.regions[1]).operands[number]]
         if op.name == "stablehlo.case":
-            return [_terminator(r).operands[number] for r in op.regions]
+            return [terminator(r).operands[number] for r in op.regions]
         if op.name == "stablehlo.optimization_barrier":
             return [op.operands[number]]
         if op.name in (MANUAL, NAMED):
-            return [_terminator(op.regions[0]).operands[number]]
+            return [terminator(op.regions[0]).operands[number]]
         raise UnsupportedError(f"a data-flow edge hangs on {op.name}, which is no data-flow op")
 
     def _function_edge_node(self, op: ir.Operation, node: Node) -> None:
         operand = op.operands[0]
         if isinstance(operand, ir.BlockArgument):
-            name = ir.StringAttr(_owning_op(operand).attributes["sym_name"]).value
+            name = ir.StringAttr(owning_op(operand).attributes["sym_name"]).value
             number = operand.arg_number
             sources = [c.operands[number] for c in self.calls.get(name, ())]
         else:
-            call = _owning_op(operand)
+            call = owning_op(operand)
             callee = self.functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
-            sources = [_terminator(callee.regions[0]).operands[operand.result_number]]
+            sources = [terminator(callee.regions[0]).operands[operand.result_number]]
         if sources:
             self._identity(node, sources, op.results[0])
 
@@ -485,32 +476,16 @@ class _Builder:
             }
             step = StepRule(
                 sizes,
-                tuple(_mapping(m) for m in rule.operand_mappings),
-                tuple(_mapping(m) for m in rule.result_mappings),
+                tuple(mapping(m) for m in rule.operand_mappings),
+                tuple(mapping(m) for m in rule.result_mappings),
                 frozenset(rule.blocked_propagation_factors),
                 tuple(f not in special for f in range(len(sizes))),
             )
             found = self.rules[attr] = self.graph.steps.rule_number(step)
         return found
 
-    def _is_elementwise(self, op: ir.Operation) -> bool:
-        if op.name in _SDY_ELEMENTWISE:
-            return True
-        if not op.name.startswith(_MHLO_OR_STABLEHLO):
-            return False
-        if op.name == "stablehlo.bitcast_convert":
-            return _shape(op.operands[0]) == _shape(op.results[0])
-        return base_name(op.name) in ELEMENTWISE
-
-    def _op_class(self, op: ir.Operation, elementwise: bool) -> OpClass:
-        if elementwise or op.name in _PASS_THROUGH:
-            return OpClass.PASS_THROUGH
-        if op.name == "stablehlo.custom_call":
-            target = ir.StringAttr(op.attributes["call_target_name"]).value
-            return OpClass.PASS_THROUGH if target in ("MoveToDevice", "MoveToHost") else OpClass.OTHER
-        if op.name in _SLICES:
-            return OpClass.SLICE
-        return OpClass.BROADCAST if op.name == "stablehlo.broadcast_in_dim" else OpClass.OTHER
+    def _is_unused(self, op: ir.Operation) -> bool:
+        return all(self.graph.uses[self.value_index[r]] == 0 for r in op.results)
 
     # what to look at again
 
@@ -520,11 +495,11 @@ class _Builder:
         """
         out: list[int] = []
         if isinstance(value, ir.BlockArgument):
-            out.append(self.index[_owning_op(value)])
+            out.append(self.index[owning_op(value)])
         else:
-            op = _owning_op(value)
+            op = owning_op(value)
             if op.name == EDGE:
-                region_op = _owning_op(op.operands[0])
+                region_op = owning_op(op.operands[0])
                 if region_op.name == "stablehlo.while":
                     number = op.operands[0].result_number
                     for region in region_op.regions:
@@ -544,12 +519,12 @@ class _Builder:
             if edge is not None:
                 out.append(self.index[edge])
             elif op.name == "func.return":
-                function = _parent(op)
+                function = parent_of(op)
                 callers = self.calls.get(ir.StringAttr(function.attributes["sym_name"]).value, [])
                 for call in reversed(callers):
                     self._notify_users(call.results[number], out, seen)
-            elif op.name in _TERMINATORS:
-                out.append(self.index[_parent(op)])
+            elif op.name in TERMINATORS:
+                out.append(self.index[parent_of(op)])
             elif op.name == CALL:
                 callee = self.functions.get(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
                 if callee is not None and list(callee.regions[0].blocks):
@@ -563,8 +538,8 @@ class _Builder:
         Operands of named and manual computations are not found, as in Shardy: a change of them does not put the edge
         behind the argument on the worklist again.
         """
-        is_terminator = user.name in _TERMINATORS
-        op = _parent(user) if is_terminator else user
+        is_terminator = user.name in TERMINATORS
+        op = parent_of(user) if is_terminator else user
         if op.name not in DATA_FLOW:
             return None
         if op.name in (MANUAL, NAMED) and not is_terminator:
@@ -579,11 +554,11 @@ class _Builder:
         for name, op in self.functions.items():
             if not list(op.regions[0].blocks):
                 continue
-            returned = list(_terminator(op.regions[0]).operands)
-            attrs = _dictionaries(op, "res_attrs", len(returned))
+            returned = list(terminator(op.regions[0]).operands)
+            attrs = dictionaries(op, "res_attrs", len(returned))
             slots = []
             for number, (value, attr) in enumerate(zip(returned, attrs, strict=True)):
-                shape = _shape(value)
+                shape = shape_of(value)
                 slot = self.graph.holder(self._spec(attr.get("sdy.sharding")), len(shape or ()))
                 self.graph.prioritised.append(slot)
                 self.out.result_slots[slot] = (name, number)
@@ -608,84 +583,6 @@ class _Builder:
                     raise InputError(f"a value is in sharding group {number} and in another one; unite the two groups")
             for holder in holders:
                 self.graph.groups[holder] = tuple(dict.fromkeys(holders))
-
-    def _erasable(self) -> set[int]:
-        """Ops that are removed once their results have no use: those that a run without patterns removes."""
-        graph = self.graph
-        if not any(
-            len(op.results) and all(graph.uses[self.value_index[r]] == 0 for r in op.results) for op in self.operations
-        ):
-            return set()
-        with self.module.context:
-            for number, op in enumerate(self.operations):
-                op.attributes[_IDENTIFIER] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
-            copy = ir.Module.parse(str(self.module.operation.get_asm()))
-            for op in self.operations:
-                del op.attributes[_IDENTIFIER]
-            run_passes(copy, "canonicalize{max-iterations=1 region-simplify=disabled enable-patterns={none}}")
-        left: set[int] = set()
-
-        def visit(op: ir.Operation) -> None:
-            if _IDENTIFIER in op.attributes:
-                left.add(ir.IntegerAttr(op.attributes[_IDENTIFIER]).value)
-            for region in op.regions:
-                for block in region.blocks:
-                    for inner in block.operations:
-                        visit(inner.operation)
-
-        visit(copy.operation)
-        return {
-            i
-            for i, op in enumerate(self.operations)
-            if len(op.results) and (i not in left or base_name(op.name) in ("constant", "sdy.constant"))
-        }
-
-
-def _shape(value: ir.Value) -> tuple[int, ...] | None:
-    """The shape of a ranked tensor; None for tokens and the like."""
-    kind = value.type
-    return tuple(kind.shape) if isinstance(kind, ir.RankedTensorType) else None
-
-
-def _get(op: ir.Operation, name: str) -> ir.Attribute | None:
-    return op.attributes[name] if name in op.attributes else None  # noqa: SIM401 (the map has no get)
-
-
-def _owning_op(value: ir.Value) -> ir.Operation:
-    owner = value.owner
-    return owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
-
-
-def _parent(op: ir.Operation) -> ir.Operation:
-    parent = op.parent
-    assert parent is not None
-    return parent.operation
-
-
-def _terminator(region: ir.Region) -> ir.Operation:
-    operations = region.blocks[0].operations
-    return operations[len(operations) - 1].operation
-
-
-def _manual_axes(op: ir.Operation) -> frozenset[str]:
-    axes = sdy.ManualAxesAttr(op.attributes["manual_axes"])
-    return frozenset(axes[i] for i in range(len(axes)))
-
-
-def _mapping(attr: ir.Attribute) -> TensorFactors:
-    return tuple(tuple(sdy.DimMappingAttr(d).factor_indices) for d in sdy.TensorMappingAttr(attr).dim_mappings)
-
-
-def _barrier_direction(op: ir.Operation) -> Direction:
-    return Direction(ir.IntegerAttr(op.attributes["allowed_direction"]).value)
-
-
-def _dictionaries(op: ir.Operation, name: str, count: int) -> list[dict[str, ir.Attribute]]:
-    """The attribute dictionaries of a function's arguments or results."""
-    attr = _get(op, name)
-    if attr is None:
-        return [{} for _ in range(count)]
-    return [{d[i].name: d[i].attr for i in range(len(d))} for d in map(ir.DictAttr, ir.ArrayAttr(attr))]
 
 
 def _function_writer(

@@ -8,7 +8,8 @@ the user stated in place, and is what Shardy does.
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from autoshard.propagation.mlir_graph import GROUP, ModuleGraph, build_module_graph
+from autoshard.propagation.mlir_graph import ModuleGraph, build_module_graph
+from autoshard.propagation.mlir_ops import GROUP
 from autoshard.propagation.spec import Spec
 
 
