@@ -1,0 +1,182 @@
+"""Region ops in the formulation: which layouts cross into and out of loops, branches and a user's shard_map."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autoshard.errors import UnsupportedError
+from autoshard.formulation.model import Node, NodeKind, Port
+from autoshard.program.program import Op
+from autoshard.schedule import Use
+from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.layout import Layout
+
+if TYPE_CHECKING:
+    from autoshard.formulation.collect import Collector
+
+
+def stack(layout: Layout) -> Layout:
+    """The layout of a stack of slices: a leading dimension that is not cut."""
+    return Layout(((), *layout.dims), layout.unreduced)
+
+
+def _boundary(
+    collector: "Collector",
+    op: Op,
+    what: str,
+    value: int,
+    weight: float,
+    *,
+    partial: frozenset[int] = frozenset(),
+    held: tuple[int, int, float] | None = None,
+    copies: bool = False,
+) -> Port:
+    """A node for the layout of `value`'s type at a region boundary.
+
+    held: (start, stop, factor): the array is kept for that time, its bytes times factor; with `copies` only where
+    the state is a copy beside the outer array.
+    """
+    type_ = collector.program.type_of(value)
+    base = collector.layouts(type_, partial)
+    layouts = (*base, *base) if copies else base
+    flags = np.array([False] * len(base) + [True] * len(base)) if copies else None
+    node = Node(NodeKind.BOUNDARY, f"{op.kind}:{op.id} {what}", weight, layouts, flags, value=value)
+    node.costs = np.zeros(len(layouts))
+    if held is not None:
+        start, stop, factor = held
+        amounts = collector.bytes(type_, layouts) * factor
+        node.usages = [(start, stop, np.where(flags, amounts, 0.0) if flags is not None else amounts)]
+    return Port(collector.add(node), layouts)
+
+
+def scan(collector: "Collector", op: Op, weight: float) -> None:
+    """Operands copied once or shared, carries that keep their layout, stacks that are never cut apart."""
+    body, consts, carries = op.regions[0], op.attrs["num_consts"], op.attrs["num_carry"]
+    length = op.attrs["length"]
+    inner = weight * length
+    start, last = collector.liveness.span[op.id]
+    for k in range(len(body.args)):
+        arg = body.args[k]
+        if consts <= k < consts + carries:
+            partial = collector.reach.get(arg) & collector.reach.get(op.results[k - consts])
+            port = _boundary(
+                collector, op, f"carry {k - consts}", arg, weight, partial=partial, held=(start + 1, last, 1.0)
+            )
+            collector.use(op.operands[k], port, weight, Use(op.id, k))
+        else:
+            stacked = k >= consts + carries
+            factor = float(length) if stacked else 1.0
+            port = _boundary(collector, op, f"operand {k}", arg, weight, held=(start, last + 1, factor), copies=True)
+            outer = Port(port.node, tuple(map(stack, port.layouts))) if stacked else port
+            collector.use(op.operands[k], outer, weight, Use(op.id, k), shares=True)
+        collector.defined(arg, port, inner)
+    ports = [collector.out.definition[body.args[consts + k]] for k in range(carries)]
+    collector.block(body, inner)
+    for k, result in enumerate(op.results):
+        if k < carries:
+            collector.use(body.results[k], ports[k], inner, Use(op.id, k, 0))
+            collector.defined(result, ports[k], weight)
+            _holds(collector, ports[k].node, result)
+        else:
+            partial = collector.reach.get(result)
+            port = _boundary(collector, op, f"stacked result {k}", body.results[k], weight, partial=partial)
+            collector.use(body.results[k], port, inner, Use(op.id, k, 0))
+            outer = Port(port.node, tuple(map(stack, port.layouts)))
+            _holds(collector, port.node, result, outer.layouts)
+            collector.defined(result, outer, weight)
+
+
+def _holds(collector: "Collector", node: int, value: int, layouts: Sequence[Layout] | None = None) -> None:
+    """The node's array is also what `value` is kept in."""
+    if value in collector.liveness.interval and value in collector.fusion:
+        start, stop = collector.liveness.interval[value]
+        chosen = collector.out.nodes[node].layouts if layouts is None else layouts
+        collector.out.nodes[node].usages.append(
+            (start, stop, collector.bytes(collector.program.type_of(value), chosen))
+        )
+
+
+def while_loop(collector: "Collector", op: Op, weight: float) -> None:
+    """As `scan`, without stacks; the predicate is whole on every device."""
+    cond, body = op.regions
+    n_cond, n_body = op.attrs["cond_nconsts"], op.attrs["body_nconsts"]
+    inner = weight * (op.attrs.get("trips") or collector.trips)
+    start, last = collector.liveness.span[op.id]
+    carries = len(op.results)
+    for k in range(n_cond + n_body):
+        arg = cond.args[k] if k < n_cond else body.args[k - n_cond]
+        port = _boundary(collector, op, f"operand {k}", arg, weight, held=(start, last + 1, 1.0), copies=True)
+        collector.use(op.operands[k], port, weight, Use(op.id, k), shares=True)
+        collector.defined(arg, port, inner)
+    ports = []
+    for k in range(carries):
+        slot = n_cond + n_body + k
+        port = _boundary(collector, op, f"carry {k}", body.args[n_body + k], weight, held=(start + 1, last, 1.0))
+        collector.use(op.operands[slot], port, weight, Use(op.id, slot))
+        collector.defined(cond.args[n_cond + k], port, inner)
+        collector.defined(body.args[n_body + k], port, inner)
+        ports.append(port)
+    collector.block(cond, inner)
+    _whole(collector, cond.results[0], inner, Use(op.id, 0, 0))
+    collector.block(body, inner)
+    for k in range(carries):
+        collector.use(body.results[k], ports[k], inner, Use(op.id, k, 1))
+        collector.defined(op.results[k], ports[k], weight)
+        _holds(collector, ports[k].node, op.results[k])
+
+
+def cond(collector: "Collector", op: Op, weight: float) -> None:
+    """Every branch takes and gives the same layouts and is priced as if it were taken."""
+    start, last = collector.liveness.span[op.id]
+    _whole(collector, op.operands[0], weight, Use(op.id, 0))
+    for k, value in enumerate(op.operands[1:]):
+        port = _boundary(collector, op, f"operand {k}", value, weight, held=(start, last + 1, 1.0), copies=True)
+        collector.use(value, port, weight, Use(op.id, k + 1), shares=True)
+        for region in op.regions:
+            collector.defined(region.args[k], port, weight)
+    for region in op.regions:
+        collector.block(region, weight)
+    for k, result in enumerate(op.results):
+        port = _boundary(collector, op, f"result {k}", result, weight)
+        for r, region in enumerate(op.regions):
+            collector.use(region.results[k], port, weight, Use(op.id, k, r))
+        _holds(collector, port.node, result)
+        collector.defined(result, port, weight)
+
+
+def _whole(collector: "Collector", value: int, weight: float, use: Use) -> None:
+    """A use that wants the value whole on every device."""
+    if collector.literal(value):
+        return
+    layout = Layout.replicated(collector.program.type_of(value).rank)
+    node = Node(NodeKind.BOUNDARY, f"whole {collector.label(value)}", weight, (layout,), value=value)
+    node.costs = np.zeros(1)
+    collector.use(value, Port(collector.add(node), (layout,)), weight, use)
+
+
+def manual(collector: "Collector", op: Op, weight: float) -> None:
+    """A user's shard_map: its operands and results are where the user put them."""
+    layouts = [_named(collector, op, names) for names in op.attrs["in_names"]]
+    results = [_named(collector, op, names) for names in op.attrs["out_names"]]
+    for k, value in enumerate(op.operands):
+        node = Node(NodeKind.BOUNDARY, f"shard_map:{op.id} operand {k}", weight, (layouts[k],), value=value)
+        node.costs = np.zeros(1)
+        collector.use(value, Port(collector.add(node), (layouts[k],)), weight, Use(op.id, k))
+    for k, result in enumerate(op.results):
+        node = Node(NodeKind.BOUNDARY, f"shard_map:{op.id} result {k}", weight, (results[k],), value=result)
+        node.op = op.id if k == 0 else None  # the first result carries the price of the body
+        node.costs = np.zeros(1)
+        index = collector.add(node)
+        _holds(collector, index, result)
+        collector.defined(result, Port(index, (results[k],)), weight)
+
+
+def _named(collector: "Collector", op: Op, names: Sequence[Sequence[str]]) -> Layout:
+    missing = sorted({a for d in names for a in d} - set(collector.mesh.mesh.axis_names))
+    if missing:
+        raise UnsupportedError(
+            f"{op.source}: a shard_map in the program uses mesh axes {missing}, which the planning mesh "
+            f"{collector.mesh.mesh} does not have; give the plan a mesh with these axes"
+        )
+    return Layout(tuple(tuple(a for name in d for a in collector.mesh.atoms_for(AxisRef(name))) for d in names))
