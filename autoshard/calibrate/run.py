@@ -1,7 +1,7 @@
 """One calibration: measure work and collectives, fit rates and latencies, and put them into a profile."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import prod
 from typing import Any
@@ -27,7 +27,7 @@ class Calibration:
     """A profile with measured figures, and how well the fits hold.
 
     work: by name (``matmul f32``, ``memory``, ``vector``); levels: by link level; points: every timed collective.
-    skipped: what could not be measured, and why.
+    skipped: what could not be measured or used, and why.
     """
 
     profile: Profile
@@ -122,6 +122,11 @@ def calibrate(
             levels = fit_levels(machine, points)
         except ProfileError as error:
             skipped.append(f"links: {error}")
+    memory_rate = work["memory"].rate if "memory" in work else profile.memory.bandwidth.value
+    for level, fit in list(levels.items()):
+        if fit.rate > memory_rate:  # small arrays stay in caches; what leaves memory cannot be faster than it
+            skipped.append(f"link {level}: {fit.rate:.3g} bytes/s is more than the memory's rate, which is used instead")
+            levels[level] = replace(fit, rate=memory_rate)
     families = {family: work[f"matmul {family}"].rate for family in DTYPES if f"matmul {family}" in work}
     result = calibrated_profile(
         profile,

@@ -26,4 +26,4 @@ def show_calibration(found: Mapping[str, Any]) -> None:
         )  # fmt: skip
     console.print(table)
     for line in found["skipped"]:
-        console.print(f"not measured: {line}")
+        console.print(f"note: {line}")

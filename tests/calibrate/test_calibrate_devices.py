@@ -1,0 +1,128 @@
+"""Calibration on simulated devices: what is measured, what is written, and what is refused."""
+
+import json
+from pathlib import Path
+
+import jax
+import pytest
+
+from autoshard import api
+from autoshard.calibrate import measure, run
+from autoshard.cli import main
+from autoshard.errors import InputError, UnsupportedError
+from costmodels import load_profile
+
+TINY = measure.Effort(repeats=2, longest_s=0.002, factor=4, most_bytes=2**20)
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "QUICK", TINY)
+
+
+@pytest.fixture(scope="module")
+def found() -> run.Calibration:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "QUICK", TINY)
+        return run.calibrate(mesh={"x": 2, "y": 4}, quick=True, name="here", date="2026-11-21")
+
+
+def test_work_memory_and_links_are_measured(found: run.Calibration) -> None:
+    assert set(found.work) | {s.split(":")[0] for s in found.skipped} == {"matmul f32", "matmul bf16", "memory", "vector"}
+    assert {(p.kind, tuple(part.axis for part in p.parts)) for p in found.points} <= {
+        (kind, axes) for kind in measure.KINDS for axes in (("x",), ("y",), ("x", "y"))
+    }
+    assert len({p.kind for p in found.points}) >= 4
+    assert all(p.seconds > 0 for p in found.points)
+
+
+def test_measured_figures_replace_those_of_the_base_and_say_so(found: run.Calibration) -> None:
+    base = load_profile("cpu_sim")
+    for family in ("f32", "bf16"):
+        if f"matmul {family}" in found.work:
+            rate = found.profile.peak_flops[family]
+            assert (rate.value, rate.source) == (found.work[f"matmul {family}"].rate, "calibration")
+    assert found.profile.peak_flops["f64"] == base.peak_flops["f64"]
+    if found.levels:
+        level = found.profile.levels[0]
+        assert level.egress.value == found.levels["host"].rate
+        assert "rms error" in (level.egress.note or "")
+    assert "8 x cpu" in found.profile.sources["calibration"].title
+
+
+def test_a_calibration_is_plain_data(found: run.Calibration) -> None:
+    data = json.loads(json.dumps(found.to_dict()))
+    assert data["mesh"] == {"x": 2, "y": 4} and data["devices"] == 8
+    assert {"rate", "latency_s", "rms_relative_error", "worst_relative_error", "points"} == set(
+        next(iter(data["work"].values()))
+    )
+
+
+def test_the_written_profile_is_one_to_plan_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.yaml"
+    assert main(["calibrate", "--quick", "--output", str(path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["profile"] == str(path) and answer["mesh"] == {"x": 8}
+    profile = load_profile(path)
+    assert profile.name == "mine"
+    x = jax.ShapeDtypeStruct((64, 64), "float32")
+    assert api.plan(lambda a, b: a @ b, x, x, mesh={"x": 8}, hardware=path).cost.step_s > 0
+
+
+def test_the_table_shows_rates_and_residuals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "--quick", "--output", str(tmp_path / "mine.yaml"), "--mesh", "x=8"]) == 0
+    text = capsys.readouterr().out
+    assert "rates of one device while all are busy" in text and "rms error" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mesh", "x=3"], "the mesh {'x': 3} has 3 devices, JAX sees 8"),
+        (["--mesh", "x"], "--mesh: cannot read 'x'"),
+        (["--base", "cpu_simm"], "no hardware profile named 'cpu_simm'"),
+    ],
+)
+def test_wrong_arguments_exit_2(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["calibrate", "--quick", "--output", str(tmp_path / "p.yaml"), *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "p.yaml").exists()
+
+
+def test_a_profile_is_yaml(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "--output", str(tmp_path / "p.json")]) == 2
+    assert "a profile is a YAML file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("TPU v5 lite", "tpu_v5e"), ("TPU v5p", "tpu_v5p"), ("TPU v6 lite", "tpu_v6e"), ("TPU v4", "tpu_v4"),
+        ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA A100-SXM4-40GB", "a100_40"), ("NVIDIA GB200", "gb200_nvl72"),
+        ("AMD Instinct MI300X", "mi300x"), ("cpu", "cpu_sim"),
+    ],
+)  # fmt: skip
+def test_devices_are_known_by_the_name_jax_has_for_them(kind: str, name: str) -> None:
+    assert run.base_of(kind) == name
+    load_profile(name)
+
+
+def test_an_unknown_device_needs_a_base() -> None:
+    with pytest.raises(UnsupportedError, match="name one to start from with --base"):
+        run.base_of("Graphcore IPU")
+
+
+def test_the_mesh_must_hold_all_devices() -> None:
+    with pytest.raises(InputError, match="has 4 devices, JAX sees 8"):
+        run.calibrate(mesh={"x": 4}, quick=True, date="2026-11-21")
+
+
+def test_amounts_are_those_of_the_cost_model() -> None:
+    """V of a gather over 2 of 8 devices is what it returns; a permute's is the shard."""
+    bench = measure.Bench.over(jax.devices(), {"x": 2, "y": 4}, TINY)
+    for kind in measure.KINDS:
+        sizes = [p.bytes for p in measure.collectives(bench, kind, ("x",))]
+        assert sizes == sorted(sizes)
+        assert all(size % (4 * 2) == 0 for size in sizes)

@@ -1,0 +1,82 @@
+"""`autoshard cost --model` and `critical-batch`: figures of the books, JSON, and wrong questions."""
+
+import json
+
+import pytest
+
+from autoshard.cli import main
+
+STEP = ["cost", "--model", "llama3_70b", "--strategy", "fsdp+tensor", "--mesh", "fsdp=64,tensor=8"]
+STEP += ["--batch-tokens", "4e6", "--hardware", "tpu_v5p"]
+CRITICAL = ["cost", "critical-batch", "--model", "llama3_70b", "--strategy", "fsdp+tensor"]
+CRITICAL += ["--mesh", "fsdp=64,tensor=8", "--hardware", "tpu_v5p"]
+
+
+def answer(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict:
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_step_has_bounds_an_estimate_and_its_collectives(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(STEP, capsys)
+    assert found["seconds"] <= found["estimate_seconds"] <= found["upper_seconds"]
+    # 6 N D and attention (12 layers * d * seq a token) at 459 TFLOP/s on 512 chips
+    flop = 4e6 * (6 * (found["params"] - 128256 * 8192) + 12 * 80 * 8192 * 8192)
+    assert found["cost"]["compute_s"] == pytest.approx(flop / 512 / 459e12, rel=0.01)
+    assert {term["part"] for term in found["cost"]["terms"]} == {"fsdp", "tensor"}
+    assert {term["verdict"] for term in found["cost"]["terms"]} == {"compute"}
+
+
+def test_a_step_for_people_has_mfu_and_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(STEP) == 0
+    text = capsys.readouterr().out
+    for part in ("4e+06 tokens a step", "MFU", "compute bound", "fsdp: all_gather over fsdp", "C / W"):
+        assert part in text, part
+
+
+def test_efficiency_and_recomputation_lengthen_the_work(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = answer(STEP, capsys)["cost"]["compute_s"]
+    slower = answer([*STEP, "--efficiency", "0.5", "--recompute", "1"], capsys)["cost"]["compute_s"]
+    assert slower == pytest.approx(plain * 2 * 4 / 3)
+
+
+def test_critical_batches_are_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = answer(CRITICAL, capsys)["critical"]
+    assert [r["strategy"] for r in rows] == ["fsdp", "tensor", "fsdp+tensor", "fsdp+tensor"]
+    # C / W: 459e12 over three or fewer dimensions of 2 x 90e9; at most F / alpha devices for tensor
+    assert rows[1]["at_most"] == pytest.approx(28672 / (459e12 / 180e9))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("llama3_70b", "llama3_71b"), "llama3_71b"),
+        (("fsdp+tensor", "fsdp+tensr"), "unknown strategy 'tensr'"),
+        (("fsdp=64,tensor=8", "fsdp=64,model"), "--mesh: cannot read 'model'"),
+        (("fsdp=64,tensor=8", "fsdp=64"), "tensor needs a mesh axis of its own"),
+        (("4e6", "many"), "--batch-tokens: expected a positive number such as 4e6, found 'many'"),
+        (("4e6", "0"), "--batch-tokens: expected a positive number"),
+        (("tpu_v5p", "tpu_v55"), "no hardware profile named 'tpu_v55'"),
+    ],
+)
+def test_wrong_questions_exit_2(change: tuple[str, str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([change[1] if a == change[0] else a for a in STEP]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["--strategy", "--mesh", "--batch-tokens", "--hardware"])
+def test_what_is_missing_is_named(missing: str, capsys: pytest.CaptureFixture[str]) -> None:
+    at = STEP.index(missing)
+    assert main(STEP[:at] + STEP[at + 2 :]) == 2
+    assert f"autoshard cost needs {missing} for a strategy on a model" in capsys.readouterr().err
+
+
+def test_options_of_the_model_question_before_a_command_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "--model", "llama3_70b", *CRITICAL[1:]]) == 2
+    assert "--model before 'critical-batch'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("share", ["--efficiency", "--recompute"])
+def test_shares_lie_between_0_and_1(share: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*STEP, share, "1.5"]) == 2
+    assert "shares between 0 and 1" in capsys.readouterr().err
