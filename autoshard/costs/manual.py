@@ -25,20 +25,23 @@ class ManualCollective:
     times: float
 
 
-def body_trips(op: Op, trips: int = 1) -> int:
-    """How often a region of `op` runs: the length of a scan; `trips` for a while whose count is not known."""
+def body_trips(op: Op, region: int, trips: int = 1) -> int:
+    """How often a region of `op` runs: the length of a scan; `trips` for a while whose count is not known.
+
+    The condition of a while (region 0) runs once more than its body.
+    """
     if op.kind == "scan":
         return int(op.attrs["length"])
     if op.kind == "while":
-        return int(op.attrs.get("trips") or trips)
+        return int(op.attrs.get("trips") or trips) + (region == 0)
     return 1
 
 
 def _ops(block: Block, times: float, trips: int) -> Iterator[tuple[Op, float]]:
     for op in block.ops:
         yield op, times
-        for region in op.regions:
-            yield from _ops(region, times * body_trips(op, trips), trips)
+        for index, region in enumerate(op.regions):
+            yield from _ops(region, times * body_trips(op, index, trips), trips)
 
 
 def manual_collectives(op: Op, program: Program, prices: StepPrices, trips: int = 1) -> list[ManualCollective]:

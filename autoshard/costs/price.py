@@ -61,8 +61,8 @@ def multiplicities(program: Program, trips: int = 1) -> dict[int, float]:
     def visit(block: Block, weight: float) -> None:
         for op in block.ops:
             out[op.id] = weight
-            for region in op.regions if op.kind != "shard_map" else ():
-                visit(region, weight * body_trips(op, trips))
+            for index, region in enumerate(op.regions if op.kind != "shard_map" else ()):
+                visit(region, weight * body_trips(op, index, trips))
 
     visit(program.body, 1.0)
     return out
@@ -107,7 +107,7 @@ def _rows(
                 if use.region < 0
                 else f"{op.kind}:{op.id} body result {use.slot}"
             )
-            weight = times[use.op] * (body_trips(op, trips) if use.region >= 0 else 1)
+            weight = times[use.op] * (body_trips(op, use.region, trips) if use.region >= 0 else 1)
         yield from _steps(program, schedule, prices, value, reshard, label, weight, use.op)
     for op, outer in program.walk():
         if op.kind == "shard_map" and not any(o.kind == "shard_map" for o in outer):
@@ -172,8 +172,8 @@ def _block_times(program: Program, trips: int) -> tuple[dict[int, int], list[flo
         owner.update(dict.fromkeys(block.args, index))
         for op in block.ops:
             owner.update(dict.fromkeys(op.results, index))
-            for region in op.regions if op.kind != "shard_map" else ():
-                visit(region, weight * body_trips(op, trips))
+            for number, region in enumerate(op.regions if op.kind != "shard_map" else ()):
+                visit(region, weight * body_trips(op, number, trips))
 
     visit(program.body, 1.0)
     return owner, times

@@ -278,5 +278,5 @@ def _work(program: Program, schedule: Schedule, fusion: Fusion, trips: int) -> _
 def _inside(block: Block, weight: float, trips: int) -> Iterator[tuple[Op, float]]:
     for op in block.ops:
         yield op, weight
-        for region in op.regions:
-            yield from _inside(region, weight * body_trips(op, trips), trips)
+        for index, region in enumerate(op.regions):
+            yield from _inside(region, weight * body_trips(op, index, trips), trips)

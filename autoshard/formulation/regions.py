@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autoshard.costs.manual import body_trips
 from autoshard.errors import UnsupportedError
 from autoshard.formulation.model import Node, NodeKind, Port
 from autoshard.program.program import Op
@@ -54,7 +55,7 @@ def scan(collector: "Collector", op: Op, weight: float) -> None:
     """Operands copied once or shared, carries that keep their layout, stacks that are never cut apart."""
     body, consts, carries = op.regions[0], op.attrs["num_consts"], op.attrs["num_carry"]
     length = op.attrs["length"]
-    inner = weight * length
+    inner = weight * body_trips(op, 0)
     start, last = collector.liveness.span[op.id]
     for k in range(len(body.args)):
         arg = body.args[k]
@@ -101,24 +102,24 @@ def while_loop(collector: "Collector", op: Op, weight: float) -> None:
     """As `scan`, without stacks; the predicate is whole on every device."""
     cond, body = op.regions
     n_cond, n_body = op.attrs["cond_nconsts"], op.attrs["body_nconsts"]
-    inner = weight * (op.attrs.get("trips") or collector.trips)
+    test, inner = (weight * body_trips(op, region, collector.trips) for region in range(2))
     start, last = collector.liveness.span[op.id]
     carries = len(op.results)
     for k in range(n_cond + n_body):
         arg = cond.args[k] if k < n_cond else body.args[k - n_cond]
         port = _boundary(collector, op, f"operand {k}", arg, weight, held=(start, last + 1, 1.0), copies=True)
         collector.use(op.operands[k], port, weight, Use(op.id, k), shares=True)
-        collector.defined(arg, port, inner)
+        collector.defined(arg, port, test if k < n_cond else inner)
     ports = []
     for k in range(carries):
         slot = n_cond + n_body + k
         port = _boundary(collector, op, f"carry {k}", body.args[n_body + k], weight, held=(start + 1, last, 1.0))
         collector.use(op.operands[slot], port, weight, Use(op.id, slot))
-        collector.defined(cond.args[n_cond + k], port, inner)
+        collector.defined(cond.args[n_cond + k], port, test)
         collector.defined(body.args[n_body + k], port, inner)
         ports.append(port)
-    collector.block(cond, inner)
-    _whole(collector, cond.results[0], inner, Use(op.id, 0, 0))
+    collector.block(cond, test)
+    _whole(collector, cond.results[0], test, Use(op.id, 0, 0))
     collector.block(body, inner)
     for k in range(carries):
         collector.use(body.results[k], ports[k], inner, Use(op.id, k, 1))

@@ -78,7 +78,7 @@ class Pricer:
                 continue
             node = graph.nodes[op]
             what = f"{node.label} operand {slot}" if region < 0 else f"{node.label} body result {slot}"
-            times = node.times * (trips_of(node, graph.trips) if region >= 0 else 1)
+            times = node.times * (trips_of(node, region, graph.trips) if region >= 0 else 1)
             yield from self._way(way, what, times, op, node.source)
         for node in graph.nodes.values():
             if node.is_manual:

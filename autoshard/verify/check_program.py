@@ -181,12 +181,15 @@ def _body(data: Any) -> Body:
     return Body(list(data["args"]), ops, list(data["results"]))
 
 
-def trips_of(node: Node, unknown: int) -> int:
-    """How often each region of an op runs: the length of a scan; the plan's guess for a while that does not tell."""
+def trips_of(node: Node, region: int, unknown: int) -> int:
+    """How often a region of an op runs: the length of a scan; the plan's guess for a while that does not tell.
+
+    The condition of a while is tested once more than its body runs.
+    """
     if node.kind == "scan":
         return int(node.attrs["length"])
     if node.kind == "while":
-        return int(node.attrs.get("trips") or unknown)
+        return int(node.attrs.get("trips") or unknown) + (1 if region == 0 else 0)
     return 1
 
 
@@ -197,7 +200,7 @@ def manual_ops(op: Node, unknown: int) -> Iterator[tuple[Node, float]]:
         body, times = stack.pop()
         for inner in body.ops:
             yield inner, times
-            stack += [(r, times * trips_of(inner, unknown)) for r in inner.regions]
+            stack += [(r, times * trips_of(inner, k, unknown)) for k, r in enumerate(inner.regions)]
 
 
 def _enter(graph: Graph, body: Body, times: float, findings: Findings) -> None:
@@ -226,8 +229,8 @@ def _enter(graph: Graph, body: Body, times: float, findings: Findings) -> None:
         op.times = times
         for k, value in enumerate(op.operands):
             use(value, f"operand {k} of {op.label}")
-        for r in op.inner:
-            _enter(graph, r, times * trips_of(op, graph.trips), findings)
+        for k, r in enumerate(op.inner):
+            _enter(graph, r, times * trips_of(op, k, graph.trips), findings)
         for k, value in enumerate(op.results):
             define(value, f"result {k} of {op.label}")
         if op.regions:

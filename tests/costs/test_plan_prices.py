@@ -175,6 +175,17 @@ def test_a_counted_while_loop_keeps_its_count() -> None:
     assert multiplicities(program, trips=7)[dot.id] == 6
 
 
+def test_the_condition_of_a_while_loop_runs_once_more_than_its_body() -> None:
+    def f(x: Any) -> Any:
+        return lax.while_loop(lambda c: (c @ c).sum() < 9.0, lambda c: c * 2.0, x)
+
+    program = program_of(f, f32(8, 8))
+    (dot,), (product,) = ops_of(program, "dot_general"), ops_of(program, "mul")
+    found = multiplicities(program, trips=7)
+    assert (found[dot.id], found[product.id]) == (8, 7)
+    assert multiplicities(program)[dot.id] == 2
+
+
 # -- combined results ----------------------------------------------------------------------------------------------
 
 

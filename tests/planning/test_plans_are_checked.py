@@ -4,26 +4,30 @@ them.
 
 import json
 from random import Random
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
-from plan_cases import PROGRAMS, model_of, needless_copies, random_assignment
+from plan_cases import PROGRAMS, f32, model_of, needless_copies, problem, program_of, random_assignment
 
 from autoshard.costs.memory import simulate
 from autoshard.costs.price import price
-from autoshard.planning import Model, decide
+from autoshard.planning import Model, build_model, decide
 from autoshard.plans import Plan
 from autoshard.schedule import Schedule
+from autoshard.solver.network import evaluate
 from autoshard.verify.plan_checker import check_plan
 
 
 def as_plan(model: Model, schedule: Schedule, assignment: tuple[int, ...]) -> Plan:
     problem = model.problem
-    cost = price(problem.program, schedule, model.fusion, model.prices)
+    cost = price(problem.program, schedule, model.fusion, model.prices, problem.trips)
     memory = simulate(problem.program, schedule, model.liveness)
     extra = model.memory_price_s(assignment)
     return Plan(
         problem.program, schedule, problem.machine, cost, memory, "feasible", cost.step_s + extra, 0.0, 1.0, extra,
-        model.encoded.rounding_s,
+        model.encoded.rounding_s, trips=problem.trips,
     )  # fmt: skip
 
 
@@ -43,6 +47,23 @@ def test_random_plans_cost_and_hold_what_the_checker_says(name: str) -> None:
             assert findings(as_plan(model, model.schedule(assignment), assignment)) == []
             checked += 1
     assert checked >= 4
+
+
+def test_a_condition_with_work_in_it_costs_the_same_everywhere() -> None:
+    def f(w: Any, x: Any) -> Any:
+        return jax.lax.while_loop(lambda c: jnp.square(c @ w).sum() < 9.0, lambda c: jnp.tanh(c @ w), x)
+
+    model = build_model(problem(program_of(f, f32(8, 8), f32(4, 8)), {"x": 2, "y": 2}, trips=3))
+    random = Random(5)
+    for _ in range(6):
+        assignment = random_assignment(model.repeats.network, random)
+        assert assignment is not None
+        if not needless_copies(model, assignment):
+            plan = as_plan(model, model.schedule(assignment), assignment)
+            assert plan.objective_s == pytest.approx(
+                evaluate(model.repeats.network, assignment).cost * model.encoded.tick_s, rel=1e-6
+            )
+            assert findings(plan) == []
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
