@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints import MatchedPin, Pin, match_pins
 from autoshard.errors import InputError
-from autoshard.planning import Problem, build_model, decide
+from autoshard.planning import ACCEPTED_GAP, Problem, build_model, decide
 from autoshard.plans import Plan
 from autoshard.sharding.mesh import Mesh
 from costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
@@ -37,6 +37,7 @@ def plan(
     sub_axes: Mapping[str, Sequence[int]] | None = None,
     effort: float = 1.0,
     seed: int = 0,
+    accepted_gap: float = ACCEPTED_GAP,
     progress: Progress | None = None,
 ) -> Plan:
     """Decide the sharding of every value of `f`, minimising the seconds of one call.
@@ -45,6 +46,7 @@ def plan(
     mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``.
     hardware: a profile's name (``tpu_v5e``), a profile file, or a placed machine.
     constraints: `Pin`s; they hold in the answer. memory_limit: bytes per device, at every point of the program.
+    accepted_gap: where the search within a memory limit may end, in large programs.
     time_limit: seconds of wall clock, a guard: the best plan so far is returned with its bound.
     baselines: named strategies (``fsdp+tensor``, see `autoshard.strategies.named`) or rules of one's own
         (``{"name": "mine", "rules": {"batch": ["data"]}}``) to price and to start from; `roles` names the logical axes of
@@ -64,7 +66,7 @@ def plan(
     left = None if time_limit is None else max(0.1, time_limit - traced_s)
     result = plan_traced(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, time_limit=left,
-        baselines=baselines, roles=roles, sub_axes=sub_axes, effort=effort, seed=seed, progress=progress,
+        baselines=baselines, roles=roles, sub_axes=sub_axes, effort=effort, seed=seed, accepted_gap=accepted_gap, progress=progress,
     )  # fmt: skip
     result.run["seconds"]["trace"] = round(traced_s, 3)  # type: ignore[index]
     return result
@@ -84,6 +86,7 @@ def plan_traced(
     sub_axes: Mapping[str, Sequence[int]] | None = None,
     effort: float = 1.0,
     seed: int = 0,
+    accepted_gap: float = ACCEPTED_GAP,
     config: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
     model_flop: float | None = None,
@@ -114,7 +117,7 @@ def plan_traced(
     left = None if time_limit is None else max(0.1, time_limit - (compared - began))
     decision = decide(
         model, starts=[b.assignment for b in priced if b.assignment is not None], time_limit_s=left, effort=effort,
-        seed=seed, progress=progress,
+        seed=seed, accepted_gap=accepted_gap, progress=progress,
     )  # fmt: skip
     seconds = {"build": built - began, "baselines": compared - built, "solve": time.monotonic() - compared}
     return Plan(

@@ -39,6 +39,12 @@ _MEMORY_ROUNDS = 6
 """How often the limit is tightened for private copies that the network does not see."""
 
 
+ACCEPTED_GAP = 1e-3
+"""Gap at which the search within a memory limit ends, in networks too large for exact search."""
+
+_LIMITED_SHARE = 0.7
+"""The part of what is left of a time limit that one search within the memory limit may take."""
+
 _FREE_SHARE = 0.5
 """The part of a time limit that solving without the memory limit may take."""
 
@@ -213,6 +219,7 @@ def decide(
     time_limit_s: float | None = None,
     effort: float = 1.0,
     seed: int = 0,
+    accepted_gap: float = ACCEPTED_GAP,
     progress: Progress | None = None,
 ) -> Decision:
     """Solve the model under its memory limit. `InfeasibleError` or `OutOfTimeError` where there is no plan.
@@ -220,7 +227,9 @@ def decide(
     First without the limit: where that optimum fits, it is the answer and its proof holds. Then within it. The
     network knows definitions and shared copies; copies made for one op only are added by simulation, and the limit of
     the network is tightened by what they take until the plan itself is within the limit. The bound is that of the
-    untightened network and therefore holds for every plan.
+    untightened network and therefore holds for every plan. Where no search ends within the limit, the cheapest of `starts`
+    that does is the answer.
+    accepted_gap: (cost - bound) / cost at which the search within a limit may end.
     """
     say = progress or (lambda text: None)
     limit = model.problem.memory_limit
@@ -233,8 +242,9 @@ def decide(
         left = None if time_limit_s is None else max(0.1, time_limit_s - (time.monotonic() - began)) * share
         say(what)
         solution = solve(
-            network, time_limit_s=left, effort=effort, seed=seed, starts=given, progress=lambda p: say(f"{what}: {p}")
-        )
+            network, time_limit_s=left, effort=effort, seed=seed, starts=given,
+            gap=0.0 if network.usage_limit is None else accepted_gap, progress=lambda p: say(f"{what}: {p}"),
+        )  # fmt: skip
         rounds.append({"what": what, "status": solution.status, "bound": solution.lower_bound, **solution.stats})
         return solution
 
@@ -249,13 +259,17 @@ def decide(
         return _finish(model, free, schedule, memory, bound, rounds)
     # slack: bytes left for copies that the network does not see; too little below `low`, no answer from `high` on
     slack, low, high = 0, 0, limit + 1
+    known = _best_start(model, starts, limit)
     for attempt in range(_MEMORY_ROUNDS):
         what = "solving within the memory limit" + (f", {slack} bytes less for private copies" if attempt else "")
-        solution = run(model.with_limit(limit - slack), what, starts if attempt == 0 else ())
+        solution = run(model.with_limit(limit - slack), what, starts if attempt == 0 else (), _LIMITED_SHARE)
         if solution.assignment is None:
-            if slack == 0 or solution.status != "infeasible":
+            if solution.status == "infeasible" and slack > 0:
+                high = slack
+            elif known is not None and solution.status != "infeasible":
+                break
+            else:
                 _no_answer(model, solution)
-            high = slack
         else:
             if attempt == 0:
                 bound = max(bound, solution.lower_bound)
@@ -268,11 +282,32 @@ def decide(
         slack = wanted if wanted < high else (low + high) // 2
         if slack in (low, high):
             break
+    if known is not None:
+        kept, schedule, memory = known
+        return _finish(model, kept, schedule, memory, bound, rounds)
     raise InfeasibleError(
         f"no plan within the memory limit of {limit} bytes per device was found: with room left for resharded copies "
         f"the best one still holds {memory.peak_bytes} bytes at {memory.where} (this is no proof that there is none); "
         "raise the limit, use more devices or recompute more"
     )
+
+
+def _best_start(
+    model: Model, starts: Sequence[Sequence[int]], limit: int
+) -> tuple[Solution, Schedule, MemoryProfile] | None:
+    """The cheapest start whose plan is within the limit, as a solution."""
+    best: tuple[Solution, Schedule, MemoryProfile] | None = None
+    network = model.with_limit(None)
+    for start in starts:
+        found = evaluate(network, start)
+        if found.cost is None or (best is not None and best[0].cost is not None and found.cost >= best[0].cost):
+            continue
+        schedule = model.schedule(start)
+        memory = simulate(model.problem.program, schedule, model.liveness)
+        if memory.peak_bytes <= limit:
+            whole = tuple(int(x) for x in start)
+            best = (Solution(whole, found.cost, 0, "feasible", stats={"stopped": "baseline"}), schedule, memory)
+    return best
 
 
 def assumptions(problem: Problem) -> list[str]:
@@ -343,6 +378,10 @@ def _finish(
     stopped = solution.stats.get("stopped")
     if stopped in ("time", "interrupt"):
         notes.append("the run was stopped by " + ("the time limit" if stopped == "time" else "the user"))
+    elif stopped == "gap":
+        notes.append("the search ended at the accepted gap")
+    elif stopped == "baseline":
+        notes.append("no search ended within the memory limit: this is the best named baseline that fits")
     return Decision(
         schedule, cost, memory, status, objective, extra, bound_s, rounding, tuple(notes), {"rounds": rounds}
     )

@@ -153,6 +153,7 @@ def plan_config(
         roles=config.settings.logical_axes if problem.model is None else problem.model.logical_axes,
         effort=config.solver.effort,
         seed=config.solver.seed,
+        accepted_gap=config.solver.accepted_gap,
         config=config.to_dict(),
         model_flop=None if problem.model is None else float(problem.model.model_flop_per_step),
         progress=progress,

@@ -99,10 +99,14 @@ class BaselineSection(_Section):
 
 
 class SolverSection(_Section):
-    """How hard the solver tries: effort 1.0 is the normal amount of deterministic work."""
+    """How hard the solver tries: effort 1.0 is the normal amount of deterministic work.
+
+    accepted_gap: (cost - bound) / cost at which the search within a memory limit ends.
+    """
 
     effort: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    accepted_gap: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 1e-3
 
 
 class RunSection(_Section):

@@ -16,7 +16,7 @@ from autoshard.solver import facets as facet_search
 from autoshard.solver import pieces, search, toulbar2
 from autoshard.solver.exact import profile, solve_work, worst_slots
 from autoshard.solver.flat import flatten
-from autoshard.solver.incumbent import OutOfTime, Progress, Race
+from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.reductions import arc_consistency, least_usage, only_slots, reduce_network
 from autoshard.solver.solution import Solution, Status
@@ -54,13 +54,15 @@ def solve(
     time_limit_s: float | None = None,
     effort: float = 1.0,
     seed: int = 0,
+    gap: float = 0.0,
     starts: Sequence[Sequence[int] | np.ndarray] = (),
     progress: Callable[[Progress], None] | None = None,
 ) -> Solution:
     """The cheapest assignment found, a proven lower bound, and how the run went.
 
     starts: known assignments; the result is never worse than the best feasible one. effort scales the deterministic
-    amounts of work. time_limit_s guards the wall clock. Ctrl-C ends the run and returns the incumbent.
+    amounts of work. gap: in networks too large for exact search at once, stop when (cost - bound) / cost is at most this.
+    time_limit_s guards the wall clock. Ctrl-C ends the run and returns the incumbent.
     Raises `InputError` for starts that do not fit or costs too large for exact arithmetic.
     """
     began = time.monotonic()
@@ -78,7 +80,9 @@ def solve(
     try:
         for start in starts:
             race.offer(start)
-        _run(race, effort, seed, stats)
+        _run(race, effort, seed, gap, stats)
+    except CloseEnough:
+        stopped = "gap"
     except Infeasible as why:
         reason = str(why)
     except OutOfTime:
@@ -108,7 +112,7 @@ def trivial_bound(network: CostNetwork) -> int:
     return sum(int(c.min()) for c in network.costs) + sum(int(e.costs.min()) for e in network.edges)
 
 
-def _run(race: Race, effort: float, seed: int, stats: dict) -> None:
+def _run(race: Race, effort: float, seed: int, gap: float, stats: dict) -> None:
     race.enter("reduce")
     work = from_network(race.network)
     stats["before"] = work.sizes()
@@ -124,6 +128,7 @@ def _run(race: Race, effort: float, seed: int, stats: dict) -> None:
         race.enter("exact")
         if _exact(race, work, int(2_000 * min(effort, 100.0)), slots):
             return
+    race.accepted_gap = gap
     _bound_and_search(race, work, effort, seed, stats, slots)
 
 

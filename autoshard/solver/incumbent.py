@@ -13,6 +13,10 @@ class OutOfTime(Exception):
     """The wall clock guard has stopped the run."""
 
 
+class CloseEnough(Exception):
+    """The incumbent is within the gap that the caller accepts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What a progress callback is told: seconds since the start, the stage, the best cost, the proven bound."""
@@ -39,6 +43,8 @@ class Race:
     trace: list[tuple[float, int]] = field(default_factory=list)
     engines: dict[str, float] = field(default_factory=dict)
     """Seconds spent per stage."""
+    accepted_gap: float = 0.0
+    """(cost - lower) / cost at which the run may end; 0 for a full proof."""
     _since: float = 0.0
 
     def seconds(self) -> float:
@@ -71,12 +77,19 @@ class Race:
         self.assignment, self.cost, self.peak = chosen, found.cost, found.peak
         self.trace.append((round(self.seconds(), 3), found.cost))
         self._tell()
+        self._end_if_close()
         return True
 
     def raise_bound(self, bound: int) -> None:
         if self.lower is None or bound > self.lower:
             self.lower = bound
             self._tell()
+            self._end_if_close()
+
+    def _end_if_close(self) -> None:
+        if self.accepted_gap > 0 and self.cost is not None and self.lower is not None:
+            if self.cost - self.lower <= self.accepted_gap * abs(self.cost):
+                raise CloseEnough
 
     def proved(self) -> bool:
         return self.cost is not None and self.lower is not None and self.lower >= self.cost
