@@ -10,6 +10,7 @@ from autoshard import api
 from autoshard.calibrate import measure, run
 from autoshard.cli import main
 from autoshard.errors import InputError, UnsupportedError
+from autoshard.report.calibration import show_calibration
 from costmodels import load_profile
 
 TINY = measure.Effort(repeats=2, longest_s=0.002, factor=4, most_bytes=2**20)
@@ -69,9 +70,10 @@ def test_the_written_profile_is_one_to_plan_with(tmp_path: Path, capsys: pytest.
     assert api.plan(lambda a, b: a @ b, x, x, mesh={"x": 8}, hardware=path).cost.step_s > 0
 
 
-def test_the_table_shows_rates_and_residuals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["calibrate", "--quick", "--output", str(tmp_path / "mine.yaml"), "--mesh", "x=8"]) == 0
+def test_the_table_shows_rates_and_residuals(found: run.Calibration, capsys: pytest.CaptureFixture[str]) -> None:
+    show_calibration(found.to_dict())
     text = capsys.readouterr().out
+    assert "8 x cpu, mesh x=2 x y=4" in text
     assert "rates of one device while all are busy" in text and "rms error" in text
 
 
