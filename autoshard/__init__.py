@@ -22,9 +22,11 @@ if TYPE_CHECKING:
         ShardingError,
         UnsupportedError,
     )
+    from autoshard.frontends.mlir_check import check_mlir
     from autoshard.plans import Plan
     from autoshard.propagation import propagate
     from autoshard.propagation.mlir import propagate_mlir
+    from autoshard.propagation.mlir_explain import explain_mlir
     from autoshard.rules import register_rule
     from autoshard.sharding.mesh import Mesh
     from autoshard.sharding.tensor_sharding import TensorSharding
@@ -43,6 +45,8 @@ _HOMES = {
     "ShardingError": "autoshard.errors",
     "TensorSharding": "autoshard.sharding.tensor_sharding",
     "UnsupportedError": "autoshard.errors",
+    "check_mlir": "autoshard.frontends.mlir_check",
+    "explain_mlir": "autoshard.propagation.mlir_explain",
     "plan": "autoshard.api",
     "propagate": "autoshard.propagation",
     "propagate_mlir": "autoshard.propagation.mlir",
@@ -61,6 +65,8 @@ __all__ = [
     "ShardingError",
     "TensorSharding",
     "UnsupportedError",
+    "check_mlir",
+    "explain_mlir",
     "plan",
     "propagate",
     "propagate_mlir",

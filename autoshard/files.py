@@ -14,6 +14,11 @@ def read_text(path: str | os.PathLike[str], *, what: str = "file", max_bytes: in
 
     what: how messages call it (``config``, ``plan``).
     """
+    return decode_text(read_bytes(path, what=what, max_bytes=max_bytes), str(Path(path)), what=what)
+
+
+def read_bytes(path: str | os.PathLike[str], *, what: str = "file", max_bytes: int | None = None) -> bytes:
+    """The content of a file, as `read_text` but not decoded."""
     path = Path(path)
     if path.is_dir():
         raise InputError(f"{path} is a directory; give the path of a {what}")
@@ -28,12 +33,17 @@ def read_text(path: str | os.PathLike[str], *, what: str = "file", max_bytes: in
         raise InputError(f"{what} {path} cannot be read: {error.strerror or error}") from None
     if max_bytes is not None and len(data) > max_bytes:
         raise InputError(f"{what} {path} is larger than {max_bytes} bytes")
+    return data
+
+
+def decode_text(data: bytes, name: str, *, what: str = "file") -> str:
+    """Bytes as UTF-8 text; `InputError` with the line of the first byte that is none."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(
-            f"{path}:{line}: the {what} is not UTF-8 text (byte 0x{data[error.start]:02x} at offset {error.start}); "
+            f"{name}:{line}: the {what} is not UTF-8 text (byte 0x{data[error.start]:02x} at offset {error.start}); "
             "save it as UTF-8"
         ) from None
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from autoshard import __version__
-from autoshard.cli import calibrate, cost, network, plans
+from autoshard.cli import calibrate, cost, explain, mlir, network, plans
 
 app = typer.Typer(
     name="autoshard",
@@ -20,6 +20,9 @@ app = typer.Typer(
 app.command()(plans.solve)
 app.command()(plans.verify)
 app.command()(plans.hardware)
+app.command()(explain.explain)
+app.command()(mlir.propagate)
+app.command()(mlir.check)
 app.command()(calibrate.calibrate)
 app.add_typer(cost.app)
 app.add_typer(network.app)

@@ -23,6 +23,9 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 _LOCATION = re.compile(r"loc\((?:\"[^\"]*\"\()?\"(?P<file>[^\"]*)\":(?P<line>\d+):(?P<column>\d+)")
 
 _ADVICE: tuple[tuple[str, str], ...] = (
+    ("cannot coexist", "choose sub-axes of which one's pre-size is a multiple of the other's pre-size times size"),
+    ("cannot be sharded", "drop or move the axis that has nothing left to split"),
+    ("names whole axes only", "use whole axes, or leave the rest of the axis to another dimension"),
     ("unknown mesh", 'declare it with sdy.mesh @name = <["axis"=size]> or name a declared one'),
     ("unknown axis name", "use an axis of the mesh that the sharding is bound to"),
     ("duplicate axis ref", "an axis may appear once over all dimensions, replicated and unreduced axes"),
@@ -42,8 +45,12 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ("device", "the device list is a permutation of 0..N-1 with N the product of the axis sizes"),
     ("maximal", "a maximal sharding has no dimension shardings, replicated or unreduced axes"),
     ("factor", "every factor needs a size, and the sizes of a dimension's factors multiply to its size"),
+    ("bytecode", "write the module anew with this MLIR, or give it as text"),
+    ("undeclared SSA value", "define the value before its first use, or correct the name"),
     ("expected", "compare the text with the syntax of the op or attribute"),
+    ("' op", "change the op or its types so that they fit its definition"),
 )
+_ANY_ADVICE = "correct the text at this place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,7 @@ def _from_mlir(error: ir.MLIRError) -> list[Diagnostic]:
     for diagnostic in error.error_diagnostics:
         line, column = _place(str(diagnostic.location))
         out.append(Diagnostic(line, column, diagnostic.message, _advice(diagnostic.message)))
-    return out or [Diagnostic(0, 0, str(error))]
+    return out or [Diagnostic(0, 0, str(error), _ANY_ADVICE)]
 
 
 def _place(location: str) -> tuple[int, int]:
@@ -92,7 +99,7 @@ def _place(location: str) -> tuple[int, int]:
 
 
 def _advice(message: str) -> str:
-    return next((advice for part, advice in _ADVICE if part in message), "")
+    return next((advice for part, advice in _ADVICE if part in message), _ANY_ADVICE)
 
 
 @dataclass
@@ -115,7 +122,8 @@ class _Checker:
 
     def _at(self, op: ir.Operation, message: str, advice: str, *, soft: bool = False) -> Diagnostic:
         line, column = _place(str(op.location))
-        return Diagnostic(line, column, message, advice, "warning" if soft and not self.strict else "error")
+        severity = "warning" if soft and not self.strict else "error"
+        return Diagnostic(line, column, message, advice or _advice(message), severity)
 
     def _read_meshes(self) -> Iterator[Diagnostic]:
         first: Mesh | None = None
@@ -201,9 +209,7 @@ class _Checker:
         sharding, mesh = read
         for message in sharding.violations(mesh, shape, what=what, full_axes_only=self.strict and user):
             soft = "cannot be sharded by" in message or "names whole axes only" in message
-            yield self._at(
-                op, message, "drop or move the axis that has nothing left to split" if soft else "", soft=soft
-            )
+            yield self._at(op, message, "", soft=bool(soft))
 
     def _rule(self, op: ir.Operation) -> Iterator[Diagnostic]:
         """The sizes of a dimension's factors multiply to its size (S2.13); Shardy does not insist."""

@@ -66,6 +66,22 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
             raise InputError(f"cannot process the MLIR module: {error_text(error)}") from None
 
 
+def refuse_fatal_bytecode(data: bytes) -> None:
+    """`InputError` where MLIR's reader ends the process on damaged bytecode, found out in a process of its own."""
+    code = (
+        "import sys\n"
+        "from autoshard.errors import AutoshardError\n"
+        "from autoshard.frontends.mlir_context import parse_module\n"
+        "try:\n"
+        "    parse_module(sys.stdin.buffer.read())\n"
+        "except AutoshardError:\n"
+        "    pass\n"
+    )
+    done = _in_child(code, data, 120.0)
+    if done.returncode:
+        raise InputError("the MLIR bytecode is damaged beyond reading; write the module anew, or give it as text")
+
+
 def run_passes_isolated(text: str, pipeline: str, *, timeout_s: float = 120.0) -> str:
     """The module as text after `pipeline`, run in a process of its own: some passes abort on what they do not
     expect.
@@ -77,20 +93,24 @@ def run_passes_isolated(text: str, pipeline: str, *, timeout_s: float = 120.0) -
         f"run_passes(module, {pipeline!r})\n"
         "sys.stdout.write(module_text(module))\n"
     )
+    done = _in_child(code, text.encode(), timeout_s)
+    if done.returncode:
+        lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+        raise InputError(f"the passes {pipeline} failed: {lines[-1] if lines else f'exit code {done.returncode}'}")
+    return done.stdout.decode()
+
+
+def _in_child(code: str, data: bytes, timeout_s: float) -> "subprocess.CompletedProcess[bytes]":
+    """Run code in a fresh interpreter that sees this package, with `data` on its standard input."""
     path = os.pathsep.join([os.path.dirname(os.path.dirname(os.path.dirname(__file__))), *sys.path])
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code],
-        input=text,
+        input=data,
         capture_output=True,
-        text=True,
         timeout=timeout_s,
         env={**os.environ, "PYTHONPATH": path},
         check=False,
     )
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise InputError(f"the passes {pipeline} failed: {lines[-1] if lines else f'exit code {done.returncode}'}")
-    return done.stdout
 
 
 def module_text(module: ir.Module) -> str:

@@ -1,0 +1,56 @@
+"""``autoshard explain``: why one value is split as it is, in an MLIR module or in a plan."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autoshard.cli.common import reports_errors
+from autoshard.cli.mlir import STDIN, Conservative, Strategy, read_module, shown
+from autoshard.errors import AutoshardError, InputError
+
+
+@reports_errors
+def explain(
+    file: Annotated[str, typer.Argument(help="An MLIR module (- is stdin), or a plan.json written by solve.")],
+    value: Annotated[
+        str, typer.Argument(help="%x of a module; state/params/wq, dot_general:12, @tag or a pattern of a plan.")
+    ],
+    strategy: Strategy = None,
+    conservative: Conservative = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Tell where a value's sharding came from: each axis's source and way in a module, statements and costs in a plan."""
+    if file != STDIN and Path(file).suffix == ".json":
+        if strategy is not None or conservative:
+            raise InputError("--strategy and --conservative are for MLIR modules; a plan is decided already")
+        _explain_plan(file, value, as_json)
+    else:
+        _explain_module(file, value, strategy, conservative, as_json)
+
+
+def _explain_module(file: str, value: str, strategy: str | None, conservative: bool, as_json: bool) -> None:
+    from autoshard.frontends.mlir_context import module_text, parse_module
+    from autoshard.propagation.mlir_explain import explain_mlir
+
+    read = read_module(file)
+    # names and lines of bytecode are those of the text it prints as
+    try:
+        text = read if isinstance(read, str) else module_text(parse_module(read))
+        found = explain_mlir(text, value, strategy=strategy, conservative=conservative)
+    except AutoshardError as error:
+        raise type(error)(f"{shown(file)}: {error}") from None
+    print(json.dumps(asdict(found), indent=1) if as_json else found)
+
+
+def _explain_plan(file: str, value: str, as_json: bool) -> None:
+    from autoshard.explain import explain_plan
+    from autoshard.plans import Plan
+
+    found = explain_plan(Plan.load(file), value)
+    if as_json:
+        print(json.dumps([item.to_dict() for item in found], indent=1))
+    else:
+        print("\n".join(map(str, found)))

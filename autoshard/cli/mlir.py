@@ -1,0 +1,178 @@
+"""The commands about MLIR modules: propagate and check; explain reads its modules here too."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autoshard.cli.common import reports_errors
+from autoshard.errors import AutoshardError, InputError
+
+if TYPE_CHECKING:
+    from autoshard.frontends.mlir_check import Diagnostic
+
+STDIN = "-"
+_STDIN_NAME = "<stdin>"
+
+Files = Annotated[list[str], typer.Argument(help="StableHLO with sdy shardings, text or bytecode; - is stdin.")]
+Strategy = Annotated[
+    str | None,
+    typer.Option(help="basic, aggressive, op-priority or user-priority: that step alone; without, the whole pipeline."),
+]
+Conservative = Annotated[bool, typer.Option("--conservative", help="Pass no sub-axes on.")]
+
+
+@reports_errors
+def propagate(
+    files: Files,
+    strategy: Strategy = None,
+    conservative: Conservative = False,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the module here; with several files, a directory for their results.")
+    ] = None,
+) -> None:
+    """Spread the shardings in an MLIR module over all its values, as Shardy does; the module comes back."""
+    targets = _targets(files, output)
+    _known_strategy(strategy)
+    from autoshard.files import write_text
+    from autoshard.propagation.mlir import propagate_mlir
+
+    failed = False
+    for file, target in zip(files, targets, strict=True):
+        try:
+            text = propagate_mlir(read_module(file), strategy=strategy, conservative=conservative)
+            if target is None:
+                print(text, end="" if text.endswith("\n") else "\n")
+            else:
+                write_text(target, text)
+        except AutoshardError as error:
+            _report(file, error)
+            failed = True
+    if failed:
+        raise SystemExit(InputError.exit_code)
+
+
+@reports_errors
+def check(
+    files: Files,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors too, and more is asked for.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Check the shardings of MLIR modules. Exit code 2 where anything is wrong; warnings alone are no fault."""
+    _once(files)
+    from autoshard.frontends.mlir_check import check_mlir
+
+    answers: list[dict[str, object]] = []
+    errors = warnings = 0
+    for file in files:
+        name = shown(file)
+        try:
+            found = check_mlir(read_module(file), strict=strict)
+        except AutoshardError as error:  # a file that cannot be read; the others still are
+            errors += 1
+            answers.append({"file": name, "ok": False, "findings": [_unreadable(str(error))]})
+            if not as_json:
+                print(f"error: {error}", file=sys.stderr)
+            continue
+        wrong = sum(d.severity == "error" for d in found)
+        errors += wrong
+        warnings += len(found) - wrong
+        answers.append({"file": name, "ok": not wrong, "findings": [_finding(d) for d in found]})
+        if not as_json:
+            for finding in found:
+                print(finding_line(name, finding))
+    if as_json:
+        print(json.dumps(answers, indent=1))
+    else:
+        print(f"{_count(len(files), 'file')}: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
+    if errors:
+        raise SystemExit(InputError.exit_code)
+
+
+def finding_line(name: str, found: "Diagnostic") -> str:
+    """``file:line:col: what is wrong; what to try`` in one line; warnings say that they are."""
+    place = f"{name}:{found.line}:{found.column}" if found.line else name
+    kind = "" if found.severity == "error" else f"{found.severity}: "
+    message = " ".join(found.message.split())
+    return f"{place}: {kind}{message}" + (f"; {found.advice}" if found.advice else "")
+
+
+def read_module(file: str) -> str | bytes:
+    """The text of a module, or its bytes where it is bytecode; ``-`` is standard input."""
+    from autoshard.files import decode_text, read_bytes
+    from autoshard.frontends.mlir_context import BYTECODE_MAGIC, refuse_fatal_bytecode
+
+    data = sys.stdin.buffer.read() if file == STDIN else read_bytes(file, what="MLIR module")
+    if data.startswith(BYTECODE_MAGIC):
+        try:
+            refuse_fatal_bytecode(data)
+        except InputError as error:
+            raise InputError(f"{shown(file)}: {error}") from None
+        return data
+    return decode_text(data, shown(file), what="MLIR module")
+
+
+def shown(file: str) -> str:
+    """How messages call a file."""
+    return _STDIN_NAME if file == STDIN else file
+
+
+def _targets(files: Sequence[str], output: Path | None) -> list[Path | None]:
+    """Where each result goes (None: standard output); `InputError` where two would share a place."""
+    _once(files)
+    if len(files) == 1:
+        into = output / _result_name(files[0]) if output is not None and output.is_dir() else output
+        return [into]
+    if output is None:
+        raise InputError(f"propagate: {len(files)} files need --output DIR for their results")
+    if output.exists() and not output.is_dir():
+        raise InputError(f"--output: {output} is a file; the results of {len(files)} files need a directory")
+    names = [_result_name(file) for file in files]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(f"--output: several of the files are called {twice[0]}; propagate them one by one")
+    return [output / name for name in names]
+
+
+def _result_name(file: str) -> str:
+    return "stdin.mlir" if file == STDIN else Path(file).name
+
+
+def _once(files: Sequence[str]) -> None:
+    if list(files).count(STDIN) > 1:
+        raise InputError("standard input (-) can be read once only")
+
+
+def _known_strategy(strategy: str | None) -> None:
+    if strategy is not None:
+        from autoshard.propagation.engine import Strategy
+
+        Strategy.from_text(strategy)
+
+
+def _report(file: str, error: AutoshardError) -> None:
+    """An error on stderr, with the file it is about unless the message names it already."""
+    message, name = str(error), shown(file)
+    prefix = "" if name in message else f"{name}: "
+    print(f"error: {prefix}{message}", file=sys.stderr)
+
+
+def _finding(found: "Diagnostic") -> dict[str, object]:
+    return {
+        "line": found.line,
+        "column": found.column,
+        "severity": found.severity,
+        "message": found.message,
+        "advice": found.advice,
+    }
+
+
+def _unreadable(message: str) -> dict[str, object]:
+    return {"line": 0, "column": 0, "severity": "error", "message": message, "advice": ""}
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
