@@ -22,7 +22,7 @@ def explain(
     conservative: Conservative = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
-    """Tell where a value's sharding came from: each axis's source and way in a module, statements and costs in a plan."""
+    """Tell where a value's sharding came from: an axis's source and way in a module, statements and costs in a plan."""
     if file != STDIN and Path(file).suffix == ".json":
         if strategy is not None or conservative:
             raise InputError("--strategy and --conservative are for MLIR modules; a plan is decided already")
