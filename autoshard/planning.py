@@ -260,7 +260,8 @@ def decide(
     # slack: bytes left for copies that the network does not see; too little below `low`, no answer from `high` on
     slack, low, high = 0, 0, limit + 1
     known = _best_start(model, starts, limit)
-    for attempt in range(_MEMORY_ROUNDS):
+    stopped = free.stats.get("stopped") == "interrupt"
+    for attempt in range(0 if stopped else _MEMORY_ROUNDS):
         what = "solving within the memory limit" + (f", {slack} bytes less for private copies" if attempt else "")
         solution = run(model.with_limit(limit - slack), what, starts if attempt == 0 else (), _LIMITED_SHARE)
         if solution.assignment is None:
@@ -278,6 +279,9 @@ def decide(
             if memory.peak_bytes <= limit:
                 return _finish(model, solution, schedule, memory, bound, rounds)
             low = slack
+        stopped = solution.stats.get("stopped") == "interrupt"
+        if stopped:
+            break
         wanted = low + max(1, memory.peak_bytes - limit)
         slack = wanted if wanted < high else (low + high) // 2
         if slack in (low, high):
@@ -285,6 +289,8 @@ def decide(
     if known is not None:
         kept, schedule, memory = known
         return _finish(model, kept, schedule, memory, bound, rounds)
+    if stopped:
+        raise KeyboardInterrupt
     raise InfeasibleError(
         f"no plan within the memory limit of {limit} bytes per device was found: with room left for resharded copies "
         f"the best one still holds {memory.peak_bytes} bytes at {memory.where} (this is no proof that there is none); "

@@ -281,8 +281,9 @@ def _program_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
     count = len(settings.args) if settings.args is not None else None
     for index, argument in enumerate(settings.donate or ()):
         if isinstance(argument, str):
-            if argument not in (names or ()):
-                yield ("donate", index), f"no argument {argument!r} to donate; {listing(argument, names or ())}"
+            # without names here they come from the function's signature, which is read when it is imported
+            if names is not None and argument not in names:
+                yield ("donate", index), f"no argument {argument!r} to donate; {listing(argument, names)}"
         elif isinstance(argument, bool) or not isinstance(argument, int):
             yield ("donate", index), f"expected the name or number of an argument, found {_shown(argument)}"
         elif argument < 0 or (count is not None and argument >= count):

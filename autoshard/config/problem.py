@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +57,10 @@ def build_problem(config: Config) -> Problem:
         specs = tuple(_spec(tree) for tree in settings.args.values())
     else:
         specs = tuple(_spec(tree) for tree in settings.args)
-    return Problem(settings.function, function, specs, names, _donated(config, names, len(specs)))
+    from autoshard.frontends.jax_function import argument_names
+
+    told = argument_names(function, len(specs), names)
+    return Problem(settings.function, function, specs, names, _donated(config, told, len(specs)))
 
 
 def import_reference(reference: str, directory: Path) -> Any:
@@ -127,10 +130,20 @@ def _spec(tree: Any) -> Any:
     return [_spec(item) for item in tree]
 
 
-def _donated(config: Config, names: tuple[str, ...] | None, count: int) -> tuple[int, ...]:
+def _donated(config: Config, names: Sequence[str], count: int) -> tuple[int, ...]:
+    from autoshard.models.options import listing
+
     found = []
     for index, argument in enumerate(config.settings.donate or ()):
-        number = names.index(argument) if isinstance(argument, str) and names else argument
+        if isinstance(argument, str):
+            if argument not in names:
+                raise InputError(
+                    f"{config.place('donate', index)}: donate[{index}]: no argument {argument!r} to donate; "
+                    f"{listing(argument, names)}"
+                )
+            number = names.index(argument)
+        else:
+            number = argument
         if not isinstance(number, int) or number >= count:
             raise InputError(
                 f"{config.place('donate', index)}: donate[{index}]: there is no argument number {number}; "

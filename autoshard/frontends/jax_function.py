@@ -69,7 +69,7 @@ def trace(
     >>> traced.program.input_names, [op.kind for op in traced.program.body.ops]
     (('params/w', 'x'), ['dot_general', 'tanh'])
     """
-    names = _argument_names(f, len(specs), argnames)
+    names = argument_names(f, len(specs), argnames)
     abstract = tuple(_abstract(spec, n) for spec, n in zip(specs, names, strict=True))
     in_tree = tree_util.tree_structure(abstract)
     traced = jax.jit(f).trace(*abstract)
@@ -144,7 +144,8 @@ def _name(f: Any) -> str:
     return getattr(f, "__name__", None) or type(f).__name__
 
 
-def _argument_names(f: Callable[..., Any], count: int, given: Sequence[str] | None) -> list[str]:
+def argument_names(f: Callable[..., Any], count: int, given: Sequence[str] | None) -> list[str]:
+    """The names of the first `count` arguments of `f`: as given, else from its signature."""
     if given is not None:
         if len(given) != count or len(set(given)) != count:
             raise InputError(f"argnames {list(given)} must be {count} different names, one for each argument")
