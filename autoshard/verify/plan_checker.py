@@ -14,6 +14,7 @@ from autoshard.verify.check_layout import Impossible, read_atoms
 from autoshard.verify.check_memory import blocks, check_memory
 from autoshard.verify.check_program import PROGRAM_OP, Findings, read_graph
 from autoshard.verify.check_statements import check_statements, pinned_outputs
+from autoshard.verify.check_step import check_step_time
 from autoshard.verify.check_work import materialised
 from costmodels import Machine, ProfileError
 
@@ -102,6 +103,7 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     compute_s = pricer.compute_s(exists)
     priced = sum(block.priced for block in held)
     _guarded(findings, "cost", lambda: check_cost(plan, flow, rows, compute_s, priced, findings))
+    _guarded(findings, "cost", lambda: check_step_time(plan, pricer, rows, exists, compute_s, findings))
     facts.append(f"objective {plan['objective_s']} s, bound {plan['bound_s']} s, gap {plan['gap']}")
     _guarded(findings, "shardings", lambda: _check_shardings(plan, flow, findings))
     if not complete:

@@ -575,6 +575,47 @@ def communication_by_kind_wrong(p):
     p["cost"]["by_kind_s"]["all_gather"] *= 0.9
 
 
+@corruption(r"cost: cost.step_time.resources_s\[memory\] is")
+def memory_busy_understated(p):
+    p["cost"]["step_time"]["resources_s"]["memory"] *= 0.9
+
+
+@corruption(r"cost: cost.step_time.lower_s is")
+def lower_bound_of_the_step_overstated(p):
+    p["cost"]["step_time"]["lower_s"] *= 1.1
+
+
+@corruption(r"cost: cost.everything_overlaps_s is")
+def overlapping_step_overstated(p):
+    p["cost"]["everything_overlaps_s"] *= 1.1
+
+
+@corruption(r"cost: cost.step_time.estimate_s .* lies outside of")
+def estimate_above_the_upper_bound(p):
+    p["cost"]["step_time"]["estimate_s"] = 2 * p["cost"]["step_time"]["upper_s"]
+
+
+@corruption(r"cost: cost.step_time.mfu.upper is")
+def utilisation_overstated(p):
+    p["cost"]["step_time"]["mfu"]["upper"] *= 1.5
+
+
+@corruption(r"cost: cost.step_time.hardware_flop is")
+def executed_work_understated(p):
+    p["cost"]["step_time"]["hardware_flop"] *= 0.5
+
+
+@corruption(r"cost: cost.step_time.groups: all_gather over .* adds up to")
+def a_group_of_collectives_left_out(p):
+    p["cost"]["step_time"]["groups"] = [g for g in p["cost"]["step_time"]["groups"] if g["kind"] != "all_gather"]
+
+
+@corruption(r"cost: cost.step_time.groups: .* is called .* against its own figures")
+def verdict_turned(p):
+    group = p["cost"]["step_time"]["groups"][0]
+    group["verdict"] = "compute" if group["verdict"] == "communication" else "communication"
+
+
 @corruption(r"cost: cost.memory_price_s is")
 def memory_price_wrong(p):
     p["cost"]["memory_price_s"] += 1e-7
