@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints import MatchedPin, Pin, match_pins
+from autoshard.constraints.in_code import statements_in_code
+from autoshard.constraints.matching import check_contradictions
 from autoshard.errors import InputError
 from autoshard.planning import ACCEPTED_GAP, Problem, build_model, decide
 from autoshard.plans import Plan
@@ -102,7 +104,9 @@ def plan_traced(
     began = time.monotonic()
     program = traced.program
     logical, machine = placed(mesh, hardware)
-    matched = match_pins(constraints, program, logical)
+    in_code, code_notes = statements_in_code(program, logical)
+    matched = (*match_pins(constraints, program, logical), *in_code)
+    check_contradictions(matched, program)
     if memory_limit is not None and memory_limit <= 0:
         raise InputError(f"memory_limit is {memory_limit} bytes; give a positive number of bytes per device")
     problem = Problem.make(
@@ -124,7 +128,7 @@ def plan_traced(
         program, decision.schedule, machine, decision.cost, decision.memory, decision.status, decision.objective_s,
         decision.bound_s, decision.gap, decision.memory_price_s, decision.rounding_s,
         _statements(matched, memory_limit), tuple(b.cost for b in priced),
-        (*notes, *program.warnings, *machine.notes, *decision.notes), config, problem.trips,
+        (*notes, *program.warnings, *code_notes, *machine.notes, *decision.notes), config, problem.trips,
         model_flop, None if roles is None else batch_size(program, roles),
         {"seconds": {k: round(v, 3) for k, v in seconds.items()}, **decision.stats}, traced,
     )  # fmt: skip

@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend import core as jax_core
 
 from autoshard.errors import UnsupportedError
@@ -27,6 +26,8 @@ from autoshard.frontends.jax_facts import (
     source_line,
     tensor_type,
 )
+from autoshard.frontends.jax_placement import KIND as CONSTRAINT
+from autoshard.frontends.jax_placement import constraint_attrs, is_stated
 from autoshard.frontends.trip_count import while_trips
 from autoshard.program.program import Origin
 
@@ -95,6 +96,7 @@ class JaxprReader:
         self.warnings: list[str] = []
         self._literals: dict[str, DraftValue] = {}
         self._barriers = 0
+        self._manual = 0  # how many shard_maps are around what is read
 
     def read(self, closed: Any) -> DraftBlock:
         """The draft of a whole program: arguments are the jaxpr's inputs, then the arrays it closes over."""
@@ -162,16 +164,18 @@ class JaxprReader:
         if kind in _CALLS:
             callee = next((params[p] for p in _CALLS[kind] if p in params), None)
             if callee is not None:
-                self._note_shardings(params, here)
-                return self._inline(frame, callee, operands, here)
+                said = f"in_shardings of jit at {_describe(here)}"
+                operands = self._placed(frame, eqn, operands, params.get("in_shardings"), said, here)
+                results = self._inline(frame, callee, operands, here)
+                said = f"out_shardings of jit at {_describe(here)}"
+                return self._placed(frame, eqn, results, params.get("out_shardings"), said, here)
         if kind == "custom_linear_solve":
             lengths = params["const_lengths"]
             skip = lengths.matvec + lengths.vecmat
             take = operands[skip : skip + lengths.solve] + operands[sum(lengths) :]
             return self._inline(frame, params["jaxprs"].solve, take, here)
         if kind in _PLACEMENT:
-            self._note_placement(kind, params, here)
-            return operands
+            return self._placement(frame, eqn, operands, here)
         if kind == "while" and params["cond_jaxpr"].out_avals[0].shape:
             scalar = _with_scalar_predicate(eqn)
             return self._body(frame, scalar.jaxpr, scalar.consts, operands, here)
@@ -266,7 +270,9 @@ class JaxprReader:
                 f"{list(mesh.axis_names)}; only shard_map over all axes of its mesh is supported. "
                 "Leave out axis_names, or write the function without shard_map and state its shardings as pins"
             )
+        self._manual += 1
         body = self._region(params["jaxpr"], here)
+        self._manual -= 1
         captured = self._lift(frame, body)
         whole = [tuple(() for _ in v.type.shape) for v in captured]
         ins = [axis_names(s, v.type.rank) for s, v in zip(params["in_specs"], operands, strict=True)]
@@ -288,23 +294,55 @@ class JaxprReader:
             frame.captured[id(array)] = (array, DraftValue(like.type, frame.origin))
         return frame.captured[id(array)][1]
 
-    def _note_shardings(self, params: dict[str, Any], here: _Site) -> None:
-        """Shardings stated on an inner `jit` place nothing here; say so."""
-        stated = [*params.get("in_shardings", ()), *params.get("out_shardings", ())]
-        if any(s is not None and type(s).__name__ != "UnspecifiedValue" for s in stated):
-            self._warn(f"in_shardings and out_shardings of jit at {_describe(here)} are ignored; state them as pins")
-
     def _warn(self, line: str) -> None:
         if line not in self.warnings:
             self.warnings.append(line)
 
-    def _note_placement(self, kind: str, params: dict[str, Any], here: _Site) -> None:
-        stated = [v for k in ("sharding", "devices", "layout") for v in np.atleast_1d(np.array(params.get(k), object))]
-        if any(v is not None for v in stated):
-            said = {"sharding_constraint": "with_sharding_constraint", "device_put": "device_put"}.get(kind, kind)
-            self._warn(
-                f"{said} at {_describe(here)} is ignored; state it as a pin on a value named with checkpoint_name"
-            )
+    def _placement(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+        """`with_sharding_constraint`, `device_put` and `with_layout_constraint`."""
+        kind, params = str(eqn.primitive.name), eqn.params
+        said = {"sharding_constraint": "with_sharding_constraint", "device_put": "device_put"}.get(kind, kind)
+        said = f"{said} at {_describe(here)}"
+        if params.get("layout") is not None:
+            self._warn(f"the layout of {said} is ignored")
+        stated = params["devices"] if kind == "device_put" else [params.get("sharding")] * len(operands)
+        return self._placed(frame, eqn, operands, stated, said, here, sorted(params.get("unconstrained_dims", ())))
+
+    def _placed(
+        self,
+        frame: _Frame,
+        eqn: Any,
+        values: list[DraftValue],
+        shardings: Sequence[Any] | None,
+        said: str,
+        here: _Site,
+        unconstrained: Sequence[int] = (),
+    ) -> list[DraftValue]:
+        """The values, each behind a constraint where a sharding is stated for it.
+
+        Inside of a `shard_map` values are local and stay where they are. `said`: how messages call what states them.
+        """
+        if shardings is None or self._manual:
+            return values
+        out: list[DraftValue] = []
+        for value, sharding in zip(values, shardings, strict=True):
+            rank = value.type.rank
+            if not is_stated(sharding) or not rank:
+                out.append(value)
+                continue
+            attrs = constraint_attrs(sharding, rank, unconstrained, said)
+            if attrs is None:
+                self._warn(
+                    f"{said} is ignored, as it is no NamedSharding; state it as a pin on a value named with "
+                    "checkpoint_name"
+                )
+                out.append(value)
+                continue
+            result = DraftValue(value.type, Origin.OP)
+            origin = JaxOp(_barrier_primitive(), {}, eqn.ctx)  # an identity on any devices
+            frame.block.ops.append(DraftOp(CONSTRAINT, [value], [result], _describe(here), attrs, [], origin))
+            out.append(result)
+        return out
 
 
 def _argument(aval: Any, origin: Origin) -> DraftValue:

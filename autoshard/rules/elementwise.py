@@ -10,9 +10,9 @@ from autoshard.rules.registry import rule
 
 UNARY_LINEAR = (
     "neg", "real", "imag", "conj", "convert_element_type", "copy", "copy_p", "pvary", "stop_gradient",
-    "sharding_constraint", "layout_constraint", "mesh_cast", "reshard", "name",
+    "layout_constraint", "mesh_cast", "reshard", "name",
 )  # fmt: skip
-"""f(x + y) = f(x) + f(y). What JAX keeps as an identity (copies, constraints, names) is among them."""
+"""f(x + y) = f(x) + f(y). What JAX keeps as an identity (copies, names) is among them."""
 
 SUMS = ("add", "sub", "add_any", "complex")
 """f(x, y) is additive in both operands together."""
@@ -50,6 +50,12 @@ def elementwise(call: Call, linear: tuple[tuple[int, ...], ...] = ()) -> Shardin
 @rule(*NONLINEAR)
 def nonlinear(call: Call) -> ShardingRule:
     """Elementwise; no partial sum passes."""
+    return elementwise(call)
+
+
+@rule("sharding_constraint")
+def sharding_constraint(call: Call) -> ShardingRule:
+    """Identity; partial sums end here, as what is constrained is the whole value."""
     return elementwise(call)
 
 

@@ -10,8 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import io_callback
-from jax.sharding import AxisType, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from autoshard.errors import UnsupportedError
 from autoshard.frontends.jax_function import trace
@@ -65,22 +63,14 @@ def test_an_unknown_primitive_is_warned_about_once_with_its_line():
     assert "mystery_for_tests" in warnings[0] and "test_jax_limits.py:" in warnings[0]
 
 
-def test_sharding_constraints_and_shardings_of_an_inner_jit_are_reported_as_ignored():
-    mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
-    sharding = NamedSharding(mesh, P(None, "d"))
-
+def test_a_device_put_without_a_named_sharding_and_layouts_are_reported_as_ignored():
     def f(x):
-        y = jax.lax.with_sharding_constraint(x * 2, sharding)
-        return jax.jit(jnp.sin, in_shardings=sharding)(y)
+        return jax.device_put(x * 2, jax.devices()[0])
 
     program = trace(f, X).program
-    assert [op.kind for op in program.body.ops] == ["mul", "sin"]
-    assert [
-        w.partition(" is ignored")[0].partition(" are ignored")[0].partition(" at ")[0] for w in program.warnings
-    ] == [
-        "with_sharding_constraint",
-        "in_shardings and out_shardings of jit",
-    ]
+    assert [op.kind for op in program.body.ops] == ["mul"]
+    assert [w.partition(" at ")[0] for w in program.warnings] == ["device_put"]
+    assert "is ignored" in program.warnings[0]
 
 
 def test_two_traces_give_equal_programs():

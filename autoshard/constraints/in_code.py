@@ -1,0 +1,62 @@
+"""Shardings that the planned function states itself, as statements of the plan.
+
+A front end keeps each as an op ``sharding_constraint``; its result has the stated sharding. What flows around the
+constraint is free (S4.5), and uses of the result may reshard it again.
+"""
+
+import re
+
+from autoshard.constraints.model import MatchedPin
+from autoshard.errors import ShardingError, UnsupportedError
+from autoshard.program.program import Op, Program
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.tensor_sharding import TensorSharding
+
+KIND = "sharding_constraint"
+_PLACE = re.compile(r"^(.*?:\d+)\b")
+
+
+def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, ...], tuple[str, ...]]:
+    """The statements that the ops of a program make on the planning mesh, and notes on what they mean there.
+
+    Axes are taken by name; where the mesh in the code has another size for one, the planning mesh's counts.
+    Raises `UnsupportedError` where a constraint names an axis that the planning mesh lacks, `ShardingError` where
+    its sharding does not fit the value there.
+    """
+    found: list[MatchedPin] = []
+    notes: dict[str, None] = {}
+    for op, outer in program.walk():
+        if op.kind != KIND or "sharding" not in op.attrs or any(o.kind == "shard_map" for o in outer):
+            continue
+        (value,) = op.results
+        where = _place(op)
+        _known_axes(op, mesh, where)
+        try:
+            sharding = TensorSharding.from_text(op.attrs["sharding"], mesh)
+            faults = sharding.violations(mesh, program.type_of(value).shape, what=str(program.type_of(value)))
+        except ShardingError as error:
+            faults = [str(error)]
+        if faults:
+            raise ShardingError(f"{where}: the sharding constraint in the code cannot hold: {'; '.join(faults)}")
+        found.append(MatchedPin(program.values[value].name, sharding, (value,), (), where))
+        for name, size in op.attrs["mesh_axes"]:
+            planned = mesh.axis_sizes[mesh.axis_names.index(name)]
+            if planned != size:
+                notes[f"constraints in the code were written for {name}={size}; here the axis has size {planned}"] = (
+                    None
+                )
+    return tuple(found), tuple(notes)
+
+
+def _known_axes(op: Op, mesh: Mesh, where: str) -> None:
+    missing = [name for name, _ in op.attrs["mesh_axes"] if name not in mesh.axis_names]
+    if missing:
+        raise UnsupportedError(
+            f"{where}: a sharding constraint in the code uses mesh axes {missing}, which the planning mesh {mesh} does "
+            "not have; give the plan a mesh with these axes, or take the constraint out"
+        )
+
+
+def _place(op: Op) -> str:
+    match = _PLACE.match(op.source)
+    return match[1] if match else op.source

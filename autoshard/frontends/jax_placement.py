@@ -1,0 +1,52 @@
+"""Shardings that a traced function states itself: constraints, `device_put`, shardings of an inner `jit`.
+
+Each becomes an identity op ``sharding_constraint``. Its ``attrs["sharding"]`` is the text of the sharding, in axis names
+of the mesh it was written for; ``attrs["mesh_axes"]`` has name and size of each axis it uses.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from jax.sharding import NamedSharding
+
+from autoshard.errors import UnsupportedError
+from autoshard.interop.jax import sharding_from_jax
+
+KIND = "sharding_constraint"
+_DEFAULT_MEMORY = (None, "device")
+
+
+def constraint_attrs(sharding: Any, rank: int, unconstrained: Sequence[int], where: str) -> dict[str, Any] | None:
+    """What the op keeps of a sharding, or None where it states none that can be kept (no `NamedSharding`).
+
+    unconstrained: dimensions left open whatever the sharding says of them.
+    Raises `UnsupportedError` for a sharding in another memory than the device's own.
+    """
+    if not isinstance(sharding, NamedSharding):
+        return None
+    if sharding.memory_kind not in _DEFAULT_MEMORY and not _is_default_memory(sharding):
+        raise UnsupportedError(
+            f"{where} places a value in memory {sharding.memory_kind!r}; only device memory can be planned: leave the "
+            "memory kind out"
+        )
+    mesh, stated = sharding_from_jax(sharding, rank)
+    dims = tuple(replace(d, is_open=True) if k in unconstrained else d for k, d in enumerate(stated.dims))
+    stated = replace(stated, dims=dims)
+    sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    used = sorted({ref.name for ref in stated.axes_used()}, key=mesh.axis_names.index)
+    return {"sharding": str(stated), "mesh_axes": tuple((name, sizes[name]) for name in used)}
+
+
+def is_stated(sharding: Any) -> bool:
+    """Whether a parameter of a primitive says anything about a placement."""
+    return sharding is not None and type(sharding).__name__ != "UnspecifiedValue"
+
+
+def _is_default_memory(sharding: NamedSharding) -> bool:
+    """CPUs call their only memory by another name."""
+    try:
+        device = next(iter(sharding.device_set))
+        return device.default_memory().kind == sharding.memory_kind
+    except (ValueError, RuntimeError, StopIteration, NotImplementedError):
+        return False

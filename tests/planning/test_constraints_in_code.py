@@ -1,0 +1,187 @@
+"""Shardings stated in the planned function itself are hard statements of the plan (S4.4 to S4.6)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from plan_cases import f32, mlp
+
+from autoshard import Pin, plan
+from autoshard.errors import InfeasibleError, UnsupportedError
+from autoshard.plans import Plan
+from autoshard.verify import check_plan
+
+P = PartitionSpec
+AXES = {"x": 2, "y": 4}
+MLP = (f32(64, 128), f32(128, 64), f32(32, 64))
+
+
+def mesh(**axes: int) -> jax.sharding.Mesh:
+    axes = axes or AXES
+    return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+
+
+def named(*spec: Any) -> NamedSharding:
+    return NamedSharding(mesh(), P(*spec))
+
+
+def planned(f: Any, *specs: Any, **options: Any) -> Plan:
+    found = plan(f, *specs, mesh=AXES, hardware="tpu_v5e", **options)
+    checked = check_plan(found.to_dict())
+    assert checked.ok, checked.findings
+    return found
+
+
+def forms(found: Plan) -> list[str]:
+    """What is behind each constraint, in the order of the program."""
+    program, at = found.program, found.schedule
+    ops = [op for op, _ in program.walk() if op.kind == "sharding_constraint"]
+    return [at.form_before_use(op.results[0]).text(at.mesh) for op in ops]
+
+
+def runs_as_written(found: Plan, f: Any, *specs: Any) -> None:
+    rng = np.random.default_rng(0)
+    args = [jnp.asarray(rng.standard_normal(s.shape), s.dtype) for s in specs]
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4), found.jit()(*args), jax.jit(f)(*args)
+    )
+
+
+def constrained(*spec: Any) -> Any:
+    def f(w1: Any, w2: Any, x: Any) -> Any:
+        h = jax.lax.with_sharding_constraint(jnp.tanh(x @ w1), named(*spec))
+        return h @ w2
+
+    return f
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (("x", "y"), '[{"x"}, {"y"}]'),
+        ((None, ("y", "x")), '[{}, {"y", "x"}]'),
+        ((), "[{}, {}]"),
+        (("y",), '[{"y"}, {}]'),
+    ],
+    ids=str,
+)
+def test_a_constraint_holds_exactly_and_none_is_a_closed_dimension(spec: tuple, text: str) -> None:  # S4.4
+    f = constrained(*spec)
+    found = planned(f, *MLP)
+    assert forms(found) == [text]
+    runs_as_written(found, f, *MLP)
+
+
+def test_an_unconstrained_dimension_is_open() -> None:  # S2.57
+    f = constrained("y", P.UNCONSTRAINED)
+    found = planned(f, *MLP)
+    (statement,) = found.statements
+    assert statement["sharding"] == '[{"y"}, {?}]'
+    assert forms(found)[0].startswith('[{"y"}, ')
+    assert found.objective_s <= planned(constrained("y"), *MLP).objective_s
+    assert found.objective_s >= planned(mlp, *MLP).objective_s - 1e-12
+
+
+def test_the_plan_lists_the_constraint_with_its_place_in_the_source() -> None:
+    (statement,) = planned(constrained("x"), *MLP).statements
+    assert statement["kind"] == "pin"
+    assert "test_constraints_in_code.py:" in statement["source"]
+    assert statement["source"].rsplit(":", 1)[1].isdigit()
+    assert statement["pattern"].startswith("sharding_constraint:")
+
+
+def test_only_what_flows_through_the_constraint_is_constrained() -> None:  # S4.5
+    def f(w: Any, x: Any) -> Any:
+        h = x @ w
+        return jax.lax.with_sharding_constraint(h, named(None, None)), jnp.tanh(h)
+
+    found = planned(f, f32(64, 128), f32(32, 64), constraints=[Pin("dot_general", '[{"x"}, {"y"}]')])
+    program = found.program
+    product = next(op.results[0] for op in program.body.ops if op.kind == "dot_general")
+    assert forms(found) == ["[{}, {}]"]
+    assert found[program.values[product].name] == '[{"x"}, {"y"}]'
+    runs_as_written(found, f, f32(64, 128), f32(32, 64))
+
+
+def test_a_spec_under_a_mesh_is_read_as_well() -> None:
+    def f(w1: Any, w2: Any, x: Any) -> Any:
+        return jax.lax.with_sharding_constraint(x @ w1, P("x", "y")) @ w2
+
+    with jax.set_mesh(mesh()):
+        found = planned(f, *MLP)
+    assert forms(found) == ['[{"x"}, {"y"}]']
+
+
+def test_device_put_and_shardings_of_an_inner_jit_are_constraints() -> None:
+    def f(w: Any, x: Any) -> Any:
+        x = jax.device_put(x, named("x"))
+        inner = jax.jit(jnp.tanh, in_shardings=named(None, "y"), out_shardings=named("y"))
+        return inner(x @ w)
+
+    found = planned(f, f32(64, 128), f32(32, 64))
+    assert forms(found) == ['[{"x"}, {}]', '[{}, {"y"}]', '[{"y"}, {}]']
+    assert not found.program.warnings
+    runs_as_written(found, f, f32(64, 128), f32(32, 64))
+
+
+def test_constraints_hold_in_loops_and_in_the_backward_pass() -> None:
+    def loss(ws: Any, x: Any) -> Any:
+        def layer(c: Any, w: Any) -> Any:
+            return jnp.tanh(jax.lax.with_sharding_constraint(c, named("x", None)) @ w), None
+
+        return jnp.square(jax.lax.scan(layer, x, ws)[0]).sum()
+
+    f = jax.grad(loss)
+    found = planned(f, f32(3, 64, 64), f32(32, 64))
+    assert len(forms(found)) >= 2
+    assert set(forms(found)) == {'[{"x"}, {}]'}
+    runs_as_written(found, f, f32(3, 64, 64), f32(32, 64))
+
+
+def test_a_constraint_ends_a_partial_sum() -> None:
+    def f(w: Any, x: Any) -> Any:
+        return jax.lax.with_sharding_constraint(x @ w, named()) * 2.0
+
+    found = planned(f, f32(64, 128), f32(32, 64), constraints=[Pin("x", '[{}, {"y"}]'), Pin("w", '[{"y"}, {}]')])
+    (op,) = [op for op in found.program.body.ops if op.kind == "sharding_constraint"]
+    assert op.rule is not None
+    assert op.rule.linear == ()
+    assert not found.schedule.definitions[op.results[0]].unreduced
+
+
+def test_an_axis_that_the_planning_mesh_lacks_is_refused_by_name() -> None:
+    def f(x: Any) -> Any:
+        return jax.lax.with_sharding_constraint(x * 2, NamedSharding(mesh(data=8), P("data")))
+
+    with pytest.raises(UnsupportedError, match=r"test_constraints_in_code.py:\d+: .*mesh axes \['data'\]"):
+        plan(f, f32(64, 64), mesh=AXES, hardware="tpu_v5e")
+
+
+def test_an_axis_of_another_size_is_taken_by_name_and_noted() -> None:
+    def f(x: Any) -> Any:
+        return jax.lax.with_sharding_constraint(x * 2, NamedSharding(mesh(x=4), P("x")))
+
+    found = planned(f, f32(64, 64))
+    assert forms(found) == ['[{"x"}, {}]']
+    assert any("written for x=4; here the axis has size 2" in note for note in found.notes)
+
+
+def test_a_pin_against_a_constraint_in_the_code_names_both() -> None:
+    pin = Pin("sharding_constraint", '[{"y"}, {}]', source="a.yaml:1")
+    with pytest.raises(InfeasibleError, match=r"a.yaml:1(.|\n)*test_constraints_in_code.py:\d+"):
+        planned(constrained("x"), *MLP, constraints=[pin])
+
+
+def test_the_checker_finds_a_constraint_that_does_not_hold() -> None:
+    data = planned(constrained("x", "y"), *MLP).to_dict()
+    data["statements"][0]["sharding"] = '[{"y"}, {"x"}]'
+    assert any("is broken" in str(f) for f in check_plan(data).findings)
+
+
+def test_the_checker_finds_a_constraint_that_the_plan_does_not_list() -> None:
+    data = planned(constrained("x", "y"), *MLP).to_dict()
+    data["statements"] = []
+    assert any("sharding constraint in the code" in str(f) for f in check_plan(data).findings)
