@@ -175,8 +175,8 @@ class _Placing:
         """(atoms per factor, atoms left open).
 
         An atom goes to the factor that more than half of the tensors with this factor have it on. An atom that some
-        tensors have, and none of the factors gets, is open: those tensors disagree and the solver decides. So is an atom of
-        an axis that switches where tensors have it on different factors: there the switch happens.
+        tensors have, and none of the factors gets, is open: those tensors disagree and the solver decides. So is an
+        atom of an axis that switches where tensors have it on different factors: there the switch happens.
         """
         assert op.rule is not None
         specs = tuple(self._specs.get(v) for v in (*op.operands, *op.results))

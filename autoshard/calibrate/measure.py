@@ -1,8 +1,8 @@
 """Timing on the devices JAX sees: the same work on all of them at once, minima over interleaved repetitions.
 
-Every program is a `shard_map` over all devices, so that figures are those of one device while all are busy (simulated devices share
-the cores of their host). The time of a program that does nothing is taken off. Others may use the machine: minima are taken, and
-sizes take turns, so that a disturbance hits all of them alike.
+Every program is a `shard_map` over all devices, so that figures are those of one device while all are busy (simulated
+devices share the cores of their host). The time of a program that does nothing is taken off. Others may use the
+machine: minima are taken, and sizes take turns, so that a disturbance hits all of them alike.
 """
 
 import time
@@ -28,7 +28,7 @@ KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure. A series of sizes grows by `factor` until one run takes `longest_s` or holds `most_bytes`."""
+    """How long to measure: a series of sizes grows by `factor` until a run takes `longest_s` or holds `most_bytes`."""
 
     repeats: int
     longest_s: float
@@ -88,7 +88,7 @@ class Bench:
     def series(
         self, first: int, make: Callable[[int], tuple[Callable[[], Any], float, float]]
     ) -> list[tuple[float, float]]:
-        """(amount, net seconds) of growing sizes. `make(size)`: a run, its amount, and the bytes it holds on a device."""
+        """(amount, net seconds) of growing sizes. `make(size)`: a run, its amount, the bytes it holds on a device."""
         runs, amounts = [], []
         size = first
         while True:
@@ -121,7 +121,9 @@ def matmuls(bench: Bench, dtype: str) -> list[WorkPoint]:
         return partial(multiply, x, x), 2.0 * n**3, 3.0 * element * n * n
 
     # sizes of a matmul grow by 2: their work grows by 8
-    paced = Bench(bench.mesh, Effort(bench.effort.repeats, bench.effort.longest_s, 2, bench.effort.most_bytes), bench.empty_s)
+    paced = Bench(
+        bench.mesh, Effort(bench.effort.repeats, bench.effort.longest_s, 2, bench.effort.most_bytes), bench.empty_s
+    )
     return [WorkPoint(*point) for point in paced.series(128, make)]
 
 
@@ -157,7 +159,7 @@ def vector_work(bench: Bench) -> list[WorkPoint]:
 
 
 def collectives(bench: Bench, kind: str, axes: tuple[str, ...]) -> list[CollectiveMeasurement]:
-    """One collective over `axes` in float32; `bytes` is V, the whole array as seen inside one group (the shard of a permute)."""
+    """One collective over `axes` in float32; `bytes` is V, the array as seen in one group (the shard of a permute)."""
     sizes = dict(zip(bench.mesh.axis_names, bench.mesh.devices.shape, strict=True))
     group = int(np.prod([sizes[a] for a in axes]))
     every = bench.mesh.axis_names

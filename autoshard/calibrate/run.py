@@ -75,8 +75,8 @@ def calibrate(
 ) -> Calibration:
     """Measure all devices JAX sees. `base`: the profile whose structure is kept, chosen by device where not given.
 
-    mesh: axes over the devices, one axis over all where not given; collectives are timed over every set of its axes. Raises
-    `InputError` for a mesh of another size, `UnsupportedError` for a device no profile is known for.
+    mesh: axes over the devices, one axis over all where not given; collectives are timed over every set of its axes.
+    Raises `InputError` for a mesh of another size, `UnsupportedError` for a device no profile is known for.
     """
     import jax
 
@@ -125,7 +125,9 @@ def calibrate(
     memory_rate = work["memory"].rate if "memory" in work else profile.memory.bandwidth.value
     for level, fit in list(levels.items()):
         if fit.rate > memory_rate:  # small arrays stay in caches; what leaves memory cannot be faster than it
-            skipped.append(f"link {level}: {fit.rate:.3g} bytes/s is more than the memory's rate, which is used instead")
+            skipped.append(
+                f"link {level}: {fit.rate:.3g} bytes/s is more than the memory's rate, which is used instead"
+            )
             levels[level] = replace(fit, rate=memory_rate)
     families = {family: work[f"matmul {family}"].rate for family in DTYPES if f"matmul {family}" in work}
     result = calibrated_profile(
@@ -149,7 +151,9 @@ def base_of(device_kind: str) -> str:
     """
     fits = [known for known in _KNOWN if known.lower() in device_kind.lower()]
     if not fits:
-        raise UnsupportedError(f"no profile is known for devices of kind {device_kind!r}; name one to start from with --base")
+        raise UnsupportedError(
+            f"no profile is known for devices of kind {device_kind!r}; name one to start from with --base"
+        )
     return _KNOWN[max(fits, key=len)]
 
 

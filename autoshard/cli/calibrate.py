@@ -14,8 +14,12 @@ from autoshard.errors import InputError
 @reports_errors
 def calibrate(
     output: Annotated[Path, typer.Option(help="Where to write the profile.")] = Path("calibrated.yaml"),
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller sizes: seconds instead of minutes.")] = False,
-    base: Annotated[str | None, typer.Option(help="The profile to start from; chosen by device where not given.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer and smaller sizes: seconds instead of minutes.")
+    ] = False,
+    base: Annotated[
+        str | None, typer.Option(help="The profile to start from; chosen by device where not given.")
+    ] = None,
     mesh: Annotated[
         str | None, typer.Option("--mesh", help="Axes over the devices, x=2,y=4; one axis over all where not given.")
     ] = None,

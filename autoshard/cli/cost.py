@@ -49,7 +49,7 @@ def model_step(
     link: Links = None,
     as_json: AsJson = False,
 ) -> None:
-    """A training step of a named model under a strategy: collectives, step time, MFU, verdicts. Or one of the commands."""
+    """A training step of a named model under a strategy: collectives, step time, MFU, verdicts."""
     given = {
         "--model": model,
         "--strategy": strategy,

@@ -106,7 +106,7 @@ class Config:
 
     @property
     def baselines(self) -> tuple[str | dict[str, Any], ...]:
-        """Names, and ``{"name", "rules"}`` of strategies of one's own; for a model a few where the file says nothing."""
+        """Names, and ``{"name", "rules"}`` of strategies of one's own; for a model a few by default."""
         from autoshard.strategies.names import default_baselines
 
         given = self.settings.baselines

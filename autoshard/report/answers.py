@@ -50,7 +50,8 @@ def strategy_text(answer: Mapping[str, Any]) -> str:
     mesh = " x ".join(f"{axis}={size}" for axis, size in answer["mesh"].items())
     low, high = cost["mfu_bounds"]
     lines = [
-        f"{answer['model']} ({answer['params']:.4g} parameters) under {answer['strategy']} on {answer['hardware']}, mesh {mesh}",
+        f"{answer['model']} ({answer['params']:.4g} parameters) under {answer['strategy']} "
+        f"on {answer['hardware']}, mesh {mesh}",
         f"{answer['batch_tokens']:.4g} tokens a step, {cost['tokens_per_device']:.4g} for each device",
         f"step: at least {seconds_text(answer['seconds'])}, estimate {seconds_text(answer['estimate_seconds'])}, "
         f"at most {seconds_text(answer['upper_seconds'])}; MFU {low:.1%} to {high:.1%}; bound by {answer['bound']}",

@@ -1,4 +1,4 @@
-"""Named strategies on real programs: the collectives of their plans and the intensities of MaxText's guide (S3.5 to S3.23)."""
+"""Named strategies on real programs: the collectives of their plans, and the intensities of MaxText's guide (S3.5-S3.23)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +41,9 @@ class Priced:
         return {(g.kind, g.axes) for g in self.plan.step_time.groups if g.bytes > 64 * g.times}
 
 
-def priced(traced: TracedFunction, mesh: dict[str, Any], strategy: Any, roles: Any, hardware: str = "tpu_v5p") -> Priced:
+def priced(
+    traced: TracedFunction, mesh: dict[str, Any], strategy: Any, roles: Any, hardware: str = "tpu_v5p"
+) -> Priced:
     logical, machine = api.placed(mesh, hardware)
     model = build_model(Problem.make(traced.program, logical, machine))
     (found,) = price_baselines(model, [strategy], roles, slow=api._slow_axes(mesh))
@@ -184,12 +186,12 @@ def test_context_gathers_keys_and_values_and_keeps_queries_cut() -> None:
     """S3.18; S3.5 cp_kv_gather: two arrays of batch * seq * kv_heads * head_dim, forward and backward."""
     found = step({"context": 4}, "context")
     keys_and_values = 2 * 2 * ROWS * SEQ * HEADS * (D // HEADS)
-    gathered = sum(
-        g.bytes for g in found.plan.step_time.groups if (g.kind, g.moves) == ("all_gather", "activations")
-    )
+    gathered = sum(g.bytes for g in found.plan.step_time.groups if (g.kind, g.moves) == ("all_gather", "activations"))
     # once forward; backward either again or kept
     assert gathered in (LAYERS * keys_and_values, 2 * LAYERS * keys_and_values)
-    scattered = sum(g.bytes for g in found.plan.step_time.groups if g.kind == "reduce_scatter" and g.moves == "activations")
+    scattered = sum(
+        g.bytes for g in found.plan.step_time.groups if g.kind == "reduce_scatter" and g.moves == "activations"
+    )
     # gradients of the keys come from float32 scores and are twice as large as those of the values
     assert scattered == LAYERS * keys_and_values * 1.5
     form = intensities.context_parallel(batch=ROWS, seq=SEQ, q_heads=HEADS, kv_heads=HEADS, head_dim=D // HEADS, x=4)

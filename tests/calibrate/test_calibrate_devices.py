@@ -29,7 +29,12 @@ def found() -> run.Calibration:
 
 
 def test_work_memory_and_links_are_measured(found: run.Calibration) -> None:
-    assert set(found.work) | {s.split(":")[0] for s in found.skipped} == {"matmul f32", "matmul bf16", "memory", "vector"}
+    assert set(found.work) | {s.split(":")[0] for s in found.skipped} == {
+        "matmul f32",
+        "matmul bf16",
+        "memory",
+        "vector",
+    }
     assert {(p.kind, tuple(part.axis for part in p.parts)) for p in found.points} <= {
         (kind, axes) for kind in measure.KINDS for axes in (("x",), ("y",), ("x", "y"))
     }

@@ -1,4 +1,4 @@
-"""Bounds, estimate, utilisation and intensities of plans, against sums by hand; what lies between matmuls (S3.4, S3.6)."""
+"""Bounds, estimate, utilisation and intensities of plans, against sums by hand; what lies between matmuls (S3.4)."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,9 @@ def row_parallel(x: jax.Array, w: jax.Array) -> jax.Array:
 def reduced() -> Plan:
     """``B M_x @ M_x E -> B E``: one all-reduce over four devices of a line."""
     pins = [Pin("x", '[{}, {"x"}]'), Pin("w", '[{"x"}, {}]'), Pin("out", "[{}, {}]")]
-    return api.plan(row_parallel, spec(B, M), spec(M, E), mesh={"x": 4}, hardware="tpu_v5e", constraints=pins, argnames=("x", "w"))
+    return api.plan(
+        row_parallel, spec(B, M), spec(M, E), mesh={"x": 4}, hardware="tpu_v5e", constraints=pins, argnames=("x", "w")
+    )
 
 
 def test_the_profile_is_the_one_these_figures_are_of() -> None:
@@ -109,7 +111,7 @@ def loss(w: jax.Array, v: jax.Array, x: jax.Array) -> jax.Array:
 
 def data_parallel(rows: int) -> Plan:
     pins = [
-        Pin("x", '[{"d"}, {}]'), Pin("w", "[{}, {}]"), Pin("v", "[{}, {}]"), Pin("out/0", "[{}, {}]"), Pin("out/1", "[{}, {}]"),
+        Pin("x", '[{"d"}, {}]'), *(Pin(name, "[{}, {}]") for name in ("w", "v", "out/0", "out/1")),
     ]  # fmt: skip
     return api.plan(
         jax.grad(loss, argnums=(0, 1)), spec(E, M), spec(M, E), spec(rows, E), mesh={"d": 8}, hardware="tpu_v5e",

@@ -16,7 +16,11 @@ def axes(name: str, slow: tuple[str, ...] = (), **sizes: int) -> dict[str, tuple
 
 def test_parts_take_the_axes_named_for_them() -> None:
     assert axes("fsdp+tensor", tensor=8, fsdp=16) == {"fsdp": ("fsdp",), "tensor": ("tensor",)}
-    assert axes("data+fsdp+tensor", data=2, fsdp=4, model=8) == {"data": ("data",), "fsdp": ("fsdp",), "tensor": ("model",)}
+    assert axes("data+fsdp+tensor", data=2, fsdp=4, model=8) == {
+        "data": ("data",),
+        "fsdp": ("fsdp",),
+        "tensor": ("model",),
+    }
 
 
 def test_without_names_the_last_part_takes_the_innermost_axis_and_the_first_the_rest() -> None:
