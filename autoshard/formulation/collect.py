@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 
 import numpy as np
 
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.liveness import Liveness
+from autoshard.costs.memory import sizes
+from autoshard.costs.padding import Tile
 from autoshard.errors import InfeasibleError, UnsupportedError
 from autoshard.formulation import regions
+from autoshard.formulation.holding import holds, shared_form
 from autoshard.formulation.model import Link, Node, NodeKind, Port
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.rule import ShardingRule
@@ -68,12 +70,16 @@ class Collector:
         ties: Mapping[int, int],
         axis_orders: Sequence[Sequence[str]] = (),
         trips: int = 1,
+        reach: PartialReach | None = None,
+        tile: Tile | None = None,
     ) -> None:
         self.program, self.mesh, self.fusion, self.liveness = program, mesh, fusion, liveness
         self.value_pins, self.output_pins, self.ties = value_pins, output_pins, ties
         self.axis_orders = axis_orders
         self.trips = trips
-        self.reach = PartialReach(program, mesh)
+        self.reach = PartialReach(program, mesh) if reach is None else reach
+        self.inputs = frozenset(program.body.args)
+        self._size = sizes(program, mesh, tile)
         self.out = Collected()
         self._spaces: dict[object, OpSpace] = {}
         self._use_count: dict[int, int] = {}
@@ -173,6 +179,23 @@ class Collector:
             )
         return np.array(keep, np.int64)
 
+    def _evenly(
+        self, layouts: Sequence[Layout], kept: np.ndarray, type_: TensorType, pins: Sequence[TensorSharding]
+    ) -> np.ndarray:
+        """Of the `kept` layouts of an input those that are uneven only where the axes of a pin are so themselves."""
+
+        def stated(d: int, size: int) -> bool:
+            return any(size % self.mesh.size([a for r in p.dims[d].axes for a in self.mesh.atoms_for(r)]) for p in pins)
+
+        uneven = [d for d, size in enumerate(type_.shape) if stated(d, size)]
+        shape = [1 if d in uneven else size for d, size in enumerate(type_.shape)]
+
+        def is_even(layout: Layout) -> bool:
+            dims = tuple(() if d in uneven else atoms for d, atoms in enumerate(layout.dims))
+            return Layout(dims).is_even(shape, self.mesh)
+
+        return np.array([k for k in kept.tolist() if is_even(layouts[k])], np.int64)
+
     def _with_stated(
         self, layouts: tuple[Layout, ...], type_: TensorType, pins: Sequence[TensorSharding], *, padded: bool = False
     ) -> tuple[Layout, ...]:
@@ -200,7 +223,8 @@ class Collector:
         node = Node(NodeKind.INPUT, self.label(value), 1.0, layouts, value=value)
         node.costs = np.zeros(len(layouts))
         if pins:
-            node.allowed = self._pinned(layouts, pins, f"input {self.label(value)} {type_}")
+            found = self._pinned(layouts, pins, f"input {self.label(value)} {type_}")
+            node.allowed = self._evenly(layouts, found, type_, pins)
         start, stop = self.liveness.interval[value]
         node.usages = [(start, stop, self.bytes(type_, layouts))]
         index = self.add(node)
@@ -236,9 +260,9 @@ class Collector:
         copies = np.array([False] * len(shares) + [True] * len(candidates))
         node = Node(NodeKind.HUB, self.label(value), weight, layouts, copies, value=value)
         node.costs = np.zeros(len(layouts))
-        first, last = self.liveness.reads.get(value, (0, 0))
-        amounts = np.where(copies, self.bytes(type_, layouts), 0.0)
-        node.usages = [(first, last + 1, amounts)]
+        amounts = self.bytes(value, layouts)
+        node.priced = np.where(copies, amounts, 0.0)
+        node.usages = shared_form(self, value, amounts, copies, self.bytes(value, defined))
         index = self.add(node)
         hub = Port(index, layouts)
         self.out.links.append(Link(value, port, hub, weight, None, shares=True))
@@ -255,10 +279,7 @@ class Collector:
         node = Node(NodeKind.OP, f"{op.kind}:{op.id}", weight, space=space, op=op.id)
         node.facets = space.facets
         for k, result in enumerate(op.results):
-            if result in self.liveness.interval and result in self.fusion:
-                start, stop = self.liveness.interval[result]
-                amounts = self.bytes(self.program.type_of(result), space.result_layouts[k])
-                node.usages.append((start, stop, amounts))
+            holds(self, node, result, space.result_layouts[k])
         index = self.add(node)
         self.out.op_node[op.id] = index
         for k, value in enumerate(op.operands):

@@ -76,8 +76,13 @@ def derive(plan: Any, graph: Graph, mesh: Atoms, findings: Findings) -> Flow:
     return flow
 
 
-def check_flow(flow: Flow, pinned_outputs: Mapping[int, Any], findings: Findings) -> None:
-    """Is everything where its consumer wants it?"""
+def check_flow(
+    flow: Flow, pinned_outputs: Mapping[int, Any], pinned_unevenly: Mapping[int, set[int]], findings: Findings
+) -> None:
+    """Is everything where its consumer wants it?
+
+    pinned_unevenly: dimensions of inputs that pins cut unevenly, by value.
+    """
     graph = flow.graph
     for value in graph.body.args:
         held = flow.defined.get(value)
@@ -85,6 +90,13 @@ def check_flow(flow: Flow, pinned_outputs: Mapping[int, Any], findings: Findings
             findings.add(
                 "layouts", f"input {flow.name(value)} is a partial sum, {held.text(flow.mesh)}; inputs are whole"
             )
+        for d in held.padded(flow.mesh) if held is not None else ():
+            if d not in pinned_unevenly.get(value, ()):
+                findings.add(
+                    "layouts",
+                    f"input {flow.name(value)} is cut unevenly along dimension {d}, {held.text(flow.mesh)}; inputs are "
+                    "where a pin says so only",
+                )
     for op in graph.nodes.values():
         if op.regions:
             _region(flow, op, findings)
@@ -323,6 +335,8 @@ def _named(flow: Flow, value: int, names: Sequence[Sequence[str]], findings: Fin
             cut(n, [a for axis in axes for a in flow.mesh.of(axis)], flow.mesh, f"dimension {d} of {tensor.name}")
             for d, (n, axes) in enumerate(zip(tensor.shape, names, strict=True))
         )
+        if uneven := Holding(runs).padded(flow.mesh):
+            raise Impossible(f"dimension {uneven[0]} of {tensor.name} is cut by {names[uneven[0]]}, not evenly")
     except Impossible as error:
         findings.add("layouts", f"{op.label}: {error}")
         return None
@@ -344,10 +358,16 @@ def _outputs(flow: Flow, pinned: Mapping[int, Any], findings: Findings) -> None:
                 "layouts",
                 f"output {graph.output_names[slot]} is handed back as a partial sum, {way.end.text(flow.mesh)}",
             )
+        if way.end.padded(flow.mesh):
+            findings.add(
+                "layouts",
+                f"output {graph.output_names[slot]} is handed back cut unevenly, {way.end.text(flow.mesh)}; arrays are "
+                "even where they leave",
+            )
         if slot in flow.ties and slot not in pinned:
             source = flow.ties[slot]
             wanted = flow.defined.get(source)
-            if wanted is not None and way.end != wanted:
+            if wanted is not None and way.end != wanted and not wanted.padded(flow.mesh):
                 findings.add(
                     "ties",
                     f"output {graph.output_names[slot]} takes the place of the donated input {flow.name(source)}, "

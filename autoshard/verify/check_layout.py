@@ -3,6 +3,9 @@
 A device is the list of its coordinates, one digit per atom of the refined mesh. Along one dimension it holds a run of
 elements that starts at a sum of (digit times stride): a mixed-radix number. Steps are judged by what they would do to
 these runs, never by lists of axes; two layouts are the same where every device holds the same elements.
+
+Where an atom does not divide what it cuts, every piece is as long as the first and the last ones are short or empty
+(padding): 5 elements over 2, then 2 have strides 3 and 2, and the runs 0-1, 2, 3-4 and none.
 """
 
 import re
@@ -104,14 +107,62 @@ def read_atoms(mesh: Any) -> tuple[Atoms, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What devices hold along one dimension: `length` elements from the sum of digit(atom) * stride on."""
+    """What devices hold along one dimension of `size` elements: from the sum of digit(atom) * stride on.
 
-    length: int
+    A stride is as long as what its atom leaves to each device: each piece ends where the next begins, and where the
+    piece it was cut from ends. What fills it up to `length` is undefined.
+    """
+
+    size: int
     strides: tuple[tuple[int, int], ...] = ()  # (atom, stride), longest stride first; atoms of size 1 left out
 
     @property
     def atoms(self) -> tuple[int, ...]:
         return tuple(a for a, _ in self.strides)
+
+    @property
+    def length(self) -> int:
+        """Elements of the array on each device, padding included."""
+        return self.strides[-1][1] if self.strides else self.size
+
+    def held(self, device: Sequence[int]) -> range:
+        """The elements of a device, given its digits."""
+        start, stop = 0, self.size
+        for a, stride in self.strides:
+            start += device[a] * stride
+            stop = min(stop, start + stride)
+        return range(min(start, stop), stop)
+
+    def is_even(self, mesh: "Atoms") -> bool:
+        """Does every device hold `length` elements?"""
+        return self.length * mesh.group(self.atoms) == self.size
+
+    def is_regular(self, mesh: "Atoms") -> bool:
+        """Does every piece lie a multiple of `length` from the start, so that pieces can change places as they are?"""
+        inner = self.length
+        for a, stride in reversed(self.strides):
+            if stride != inner:
+                return False
+            inner *= mesh.sizes[a]
+        return True
+
+    def divided(self, atoms: Sequence[int], mesh: "Atoms", what: str) -> "Run":
+        """Each piece cut on by atoms, the first one outermost.
+
+        `Impossible` where an atom is of no use: without the last one there must be fewer pieces than elements (S0.54).
+        """
+        strides, length = list(self.strides), self.length
+        for a in atoms:
+            length = -(-length // mesh.sizes[a])
+            strides.append((a, length))
+        if atoms and self.size % mesh.group(a for a, _ in strides):
+            if mesh.group(a for a, _ in strides[:-1]) >= self.size:
+                by = [a for a, _ in strides]
+                raise Impossible(
+                    f"{what} of size {self.size} is cut in {mesh.group(by)} parts by {mesh.text(by)}, which does not "
+                    "divide it, and some axes leave nothing to cut"
+                )
+        return Run(self.size, tuple(strides))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +175,10 @@ class Holding:
     def elements(self, shape: Sequence[int]) -> int:
         """Elements of one device's block."""
         return 0 if 0 in shape else prod(run.length for run in self.runs)
+
+    def padded(self, mesh: "Atoms") -> list[int]:
+        """Dimensions with devices that hold less than the others."""
+        return [d for d, run in enumerate(self.runs) if not run.is_even(mesh)]
 
     @property
     def cutting(self) -> frozenset[int]:
@@ -146,20 +201,8 @@ def extent(size: int, mesh: Atoms) -> int:
 
 
 def cut(size: int, atoms: Sequence[int], mesh: Atoms, what: str = "a dimension") -> Run:
-    """Cut `size` elements by atoms, the first one outermost. `Impossible` unless the parts are equal."""
-    atoms = [a for a in atoms if mesh.sizes[a] > 1]
-    parts = mesh.group(atoms)
-    size = extent(size, mesh)
-    if size % parts:
-        raise Impossible(
-            f"{what} of size {size} is cut in {parts} parts by {mesh.text(atoms)}, which does not divide it"
-        )
-    length = size // parts
-    strides, stride = [], length
-    for a in reversed(atoms):
-        strides.append((a, stride))
-        stride *= mesh.sizes[a]
-    return Run(length, tuple(reversed(strides)))
+    """Cut `size` elements by atoms, the first one outermost; `Impossible` where an atom is of no use."""
+    return Run(extent(size, mesh)).divided([a for a in atoms if mesh.sizes[a] > 1], mesh, what)
 
 
 def holding(layout: Any, shape: Sequence[int], mesh: Atoms, what: str) -> Holding:
@@ -185,21 +228,25 @@ def combine(factors: Sequence[tuple[int, Sequence[int]]], mesh: Atoms, what: str
     """The run of a dimension made of factors (size, atoms), the first one outermost.
 
     `Impossible` where the elements of a device do not lie in one piece: a factor is cut although one before it is not
-    cut down to single indices.
+    cut down to single indices, or a factor that is not alone is padded.
     """
-    total, strides, outer_whole = 1, [], False
-    for size, _ in factors:
-        total *= extent(size, mesh)
-    inner, length = total, 1
+    if any(size == 0 for size, _ in factors):
+        return cut(0, [a for _, atoms in factors for a in atoms], mesh, what)
+    total, strides, outer_whole = prod(size for size, _ in factors), [], False
+    inner = total
     for size, atoms in factors:
-        inner //= extent(size, mesh)
+        inner //= size
         run = cut(size, atoms, mesh, f"a factor of {what}")
+        if len(factors) > 1 and not run.is_even(mesh):
+            raise Impossible(
+                f"{what} has a factor of size {size} cut in {mesh.group(run.atoms)} parts by {mesh.text(run.atoms)}, "
+                "which does not divide it: its elements do not lie in one block"
+            )
         if run.strides and outer_whole:
             raise Impossible(f"{what} is cut by {mesh.text(run.atoms)} inside of a factor that is not cut up: no block")
         outer_whole = outer_whole or run.length > 1
         strides += [(a, stride * inner) for a, stride in run.strides]
-        length *= run.length
-    return Run(length, tuple(strides))
+    return Run(total, tuple(strides))
 
 
 def apply_step(step: Any, held: Holding, mesh: Atoms, summable: bool) -> Holding:
@@ -209,7 +256,6 @@ def apply_step(step: Any, held: Holding, mesh: Atoms, summable: bool) -> Holding
         raise Impossible(f"a step {kind} names no atoms")
     _distinct(atoms, mesh, f"a step {kind}")
     group = [a for a in atoms if mesh.sizes[a] > 1]
-    n = mesh.group(group)
     name = mesh.text(atoms)
     runs = list(held.runs)
     partial = set(held.partial)
@@ -227,29 +273,17 @@ def apply_step(step: Any, held: Holding, mesh: Atoms, summable: bool) -> Holding
 
     def joined(run: Run) -> Run:
         """The blocks of a group laid one after the other in the order of its devices."""
-        stride_of, stride = dict(run.strides), run.length
-        for a in reversed(group):
-            if stride_of.pop(a, None) != stride:
-                raise Impossible(
-                    f"{kind} over {{{name}}} on dimension {dim}: in the order of the devices the blocks do not follow "
-                    f"each other (it is cut by {{{mesh.text(run.atoms)}}})"
-                )
-            stride *= mesh.sizes[a]
-        if any(s % stride for s in stride_of.values()):
-            raise Impossible(f"{kind} over {{{name}}} on dimension {dim}: the joined blocks are no block")
-        return Run(stride, tuple((a, s) for a, s in run.strides if a in stride_of))
+        kept = len(run.strides) - len(group)  # these pieces stay: what was cut last is joined first
+        if kept < 0 or [a for a, _ in run.strides[kept:]] != group:
+            raise Impossible(
+                f"{kind} over {{{name}}} on dimension {dim}: in the order of the devices the blocks do not follow "
+                f"each other (it is cut by {{{mesh.text(run.atoms)}}})"
+            )
+        return Run(run.size, run.strides[:kept])
 
     def divided(run: Run) -> Run:
         """Each device of a group keeps the piece of its rank."""
-        if run.length % n:
-            raise Impossible(
-                f"{kind} over {{{name}}} cuts blocks of {run.length} in {n} parts, which does not divide them"
-            )
-        stride, new = run.length // n, []
-        for a in reversed(group):
-            new.append((a, stride))
-            stride *= mesh.sizes[a]
-        return Run(run.length // n, (*run.strides, *reversed(new)))
+        return run.divided(group, mesh, f"{kind} over {{{name}}}: a dimension")
 
     def summed() -> None:
         missing = [a for a in group if a not in partial]
@@ -281,7 +315,12 @@ def apply_step(step: Any, held: Holding, mesh: Atoms, summable: bool) -> Holding
             raise Impossible(
                 f"permute of dimension {dim} to {{{name}}}, which is cut by {{{mesh.text(runs[dim].atoms)}}}"
             )
-        moved = cut(runs[dim].length * n, group, mesh)
+        moved = cut(runs[dim].size, group, mesh)
+        if not (moved.is_regular(mesh) and runs[dim].is_regular(mesh)):
+            raise Impossible(
+                f"permute of dimension {dim} of size {moved.size} from {{{mesh.text(runs[dim].atoms)}}} to {{{name}}}: "
+                "the blocks of one order are not those of the other"
+            )
         if moved == runs[dim]:
             raise Impossible(f"permute of dimension {dim} to {{{name}}}, where it is already")
         runs[dim] = moved

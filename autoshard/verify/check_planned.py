@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoshard.verify.check_flow import COLLECTIVES, Flow, Move, Way, derive
-from autoshard.verify.check_layout import Holding, read_atoms
+from autoshard.verify.check_layout import Atoms, Holding, read_atoms
 from autoshard.verify.check_program import PROGRAM_OP, Body, Findings, Node, element_bytes, read_graph
 
 
@@ -86,11 +86,21 @@ def _one(flow: Flow, way: Way, move: Move, where: str, loops: tuple[Around, ...]
     tensor = flow.graph.values[way.value]
     sums = move.kind in ("all_reduce", "reduce_scatter")
     old = _order_before(move.before, move.after) if move.kind == "permute" else ()
-    elements, dtype = move.before.elements(tensor.shape), tensor.dtype
+    elements, dtype = _given(move, tensor.shape, flow.mesh), tensor.dtype
     if dtype.startswith("key<"):  # random keys travel as their words
         elements, dtype = elements * int(element_bytes(dtype)) // 4, "uint32"
     where = f"{tensor.name} -> {where}"
     return Collective(where, move.kind, move.atoms, old, elements, dtype, "add" if sums else "", loops)
+
+
+def _given(move: Move, shape: tuple[int, ...], mesh: Atoms) -> int:
+    """Elements of the array that a device gives: a dimension that is split up is filled to equal pieces."""
+    elements = move.before.elements(shape)
+    for before, after in zip(move.before.runs, move.after.runs, strict=True):
+        gained = after.atoms[len(before.atoms) :]
+        if gained and elements:
+            elements = elements // before.length * after.length * mesh.group(gained)
+    return elements
 
 
 def _order_before(before: Holding, after: Holding) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
-from autoshard.verify.check_layout import Atoms, Holding, Impossible, combine, extent
+from autoshard.verify.check_layout import Atoms, Holding, Impossible, combine, cut
 from autoshard.verify.check_program import Graph, Node, Tensor
 
 Factors = tuple[tuple[int, ...], ...]
@@ -149,6 +149,18 @@ _POINTWISE: Final = _FUNCTIONS | {
     "select_n",
     "copy",
 }
+_PADDED: Final = _POINTWISE | {
+    "add_any", "complex", "conj", "copy_p", "eq_to", "from_edtype", "igamma", "igamma_grad_a", "igammac", "imag",
+    "layout_constraint", "le_to", "lt_to", "mesh_cast", "mulhi", "name", "one_minus_square", "philox2x32",
+    "philox4x32", "polygamma", "pvary", "random_clone", "random_fold_in", "random_gamma_grad", "random_seed", "real",
+    "regularized_incomplete_beta", "reshard", "sharding_constraint", "stop_gradient", "threefry2x32", "threefry4x32",
+    "to_edtype", "zeta",
+    "broadcast_in_dim", "transpose", "squeeze", "expand_dims",
+    "dot_general", "reduce_sum", "reduce_max", "reduce_min",
+}  # fmt: skip
+"""Kinds whose blocks may be longer than what they hold: what is in the padding stays there (single elements, plain
+moves), or can be made neutral before it is summed or compared."""
+
 _FREE_OPERANDS: Final = frozenset(("tie",))
 """Kinds with an operand whose elements do not matter."""
 
@@ -265,10 +277,10 @@ def place(op: Node, rule: Rule, placement: Any, graph: Graph, mesh: Atoms) -> Pl
     for f, atoms in enumerate(factors):
         if atoms and f in rule.uncut:
             raise Impossible(f"it cuts factor {f} by {mesh.text(atoms)}, which must be whole")
-        if extent(rule.sizes[f], mesh) % mesh.group(atoms):
+        if not cut(rule.sizes[f], atoms, mesh, f"factor {f}").is_even(mesh) and op.kind not in _PADDED:
             raise Impossible(
                 f"it cuts factor {f} of size {rule.sizes[f]} in {mesh.group(atoms)} parts by {mesh.text(atoms)}, "
-                "which does not divide it"
+                f"which does not divide it, and {op.kind} does not run on padded blocks"
             )
     for a, which in passes:
         if not 0 <= which < len(rule.linear):

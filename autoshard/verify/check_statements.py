@@ -62,6 +62,23 @@ def pinned_outputs(plan: Any) -> dict[int, str]:
     return {slot: s["sharding"] for s in plan["statements"] if s["kind"] == "pin" for slot in s["outputs"]}
 
 
+def pinned_unevenly(plan: Any, flow: Flow) -> dict[int, set[int]]:
+    """Dimensions of values that a pin cuts by axes that do not divide them."""
+    found: dict[int, set[int]] = {}
+    for statement in plan["statements"]:
+        if statement["kind"] != "pin":
+            continue
+        try:
+            pin = read_pin(statement["sharding"], flow.mesh)
+        except Impossible:
+            continue  # reported where statements are checked
+        for v in statement["values"]:
+            for d, (size, (atoms, _)) in enumerate(zip(flow.graph.values[v].shape, pin.dims, strict=True)):
+                if size % flow.mesh.group(atoms):
+                    found.setdefault(v, set()).add(d)
+    return found
+
+
 def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings) -> int:
     """Every statement against the derived layouts; returns how many there are."""
     for statement in plan["statements"]:

@@ -14,7 +14,7 @@ from autoshard.verify.check_in_code import check_in_code
 from autoshard.verify.check_layout import Impossible, read_atoms
 from autoshard.verify.check_memory import blocks, check_memory
 from autoshard.verify.check_program import PROGRAM_OP, Findings, read_graph
-from autoshard.verify.check_statements import check_statements, pinned_outputs
+from autoshard.verify.check_statements import check_statements, pinned_outputs, pinned_unevenly
 from autoshard.verify.check_step import check_step_time
 from autoshard.verify.check_work import materialised
 from costmodels import Machine, ProfileError
@@ -79,7 +79,7 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     if findings:
         return  # what follows would judge layouts of a program or mesh that is none
     flow = derive(plan, graph, mesh, findings)
-    check_flow(flow, pinned_outputs(plan), findings)
+    check_flow(flow, pinned_outputs(plan), pinned_unevenly(plan, flow), findings)
     facts.append(
         f"{len(graph.nodes)} ops, {len(flow.defined)} layouts, {len(flow.uses)} uses; "
         f"{len(flow.ties)} outputs take the place of donated inputs"
@@ -87,9 +87,14 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     complete = not findings
     rules = {op: placed.rule for op, placed in flow.placed.items()}
     exists = materialised(graph, rules)
-    held = blocks(flow, exists, rules)
+    own = kept(graph, rules, exists)
+    size = Sizes(graph, rules, machine.profile.memory_tile)
     peaks: list[int] = []
-    _guarded(findings, "memory", lambda: peaks.append(check_memory(plan, flow, held, exists, findings)))
+
+    def memory() -> int:
+        return check_memory(plan, Lives.of(flow, rules, exists, own, size), findings)
+
+    _guarded(findings, "memory", lambda: peaks.append(memory()))
     peak = peaks[0] if peaks else 0
 
     def statements() -> None:

@@ -261,7 +261,7 @@ def whole_factor_is_cut(p):
     p["schedule"]["placements"][str(op["id"])] = {"factors": factors, "passes": [], "zeros": []}
 
 
-@corruption(r"placements: .*factor \d+ of size \d+ in 8 parts")
+@corruption(r"placements: .*factor \d+ of size \d+ is cut in 8 parts")
 def factor_cut_too_finely(p):
     op = next(o for o in ops(p, "dot_general") if re.search(r"=[24]\b", o["rule"]["text"]))
     sizes = [int(n) for n in re.findall(r"=(\d+)", op["rule"]["text"].split("{", 1)[1].split("}")[0])]
@@ -512,9 +512,9 @@ def pin_on_an_intermediate_broken(p):
     statement["sharding"] = '[{"y"}, {}, {}]'
 
 
-@corruption(r"statements: memory limit 900000 bytes: a device holds")
+@corruption(r"statements: memory limit \d+ bytes: a device holds")
 def memory_over_the_limit(p):
-    next(s for s in p["statements"] if s["kind"] == "memory_limit")["bytes"] = 900_000
+    next(s for s in p["statements"] if s["kind"] == "memory_limit")["bytes"] = p["memory"]["peak_bytes"] - 1
 
 
 # collectives and costs
