@@ -1,7 +1,7 @@
 """Shardings that a traced function states itself: constraints, `device_put`, shardings of an inner `jit`.
 
-Each becomes an identity op ``sharding_constraint``. Its ``attrs["sharding"]`` is the text of the sharding, in axis names
-of the mesh it was written for; ``attrs["mesh_axes"]`` has name and size of each axis it uses.
+Each becomes an identity op ``sharding_constraint``. Its ``attrs["sharding"]`` is the text of the sharding, in axis
+names of the mesh it was written for; ``attrs["mesh_axes"]`` has name and size of each axis it uses.
 """
 
 from collections.abc import Sequence
