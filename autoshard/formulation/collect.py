@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.liveness import Liveness
-from autoshard.costs.memory import sizes
-from autoshard.costs.padding import Tile
 from autoshard.errors import InfeasibleError, UnsupportedError
 from autoshard.formulation import regions
-from autoshard.formulation.holding import holds, shared_form
 from autoshard.formulation.model import Link, Node, NodeKind, Port
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.rule import ShardingRule
@@ -70,16 +68,12 @@ class Collector:
         ties: Mapping[int, int],
         axis_orders: Sequence[Sequence[str]] = (),
         trips: int = 1,
-        reach: PartialReach | None = None,
-        tile: Tile | None = None,
     ) -> None:
         self.program, self.mesh, self.fusion, self.liveness = program, mesh, fusion, liveness
         self.value_pins, self.output_pins, self.ties = value_pins, output_pins, ties
         self.axis_orders = axis_orders
         self.trips = trips
-        self.reach = PartialReach(program, mesh) if reach is None else reach
-        self.inputs = frozenset(program.body.args)
-        self._size = sizes(program, mesh, tile)
+        self.reach = PartialReach(program, mesh)
         self.out = Collected()
         self._spaces: dict[object, OpSpace] = {}
         self._use_count: dict[int, int] = {}
@@ -260,9 +254,9 @@ class Collector:
         copies = np.array([False] * len(shares) + [True] * len(candidates))
         node = Node(NodeKind.HUB, self.label(value), weight, layouts, copies, value=value)
         node.costs = np.zeros(len(layouts))
-        amounts = self.bytes(value, layouts)
-        node.priced = np.where(copies, amounts, 0.0)
-        node.usages = shared_form(self, value, amounts, copies, self.bytes(value, defined))
+        first, last = self.liveness.reads.get(value, (0, 0))
+        amounts = np.where(copies, self.bytes(type_, layouts), 0.0)
+        node.usages = [(first, last + 1, amounts)]
         index = self.add(node)
         hub = Port(index, layouts)
         self.out.links.append(Link(value, port, hub, weight, None, shares=True))
@@ -279,7 +273,10 @@ class Collector:
         node = Node(NodeKind.OP, f"{op.kind}:{op.id}", weight, space=space, op=op.id)
         node.facets = space.facets
         for k, result in enumerate(op.results):
-            holds(self, node, result, space.result_layouts[k])
+            if result in self.liveness.interval and result in self.fusion:
+                start, stop = self.liveness.interval[result]
+                amounts = self.bytes(self.program.type_of(result), space.result_layouts[k])
+                node.usages.append((start, stop, amounts))
         index = self.add(node)
         self.out.op_node[op.id] = index
         for k, value in enumerate(op.operands):

@@ -87,14 +87,9 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     complete = not findings
     rules = {op: placed.rule for op, placed in flow.placed.items()}
     exists = materialised(graph, rules)
-    own = kept(graph, rules, exists)
-    size = Sizes(graph, rules, machine.profile.memory_tile)
+    held = blocks(flow, exists, rules)
     peaks: list[int] = []
-
-    def memory() -> int:
-        return check_memory(plan, Lives.of(flow, rules, exists, own, size), findings)
-
-    _guarded(findings, "memory", lambda: peaks.append(memory()))
+    _guarded(findings, "memory", lambda: peaks.append(check_memory(plan, flow, held, exists, findings)))
     peak = peaks[0] if peaks else 0
 
     def statements() -> None:
