@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.costs.memory import simulate
 from autoshard.errors import AutoshardError, InputError, ShardingError
 from autoshard.formulation.collect import satisfies
 from autoshard.formulation.model import NodeKind
@@ -101,7 +100,6 @@ def _price(model: Model, strategy: NamedStrategy, roles: Roles) -> PricedBaselin
     def impossible(reason: str) -> PricedBaseline:
         return PricedBaseline(BaselineCost(strategy.name, None, None, reason), None)
 
-    program = model.problem.program
     try:
         allowed = allowed_states(model, strategy, roles)
     except AutoshardError as error:
@@ -116,7 +114,7 @@ def _price(model: Model, strategy: NamedStrategy, roles: Roles) -> PricedBaselin
         return impossible(name_nodes(model, solution.reason or f"no assignment was found ({solution.status})"))
     assignment = tuple(int(keep[choice]) for keep, choice in zip(allowed, solution.assignment, strict=True))
     schedule = model.schedule(assignment)
-    memory = simulate(program, schedule, model.liveness)
+    memory = model.simulate(schedule)
     if limit is not None and memory.peak_bytes > limit:
         return impossible(f"it holds {memory.peak_bytes} bytes at {memory.where}, the limit is {limit}")
     assert solution.cost is not None

@@ -31,6 +31,7 @@ from autoshard.sharding.mesh import Mesh
 from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.solution import Solution
 from autoshard.strategies.atoms import choose_atoms, stated_splits
+from autoshard.strategies.partial import PartialReach
 from costmodels.machine import Machine
 
 Progress = Callable[[str], None]
@@ -103,14 +104,14 @@ class Model:
         full = self.repeats.expand(assignment)
         return decode(self.collected, self.encoded, self.problem.program, self.problem.mesh, full)
 
+    def simulate(self, schedule: Schedule) -> MemoryProfile:
+        """What one device holds under a schedule; the judge of memory limits."""
+        return simulate(self.problem.program, schedule, self.liveness, self.problem.machine.profile.memory_tile)
+
     def memory_price_s(self, assignment: Sequence[int]) -> float:
         """The part of an assignment's cost that is the minute price on held bytes."""
         full = self.repeats.expand(assignment)
-        held = sum(
-            int(usage.amounts[choice])
-            for usages, choice in zip(self.encoded.network.usages, full, strict=True)
-            for usage in usages
-        )
+        held = sum(float(priced[choice]) for priced, choice in zip(self.encoded.priced, full, strict=True))
         return held * MEMORY_PRICE_S_PER_BYTE
 
 
@@ -145,13 +146,16 @@ def build_model(problem: Problem, progress: Progress | None = None) -> Model:
     say = progress or (lambda text: None)
     program, mesh = problem.program, problem.mesh
     fusion = fusion_model.analyse(program)
-    liveness = liveness_model.analyse(program, fusion)
+    reach = PartialReach(program, mesh)
+    copied = [v.id for v in program.values if v.id not in fusion.held and reach.get(v.id)]
+    liveness = liveness_model.analyse(program, fusion, copied=copied)
     value_pins, output_pins = _by_target(problem.pins)
     ties = donated_ties(program)
     say("enumerating strategies")
     collected = Collector(
         program, mesh, fusion, liveness, value_pins=value_pins, output_pins=output_pins, ties=ties,
-        axis_orders=_axis_orders(problem), trips=problem.trips,
+        axis_orders=_axis_orders(problem), trips=problem.trips, reach=reach,
+        tile=problem.machine.profile.memory_tile,
     ).run()  # fmt: skip
     say("pricing ops and reshards")
     prices = StepPrices(problem.machine, mesh)
@@ -253,7 +257,7 @@ def decide(
         _no_answer(model, free)
     assert free.assignment is not None
     schedule = model.schedule(free.assignment)
-    memory = simulate(model.problem.program, schedule, model.liveness)
+    memory = model.simulate(schedule)
     bound = free.lower_bound
     if limit is None or memory.peak_bytes <= limit:
         return _finish(model, free, schedule, memory, bound, rounds)
@@ -275,7 +279,7 @@ def decide(
             if attempt == 0:
                 bound = max(bound, solution.lower_bound)
             schedule = model.schedule(solution.assignment)
-            memory = simulate(model.problem.program, schedule, model.liveness)
+            memory = model.simulate(schedule)
             if memory.peak_bytes <= limit:
                 return _finish(model, solution, schedule, memory, bound, rounds)
             low = slack
@@ -309,7 +313,7 @@ def _best_start(
         if found.cost is None or (best is not None and best[0].cost is not None and found.cost >= best[0].cost):
             continue
         schedule = model.schedule(start)
-        memory = simulate(model.problem.program, schedule, model.liveness)
+        memory = model.simulate(schedule)
         if memory.peak_bytes <= limit:
             whole = tuple(int(x) for x in start)
             best = (Solution(whole, found.cost, 0, "feasible", stats={"stopped": "baseline"}), schedule, memory)

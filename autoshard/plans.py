@@ -302,7 +302,7 @@ def _from_dict(data: Mapping[str, Any]) -> Plan:
     schedule = schedule_from_json(data["schedule"], mesh, program)
     machine = Machine.from_dict(data["hardware"]["machine"])
     fused = fusion.analyse(program)
-    memory = simulate(program, schedule, liveness.analyse(program, fused))
+    memory = simulate(program, schedule, liveness.analyse(program, fused), machine.profile.memory_tile)
     cost = price(program, schedule, fused, StepPrices(machine, mesh), data["trips"])
     return Plan(
         program, schedule, machine, cost, memory, data["status"], data["objective_s"], data["bound_s"], data["gap"],

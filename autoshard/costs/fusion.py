@@ -12,6 +12,10 @@ R2  a virtual value with two or more consumers that would re-read two or more ma
 R3  a scatter-add that adds at most one update to each row of its operand (the gradient of picking one entry per row,
     as in cross-entropy) becomes compare-and-select, hence pointwise.
 
+R4  a matmul or convolution whose uses are pointwise and lead to one value of as many elements and no more bytes is
+    held as that value only (the matmul's fusion ends with them), unless on the way there are only converts and shape
+    ops. This is about memory held; seconds are priced as if the product itself were written.
+
 A broadcast of a literal is not materialised for the loops that read it: XLA sinks such constants into loop bodies.
 """
 
@@ -55,9 +59,14 @@ def _one_update_per_row(op: Op) -> bool:
 @dataclass(frozen=True)
 class Fusion:
     """materialised: value ids that exist in memory. (Literals and arguments of loop bodies that are slices or
-    constants of it are read where they lie and are in the set too: reading them costs bytes.)"""
+    constants of it are read where they lie and are in the set too: reading them costs bytes.)
+
+    held: value ids that take memory of their own: those, but for products that are held only as the value that their
+    pointwise uses lead to (R4).
+    """
 
     materialised: frozenset[int]
+    held: frozenset[int] = frozenset()
 
     def __contains__(self, value: int) -> bool:
         return value in self.materialised
@@ -72,7 +81,59 @@ def analyse(program: Program) -> Fusion:
         real.update(block.results)
         _one_block(program, block, real)
     literals = {v.id for v in program.values if v.origin is Origin.LITERAL}
-    return Fusion(frozenset(real - literals))
+    held = set(real)
+    for block in _blocks(program.body):
+        _epilogues(program, block, held)
+    return Fusion(frozenset(real - literals), frozenset(held - literals))
+
+
+_SHAPE_ONLY: Final = frozenset(
+    {"convert_element_type", "reshape", "transpose", "squeeze", "expand_dims", "copy", "reduce_precision"}
+)
+
+
+def _epilogues(program: Program, block: Block, held: set[int]) -> None:
+    """R4 in one block."""
+    readers: dict[int, list[int]] = {}
+    for index, op in enumerate(block.ops):
+        for value in dict.fromkeys(op.operands):
+            readers.setdefault(value, []).append(index)
+    results = set(block.results)
+    for op in block.ops:
+        if op.kind in ("dot_general", "conv_general_dilated") and op.results[0] not in results:
+            inner, meet = _meets(program, block, op.results[0], readers, results)
+            if meet is not None:
+                held.difference_update(inner)
+                held.add(meet)
+
+
+def _meets(
+    program: Program, block: Block, product: int, readers: dict[int, list[int]], results: set[int]
+) -> tuple[list[int], int | None]:
+    """The last value that all pointwise uses of `product` lead to, and what lies between."""
+    own = program.type_of(product)
+    inside, waiting, inner, found = {product}, {product: len(readers.get(product, ()))}, [product], None
+    queue, computes, before = sorted(readers.get(product, ())), False, []
+    while queue:
+        op = block.ops[queue.pop(0)]
+        if is_root(op) or op.regions or op.rule is None or len(op.results) != 1 or op.kind == "optimization_barrier":
+            break
+        computes |= op.kind not in _SHAPE_ONLY
+        for value in set(op.operands) & inside:
+            waiting[value] -= 1
+            if not waiting[value]:
+                del waiting[value]
+        (result,) = op.results
+        inside.add(result)
+        type_ = program.type_of(result)
+        if not waiting and computes and type_.elements == own.elements and type_.bytes <= own.bytes:
+            found, before = result, list(inner)
+        if result in results or type_.elements != own.elements:
+            break
+        inner.append(result)
+        waiting[result] = len(readers.get(result, ()))
+        queue = sorted({*queue, *readers.get(result, ())})
+    return before, found
 
 
 def _blocks(block: Block) -> Iterable[Block]:

@@ -1,15 +1,28 @@
-"""When each value is live: half-open intervals over the program in execution order.
+"""When each value is held: half-open intervals over the program in execution order.
 
-Time counts ops, bodies of loops included (one pass stands for every trip). What a loop reads from outside
-lives through the loop; its stacked results exist from its start, its carries for its duration.
+Time counts ops, bodies of loops included (one pass stands for every trip). A value in memory is held until its last
+reader runs, and readers that are fused read when the ops run that they are fused into. Loops: what they read from
+outside lives through them; stacked results exist from the start and are written in place, so a slice that only goes
+onto a stack needs no memory of its own; a carry lives from the start of the body to its last reader there.
+
+With a schedule, copies made by reshards end the lives of what they are made from (compilers move communication so
+that memory is freed): a copy no larger than the definition is made when the value is, a larger one when it is first
+read; an all-reduce works in place. Without a schedule no definition is ended by copies, but for `copied` values.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from autoshard.costs.fusion import Fusion
+from autoshard.costs.price import used_value
 from autoshard.program.program import Block, Op, Origin, Program
+from autoshard.schedule import PROGRAM, Schedule, Use
+from autoshard.sharding.layout import Layout
+from autoshard.sharding.steps import Reshard, StepKind
 
 Interval = tuple[int, int]
+Size = Callable[[int, Layout], int]
+"""(value, layout) -> bytes on one device."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +31,11 @@ class Liveness:
 
     interval[value]: when the *definition* of a materialised value is held, absent for virtual ones and for
     arguments of bodies that are read in place.
-    reads[value]: first and last time a use of the value is read, through virtual values.
+    reads[value]: first and last time the value is read, through virtual values.
     points: number of points in time.
+    fusion: which values are in memory at all.
+    made[value]: when results of ops are made; taken: values whose place their last reader may write its result to.
+    shared[value], private[use]: when the copies of a schedule are held.
     """
 
     time: dict[int, int]
@@ -27,100 +43,247 @@ class Liveness:
     interval: dict[int, Interval]
     reads: dict[int, Interval]
     points: int
+    fusion: Fusion
+    made: dict[int, int] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set)
+    shared: dict[int, Interval] = field(default_factory=dict)
+    private: dict[Use, Interval] = field(default_factory=dict)
 
 
-def analyse(program: Program, fusion: Fusion) -> Liveness:
-    """Liveness of every value of `program`."""
-    time: dict[int, int] = {}
-    span: dict[int, Interval] = {}
+def analyse(
+    program: Program,
+    fusion: Fusion,
+    schedule: Schedule | None = None,
+    size: Size | None = None,
+    *,
+    copied: Collection[int] = (),
+) -> Liveness:
+    """Liveness of every value of `program`, under a schedule (with the bytes of its layouts) or under any.
 
-    def number(block: Block, now: int) -> int:
+    copied: virtual values that some schedule copies as soon as they can be computed; without a schedule nothing that
+    they are computed from is held for them any longer.
+    """
+    pass_ = _Pass(program, fusion, schedule, size, frozenset(copied))
+    return pass_.run()
+
+
+class _Pass:
+    """One backward pass over the program."""
+
+    def __init__(
+        self, program: Program, fusion: Fusion, schedule: Schedule | None, size: Size | None, copied: frozenset[int]
+    ) -> None:
+        self.program, self.fusion, self.schedule, self.size, self.copied = program, fusion, schedule, size, copied
+        self.held = set(fusion.held)
+        if schedule is not None:  # what a collective reads is in memory, whatever else could fuse
+            moved = [value for value, reshard in schedule.shared.items() if reshard.steps]
+            moved += [used_value(program, use) for use, reshard in schedule.uses.items() if reshard.steps]
+            self.held.update(v for v in moved if v in fusion)
+        self.time: dict[int, int] = {}
+        self.span: dict[int, Interval] = {}
+        self.interval: dict[int, Interval] = {}
+        self.reads: dict[int, Interval] = {}
+        self.shared: dict[int, Interval] = {}
+        self.private: dict[Use, Interval] = {}
+        self.made: dict[int, int] = {}
+        self.taken: set[int] = set()
+        self.handed: dict[int, int] = {}
+        self.stacked: dict[int, list[Use]] = {}
+        self.only_use = _only_uses(program) if schedule is not None else {}
+
+    def run(self) -> Liveness:
+        program = self.program
+        points = self._number(program.body, 1) + 1  # time 0 is before, the last after all ops
+        for slot, value in enumerate(program.body.results):
+            self._read(value, points - 1, points - 1, Use(PROGRAM, slot))
+        self._block(program.body)
+        outputs = set(program.body.results)
+        for index, value in enumerate(program.body.args):
+            first, last = self.reads.get(value, (0, 0))
+            donated = index in program.donated
+            self.interval[value] = (0, last + 1 if donated and value not in outputs else points)
+            self._copy(value, first, last)
+        self._take_over()
+        return Liveness(
+            self.time, self.span, self.interval, self.reads, points, self.fusion, self.made, self.taken, self.shared,
+            self.private,
+        )  # fmt: skip
+
+    def _number(self, block: Block, now: int) -> int:
         for op in block.ops:
-            time[op.id] = now
+            self.time[op.id] = now
             start, now = now, now + 1
             if op.kind != "shard_map":
                 for region in op.regions:
-                    now = number(region, now)
-            span[op.id] = (start, now - 1)
+                    now = self._number(region, now)
+            self.span[op.id] = (start, now - 1)
         return now
 
-    points = number(program.body, 1) + 1  # time 0 is before, the last after all ops
-    interval: dict[int, Interval] = {}
-    reads: dict[int, Interval] = {}
-    _block(program, program.body, fusion, time, span, interval, reads, points - 1)
-    outputs = set(program.body.results)
-    for index, value in enumerate(program.body.args):
-        last = reads.get(value, (0, 0))[1]
-        donated = index in program.donated
-        interval[value] = (0, last + 1 if donated and value not in outputs else points)
-    _take_over(program, interval, reads, time)
-    return Liveness(time, span, interval, reads, points)
+    # -- the backward pass ---------------------------------------------------------------------------
 
-
-def _block(
-    program: Program,
-    block: Block,
-    fusion: Fusion,
-    time: dict[int, int],
-    span: dict[int, Interval],
-    interval: dict[int, Interval],
-    reads: dict[int, Interval],
-    end: int,
-) -> None:
-    """Fill in one block whose results are read at time `end`."""
-
-    def read(value: int, first: int, last: int) -> None:
-        if program.values[value].origin is Origin.LITERAL:
+    def _read(self, value: int, first: int, last: int, use: Use) -> None:
+        if self.program.values[value].origin is Origin.LITERAL:
             return
-        old = reads.get(value)
-        reads[value] = (first, last) if old is None else (min(old[0], first), max(old[1], last))
+        reshard = self._private(use)
+        if reshard is not None:
+            self.private[use] = (first, last + 1)
+            if value in self.held and self._bytes(value, reshard.target) >= self._bytes(value, reshard.source):
+                last = first  # the copy is read until then, the value only to make it
+        old = self.reads.get(value)
+        self.reads[value] = (first, last) if old is None else (min(old[0], first), max(old[1], last))
 
-    for value in block.results:
-        read(value, end, end)
-    for op in reversed(block.ops):
-        start, last = span[op.id]
-        if op.regions and op.kind != "shard_map":
-            for region in op.regions:
-                _block(program, region, fusion, time, span, interval, reads, last)
-        results_last = max((reads[r][1] for r in op.results if r in reads and r not in fusion), default=last)
-        through = max(last, results_last)
+    def _private(self, use: Use) -> Reshard | None:
+        reshard = self.schedule.uses.get(use) if self.schedule is not None else None
+        return reshard if reshard is not None and reshard.steps else None
+
+    def _bytes(self, value: int, layout: Layout) -> int:
+        assert self.size is not None
+        return self.size(value, layout)
+
+    def _block(self, block: Block) -> None:
+        for op in reversed(block.ops):
+            start, last = self.span[op.id]
+            begin, through = [], last
+            for index, result in enumerate(op.results):
+                needed = self._defined(result, _made(op, index, start, last), last)
+                virtual = result not in self.held
+                begin.append(needed[0] if virtual else start)
+                through = max(through, needed[1]) if virtual else through
+            since = max(start, min(begin, default=start))
+            if op.regions and op.kind != "shard_map":
+                self._regions(op, start, last)
+            for slot, value in enumerate(op.operands):
+                # the initial value of a carry is copied into the loop's buffer and not needed after that
+                self._read(value, since, start if starts_carry(op, slot) else through, Use(op.id, slot))
+
+    def _defined(self, value: int, made: int, default: int) -> Interval:
+        """Hold a definition; returns from when until when it is needed itself, copies of it apart."""
+        self.made[value] = made
+        for use in self.stacked.get(value, ()):
+            if self._private(use) is not None:
+                self.private[use] = (made, made + 1)
+        if value in self.stacked and value not in self.reads:
+            return made, made
+        first, last = self.reads.get(value, (default, default))
+        last = max(last, default)
+        if value in self.copied:
+            return first, made
+        if value not in self.held and self.schedule is not None and not self.schedule.definitions[value].unreduced:
+            self._copy(value, first, last)  # what it is computed from may serve others: not freed by the copy
+            return first, last
+        stop = min(self._copy(value, first, last, made), self.handed.get(value, last + 1))
+        if value in self.held and made < stop:
+            self.interval[value] = (made, stop)
+        until = max(made, stop - 1)
+        return min(first, until), until
+
+    def _copy(self, value: int, first: int, last: int, made: int | None = None) -> int:
+        """When the shared copy of a value is held, if it has one; returns the end of the definition."""
+        if self.schedule is None:
+            return last + 1
+        reshard, use = self.schedule.shared.get(value), None
+        if reshard is None and made is not None and self.schedule.definitions[value].unreduced:
+            use = self.only_use.get(value)
+            reshard = self._private(use) if use is not None and use in self.private else None
+        if reshard is None or not reshard.steps:
+            return last + 1
+        before, after = self._bytes(value, reshard.source), self._bytes(value, reshard.target)
+        at = made if made is not None and after <= before else first
+        if use is None:
+            self.shared[value] = (at, last + 1)
+        else:
+            self.private[use] = (at, self.private[use][1])
+        in_place = reshard.steps[0].kind is StepKind.ALL_REDUCE and after <= before
+        return at if in_place else at + 1
+
+    def _regions(self, op: Op, start: int, last: int) -> None:
+        stacks = op.attrs["num_carry"] if op.kind == "scan" else None
+        for number, region in enumerate(op.regions):
+            for slot, value in enumerate(region.results):
+                use = Use(op.id, slot, number)
+                if stacks is None or slot < stacks:
+                    self._read(value, last, last, use)
+                    self.handed[value] = last  # from then on it is held as the op's result
+                    if use in self.private:
+                        self.private[use] = (last, last)
+                else:
+                    self.stacked.setdefault(value, []).append(use)  # written into its place when it is made
+                    if value in region.args and self._private(use) is not None:
+                        self.private[use] = (last, last + 1)
+            self._block(region)
+            for arg in region.args:
+                if arg in self.reads:
+                    self._copy(arg, *self.reads[arg])
+        if op.kind in ("scan", "while"):
+            skip = op.attrs["num_consts"] if op.kind == "scan" else op.attrs["body_nconsts"]
+            carries = op.attrs["num_carry"] if op.kind == "scan" else len(op.results)
+            for arg in op.regions[-1].args[skip : skip + carries]:
+                stop = self.shared[arg][0] + 1 if arg in self.shared else self.reads.get(arg, (start, start))[1] + 1
+                if start + 1 < stop:
+                    self.interval[arg] = (start + 1, stop)
+
+    # -- in place ------------------------------------------------------------------------------------
+
+    def _take_over(self) -> None:
+        """A pointwise result is written in place of something of its size that is read there for the last time."""
+        behind: dict[int, tuple[int, ...]] = {}  # what a virtual pointwise value is computed from, in memory
+        for op, _ in self.program.walk():
+            if op.regions or op.rule is None or not _pointwise(op):
+                continue
+            read: dict[int, None] = {}
+            for value in op.operands:
+                if value in self.reads and (value not in behind or value in self.shared or self.schedule is None):
+                    read[value] = None
+                if value not in self.shared:
+                    read.update(dict.fromkeys(behind.get(value, ())))
+            for result in op.results:
+                if result not in self.held:
+                    behind[result] = tuple(read)
+                elif result in self.interval:
+                    self._replace(tuple(read), result, self.time[op.id])
+
+    def _replace(self, read: tuple[int, ...], result: int, now: int) -> None:
+        if self.schedule is None:
+            self.taken.update(v for v in read if self.reads[v][1] == now and self._same(v, result))
+        for value in read:
+            table = self.shared if value in self.shared else self.interval
+            held = table.get(value)
+            if held is not None and held[1] == now + 1 and held[0] < now and self._same(value, result):
+                table[value] = (held[0], now)
+                return
+
+    def _same(self, value: int, result: int) -> bool:
+        if self.schedule is None or self.size is None:
+            return self.program.type_of(value).bytes == self.program.type_of(result).bytes
+        form = self.schedule.form_before_use(value)
+        return self.size(value, form) == self.size(result, self.schedule.definitions[result])
+
+
+def _only_uses(program: Program) -> Mapping[int, Use]:
+    """Values with a single use, and which."""
+    uses: dict[int, list[Use]] = {}
+    for slot, value in enumerate(program.body.results):
+        uses.setdefault(value, []).append(Use(PROGRAM, slot))
+    for op, _ in program.walk():
         for slot, value in enumerate(op.operands):
-            # the initial value of a carry is copied into the loop's buffer and not needed after that
-            read(value, start, start if _starts_carry(op, slot) else through)
-        for index, result in enumerate(op.results):
-            if result in fusion:
-                stop = max(reads.get(result, (last, last))[1], last) + 1
-                interval[result] = (_defined(op, index, start, last), stop)
+            uses.setdefault(value, []).append(Use(op.id, slot))
+        for number, region in enumerate(op.regions):
+            for slot, value in enumerate(region.results):
+                uses.setdefault(value, []).append(Use(op.id, slot, number))
+    return {value: found[0] for value, found in uses.items() if len(found) == 1}
 
 
-def _starts_carry(op: Op, slot: int) -> bool:
+def starts_carry(op: Op, slot: int) -> bool:
+    """Is this operand the first value of a loop's carry?"""
     if op.kind == "scan":
         return 0 <= slot - op.attrs["num_consts"] < op.attrs["num_carry"]
     return op.kind == "while" and slot >= op.attrs["cond_nconsts"] + op.attrs["body_nconsts"]
 
 
-def _defined(op: Op, index: int, start: int, last: int) -> int:
+def _made(op: Op, index: int, start: int, last: int) -> int:
     if op.kind == "scan":
         return last if index < op.attrs["num_carry"] else start
     return last if op.regions else start
-
-
-def _take_over(
-    program: Program, interval: dict[int, Interval], reads: dict[int, Interval], time: dict[int, int]
-) -> None:
-    """A pointwise result is written in place of an operand of the same type that dies there."""
-    for op, _ in program.walk():
-        if op.regions or op.rule is None or len(op.results) != 1 or op.results[0] not in interval:
-            continue
-        if not _pointwise(op):
-            continue
-        now = time[op.id]
-        for value in op.operands:
-            held = interval.get(value)
-            same = program.type_of(value).bytes == program.type_of(op.results[0]).bytes
-            if held is not None and held[1] == now + 1 and held[0] < now and same:
-                interval[value] = (held[0], now)
-                break
 
 
 def _pointwise(op: Op) -> bool:

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 
 import numpy as np
 
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.liveness import Liveness
+from autoshard.costs.memory import sizes
+from autoshard.costs.padding import Tile
 from autoshard.errors import InfeasibleError, UnsupportedError
 from autoshard.formulation import regions
+from autoshard.formulation.holding import holds, shared_form
 from autoshard.formulation.model import Link, Node, NodeKind, Port
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.rule import ShardingRule
@@ -68,12 +70,16 @@ class Collector:
         ties: Mapping[int, int],
         axis_orders: Sequence[Sequence[str]] = (),
         trips: int = 1,
+        reach: PartialReach | None = None,
+        tile: Tile | None = None,
     ) -> None:
         self.program, self.mesh, self.fusion, self.liveness = program, mesh, fusion, liveness
         self.value_pins, self.output_pins, self.ties = value_pins, output_pins, ties
         self.axis_orders = axis_orders
         self.trips = trips
-        self.reach = PartialReach(program, mesh)
+        self.reach = PartialReach(program, mesh) if reach is None else reach
+        self.inputs = frozenset(program.body.args)
+        self._size = sizes(program, mesh, tile)
         self.out = Collected()
         self._spaces: dict[object, OpSpace] = {}
         self._use_count: dict[int, int] = {}
@@ -220,14 +226,18 @@ class Collector:
             found = self._pinned(layouts, pins, f"input {self.label(value)} {type_}")
             node.allowed = self._evenly(layouts, found, type_, pins)
         start, stop = self.liveness.interval[value]
-        node.usages = [(start, stop, self.bytes(type_, layouts))]
+        node.priced = self.bytes(value, layouts)
+        node.usages = [(start, stop, node.priced)]
         index = self.add(node)
         self.defined(value, Port(index, layouts), 1.0, pins=())
 
-    def bytes(self, type_: TensorType, layouts: Sequence[Layout]) -> np.ndarray:
+    def bytes(self, value: int, layouts: Sequence[Layout]) -> np.ndarray:
         """[layout] bytes that one device holds."""
-        element = type_.bytes / max(1, type_.elements)
-        return np.array([prod(lay.local_shape(type_.shape, self.mesh)) * element for lay in layouts])
+        return np.array([self._size(value, layout) for layout in layouts], np.float64)
+
+    def has_hub(self, value: int) -> bool:
+        """Do the uses of what an op defines share a form that is decided by a node of its own?"""
+        return self._use_count.get(value, 0) >= 2 or bool(self.value_pins.get(value, ()))
 
     def defined(self, value: int, port: Port, weight: float, pins: Sequence[TensorSharding] | None = None) -> None:
         """Register a definition, with a hub where several uses (or a pin) share a form; `pins`: other than the
@@ -254,9 +264,9 @@ class Collector:
         copies = np.array([False] * len(shares) + [True] * len(candidates))
         node = Node(NodeKind.HUB, self.label(value), weight, layouts, copies, value=value)
         node.costs = np.zeros(len(layouts))
-        first, last = self.liveness.reads.get(value, (0, 0))
-        amounts = np.where(copies, self.bytes(type_, layouts), 0.0)
-        node.usages = [(first, last + 1, amounts)]
+        amounts = self.bytes(value, layouts)
+        node.priced = np.where(copies, amounts, 0.0)
+        node.usages = shared_form(self, value, amounts, copies, self.bytes(value, defined))
         index = self.add(node)
         hub = Port(index, layouts)
         self.out.links.append(Link(value, port, hub, weight, None, shares=True))
@@ -273,10 +283,7 @@ class Collector:
         node = Node(NodeKind.OP, f"{op.kind}:{op.id}", weight, space=space, op=op.id)
         node.facets = space.facets
         for k, result in enumerate(op.results):
-            if result in self.liveness.interval and result in self.fusion:
-                start, stop = self.liveness.interval[result]
-                amounts = self.bytes(self.program.type_of(result), space.result_layouts[k])
-                node.usages.append((start, stop, amounts))
+            holds(self, node, result, space.result_layouts[k])
         index = self.add(node)
         self.out.op_node[op.id] = index
         for k, value in enumerate(op.operands):

@@ -37,6 +37,7 @@ class Encoded:
     tick_s: float
     tables: dict[TensorType, ReshardTable]
     states: tuple[np.ndarray, ...]  # per node: the original state of each strategy of the network
+    priced: tuple[np.ndarray, ...] = ()  # per node: bytes with a minute price, of each strategy of the network
 
     @property
     def rounding_s(self) -> float:
@@ -125,11 +126,11 @@ def encode(
         scaled = np.rint(np.where(np.isfinite(seconds), seconds, 0.0) / tick_s)
         return np.where(np.isfinite(seconds) & (scaled < IMPOSSIBLE / 10), scaled, IMPOSSIBLE).astype(np.int64)
 
-    costs, usages, facets = [], [], []
+    costs, usages, facets, priced = [], [], [], []
     for node, keep in zip(nodes, kept, strict=True):
         held = [(a, b, np.asarray(amount)[keep]) for a, b, amount in node.usages if a < b]
-        price = sum((amount for _, _, amount in held), np.zeros(len(keep))) * memory_price
-        costs.append(ticks(node.costs[keep] + price))
+        priced.append(np.broadcast_to(np.ceil(node.priced), node.costs.shape)[keep])
+        costs.append(ticks(node.costs[keep] + priced[-1] * memory_price))
         usages.append([Usage(a, b, np.ceil(amount).astype(np.int64)) for a, b, amount in held])
         labels = node.facets if node.facets is not None else layout_facets(node.layouts, mesh)
         facets.append(labels[keep])
@@ -158,4 +159,4 @@ def encode(
     network = CostNetwork(
         tuple(costs), tuple(edges), tuple(usages), None if memory_limit is None else int(memory_limit), tuple(facets)
     )
-    return Encoded(network, tick_s, table_of, kept)
+    return Encoded(network, tick_s, table_of, kept, tuple(priced))

@@ -32,7 +32,8 @@ class Node:
     layouts: for INPUT, HUB, BOUNDARY, OUTPUT the layout of each state.
     copies: for HUB and BOUNDARY states whether the state is a copy beside its source (takes memory) or
         the very same array (then the source must be in that layout). None where it is not distinguished.
-    costs: seconds per state. usages: (start, stop, bytes per state).
+    costs: seconds per state. usages: (start, stop, bytes per state). priced: bytes per state that break ties between
+        plans: those of definitions in memory and of copies, however long they are held.
     """
 
     kind: NodeKind
@@ -45,6 +46,7 @@ class Node:
     value: int | None = None
     costs: np.ndarray = field(default_factory=lambda: np.zeros(0))
     usages: list[tuple[int, int, np.ndarray]] = field(default_factory=list)
+    priced: np.ndarray = field(default_factory=lambda: np.zeros(()))
     facets: np.ndarray | None = None
     allowed: np.ndarray | None = None  # indices of the states that hard statements leave
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from autoshard.costs.manual import body_trips
 from autoshard.errors import UnsupportedError
+from autoshard.formulation.holding import holds
 from autoshard.formulation.model import Node, NodeKind, Port
 from autoshard.program.program import Op
 from autoshard.schedule import Use
@@ -46,8 +47,9 @@ def _boundary(
     node.costs = np.zeros(len(layouts))
     if held is not None:
         start, stop, factor = held
-        amounts = collector.bytes(type_, layouts) * factor
-        node.usages = [(start, stop, np.where(flags, amounts, 0.0) if flags is not None else amounts)]
+        amounts = collector.bytes(value, layouts) * factor
+        node.priced = np.where(flags, amounts, 0.0) if flags is not None else amounts
+        node.usages = [(start, stop, node.priced)]
     return Port(collector.add(node), layouts)
 
 
@@ -61,9 +63,8 @@ def scan(collector: "Collector", op: Op, weight: float) -> None:
         arg = body.args[k]
         if consts <= k < consts + carries:
             partial = collector.reach.get(arg) & collector.reach.get(op.results[k - consts])
-            port = _boundary(
-                collector, op, f"carry {k - consts}", arg, weight, partial=partial, held=(start + 1, last, 1.0)
-            )
+            port = _boundary(collector, op, f"carry {k - consts}", arg, weight, partial=partial)
+            _holds(collector, port, arg)
             collector.use(op.operands[k], port, weight, Use(op.id, k))
         else:
             stacked = k >= consts + carries
@@ -78,24 +79,19 @@ def scan(collector: "Collector", op: Op, weight: float) -> None:
         if k < carries:
             collector.use(body.results[k], ports[k], inner, Use(op.id, k, 0))
             collector.defined(result, ports[k], weight)
-            _holds(collector, ports[k].node, result)
+            _holds(collector, ports[k], result)
         else:
             partial = collector.reach.get(result)
             port = _boundary(collector, op, f"stacked result {k}", body.results[k], weight, partial=partial)
             collector.use(body.results[k], port, inner, Use(op.id, k, 0))
             outer = Port(port.node, tuple(map(stack, port.layouts)))
-            _holds(collector, port.node, result, outer.layouts)
+            _holds(collector, outer, result)
             collector.defined(result, outer, weight)
 
 
-def _holds(collector: "Collector", node: int, value: int, layouts: Sequence[Layout] | None = None) -> None:
-    """The node's array is also what `value` is kept in."""
-    if value in collector.liveness.interval and value in collector.fusion:
-        start, stop = collector.liveness.interval[value]
-        chosen = collector.out.nodes[node].layouts if layouts is None else layouts
-        collector.out.nodes[node].usages.append(
-            (start, stop, collector.bytes(collector.program.type_of(value), chosen))
-        )
+def _holds(collector: "Collector", port: Port, value: int) -> None:
+    """The array at a port is also what `value` is kept in."""
+    holds(collector, collector.out.nodes[port.node], value, port.layouts)
 
 
 def while_loop(collector: "Collector", op: Op, weight: float) -> None:
@@ -113,7 +109,8 @@ def while_loop(collector: "Collector", op: Op, weight: float) -> None:
     ports = []
     for k in range(carries):
         slot = n_cond + n_body + k
-        port = _boundary(collector, op, f"carry {k}", body.args[n_body + k], weight, held=(start + 1, last, 1.0))
+        port = _boundary(collector, op, f"carry {k}", body.args[n_body + k], weight)
+        _holds(collector, port, body.args[n_body + k])
         collector.use(op.operands[slot], port, weight, Use(op.id, slot))
         collector.defined(cond.args[n_cond + k], port, test)
         collector.defined(body.args[n_body + k], port, inner)
@@ -124,7 +121,7 @@ def while_loop(collector: "Collector", op: Op, weight: float) -> None:
     for k in range(carries):
         collector.use(body.results[k], ports[k], inner, Use(op.id, k, 1))
         collector.defined(op.results[k], ports[k], weight)
-        _holds(collector, ports[k].node, op.results[k])
+        _holds(collector, ports[k], op.results[k])
 
 
 def cond(collector: "Collector", op: Op, weight: float) -> None:
@@ -142,7 +139,7 @@ def cond(collector: "Collector", op: Op, weight: float) -> None:
         port = _boundary(collector, op, f"result {k}", result, weight)
         for r, region in enumerate(op.regions):
             collector.use(region.results[k], port, weight, Use(op.id, k, r))
-        _holds(collector, port.node, result)
+        _holds(collector, port, result)
         collector.defined(result, port, weight)
 
 
@@ -168,9 +165,9 @@ def manual(collector: "Collector", op: Op, weight: float) -> None:
         node = Node(NodeKind.BOUNDARY, f"shard_map:{op.id} result {k}", weight, (results[k],), value=result)
         node.op = op.id if k == 0 else None  # the first result carries the price of the body
         node.costs = np.zeros(1)
-        index = collector.add(node)
-        _holds(collector, index, result)
-        collector.defined(result, Port(index, (results[k],)), weight)
+        port = Port(collector.add(node), (results[k],))
+        _holds(collector, port, result)
+        collector.defined(result, port, weight)
 
 
 def _named(collector: "Collector", op: Op, names: Sequence[Sequence[str]]) -> Layout:

@@ -104,6 +104,59 @@ def _mark(graph: Graph, body: Body, rules: Mapping[int, Rule], exists: set[int])
                     exists.add(r)
 
 
+_RESHAPES: Final = frozenset(
+    {"convert_element_type", "reshape", "transpose", "squeeze", "expand_dims", "copy", "reduce_precision"}
+)
+
+
+def kept(graph: Graph, rules: Mapping[int, Rule], exists: set[int]) -> set[int]:
+    """Values with memory of their own: R4 keeps a product only as what its pointwise uses lead to."""
+    out = set(exists)
+    for body in graph.bodies():
+        readers: dict[int, list[int]] = {}
+        for place, op in enumerate(body.ops):
+            for v in set(op.operands):
+                readers.setdefault(v, []).append(place)
+        for op in body.ops:
+            if op.kind in ("dot_general", "conv_general_dilated") and op.results[0] not in body.results:
+                passed, end = _follow(graph, body, op.results[0], readers, rules)
+                if end is not None:
+                    out = (out - passed) | {end}
+    return out
+
+
+def _follow(
+    graph: Graph, body: Body, product: int, readers: Mapping[int, list[int]], rules: Mapping[int, Rule]
+) -> tuple[set[int], int | None]:
+    """The last value that everything computed from a product goes through, and the values before it."""
+    full = graph.values[product]
+    chain = [product]
+    ahead = set(readers.get(product, ()))
+    unread = {product: len(ahead)}
+    changed, end, before = False, None, set[int]()
+    while ahead:
+        place = min(ahead)
+        ahead.discard(place)
+        op = body.ops[place]
+        rule = rules.get(op.id)
+        if writes(op, rule) or op.regions or rule is None or len(op.results) != 1 or op.kind == "optimization_barrier":
+            break
+        changed = changed or op.kind not in _RESHAPES
+        for v in {*op.operands} & {*chain}:
+            unread[v] -= 1
+        new = op.results[0]
+        value = graph.values[new]
+        alike = value.elements == full.elements
+        if changed and alike and value.bytes <= full.bytes and not any(unread.values()):
+            end, before = new, set(chain)
+        if new in body.results or not alike:
+            break
+        chain.append(new)
+        unread[new] = len(readers.get(new, ()))
+        ahead.update(readers.get(new, ()))
+    return before, end
+
+
 # -- work --------------------------------------------------------------------------------------------
 
 

@@ -12,11 +12,12 @@ from autoshard.verify.check_cost import Pricer, check_collectives, check_cost
 from autoshard.verify.check_flow import COLLECTIVES, Flow, check_flow, derive
 from autoshard.verify.check_in_code import check_in_code
 from autoshard.verify.check_layout import Impossible, read_atoms
-from autoshard.verify.check_memory import blocks, check_memory
+from autoshard.verify.check_lives import Lives, Sizes
+from autoshard.verify.check_memory import check_memory, priced_bytes
 from autoshard.verify.check_program import PROGRAM_OP, Findings, read_graph
 from autoshard.verify.check_statements import check_statements, pinned_outputs, pinned_unevenly
 from autoshard.verify.check_step import check_step_time
-from autoshard.verify.check_work import materialised
+from autoshard.verify.check_work import kept, materialised
 from costmodels import Machine, ProfileError
 
 FORMAT, VERSION = "autoshard-plan", 1
@@ -87,9 +88,14 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     complete = not findings
     rules = {op: placed.rule for op, placed in flow.placed.items()}
     exists = materialised(graph, rules)
-    held = blocks(flow, exists, rules)
+    own = kept(graph, rules, exists)
+    size = Sizes(graph, rules, machine.profile.memory_tile)
     peaks: list[int] = []
-    _guarded(findings, "memory", lambda: peaks.append(check_memory(plan, flow, held, exists, findings)))
+
+    def memory() -> int:
+        return check_memory(plan, Lives.of(flow, rules, exists, own, size), findings)
+
+    _guarded(findings, "memory", lambda: peaks.append(memory()))
     peak = peaks[0] if peaks else 0
 
     def statements() -> None:
@@ -103,7 +109,7 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     _guarded(findings, "collectives", lambda: check_collectives(plan, flow, rows, findings))
     facts.append(f"{sum(row.kind in COLLECTIVES for row in rows)} collectives with their bytes, seconds and executions")
     compute_s = pricer.compute_s(exists)
-    priced = sum(block.priced for block in held)
+    priced = priced_bytes(flow, own, size)
     _guarded(findings, "cost", lambda: check_cost(plan, flow, rows, compute_s, priced, findings))
     _guarded(findings, "cost", lambda: check_step_time(plan, pricer, rows, exists, compute_s, findings))
     facts.append(f"objective {plan['objective_s']} s, bound {plan['bound_s']} s, gap {plan['gap']}")

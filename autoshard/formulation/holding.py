@@ -1,0 +1,64 @@
+"""What the network knows of memory: when the array of a decision is held, and its bytes in every state.
+
+Copies end the lives of what they are made from (see costs/liveness.py), and which copies there will be is not known
+yet. So a definition that may be copied is held for one point of time, and the hub behind it holds what follows: the
+definition itself where uses share it, else the copy. Where that depends on more than the hub's own state, the smaller
+amount counts: the network never holds more than the simulation of the plan.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from autoshard.formulation.model import Node
+from autoshard.sharding.layout import Layout
+
+if TYPE_CHECKING:
+    from autoshard.formulation.collect import Collector
+
+NodeUsage = tuple[int, int, np.ndarray]
+
+
+def holds(collector: "Collector", node: Node, value: int, layouts: Sequence[Layout]) -> None:
+    """The node's array is what `value` is kept in; `layouts`: of the value in each state."""
+    if value in collector.fusion.held:
+        amounts = collector.bytes(value, layouts)
+        node.priced = node.priced + amounts
+        node.usages += _definition(collector, value, layouts, amounts)
+
+
+def _definition(collector: "Collector", value: int, layouts: Sequence[Layout], amounts: np.ndarray) -> list[NodeUsage]:
+    """Until a copy may replace it; a partial sum with one use may be reduced at once, to the smallest layout."""
+    if value not in collector.liveness.interval:
+        return []
+    start, stop = collector.liveness.interval[value]
+    if collector.has_hub(value):
+        return [(start, start + 1, amounts)]
+    partial = [bool(layout.unreduced) for layout in layouts]
+    if stop > start + 1 and any(partial):
+        return [(start, start + 1, amounts), (start + 1, stop, np.where(partial, amounts.min(), amounts))]
+    return [(start, stop, amounts)]
+
+
+def shared_form(
+    collector: "Collector", value: int, amounts: np.ndarray, copies: np.ndarray, defined: np.ndarray
+) -> list[NodeUsage]:
+    """When the form that uses share is held; `defined`: bytes in the layouts the value may be defined in.
+
+    A copy is there when it is first read, or from the start if it is not larger than the definition; until then the
+    definition is. Inputs stay where they are, so only copies count.
+    """
+    live = collector.liveness
+    first, last = live.reads.get(value, (0, 0))
+    end = last if value in live.taken else last + 1
+    copied = np.where(copies, amounts, 0.0)
+    real = value in live.interval and value not in collector.inputs
+    partial = value in live.made and value not in collector.fusion.held and collector.reach.get(value)
+    if not real and not partial:
+        return [(first, end, copied)] if first < end else []
+    made = live.interval[value][0] if real else live.made[value]
+    usages = [(made + 1, min(first, end), np.minimum(copied, defined.min())), (max(first, made + 1), end, copied)]
+    if real:
+        usages.append((made + 1, live.interval[value][1], np.where(copies, 0.0, amounts)))
+    return [u for u in usages if u[0] < u[1]]
