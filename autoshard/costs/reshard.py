@@ -59,22 +59,35 @@ def waypoints(type_: TensorType, mesh: AtomMesh, unreduced: frozenset[int]) -> l
     return out
 
 
-def steps_from(layout: Layout, mesh: AtomMesh, maskable: Sequence[int]) -> Iterable[Step]:
-    """All single steps that may lead on from `layout`; the caller keeps those that end in its graph.
-
-    Unused atoms are sliced or masked one run of an axis at a time, since a split axis mostly moves as a whole.
-    """
-    used = {a for d in layout.dims for a in d} | set(layout.unreduced)
-    rank = len(layout.dims)
+def _free_runs(mesh: AtomMesh, used: set[int]) -> Iterable[tuple[int, ...]]:
+    """Unused atoms that are taken by one step: parts of one axis, or whole axes (up to three in any order)."""
+    whole = []
     for axis in mesh.atoms_of.values():
         for first in range(len(axis)):
             for last in range(first + 1, len(axis) + 1):
-                run = axis[first:last]
-                if used.isdisjoint(run):
-                    for dim in range(rank):
-                        yield Step(StepKind.SLICE, run, dim)
-                    if set(run) <= set(maskable):
-                        yield Step(StepKind.MASK, run)
+                if used.isdisjoint(axis[first:last]):
+                    yield axis[first:last]
+        if used.isdisjoint(axis) and mesh.size(axis) > 1:
+            whole.append(axis)
+    for count in range(2, len(whole) + 1):
+        for axes in combinations(whole, count):
+            for order in permutations(axes) if len(mesh.atoms_of) <= _MAX_AXES_IN_ANY_ORDER else (axes,):
+                yield tuple(a for axis in order for a in axis)
+
+
+def steps_from(layout: Layout, mesh: AtomMesh, maskable: Sequence[int]) -> Iterable[Step]:
+    """All single steps that may lead on from `layout`; the caller keeps those that end in its graph.
+
+    Unused atoms are sliced or masked one run of an axis at a time, since a split axis mostly moves as a whole, or
+    several whole axes at once: one copy instead of one for each axis.
+    """
+    used = {a for d in layout.dims for a in d} | set(layout.unreduced)
+    rank = len(layout.dims)
+    for run in _free_runs(mesh, used):
+        for dim in range(rank):
+            yield Step(StepKind.SLICE, run, dim)
+        if run == tuple(sorted(run)) and set(run) <= set(maskable):
+            yield Step(StepKind.MASK, run)
     for dim, present in enumerate(layout.dims):
         for length in range(1, len(present) + 1):
             tail = present[-length:]

@@ -146,6 +146,17 @@ def test_two_axes_are_reduced_by_one_collective() -> None:
     assert recipe({"x": 2, "y": 4}, Layout(((), ()), (0, 1)), Layout(((0, 1), ()))) == ["reduce_scatter"]
 
 
+@pytest.mark.parametrize("dims", [((0, 1), ()), ((1, 0), ()), ((), (2, 0, 1)), ((0, 2), ())], ids=str)
+def test_several_axes_cut_a_whole_value_by_one_copy(dims: tuple[tuple[int, ...], ...]) -> None:
+    path = table({"x": 2, "y": 2, "z": 2}).path(WHOLE, Layout(dims))
+    assert [(s.kind.value, s.atoms) for s in path.steps] == [("slice", dims[0] or dims[1])]
+    assert recipe({"x": 2, "y": 2, "z": 2}, WHOLE, Layout(((0,), (1,)))) == ["slice", "slice"]
+
+
+def test_several_axes_make_a_partial_sum_by_one_copy() -> None:
+    assert recipe({"x": 2, "y": 4}, WHOLE, Layout(((), ()), (0, 1))) == ["mask"]
+
+
 def test_removing_the_major_axis_of_a_dimension_costs_more_than_removing_the_minor_one() -> None:
     """Trap 7: a plain all-gather takes axes from the minor end only."""
     found = table({"x": 4, "y": 4})

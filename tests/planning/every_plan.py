@@ -52,9 +52,7 @@ def every_layout(
 
 
 def every_step(layout: Layout, partial: Sequence[int], mesh: AtomMesh) -> list[Step]:
-    """All steps from a layout: collectives over one to all atoms in any order, local cuts and masks by one at a
-    time.
-    """
+    """All steps from a layout, over one to all atoms in any order."""
     out: list[Step] = []
     rank = range(len(layout.dims))
     used = {a for d in layout.dims for a in d} | set(layout.unreduced)
@@ -63,10 +61,10 @@ def every_step(layout: Layout, partial: Sequence[int], mesh: AtomMesh) -> list[S
     def ordered(items: Sequence[int]) -> list[tuple[int, ...]]:
         return [p for n in range(1, len(items) + 1) for c in combinations(items, n) for p in permutations(c)]
 
-    for atom in free:
-        out += [Step(StepKind.SLICE, (atom,), d) for d in rank]
-        if atom in partial:
-            out.append(Step(StepKind.MASK, (atom,)))
+    for run in ordered(free):
+        out += [Step(StepKind.SLICE, run, d) for d in rank]
+        if set(run) <= set(partial):
+            out.append(Step(StepKind.MASK, run))
     for run in ordered(layout.unreduced):
         out.append(Step(StepKind.ALL_REDUCE, run))
         out += [Step(StepKind.REDUCE_SCATTER, run, d) for d in rank]
