@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autoshard.api import plan
-    from autoshard.constraints import Pin
+    from autoshard.constraints import Pin, SameSharding
     from autoshard.errors import (
         AutoshardError,
         InfeasibleError,
@@ -42,6 +42,7 @@ _HOMES = {
     "Pin": "autoshard.constraints",
     "Plan": "autoshard.plans",
     "RuleError": "autoshard.errors",
+    "SameSharding": "autoshard.constraints",
     "ShardingError": "autoshard.errors",
     "TensorSharding": "autoshard.sharding.tensor_sharding",
     "UnsupportedError": "autoshard.errors",
@@ -62,6 +63,7 @@ __all__ = [
     "Pin",
     "Plan",
     "RuleError",
+    "SameSharding",
     "ShardingError",
     "TensorSharding",
     "UnsupportedError",

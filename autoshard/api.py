@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints import MatchedPin, Pin, match_pins
+from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups, spread_pins
 from autoshard.constraints.in_code import statements_in_code
 from autoshard.constraints.matching import check_contradictions
 from autoshard.errors import InputError
@@ -29,7 +30,7 @@ def plan(
     *specs: Any,
     mesh: Mesh | Mapping[str, Any],
     hardware: str | Path | Profile | Machine,
-    constraints: Sequence[Pin] = (),
+    constraints: Sequence[Pin | SameSharding] = (),
     memory_limit: int | None = None,
     time_limit: float | None = None,
     donate_argnums: Sequence[int] = (),
@@ -47,7 +48,7 @@ def plan(
     specs: pytrees of anything with shape and dtype; nothing is executed or allocated.
     mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``.
     hardware: a profile's name (``tpu_v5e``), a profile file, or a placed machine.
-    constraints: `Pin`s; they hold in the answer. memory_limit: bytes per device, at every point of the program.
+    constraints: `Pin`s and `SameSharding`s; they hold in the answer. memory_limit: bytes per device, at every point of the program.
     accepted_gap: where the search within a memory limit may end, in large programs.
     time_limit: seconds of wall clock, a guard: the best plan so far is returned with its bound.
     baselines: named strategies (``fsdp+tensor``, see `autoshard.strategies.named`) or rules of one's own
@@ -79,7 +80,7 @@ def plan_traced(
     *,
     mesh: Mesh | Mapping[str, Any],
     hardware: str | Path | Profile | Machine,
-    constraints: Sequence[Pin] = (),
+    constraints: Sequence[Pin | SameSharding] = (),
     memory_limit: int | None = None,
     time_limit: float | None = None,
     baselines: Sequence[Baseline] = (),
@@ -105,12 +106,15 @@ def plan_traced(
     program = traced.program
     logical, machine = placed(mesh, hardware)
     in_code, code_notes = statements_in_code(program, logical)
-    matched = (*match_pins(constraints, program, logical), *in_code)
+    pins = [c for c in constraints if isinstance(c, Pin)]
+    matched = (*match_pins(pins, program, logical), *in_code)
     check_contradictions(matched, program)
+    groups = match_groups([c for c in constraints if isinstance(c, SameSharding)], program)
+    stated = (*matched, *spread_pins(matched, groups, program))
     if memory_limit is not None and memory_limit <= 0:
         raise InputError(f"memory_limit is {memory_limit} bytes; give a positive number of bytes per device")
     problem = Problem.make(
-        program, logical, machine, pins=matched, memory_limit=memory_limit, sub_axes=sub_axes
+        program, logical, machine, pins=stated, memory_limit=memory_limit, sub_axes=sub_axes, groups=groups
     )
     model = build_model(problem, progress)
     built = time.monotonic()
@@ -127,7 +131,7 @@ def plan_traced(
     return Plan(
         program, decision.schedule, machine, decision.cost, decision.memory, decision.status, decision.objective_s,
         decision.bound_s, decision.gap, decision.memory_price_s, decision.rounding_s,
-        _statements(matched, memory_limit), tuple(b.cost for b in priced),
+        _statements(matched, groups, memory_limit), tuple(b.cost for b in priced),
         (*notes, *program.warnings, *code_notes, *machine.notes, *decision.notes), config, problem.trips,
         model_flop, None if roles is None else batch_size(program, roles),
         {"seconds": {k: round(v, 3) for k, v in seconds.items()}, **decision.stats}, traced,
@@ -175,7 +179,9 @@ def _slow_axes(mesh: Mesh | Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, link in links.items() if link and str(link).split("=")[0].strip() == "dcn")
 
 
-def _statements(pins: Sequence[MatchedPin], memory_limit: int | None) -> tuple[dict[str, Any], ...]:
+def _statements(
+    pins: Sequence[MatchedPin], groups: Sequence[MatchedGroup], memory_limit: int | None
+) -> tuple[dict[str, Any], ...]:
     out: list[dict[str, Any]] = [
         {
             "kind": "pin", "pattern": p.pattern, "sharding": str(p.sharding), "source": p.source,
@@ -183,6 +189,7 @@ def _statements(pins: Sequence[MatchedPin], memory_limit: int | None) -> tuple[d
         }
         for p in pins
     ]  # fmt: skip
+    out += [group.to_dict() for group in groups]
     if memory_limit is not None:
         out.append({"kind": "memory_limit", "bytes": memory_limit, "source": ""})
     return tuple(out)

@@ -158,8 +158,9 @@ def _statements(plan: Plan, key: str, index: int) -> tuple[str, ...]:
     for statement in plan.statements:
         if index in statement.get(key, ()):
             place = f"{statement['source']}: " if statement.get("source") else ""
-            rest = " ".join(str(statement[k]) for k in ("pattern", "sharding") if k in statement)
-            out.append(f"{place}{statement['kind']} {rest}".strip())
+            told = [str(statement[k]) for k in ("pattern", "sharding") if k in statement]
+            rest = " ".join(told or [", ".join(statement.get("patterns", ()))])
+            out.append(f"{place}{statement['kind'].replace('_', ' ')} {rest}".strip())
     return tuple(out)
 
 

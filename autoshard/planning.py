@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from autoshard.constraints import MatchedPin
+from autoshard.constraints.groups import MatchedGroup
 from autoshard.costs import fusion as fusion_model
 from autoshard.costs import liveness as liveness_model
 from autoshard.costs.fusion import Fusion
@@ -23,6 +24,7 @@ from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.formulation.collect import Collected, Collector
 from autoshard.formulation.decode import decode
 from autoshard.formulation.encode import MEMORY_PRICE_S_PER_BYTE, Encoded, encode, price_nodes
+from autoshard.formulation.equal import with_groups
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.program.program import Program
 from autoshard.schedule import Schedule
@@ -65,6 +67,7 @@ class Problem:
     memory_limit: int | None = None
     trips: int = 1
     share_repeats: bool = True
+    groups: tuple[MatchedGroup, ...] = ()
 
     @staticmethod
     def make(
@@ -77,10 +80,11 @@ class Problem:
         sub_axes: Mapping[str, Sequence[int]] | None = None,
         trips: int = 1,
         share_repeats: bool = True,
+        groups: Sequence[MatchedGroup] = (),
     ) -> "Problem":
         splits = {**stated_splits((pin.sharding for pin in pins), mesh), **(sub_axes or {})}
         atoms = choose_atoms(program, mesh, splits)
-        return Problem(program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats)
+        return Problem(program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups))
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,7 @@ def build_model(problem: Problem, progress: Progress | None = None) -> Model:
     prices = StepPrices(problem.machine, mesh)
     price_nodes(collected, program, mesh, fusion, prices, problem.trips)
     encoded = encode(collected, program, mesh, ReshardTables(mesh, prices))
+    encoded = with_groups(encoded, collected, program, problem.groups, ties)
     repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats)
     return Model(problem, fusion, liveness, prices, collected, encoded, repeats, ties)
 

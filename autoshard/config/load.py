@@ -26,6 +26,7 @@ from autoshard.config.schema import (
 )
 from autoshard.config.units import MemoryAmount
 from autoshard.config.yaml_text import Document, KeyPath, Place, load_yaml
+from autoshard.constraints.groups import SameSharding
 from autoshard.constraints.model import Pin
 from autoshard.devices import MAX_SIMULATED_DEVICES
 from autoshard.errors import InputError
@@ -82,6 +83,14 @@ class Config:
         for index, pin in enumerate(self.settings.pins):
             found.append(Pin(pin.pattern, pin.sharding, source=str(_pin_place(self.document, index, pin))))
         return tuple(found)
+
+    @cached_property
+    def same_sharding(self) -> tuple[SameSharding, ...]:
+        """The sharding groups with their places in the file."""
+        return tuple(
+            SameSharding(patterns, source=str(self.document.place(("same_sharding", index))))
+            for index, patterns in enumerate(self.settings.same_sharding)
+        )
 
     @property
     def model(self) -> ModelSection | None:

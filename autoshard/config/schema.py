@@ -212,6 +212,7 @@ class Schema(_Section):
     ]
     hardware: str
     pins: Annotated[list[PinSection], BeforeValidator(_pins)] = []
+    same_sharding: list[Annotated[list[str], Field(min_length=1)]] = []
     memory_limit: Memory | None = None
     time_limit: Seconds | None = None
     baselines: list[str | BaselineSection] | None = None

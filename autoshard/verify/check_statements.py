@@ -84,6 +84,8 @@ def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings)
     for statement in plan["statements"]:
         if statement["kind"] == "pin":
             _check_pin(statement, flow, findings)
+        elif statement["kind"] == "same_sharding":
+            _check_group(statement, flow, findings)
         elif statement["kind"] == "memory_limit":
             if peak_bytes > statement["bytes"]:
                 findings.add(
@@ -131,6 +133,35 @@ def _check_pin(statement: Any, flow: Flow, findings: Findings) -> None:
                 )
 
 
+def _check_group(statement: Any, flow: Flow, findings: Findings) -> None:
+    """All members alike: inputs as they come in, outputs as they are handed back, others as their uses share them."""
+    graph, mesh = flow.graph, flow.mesh
+    source = f"{statement['source']}: " if statement["source"] else ""
+    what = f"{source}same sharding: {', '.join(statement['patterns'])}"
+    members: dict[int | str, Holding | None] = {}
+    for v in statement["values"]:
+        members[v] = flow.defined.get(v) if v in graph.body.args else flow.form(v)
+    for slot in statement["outputs"]:
+        way = flow.uses.get((PROGRAM_OP, slot, -1))
+        members[f"out {slot}"] = None if way is None else way.end
+
+    def name(item: int | str) -> str:
+        return graph.values[item].name if isinstance(item, int) else graph.output_names[int(item.split()[1])]
+
+    for pattern in statement["patterns"]:
+        for item in sorted(_addressed(pattern, flow, 0) - members.keys(), key=str):
+            findings.add("statements", f"{what} addresses {name(item)}, which the statement leaves out")
+    if len(members) < 2:
+        findings.add("statements", f"{what} ties {len(members)} values, at least two are needed")
+    told = {item: held.text(mesh) for item, held in members.items() if held is not None}
+    for item in members.keys() - told.keys():
+        findings.add("statements", f"{what}: {name(item)} has no layout in the plan")
+    first = next(iter(told), None)
+    for item, text in told.items():
+        if first is not None and text != told[first]:
+            findings.add("statements", f"{what} is broken: {name(first)} is {told[first]}, {name(item)} is {text}")
+
+
 def _addressed(pattern: str, flow: Flow, rank: int) -> set[int | str]:
     """What a path or a tag pattern surely addresses: inputs by value, outputs as ``out 3``, tagged values."""
     graph = flow.graph
@@ -164,6 +195,10 @@ def _check_config(plan: Any, findings: Findings) -> None:
     for pattern in asked:
         if pattern not in given:
             findings.add("statements", f"the config pins {pattern}, the plan has no such statement")
+    tied = [list(s["patterns"]) for s in plan["statements"] if s["kind"] == "same_sharding"]
+    for patterns in settings.get("same_sharding") or ():
+        if list(patterns) not in tied:
+            findings.add("statements", f"the config ties {', '.join(patterns)}, the plan has no such statement")
     if settings.get("memory_limit") is not None and not any(s["kind"] == "memory_limit" for s in plan["statements"]):
         findings.add(
             "statements", f"the config limits memory to {settings['memory_limit']}, the plan has no such statement"

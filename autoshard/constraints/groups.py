@@ -1,0 +1,146 @@
+"""Sharding groups: values that get one and the same sharding, whichever it is (S4.8 to S4.13)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autoshard.constraints.matching import check_contradictions
+from autoshard.constraints.model import MatchedPin
+from autoshard.constraints.patterns import Addresses
+from autoshard.errors import InputError, ShardingError
+from autoshard.program.program import Program
+from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+
+Member = tuple[str, int]
+"""``("value", id)`` or ``("output", slot)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SameSharding:
+    """Everything that the patterns address has the same sharding. Hard; no data need flow between the members (S4.9).
+
+    patterns: as of a `Pin`, together addressing at least two values. source: where it was written, for messages.
+
+    >>> str(SameSharding(["state/params/w", "state/moments/w"]))
+    'same sharding: state/params/w, state/moments/w'
+    """
+
+    patterns: Sequence[str]
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.patterns, str) or not all(isinstance(p, str) and p.strip() for p in self.patterns):
+            raise InputError(f"a sharding group needs a list of patterns such as ['a', 'b/*'], found {self.patterns!r}")
+        if not self.patterns:
+            raise InputError("a sharding group needs at least one pattern, found none")
+        object.__setattr__(self, "patterns", tuple(self.patterns))
+
+    def __str__(self) -> str:
+        place = f"{self.source}: " if self.source else ""
+        return f"{place}same sharding: {', '.join(self.patterns)}"
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedGroup:
+    """A group and its members in one program: value ids and output slots, ascending."""
+
+    patterns: tuple[str, ...]
+    values: tuple[int, ...]
+    outputs: tuple[int, ...]
+    source: str = ""
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return (*(("value", v) for v in self.values), *(("output", k) for k in self.outputs))
+
+    def to_dict(self) -> dict[str, object]:
+        """As an entry of ``statements`` in plan.json."""
+        return {
+            "kind": "same_sharding",
+            "patterns": list(self.patterns),
+            "source": self.source,
+            "values": list(self.values),
+            "outputs": list(self.outputs),
+        }
+
+
+def match_groups(groups: Sequence[SameSharding], program: Program) -> tuple[MatchedGroup, ...]:
+    """Find the members of every group.
+
+    Raises `InputError` where a pattern addresses nothing or a group has one member only, `ShardingError` where its
+    members have different shapes (S4.12).
+    """
+    addresses = Addresses(program)
+    return tuple(_match(group, addresses) for group in groups)
+
+
+def _match(group: SameSharding, addresses: Addresses) -> MatchedGroup:
+    program = addresses.program
+    values: set[int] = set()
+    outputs: set[int] = set()
+    for pattern in group.patterns:
+        match = addresses.find(pattern)
+        if not match:
+            raise InputError(f"{group}: {pattern!r} matches no value of {program.name}; {addresses.hint(pattern)}")
+        values.update(match.values)
+        outputs.update(match.outputs)
+    found = MatchedGroup(tuple(group.patterns), tuple(sorted(values)), tuple(sorted(outputs)), group.source)
+    if len(found.members) < 2:
+        raise InputError(f"{group}: there is one value only; name a second one, or pin it")
+    first = found.members[0]
+    for member in found.members[1:]:
+        one, other = shape_of(first, program), shape_of(member, program)
+        if one != other:
+            raise ShardingError(
+                f"{group}: {name_of(first, program)} has shape {list(one)} and {name_of(member, program)} "
+                f"{list(other)}; a group ties values of one shape"
+            )
+    return found
+
+
+def name_of(member: Member, program: Program) -> str:
+    kind, index = member
+    return program.values[index].name if kind == "value" else program.output_names[index]
+
+
+def shape_of(member: Member, program: Program) -> tuple[int, ...]:
+    kind, index = member
+    return program.type_of(index if kind == "value" else program.body.results[index]).shape
+
+
+def spread_pins(
+    pins: Sequence[MatchedPin], groups: Sequence[MatchedGroup], program: Program
+) -> tuple[MatchedPin, ...]:  # fmt: skip
+    """Pins that follow from groups: what is pinned on one member holds for all; intermediates are no partial sums.
+
+    Raises `InfeasibleError`, naming both pins, where two members are pinned differently (S4.12).
+    """
+    implied: list[MatchedPin] = []
+    for members in _joined(groups):
+        for pin in pins:
+            pinned = {*(("value", v) for v in pin.values), *(("output", k) for k in pin.outputs)}
+            if pinned & members:
+                rest = sorted(members - pinned)
+                values = tuple(index for kind, index in rest if kind == "value")
+                slots = tuple(index for kind, index in rest if kind == "output")
+                if rest:
+                    implied.append(MatchedPin(pin.pattern, pin.sharding, values, slots, pin.source))
+        inner = tuple(index for kind, index in sorted(members) if kind == "value" and index not in program.body.args)
+        if inner:
+            rank = program.type_of(inner[0]).rank
+            anything = TensorSharding(None, (DimensionSharding(is_open=True),) * rank)
+            implied.append(MatchedPin("a sharding group", anything, inner, ()))
+    check_contradictions([*pins, *implied], program)
+    return tuple(implied)
+
+
+def _joined(groups: Sequence[MatchedGroup]) -> list[set[Member]]:
+    """Members that are alike by one group or by several that overlap."""
+    out: list[set[Member]] = []
+    for group in groups:
+        members = set(group.members)
+        apart = [other for other in out if not other & members]
+        for other in out:
+            if other & members:
+                members |= other
+        out = [*apart, members]
+    return out

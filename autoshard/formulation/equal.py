@@ -1,0 +1,61 @@
+"""Sharding groups in the network: edges that cost nothing between equal layouts and forbid all others."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from autoshard.constraints.groups import MatchedGroup, Member, name_of
+from autoshard.errors import UnsupportedError
+from autoshard.formulation.collect import Collected
+from autoshard.formulation.encode import Encoded
+from autoshard.formulation.model import NodeKind, Port
+from autoshard.program.program import Program
+from autoshard.solver.network import IMPOSSIBLE, Edge
+
+
+def with_groups(
+    encoded: Encoded, collected: Collected, program: Program, groups: Sequence[MatchedGroup], ties: Mapping[int, int]
+) -> Encoded:
+    """The encoding in which members of each group have equal layouts.
+
+    Inputs count as they are stored, outputs as they are handed back, others in the form that their uses share.
+    ties: output slot -> donated input that it replaces.
+    """
+    costs, edges = list(encoded.network.costs), list(encoded.network.edges)
+    for group in groups:
+        ports = [_port(member, collected, program, ties) for member in group.members]
+        first = ports[0]
+        for other in ports[1:]:
+            rows, cols = _kept(first, encoded), _kept(other, encoded)
+            labels: dict[object, int] = {}
+            ids = [np.array([labels.setdefault(lay, len(labels)) for lay in side], np.int64) for side in (rows, cols)]
+            table = np.where(ids[0][:, None] == ids[1][None, :], 0, IMPOSSIBLE).astype(np.int64)
+            if first.node == other.node:
+                diagonal = np.diagonal(table)
+                costs[first.node] = np.where(diagonal >= IMPOSSIBLE, IMPOSSIBLE, costs[first.node])
+            elif table.any():
+                edges.append(Edge(first.node, other.node, table))
+    return replace(encoded, network=replace(encoded.network, costs=tuple(costs), edges=tuple(edges)))
+
+
+def _kept(port: Port, encoded: Encoded) -> list[object]:
+    return [port.layouts[k] for k in encoded.states[port.node]]
+
+
+def _port(member: Member, collected: Collected, program: Program, ties: Mapping[int, int]) -> Port:
+    """Where the layout of a member is decided."""
+    kind, index = member
+    if kind == "output":
+        name = program.output_names[index]
+        for number, node in enumerate(collected.nodes):
+            if node.kind is NodeKind.OUTPUT and node.label == name:
+                return Port(number, node.layouts)
+        if index in ties:
+            return collected.definition[ties[index]]
+    elif index in collected.definition:
+        return (collected.definition if index in program.body.args else collected.form)[index]
+    raise UnsupportedError(
+        f"{name_of(member, program)} is in a sharding group, but nothing is decided about it: it is a literal or lies "
+        "inside of a shard_map of the program"
+    )
