@@ -9,6 +9,7 @@ and the result ``[{"batch", ?}, {?}]``.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from autoshard.constraints.in_code import statements_in_code
 from autoshard.errors import InputError, ShardingError
 from autoshard.program.program import Origin, Program
 from autoshard.propagation.engine import Strategy, run_propagation
@@ -52,7 +53,7 @@ def propagate(
     outputs: Mapping[int, TensorSharding] | None = None,
     trace: bool = False,
 ) -> Propagated:
-    """Spread `shardings` (by value id) over the program.
+    """Spread `shardings` (by value id), and the constraints that the program itself states, over the program.
 
     strategy: basic, aggressive, op-priority or user-priority. conservative: pass no sub-axes.
     groups: sets of values that get one and the same sharding (S4.8). outputs: shardings of program outputs by their
@@ -60,7 +61,8 @@ def propagate(
     Raises `ShardingError` where a sharding breaks an invariant, `InputError` for an unknown strategy, a bad group.
     """
     chosen = Strategy.from_text(str(strategy))
-    specs = {v: _checked(program, mesh, v, s) for v, s in shardings.items()}
+    given = {v: pin.sharding for pin in statements_in_code(program, mesh)[0] for v in pin.values} | dict(shardings)
+    specs = {v: _checked(program, mesh, v, s) for v, s in given.items()}
     _check_groups(program, groups)
     out_values = program.body.results
     slots = []

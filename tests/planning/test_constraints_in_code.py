@@ -9,8 +9,9 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from plan_cases import f32, mlp
 
-from autoshard import Pin, plan
+from autoshard import Mesh, Pin, plan, propagate
 from autoshard.errors import InfeasibleError, UnsupportedError
+from autoshard.frontends.jax_function import trace
 from autoshard.plans import Plan
 from autoshard.verify import check_plan
 
@@ -125,6 +126,15 @@ def test_device_put_and_shardings_of_an_inner_jit_are_constraints() -> None:
     assert forms(found) == ['[{"x"}, {}]', '[{}, {"y"}]', '[{"y"}, {}]']
     assert not found.program.warnings
     runs_as_written(found, f, f32(64, 128), f32(32, 64))
+
+
+def test_propagation_starts_from_constraints_in_the_code() -> None:
+    program = trace(constrained("x", P.UNCONSTRAINED), *MLP).program
+    found = propagate(program, Mesh.from_dict(AXES), {})
+    by_name = {program.values[v].name: str(s) for v, s in found.values.items()}
+    assert by_name["x"] == '[{"x", ?}, {?}]'
+    assert by_name[program.values[program.body.results[0]].name] == '[{"x", ?}, {?}]'
+    assert [s for name, s in by_name.items() if name.startswith("sharding_constraint:")] == ['[{"x"}, {?}]']
 
 
 def test_constraints_hold_in_loops_and_in_the_backward_pass() -> None:
