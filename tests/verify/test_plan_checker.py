@@ -348,7 +348,7 @@ def step_removed(p):
 
 @corruption(r"uses: operand .* arrives in .*, its placement wants")
 def step_added(p):
-    found = next(u for u in uses(p, "slice") if u["steps"][-1]["kind"] == "slice")
+    found = next(u for u in uses(p, "slice") if u["op"] >= 0 and u["steps"][-1]["kind"] == "slice")
     step = found["steps"][-1]
     found["steps"].append({"kind": "all_gather", "atoms": step["atoms"], "dim": step["dim"], "to_dim": -1})
 
