@@ -61,7 +61,8 @@ def solve(
     """The cheapest assignment found, a proven lower bound, and how the run went.
 
     starts: known assignments; the result is never worse than the best feasible one. effort scales the deterministic
-    amounts of work. gap: in networks too large for exact search at once, stop when (cost - bound) / cost is at most this.
+    amounts of work. gap: in networks too large for exact search at once, stop when (cost - bound) / cost is at most
+    this.
     time_limit_s guards the wall clock. Ctrl-C ends the run and returns the incumbent.
     Raises `InputError` for starts that do not fit or costs too large for exact arithmetic.
     """

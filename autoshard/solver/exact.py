@@ -1,10 +1,13 @@
-"""Exact solution of a reduced network by toulbar2, memory rows added as they are violated."""
+"""Exact solution of a reduced network by toulbar2 or CP-SAT, memory rows added as they are violated."""
 
 import numpy as np
 
-from autoshard.solver import toulbar2
+from autoshard.solver import cpsat, toulbar2
 from autoshard.solver.toulbar2 import Exact, Row
 from autoshard.solver.work import Work
+
+CPSAT_ENTRIES = 20_000
+"""Table entries up to which CP-SAT is asked: its pair variables are as many."""
 
 
 def live_rows(work: Work, slots: list[int]) -> list[Row]:
@@ -37,12 +40,16 @@ def profile(work: Work, positions: tuple[int, ...]) -> np.ndarray:
 def solve_work(
     work: Work, *, upper: int | None, backtracks: int, seconds: float, slots: list[int], vac: int = 0
 ) -> tuple[dict[int, int] | None, int, bool, bool] | None:
-    """(original strategies of all nodes, proven bound, complete, out of time), or None where toulbar2 cannot.
+    """(original strategies of all nodes, proven bound, complete, out of time), or None where no engine can.
 
+    toulbar2 goes first where it is installed. CP-SAT takes over on small cores: where it is not, where it cannot
+    represent the
+    costs, and where memory rows keep it from ending within its backtracks.
     upper: look only for cheaper assignments. slots: time slots whose memory rows are posted; grows as
     rows are found violated. A complete run without an assignment proves that none is cheaper than `upper`.
     """
-    if not toulbar2.available():
+    small = work.entries() <= CPSAT_ENTRIES
+    if not toulbar2.available() and not small:
         return None
     nodes = work.nodes()
     number = {node: k for k, node in enumerate(nodes)}
@@ -52,9 +59,20 @@ def solve_work(
     lower = None
     while True:
         rows = live_rows(work, slots) if work.limit is not None else []
-        found: Exact | None = toulbar2.solve_exact(
-            unary, edges, upper=below, rows=rows, backtracks=backtracks, seconds=seconds, vac=vac
-        )
+        found: Exact | None = None
+        if toulbar2.available():
+            found = toulbar2.solve_exact(
+                unary, edges, upper=below, rows=rows, backtracks=backtracks, seconds=seconds, vac=vac
+            )
+        stuck = found is not None and not found.complete and not found.timed_out and bool(rows)
+        if small and (found is None or stuck):
+            best = (
+                below
+                if found is None or found.assignment is None
+                else min(_cost_of(unary, edges, found), below or 2**62)
+            )
+            second = cpsat.solve_exact(unary, edges, upper=best, rows=rows, backtracks=backtracks, seconds=seconds)
+            found = _better(found, second)
         if found is None:
             return None
         lower = found.lower if lower is None else max(lower, found.lower)
@@ -71,6 +89,23 @@ def solve_work(
                 continue
         choice = {node: int(work.domains[node][x]) for node, x in zip(nodes, found.assignment, strict=True)}
         return work.complete(choice), lower + work.constant, found.complete, found.timed_out
+
+
+def _cost_of(unary: list[np.ndarray], edges: list[tuple[int, int, np.ndarray]], found: Exact) -> int:
+    chosen = found.assignment
+    assert chosen is not None
+    return sum(int(c[x]) for c, x in zip(unary, chosen, strict=True)) + sum(
+        int(t[chosen[i], chosen[j]]) for i, j, t in edges
+    )
+
+
+def _better(first: Exact | None, second: Exact | None) -> Exact | None:
+    """The two runs as one: `second` looked only below what `first` found."""
+    if first is None or second is None:
+        return first if second is None else second
+    assignment = first.assignment if second.assignment is None else second.assignment
+    lower = max(first.lower, second.lower)
+    return Exact(assignment, lower, second.complete, first.backtracks + second.backtracks, second.timed_out)
 
 
 def worst_slots(over: np.ndarray) -> list[int]:

@@ -1,4 +1,6 @@
-"""A `shard_map` written by the user stays as it is: its specs are hard, its collectives are kept and counted (S2.11)."""
+"""A `shard_map` written by the user stays as it is: its specs are hard, its collectives are kept and counted
+(S2.11).
+"""
 
 import jax
 import jax.numpy as jnp

@@ -37,7 +37,9 @@ def _model(name):
 
 def _plan(model, function, mesh, **options):
     # on the simulated machine communication is dear but worth it even at these sizes
-    return autoshard.plan(function, *model.specs, mesh=MESHES[mesh], hardware="cpu_sim", argnames=model.argnames, **options)
+    return autoshard.plan(
+        function, *model.specs, mesh=MESHES[mesh], hardware="cpu_sim", argnames=model.argnames, **options
+    )
 
 
 @pytest.mark.parametrize(("name", "mesh"), CASES)
