@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoshard.costs.price import price
 from autoshard.errors import AutoshardError, InputError, ShardingError
 from autoshard.formulation.collect import satisfies
 from autoshard.formulation.model import NodeKind
@@ -117,8 +118,9 @@ def _price(model: Model, strategy: NamedStrategy, roles: Roles) -> PricedBaselin
     memory = model.simulate(schedule)
     if limit is not None and memory.peak_bytes > limit:
         return impossible(f"it holds {memory.peak_bytes} bytes at {memory.where}, the limit is {limit}")
-    assert solution.cost is not None
-    seconds = solution.cost * model.encoded.tick_s
+    # priced from its schedule, as the plan is: ticks round, and would make equal plans differ
+    cost = price(model.problem.program, schedule, model.fusion, model.prices, model.problem.trips)
+    seconds = cost.step_s + model.memory_price_s(assignment)
     return PricedBaseline(BaselineCost(strategy.name, seconds, memory.peak_bytes), assignment)
 
 

@@ -3,16 +3,20 @@
 from typing import Any
 
 import pytest
-from plan_cases import f32, machine, mlp
+from plan_cases import f32, machine, mlp, problem
 
 from autoshard import plan
 from autoshard.api import plan_traced
+from autoshard.baselines import price_baselines
+from autoshard.costs.price import price
 from autoshard.errors import InputError
 from autoshard.frontends.jax_function import TracedFunction, trace
 from autoshard.models import build
 from autoshard.models.model import ModelProgram
+from autoshard.planning import build_model
 from autoshard.plans import Plan
 from autoshard.sharding.mesh import Mesh
+from autoshard.solver.network import evaluate
 
 NAMES = ("data", "fsdp", "tensor", "fsdp+tensor")
 MESHES = ({"data": 8}, {"data": 2, "model": 4}, {"a": 2, "b": 2, "c": 2})
@@ -150,3 +154,17 @@ def test_the_tensor_parallel_baseline_computes_what_it_says() -> None:
         assert op.rule is not None
         (hidden,) = [f for f, n in enumerate(op.rule.factor_sizes) if n == 2048]
         assert schedule.placements[op.id].factors[hidden] == (0,)
+
+
+def test_a_baseline_is_priced_from_its_schedule_as_a_plan_is() -> None:
+    """No rounding of the solver lies between the objectives of two plans that are the same."""
+    program = trace(mlp, f32(64, 128), f32(128, 64), f32(32, 64), argnames=("w1", "w2", "x")).program
+    model = build_model(problem(program, {"x": 2, "y": 4}))
+    rules = {"name": "mine", "rules": {"batch": ["x"], "mlp": ["y"]}}
+    roles = {"w1": ("embed", "mlp"), "w2": ("mlp", "embed"), "x": ("batch", "embed")}
+    (mine,) = price_baselines(model, [rules], roles)
+    assert mine.assignment is not None
+    cost = price(program, model.schedule(mine.assignment), model.fusion, model.prices)
+    assert mine.cost.objective_s == cost.step_s + model.memory_price_s(mine.assignment)
+    ticks = evaluate(model.repeats.network, mine.assignment).cost
+    assert mine.cost.objective_s == pytest.approx(ticks * model.encoded.tick_s, abs=model.encoded.rounding_s)
