@@ -13,6 +13,7 @@ from autoshard.errors import InfeasibleError, UnsupportedError
 from autoshard.formulation import regions
 from autoshard.formulation.holding import holds, shared_form
 from autoshard.formulation.model import Link, Node, NodeKind, Port
+from autoshard.formulation.stacks import EXTRA_SHARE, stacked_values
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.rule import ShardingRule
 from autoshard.program.types import TensorType
@@ -79,6 +80,7 @@ class Collector:
         self.trips = trips
         self.reach = PartialReach(program, mesh) if reach is None else reach
         self.inputs = frozenset(program.body.args)
+        self.stacks = stacked_values(program, ties)
         self._size = sizes(program, mesh, tile)
         self.out = Collected()
         self._spaces: dict[object, OpSpace] = {}
@@ -226,8 +228,10 @@ class Collector:
             found = self._pinned(layouts, pins, f"input {self.label(value)} {type_}")
             node.allowed = self._evenly(layouts, found, type_, pins)
         start, stop = self.liveness.interval[value]
-        node.priced = self.bytes(value, layouts)
-        node.usages = [(start, stop, node.priced)]
+        held = self.bytes(value, layouts)
+        node.usages = [(start, stop, held)]
+        along = np.array([value in self.stacks and bool(lay.dims[0]) for lay in layouts])
+        node.priced = held + np.where(along, np.ceil(held * EXTRA_SHARE), 0.0)
         index = self.add(node)
         self.defined(value, Port(index, layouts), 1.0, pins=())
 

@@ -2,12 +2,14 @@
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from autoshard.verify.check_flow import Flow
 from autoshard.verify.check_layout import Holding
 from autoshard.verify.check_lives import Lives, Sizes, carries, starts_carry
 from autoshard.verify.check_program import PROGRAM_OP, Findings
+from autoshard.verify.check_stacks import stacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,10 @@ def priced_bytes(flow: Flow, kept: set[int], size: Sizes) -> int:
     for op in graph.nodes.values():
         own += [*op.results, *carries(op)]
     total = sum(size(v, flow.defined[v]) for v in own if v in kept and v in flow.defined)
+    # inputs cut along a stack of layers count half as much again, which settles ties against that
+    stacked = stacks(flow)
+    along = [v for v in graph.body.args if v in flow.defined and v in stacked and flow.defined[v].runs[0].strides]
+    total += sum(ceil(size(v, flow.defined[v]) / 2) for v in along)
     total += sum(size(v, way.end) for v, way in flow.shared.items() if way.moves)
     for (number, slot, region), way in flow.uses.items():
         op = graph.nodes.get(number)
