@@ -86,11 +86,13 @@ def check_flow(
     graph = flow.graph
     for value in graph.body.args:
         held = flow.defined.get(value)
-        if held is not None and held.partial:
+        if held is None:
+            continue
+        if held.partial:
             findings.add(
                 "layouts", f"input {flow.name(value)} is a partial sum, {held.text(flow.mesh)}; inputs are whole"
             )
-        for d in held.padded(flow.mesh) if held is not None else ():
+        for d in held.padded(flow.mesh):
             if d not in pinned_unevenly.get(value, ()):
                 findings.add(
                     "layouts",
