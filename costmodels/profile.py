@@ -261,7 +261,7 @@ class Profile(_Strict):
     levels: Annotated[tuple[Level, ...], Field(min_length=1)]
     overlap: Overlap
     matmul_tile: Annotated[int, Field(ge=1)] = 1  # matmul dimensions are padded to multiples of this
-    memory_tile: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = None  # rows, lanes of tiled memory
+    memory_tile: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = None  # rows and lanes
     devices_per_chip: Annotated[int, Field(ge=1)] = 1  # JAX devices; figures here are those of a whole chip
     notes: tuple[str, ...] = ()
 
