@@ -48,15 +48,18 @@ def plan(
     specs: pytrees of anything with shape and dtype; nothing is executed or allocated.
     mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``.
     hardware: a profile's name (``tpu_v5e``), a profile file, or a placed machine.
-    constraints: `Pin`s and `SameSharding`s; they hold in the answer. memory_limit: bytes per device, at every point of the program.
+    constraints: `Pin`s and `SameSharding`s; they hold in the answer. memory_limit: bytes per device, at every point of
+    the program.
     accepted_gap: where the search within a memory limit may end, in large programs.
     time_limit: seconds of wall clock, a guard: the best plan so far is returned with its bound.
     baselines: named strategies (``fsdp+tensor``, see `autoshard.strategies.named`) or rules of one's own
-        (``{"name": "mine", "rules": {"batch": ["data"]}}``) to price and to start from; `roles` names the logical axes of
+        (``{"name": "mine", "rules": {"batch": ["data"]}}``) to price and to start from; `roles` names the logical axes
+        of
         the inputs for them.
     sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; chosen from the program where not given.
 
-    Raises `InputError` for bad arguments, `InfeasibleError` where the statements cannot hold, `OutOfTimeError` where the time
+    Raises `InputError` for bad arguments, `InfeasibleError` where the statements cannot hold, `OutOfTimeError` where
+    the time
     ended without a plan, `UnsupportedError` for programs outside of what can be planned.
     """
     from autoshard.frontends.jax_function import trace
@@ -69,7 +72,8 @@ def plan(
     left = None if time_limit is None else max(0.1, time_limit - traced_s)
     result = plan_traced(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, time_limit=left,
-        baselines=baselines, roles=roles, sub_axes=sub_axes, effort=effort, seed=seed, accepted_gap=accepted_gap, progress=progress,
+        baselines=baselines, roles=roles, sub_axes=sub_axes, effort=effort, seed=seed, accepted_gap=accepted_gap,
+        progress=progress,
     )  # fmt: skip
     result.run["seconds"]["trace"] = round(traced_s, 3)  # type: ignore[index]
     return result
@@ -97,7 +101,8 @@ def plan_traced(
 ) -> Plan:
     """`plan` for a function that is traced already.
 
-    slow_axes: mesh axes between slices (those with ``link: dcn`` where not given); model_flop: useful FLOP of a call, for MFU.
+    slow_axes: mesh axes between slices (those with ``link: dcn`` where not given); model_flop: useful FLOP of a call,
+    for MFU.
     """
     from autoshard.baselines import price_baselines
     from autoshard.strategies.named import batch_size

@@ -236,8 +236,8 @@ def decide(
     First without the limit: where that optimum fits, it is the answer and its proof holds. Then within it. The
     network knows definitions and shared copies; copies made for one op only are added by simulation, and the limit of
     the network is tightened by what they take until the plan itself is within the limit. The bound is that of the
-    untightened network and therefore holds for every plan. Where no search ends within the limit, the cheapest of `starts`
-    that does is the answer.
+    untightened network and therefore holds for every plan. Where no search ends within the limit, the cheapest of
+    `starts` that does is the answer.
     accepted_gap: (cost - bound) / cost at which the search within a limit may end.
     """
     say = progress or (lambda text: None)

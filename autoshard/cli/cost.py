@@ -4,7 +4,7 @@
 """
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -34,8 +34,8 @@ Dtype = Annotated[str, typer.Option(help="Element type of weights and activation
 @reports_errors
 def model_step(
     context: typer.Context,
-    model: Annotated[str | None, Model.__metadata__[0]] = None,
-    strategy: Annotated[str | None, Strategy.__metadata__[0]] = None,
+    model: Annotated[str | None, get_args(Model)[1]] = None,
+    strategy: Annotated[str | None, get_args(Strategy)[1]] = None,
     mesh: Annotated[
         str | None, typer.Option("--mesh", help="Sizes by axis, outermost first: fsdp=64,tensor=8.")
     ] = None,

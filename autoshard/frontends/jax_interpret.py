@@ -31,7 +31,9 @@ def bind_op(jax_op: JaxOp, operands: Sequence[Any]) -> list[Any]:
 
 
 def bind_local(jax_op: JaxOp, operands: Sequence[Any]) -> list[Any]:
-    """As `bind_op`, but on local blocks inside of a `shard_map`: without the mesh and shardings the op was traced under."""
+    """As `bind_op`, but on local blocks inside of a `shard_map`: without the mesh and shardings the op was traced
+    under.
+    """
     plain = {k: (None if k in ("out_sharding", "sharding") else v) for k, v in jax_op.params.items()}
     bound = jax_op.primitive.get_bind_params(plain)
     functions, params = ((), bound) if isinstance(bound, dict) else bound

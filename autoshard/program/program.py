@@ -15,6 +15,8 @@ from autoshard.program.types import TensorType
 
 
 class Origin(StrEnum):
+    """Where a value comes from."""
+
     INPUT = "input"  # an argument of the program
     CONST = "const"  # an array the program closes over
     LITERAL = "literal"  # a scalar written into the program

@@ -15,7 +15,8 @@ def reshape(call: Call) -> ShardingRule:
     the major factor i=2 is common to both shapes as blocks, the others must be whole.
 
     A factor is a block of its dimension only while everything major to it there is fully sharded,
-    so usually only the major factor of a compound dimension can be used. With the parameter `dimensions` (as in gradients of
+    so usually only the major factor of a compound dimension can be used. With the parameter `dimensions` (as in
+    gradients of
     grouped convolutions) the operand is transposed first.
     """
     shape = call.operands[0].shape

@@ -12,6 +12,8 @@ from autoshard.sharding.layout import AtomMesh, Layout
 
 
 class StepKind(StrEnum):
+    """What a step does to a layout."""
+
     SLICE = "slice"  # local: cut `dim` by atoms (appended at its minor end); each device keeps its block
     MASK = "mask"  # local: replicated -> unreduced over atoms (device 0 of the group keeps it, others hold zeros)
     ALL_GATHER = "all_gather"  # atoms leave the minor end of `dim`
@@ -65,7 +67,9 @@ class Step:
                 unreduced |= set(atoms)
             case StepKind.ALL_GATHER:
                 if dims[self.dim][-n:] != atoms:
-                    raise ValueError(f"{self} gathers atoms that are not the minor end of dimension {self.dim} in {layout}")
+                    raise ValueError(
+                        f"{self} gathers atoms that are not the minor end of dimension {self.dim} in {layout}"
+                    )
                 del dims[self.dim][-n:]
             case StepKind.ALL_REDUCE:
                 if not set(atoms) <= unreduced:
@@ -78,7 +82,9 @@ class Step:
                 dims[self.dim] += atoms
             case StepKind.ALL_TO_ALL:
                 if self.dim == self.to_dim or dims[self.dim][-n:] != atoms:
-                    raise ValueError(f"{self} moves atoms that are not the minor end of dimension {self.dim} in {layout}")
+                    raise ValueError(
+                        f"{self} moves atoms that are not the minor end of dimension {self.dim} in {layout}"
+                    )
                 del dims[self.dim][-n:]
                 dims[self.to_dim] += atoms
             case StepKind.PERMUTE:

@@ -77,14 +77,14 @@ def solve_exact(
             model.add(sum(y for y in pairs[a] if y is not None) == x)
         for b, x in enumerate(chosen[j]):
             model.add(sum(y for y in (row[b] for row in pairs) if y is not None) == x)
-    for row in rows:
+    for limit in rows:
         terms = [
             amount * x
-            for node, amounts in zip(row.scope, row.amounts, strict=True)
+            for node, amounts in zip(limit.scope, limit.amounts, strict=True)
             for amount, x in zip(amounts, chosen[node], strict=True)
             if amount
         ]
-        model.add(sum(terms) <= row.limit)
+        model.add(sum(terms) <= limit.limit)
     objective = cp_model.LinearExpr.weighted_sum(variables, coefficients)
     if upper is not None:
         model.add(objective <= upper - 1 - low)

@@ -2,7 +2,8 @@
 
     python experiments/full_size/run.py [configs/llama3_8b.yaml ...] [--output results.csv]
 
-Each config is solved by `autoshard solve` in a process of its own; the table gives wall and CPU seconds of the whole command (tracing
+Each config is solved by `autoshard solve` in a process of its own; the table gives wall and CPU seconds of the whole
+command (tracing
 and imports included), the largest resident memory of it and its children, and what the plan claims.
 """
 
@@ -18,7 +19,9 @@ from pathlib import Path
 import pandas as pd
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = [ROOT / "configs" / f"{name}.yaml" for name in ("llama3_8b", "llama3_70b", "llama3_405b", "mixtral_8x7b", "resnet50")]
+CONFIGS = [
+    ROOT / "configs" / f"{name}.yaml" for name in ("llama3_8b", "llama3_70b", "llama3_405b", "mixtral_8x7b", "resnet50")
+]
 
 
 def measure(config: Path) -> dict[str, object]:

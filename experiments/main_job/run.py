@@ -1,7 +1,8 @@
 """Does the road hold on every model and mesh? Plan, compile, count collectives, compare values and gradients.
 
     python experiments/main_job/run.py [--models mlp,transformer,...] [--meshes 8,2x4,2x2x2] [--output results.csv]
-    python experiments/main_job/run.py --plan-only --hardware tpu_v5e,tpu_v5p,tpu_v6e,h100   # baselines on every profile
+    python experiments/main_job/run.py --plan-only --hardware tpu_v5e,tpu_v5p,tpu_v6e,h100   # baselines on every
+    profile
 
 For every model of the library (tiny dimensions) and mesh of eight simulated devices: the train step is planned for the
 profile `cpu_sim`, where communication is dear but worth it even for small sizes; planned collectives are compared with

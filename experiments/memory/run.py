@@ -4,8 +4,10 @@
     python experiments/memory/run.py compile         # truths.csv; needs libtpu (pip install 'jax[tpu]'), no TPU
     python experiments/memory/run.py table           # predictions beside truths, as Markdown
 
-Names of programs may follow. One program compiles at a time, each in a process of its own, behind a lock file. The plan is
-lowered to one shard_map and compiled ahead of time for a TPU topology; `peak` is `memory_analysis().peak_memory_in_bytes`,
+Names of programs may follow. One program compiles at a time, each in a process of its own, behind a lock file. The
+plan is
+lowered to one shard_map and compiled ahead of time for a TPU topology; `peak` is
+`memory_analysis().peak_memory_in_bytes`,
 `allocation` what the compiler reserves: parameters, outputs that take no parameter's place, and the preallocated heap
 of its buffer assignment (dumped with --xla_dump_to). A program that the compiler refuses has peak "refused".
 """
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -109,6 +112,7 @@ def compile_one(case: Case) -> None:
     if structure(program) != structure(traced.program):
         raise SystemExit(f"{case.name}: what is stored is of another program than the library's now; run 'plan' again")
     devices = topologies.get_topology_desc(platform="tpu", topology_name=case.topology).devices
+    traced = replace(traced, program=program)  # with the rules that the schedule was made under
     lowered = lower(traced, schedule).jit(devices=list(devices)).lower(*model.specs)
     row = {"name": case.name, "topology": case.topology, "jax": jax.__version__, "libtpu": libtpu}
     began = time.monotonic()
@@ -139,7 +143,7 @@ def allocation(folder: Path) -> int:
     total = 0
     for line in text.splitlines():
         found = re.match(r"allocation \d+: size (\d+)(.*):", line)
-        if not found or "color" in line and not re.search(r"color 0\b", line):
+        if not found or ("color" in line and not re.search(r"color 0\b", line)):
             continue
         rest = found[2]
         if "parameter" in rest or "maybe-live-out" in rest or "preallocated-temp" in rest:

@@ -1,4 +1,6 @@
-"""Named strategies on real programs: the collectives of their plans, and the intensities of MaxText's guide (S3.5-S3.23)."""
+"""Named strategies on real programs: the collectives of their plans, and the intensities of MaxText's guide
+(S3.5-S3.23).
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

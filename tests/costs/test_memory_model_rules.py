@@ -115,7 +115,9 @@ def test_a_larger_copy_is_made_when_it_is_first_read() -> None:
     gather = Step(StepKind.ALL_GATHER, (0,), 0)
     schedule.shared[dot.results[0]] = Reshard(cut, Layout(((), ())), (gather,))
     found = of_the_product(program, schedule)
-    first = min(analyse(program, fuse(program)).time[op.id] for op, _ in program.walk() if dot.results[0] in op.operands)
+    first = min(
+        analyse(program, fuse(program)).time[op.id] for op, _ in program.walk() if dot.results[0] in op.operands
+    )
     assert found[False] == (1, first + 1, 64 * 64)
     assert found[True][0] == first
 
