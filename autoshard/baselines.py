@@ -11,16 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import price
 from autoshard.errors import AutoshardError, InputError, ShardingError
 from autoshard.formulation.collect import satisfies
 from autoshard.formulation.model import NodeKind
-from autoshard.planning import Model, name_nodes
+from autoshard.planning import ACCEPTED_GAP, Model, name_nodes
 from autoshard.plans import BaselineCost
 from autoshard.program.program import Op
 from autoshard.propagation import propagate
 from autoshard.propagation.projection import project
 from autoshard.propagation.spec import Spec, axis_ref, to_spec
+from autoshard.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.solver.network import CostNetwork, Edge, Usage
@@ -34,6 +36,10 @@ from autoshard.strategies.named import (
 )
 from autoshard.strategies.switching import with_switches
 
+SECONDS = 5.0
+"""Guard on the wall clock of one search for a baseline's best form."""
+MEMORY_ROUNDS = 4
+"""How often the limit is tightened for copies that the network does not see."""
 EFFORT = 0.05
 """Work that the solver puts into one baseline: most of what is left open is decided by reductions."""
 
@@ -96,8 +102,6 @@ def read_baseline(baseline: Baseline, mesh: AtomMesh, slow: Collection[str] = ()
 
 
 def _price(model: Model, strategy: NamedStrategy, roles: Roles) -> PricedBaseline:
-    from autoshard.solver import solve
-
     def impossible(reason: str) -> PricedBaseline:
         return PricedBaseline(BaselineCost(strategy.name, None, None, reason), None)
 
@@ -110,18 +114,41 @@ def _price(model: Model, strategy: NamedStrategy, roles: Roles) -> PricedBaselin
             node = model.collected.nodes[model.repeats.representative(cls)]
             return impossible(f"the statements leave no layout for {node.kind.value} {node.label}")
     limit = model.problem.memory_limit
-    solution = solve(restrict(model.with_limit(limit), allowed), effort=EFFORT)
-    if solution.assignment is None:
-        return impossible(name_nodes(model, solution.reason or f"no assignment was found ({solution.status})"))
-    assignment = tuple(int(keep[choice]) for keep, choice in zip(allowed, solution.assignment, strict=True))
-    schedule = model.schedule(assignment)
-    memory = model.simulate(schedule)
+    found = _within(model, allowed, None)
+    if isinstance(found, str):
+        return impossible(found)
+    assignment, schedule, memory = found
+    slack = 0
+    for attempt in range(MEMORY_ROUNDS):
+        if limit is None or memory.peak_bytes <= limit:
+            break
+        if attempt:  # room for copies that one op alone makes, which the network does not see (see `planning.decide`)
+            slack += memory.peak_bytes - limit
+        found = _within(model, allowed, limit - slack)
+        if isinstance(found, str):
+            return impossible(found)
+        assignment, schedule, memory = found
     if limit is not None and memory.peak_bytes > limit:
         return impossible(f"it holds {memory.peak_bytes} bytes at {memory.where}, the limit is {limit}")
     # priced from its schedule, as the plan is: ticks round, and would make equal plans differ
     cost = price(model.problem.program, schedule, model.fusion, model.prices, model.problem.trips)
     seconds = cost.step_s + model.memory_price_s(assignment)
     return PricedBaseline(BaselineCost(strategy.name, seconds, memory.peak_bytes), assignment)
+
+
+def _within(
+    model: Model, allowed: Sequence[np.ndarray], limit: int | None
+) -> tuple[tuple[int, ...], Schedule, MemoryProfile] | str:
+    """The baseline's best assignment in a network with this limit, or why there is none."""
+    from autoshard.solver import solve
+
+    network = restrict(model.with_limit(limit), allowed)
+    solution = solve(network, effort=EFFORT, gap=ACCEPTED_GAP, time_limit_s=SECONDS)
+    if solution.assignment is None:
+        return name_nodes(model, solution.reason or f"no assignment was found ({solution.status})")
+    assignment = tuple(int(keep[choice]) for keep, choice in zip(allowed, solution.assignment, strict=True))
+    schedule = model.schedule(assignment)
+    return assignment, schedule, model.simulate(schedule)
 
 
 def restrict(network: CostNetwork, allowed: Sequence[np.ndarray]) -> CostNetwork:

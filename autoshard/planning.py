@@ -291,7 +291,8 @@ def decide(
         stopped = solution.stats.get("stopped") == "interrupt"
         if stopped:
             break
-        wanted = low + max(1, memory.peak_bytes - limit)
+        # small steps may never reach the copies at the true peak: double, from a hundredth of the limit on
+        wanted = low + max(1, memory.peak_bytes - limit, low, limit // 100)
         slack = wanted if wanted < high else (low + high) // 2
         if slack in (low, high):
             break
