@@ -213,10 +213,9 @@ def table(cases: list[Case]) -> None:
         if truth["peak"] == "refused":
             print(f"{line} refused | | |")
             continue
-        peak = int(truth["peak"])
+        peak, allocated = int(truth["peak"]), int(truth["allocation"])
         print(
-            f"{line} {peak / 2**20:.0f} | {int(truth['allocation']) / 2**20:.0f} | {100 * (predicted / peak - 1):+.1f} |",
-            flush=True,
+            f"{line} {peak / 2**20:.0f} | {allocated / 2**20:.0f} | {100 * (predicted / peak - 1):+.1f} |", flush=True
         )
 
 

@@ -43,9 +43,9 @@ def test_the_predicted_peak_is_within_15_percent_of_the_compilers(name: str) -> 
 
 
 def test_there_are_enough_programs_above_one_gibibyte_and_few_misses() -> None:
-    assert len(COMPILED) >= 16
+    assert len(COMPILED) >= 20
     assert all(int(TRUTHS[name]["peak"]) > GIB for name in COMPILED)
-    assert len(MISSES) <= 2 and len(COMPILED) - len(MISSES) >= 14
+    assert len(MISSES) <= 2 and len(COMPILED) - len(MISSES) >= 18
 
 
 def test_the_headroom_covers_what_the_compiler_reserves() -> None:
