@@ -38,13 +38,15 @@ from costmodels.machine import Machine
 
 Progress = Callable[[str], None]
 
-_MEMORY_ROUNDS = 6
+_MEMORY_ROUNDS = 11
 """How often the limit is tightened for private copies that the network does not see."""
 
 
 ACCEPTED_GAP = 1e-3
 """Gap at which the search within a memory limit ends, in networks too large for exact search."""
 
+_EXACT_ROUNDS = 5
+"""How often it is tightened by just what was missing, before larger steps."""
 _LIMITED_SHARE = 0.7
 """The part of what is left of a time limit that one search within the memory limit may take."""
 
@@ -291,8 +293,9 @@ def decide(
         stopped = solution.stats.get("stopped") == "interrupt"
         if stopped:
             break
-        # small steps may never reach the copies at the true peak: double, from a hundredth of the limit on
-        wanted = low + max(1, memory.peak_bytes - limit, low, limit // 100)
+        wanted = low + max(1, memory.peak_bytes - limit)
+        if attempt >= _EXACT_ROUNDS:  # small steps may never reach the copies at the true peak: go up by doubling
+            wanted = max(wanted, low + max(low, limit // 100))
         slack = wanted if wanted < high else (low + high) // 2
         if slack in (low, high):
             break
