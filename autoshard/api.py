@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 
+BASELINE_SHARE = 0.4
+"""The part of what is left of a time limit that pricing all baselines may take."""
+
 
 def plan(
     f: Callable[..., Any],
@@ -75,8 +78,7 @@ def plan(
         baselines=baselines, roles=roles, sub_axes=sub_axes, effort=effort, seed=seed, accepted_gap=accepted_gap,
         progress=progress,
     )  # fmt: skip
-    result.run["seconds"]["trace"] = round(traced_s, 3)  # type: ignore[index]
-    return result
+    return result.with_seconds("trace", traced_s)
 
 
 def plan_traced(
@@ -124,8 +126,10 @@ def plan_traced(
     model = build_model(problem, progress)
     built = time.monotonic()
     priced = price_baselines(
-        model, baselines, roles, slow=_slow_axes(mesh) if slow_axes is None else slow_axes, progress=progress
-    )
+        model, baselines, roles, slow=_slow_axes(mesh) if slow_axes is None else slow_axes,
+        time_limit_s=None if time_limit is None else BASELINE_SHARE * max(0.1, time_limit - (built - began)),
+        progress=progress,
+    )  # fmt: skip
     compared = time.monotonic()
     left = None if time_limit is None else max(0.1, time_limit - (compared - began))
     decision = decide(
@@ -133,6 +137,9 @@ def plan_traced(
         seed=seed, accepted_gap=accepted_gap, progress=progress,
     )  # fmt: skip
     seconds = {"build": built - began, "baselines": compared - built, "solve": time.monotonic() - compared}
+    cut = [b.cost.name for b in priced if b.timed_out]
+    if cut:
+        notes = (*notes, f"the wall clock ended the pricing of {', '.join(cut)}: another run may price them otherwise")
     return Plan(
         program, decision.schedule, machine, decision.cost, decision.memory, decision.status, decision.objective_s,
         decision.bound_s, decision.gap, decision.memory_price_s, decision.rounding_s,

@@ -6,6 +6,7 @@ solved, so a baseline is the best version of itself. Its assignment is a start f
 than a baseline under the same statements.
 """
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,8 +37,6 @@ from autoshard.strategies.named import (
 )
 from autoshard.strategies.switching import with_switches
 
-SECONDS = 5.0
-"""Guard on the wall clock of one search for a baseline's best form."""
 MEMORY_ROUNDS = 4
 """How often the limit is tightened for copies that the network does not see."""
 EFFORT = 0.05
@@ -49,10 +48,14 @@ Baseline = str | Mapping[str, object] | NamedStrategy
 
 @dataclass(frozen=True)
 class PricedBaseline:
-    """cost for reports; assignment on the model's network (None where it cannot be)."""
+    """cost for reports; assignment on the model's network (None where it cannot be).
+
+    timed_out: the wall clock ended a search for its best form, so another run may price it otherwise.
+    """
 
     cost: BaselineCost
     assignment: tuple[int, ...] | None
+    timed_out: bool = False
 
 
 def price_baselines(
@@ -61,12 +64,14 @@ def price_baselines(
     roles: Roles | None,
     *,
     slow: Collection[str] = (),
+    time_limit_s: float | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> list[PricedBaseline]:
     """Price each strategy; one that cannot hold (memory, pins, divisibility) has no objective but a reason.
 
-    slow: mesh axes between slices, which named strategies use for data parallelism only. Raises `InputError` for
-    unknown names, rules about unknown axes, and baselines without `roles`.
+    time_limit_s: guard on the wall clock, for all of them together.
+    slow: mesh axes between slices, which named strategies use for data parallelism only.
+    Raises `InputError` for unknown names, rules about unknown axes, and baselines without `roles`.
     """
     if baselines and not roles:
         raise InputError(
@@ -75,6 +80,7 @@ def price_baselines(
             "['batch', None]}"
         )
     out, seen = [], set()
+    deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
     for baseline in baselines:
         strategy = read_baseline(baseline, model.problem.mesh, slow)
         assert roles is not None
@@ -85,7 +91,7 @@ def price_baselines(
         seen.add(strategy.name)
         if progress:
             progress(f"pricing baseline {strategy.name}")
-        out.append(_price(model, strategy, roles))
+        out.append(_price(model, strategy, roles, deadline))
     return out
 
 
@@ -101,9 +107,17 @@ def read_baseline(baseline: Baseline, mesh: AtomMesh, slow: Collection[str] = ()
     return strategy_from_rules(name, rules, mesh.mesh)
 
 
-def _price(model: Model, strategy: NamedStrategy, roles: Roles) -> PricedBaseline:
+def _price(model: Model, strategy: NamedStrategy, roles: Roles, deadline: float | None) -> PricedBaseline:
+    timed_out = False
+
     def impossible(reason: str) -> PricedBaseline:
-        return PricedBaseline(BaselineCost(strategy.name, None, None, reason), None)
+        return PricedBaseline(BaselineCost(strategy.name, None, None, reason), None, timed_out)
+
+    def within(least: int | None) -> "tuple[tuple[int, ...], Schedule, MemoryProfile] | str":
+        nonlocal timed_out
+        found, stopped = _within(model, allowed, least, deadline)
+        timed_out |= stopped == "time"
+        return found
 
     try:
         allowed = allowed_states(model, strategy, roles)
@@ -114,7 +128,7 @@ def _price(model: Model, strategy: NamedStrategy, roles: Roles) -> PricedBaselin
             node = model.collected.nodes[model.repeats.representative(cls)]
             return impossible(f"the statements leave no layout for {node.kind.value} {node.label}")
     limit = model.problem.memory_limit
-    found = _within(model, allowed, None)
+    found = within(None)
     if isinstance(found, str):
         return impossible(found)
     assignment, schedule, memory = found
@@ -124,7 +138,7 @@ def _price(model: Model, strategy: NamedStrategy, roles: Roles) -> PricedBaselin
             break
         if attempt:  # room for copies that one op alone makes, which the network does not see (see `planning.decide`)
             slack += memory.peak_bytes - limit
-        found = _within(model, allowed, limit - slack)
+        found = within(limit - slack)
         if isinstance(found, str):
             return impossible(found)
         assignment, schedule, memory = found
@@ -133,22 +147,24 @@ def _price(model: Model, strategy: NamedStrategy, roles: Roles) -> PricedBaselin
     # priced from its schedule, as the plan is: ticks round, and would make equal plans differ
     cost = price(model.problem.program, schedule, model.fusion, model.prices, model.problem.trips)
     seconds = cost.step_s + model.memory_price_s(assignment)
-    return PricedBaseline(BaselineCost(strategy.name, seconds, memory.peak_bytes), assignment)
+    return PricedBaseline(BaselineCost(strategy.name, seconds, memory.peak_bytes), assignment, timed_out)
 
 
 def _within(
-    model: Model, allowed: Sequence[np.ndarray], limit: int | None
-) -> tuple[tuple[int, ...], Schedule, MemoryProfile] | str:
-    """The baseline's best assignment in a network with this limit, or why there is none."""
+    model: Model, allowed: Sequence[np.ndarray], limit: int | None, deadline: float | None
+) -> tuple[tuple[tuple[int, ...], Schedule, MemoryProfile] | str, str]:
+    """The baseline's best assignment in a network with this limit, or why there is none; and what ended the search."""
     from autoshard.solver import solve
 
     network = restrict(model.with_limit(limit), allowed)
-    solution = solve(network, effort=EFFORT, gap=ACCEPTED_GAP, time_limit_s=SECONDS)
+    left = None if deadline is None else max(0.1, deadline - time.monotonic())
+    solution = solve(network, effort=EFFORT, gap=ACCEPTED_GAP, time_limit_s=left)
+    stopped = str(solution.stats.get("stopped"))
     if solution.assignment is None:
-        return name_nodes(model, solution.reason or f"no assignment was found ({solution.status})")
+        return name_nodes(model, solution.reason or f"no assignment was found ({solution.status})"), stopped
     assignment = tuple(int(keep[choice]) for keep, choice in zip(allowed, solution.assignment, strict=True))
     schedule = model.schedule(assignment)
-    return assignment, schedule, model.simulate(schedule)
+    return (assignment, schedule, model.simulate(schedule)), stopped
 
 
 def restrict(network: CostNetwork, allowed: Sequence[np.ndarray]) -> CostNetwork:

@@ -288,6 +288,8 @@ def decide(
             schedule = model.schedule(solution.assignment)
             memory = model.simulate(schedule)
             if memory.peak_bytes <= limit:
+                if known is not None and _cheaper(known[0], solution):  # the room for copies costs too much
+                    break
                 return _finish(model, solution, schedule, memory, bound, rounds)
             low = slack
         stopped = solution.stats.get("stopped") == "interrupt"
@@ -327,6 +329,10 @@ def _best_start(
             whole = tuple(int(x) for x in start)
             best = (Solution(whole, found.cost, 0, "feasible", stats={"stopped": "baseline"}), schedule, memory)
     return best
+
+
+def _cheaper(one: Solution, other: Solution) -> bool:
+    return one.cost is not None and (other.cost is None or one.cost < other.cost)
 
 
 def assumptions(problem: Problem) -> list[str]:
@@ -400,7 +406,9 @@ def _finish(
     elif stopped == "gap":
         notes.append("the search ended at the accepted gap")
     elif stopped == "baseline":
-        notes.append("no search ended within the memory limit: this is the best named baseline that fits")
+        notes.append("the best named baseline that fits: no search found a cheaper plan within the memory limit")
+    if stopped not in ("time", "interrupt") and any(r.get("stopped") == "time" for r in rounds):
+        notes.append("one of its searches was ended by the wall clock: another run may give another plan")
     return Decision(
         schedule, cost, memory, status, objective, extra, bound_s, rounding, tuple(notes), {"rounds": rounds}
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -188,6 +188,11 @@ class Plan:
         from autoshard.report import summary
 
         return summary(self.to_dict(), width=width)
+
+    def with_seconds(self, stage: str, seconds: float) -> Plan:
+        """The plan with the wall-clock time of one more stage in its `run`."""
+        known = {**self.run.get("seconds", {}), stage: round(seconds, 3)}
+        return replace(self, run={**self.run, "seconds": known})
 
     # -- running it ----------------------------------------------------------------------------------
 

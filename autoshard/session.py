@@ -141,7 +141,7 @@ def plan_config(
     _, machine = api.placed(_mesh(config), config.hardware)
     limit_s = config.time_limit_s if time_limit_s is None else time_limit_s
     traced_s = time.monotonic() - began
-    plan = api.plan_traced(
+    return api.plan_traced(
         traced,
         mesh=config.mesh,
         hardware=machine,
@@ -157,9 +157,7 @@ def plan_config(
         config=config.to_dict(),
         model_flop=None if problem.model is None else float(problem.model.model_flop_per_step),
         progress=progress,
-    )
-    plan.run["seconds"]["trace"] = round(traced_s, 3)  # type: ignore[index]
-    return plan
+    ).with_seconds("trace", traced_s)
 
 
 def _mesh(config: Config) -> dict[str, Any]:

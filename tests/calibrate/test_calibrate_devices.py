@@ -29,12 +29,10 @@ def found() -> run.Calibration:
 
 
 def test_work_memory_and_links_are_measured(found: run.Calibration) -> None:
-    assert set(found.work) | {s.split(":")[0] for s in found.skipped} == {
-        "matmul f32",
-        "matmul bf16",
-        "memory",
-        "vector",
-    }
+    wanted = {"matmul f32", "matmul bf16", "memory", "vector"}
+    assert set(found.work) <= wanted
+    # a noisy machine may give points that fit no line: then it says so. Links have remarks of their own
+    assert wanted - set(found.work) <= {remark.split(":")[0] for remark in found.skipped}
     assert {(p.kind, tuple(part.axis for part in p.parts)) for p in found.points} <= {
         (kind, axes) for kind in measure.KINDS for axes in (("x",), ("y",), ("x", "y"))
     }

@@ -1,20 +1,24 @@
 """A memory limit holds at every point of the simulated program, or there is no plan."""
 
 import itertools
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from plan_cases import Pin, f32, gradient, model_of, problem, program_of, traced
 from test_brute_force import random_program
 
-from autoshard import plan
+from autoshard import plan, solver
 from autoshard.costs.memory import simulate
 from autoshard.errors import InfeasibleError, InputError
 from autoshard.planning import build_model, decide
 from autoshard.program.program import Program
-from autoshard.solver.network import evaluate
+from autoshard.solver.network import IMPOSSIBLE, CostNetwork, evaluate
+from autoshard.solver.solution import Solution
 
 WIDE = (f32(64, 128), f32(128, 64), f32(32, 64))
 
@@ -161,3 +165,53 @@ def test_bisection_finds_limits_that_hold() -> None:
     assert peak(program, least) <= least
     with pytest.raises(InfeasibleError):
         peak(program, least // 2)
+
+
+def flipped(costs: np.ndarray) -> np.ndarray:
+    """The dearest becomes the cheapest; what is forbidden stays so."""
+    possible = costs < IMPOSSIBLE
+    return np.where(possible, costs.max(initial=0, where=possible) - costs, costs)
+
+
+def test_a_plan_within_a_limit_never_costs_more_than_a_start_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the searches come back with: here with their dearest assignment that keeps the limit."""
+    program = program_of(gradient, *WIDE)
+    limit = int(0.9 * peak(program))
+    model = build_model(problem(program, {"x": 2, "y": 2}, memory_limit=limit))
+    whole, found_first = solver.solve, []
+
+    def recorded(network: CostNetwork, **options: Any) -> Solution:
+        found_first.append(whole(network, **options))
+        return found_first[-1]
+
+    monkeypatch.setattr(solver, "solve", recorded)
+    start = decide(model)
+
+    def dear(network: CostNetwork, **options: Any) -> Solution:
+        found = whole(network, **options)
+        if network.usage_limit is None:
+            return found
+        costs, edges = [flipped(c) for c in network.costs], [replace(e, costs=flipped(e.costs)) for e in network.edges]
+        worst = whole(replace(network, costs=tuple(costs), edges=tuple(edges))).assignment
+        assert worst is not None
+        return replace(found, assignment=worst, cost=evaluate(network, worst).cost, status="feasible")
+
+    monkeypatch.setattr(solver, "solve", dear)
+    assert decide(model).objective_s > start.objective_s
+    kept = decide(model, starts=[found_first[-1].assignment])
+    assert kept.objective_s == pytest.approx(start.objective_s)
+    assert any("the best named baseline that fits" in note for note in kept.notes)
+
+
+def test_a_search_ended_by_the_wall_clock_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = solver.solve
+
+    def slow_first(network: CostNetwork, **options: Any) -> Solution:
+        found = whole(network, **options)
+        return replace(found, stats=found.stats | {"stopped": "time"}) if network.usage_limit is None else found
+
+    program = program_of(gradient, *WIDE)
+    limit = int(0.9 * peak(program))
+    monkeypatch.setattr(solver, "solve", slow_first)
+    notes = decide(build_model(problem(program, {"x": 2, "y": 2}, memory_limit=limit))).notes
+    assert "one of its searches was ended by the wall clock: another run may give another plan" in notes
