@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoshard.constraints.patterns import Addresses
-from autoshard.costs.price import used_value
 from autoshard.plans import Plan
 from autoshard.program.program import Op, Origin
 from autoshard.program.rule import factor_name
@@ -141,7 +140,7 @@ def _output(plan: Plan, slot: int) -> ExplainedValue:
 
 def _uses(plan: Plan, value: int) -> Iterator[tuple[Use, Reshard]]:
     for use, reshard in sorted(plan.schedule.uses.items()):
-        if used_value(plan.program, use) == value:
+        if use.value_in(plan.program) == value:
             yield use, reshard
 
 

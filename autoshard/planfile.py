@@ -200,7 +200,7 @@ def schedule_from_json(data: Json, mesh: AtomMesh, program: Program) -> Schedule
     schedule = Schedule(mesh, placements, definitions, shared)
     for use in data["uses"]:
         where = Use(use["op"], use["slot"], use["region"])
-        value = _used(program, where)
+        value = where.value_in(program)
         schedule.uses[where] = _reshard(schedule.form_before_use(value), _steps_from_json(use["steps"]), f"{where}")
     _check_placements(program, schedule)
     return schedule
@@ -221,13 +221,6 @@ def _check_placements(program: Program, schedule: Schedule) -> None:
             range(len(schedule.mesh.atoms))
         ):
             raise InputError(f"plan: the placement of {op.kind}:{op.id} does not fit its rule {op.rule} and the mesh")
-
-
-def _used(program: Program, use: Use) -> int:
-    if use.op < 0:
-        return program.body.results[use.slot]
-    op = program.ops[use.op]
-    return op.operands[use.slot] if use.region < 0 else op.regions[use.region].results[use.slot]
 
 
 def _reshard(source: Layout, steps: tuple[Step, ...], what: str) -> Reshard:

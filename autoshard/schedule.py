@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from autoshard.program.program import Op
+from autoshard.program.program import Op, Program
 from autoshard.program.rule import ShardingRule, TensorFactors
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Reshard
@@ -28,6 +28,13 @@ class Use(NamedTuple):
     op: int
     slot: int
     region: int = -1
+
+    def value_in(self, program: Program) -> int:
+        """The value that this use consumes."""
+        if self.op == PROGRAM:
+            return program.body.results[self.slot]
+        op = program.ops[self.op]
+        return op.operands[self.slot] if self.region < 0 else op.regions[self.region].results[self.slot]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from autoshard.costs.fusion import Fusion
-from autoshard.costs.price import used_value
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import Layout
@@ -77,7 +76,7 @@ class _Pass:
         self.held = set(fusion.held)
         if schedule is not None:  # what a collective reads is in memory, whatever else could fuse
             moved = [value for value, reshard in schedule.shared.items() if reshard.steps]
-            moved += [used_value(program, use) for use, reshard in schedule.uses.items() if reshard.steps]
+            moved += [use.value_in(program) for use, reshard in schedule.uses.items() if reshard.steps]
             self.held.update(v for v in moved if v in fusion)
         self.time: dict[int, int] = {}
         self.span: dict[int, Interval] = {}

@@ -12,7 +12,6 @@ import numpy as np
 
 from autoshard.costs.liveness import Liveness, analyse
 from autoshard.costs.padding import Tile, image_dims, padded_elements
-from autoshard.costs.price import used_value
 from autoshard.program.program import Program
 from autoshard.schedule import PROGRAM, Schedule
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -108,7 +107,7 @@ def _holdings(program: Program, schedule: Schedule, liveness: Liveness, tile: Ti
     for value, span in live.shared.items():
         add(f"{program.values[value].name}, resharded for all its uses", span, value, schedule.shared[value].target)
     for use, span in live.private.items():
-        value = used_value(program, use)
+        value = use.value_in(program)
         output = use.op == PROGRAM
         reader = f"output {program.output_names[use.slot]}" if output else f"{program.ops[use.op].kind}:{use.op}"
         add(f"{program.values[value].name}, resharded for {reader}", span, value, schedule.uses[use].target)

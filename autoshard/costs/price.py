@@ -10,7 +10,7 @@ from autoshard.costs.manual import body_trips, manual_collectives, manual_comput
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import op_seconds
 from autoshard.program.program import Block, Program
-from autoshard.schedule import PROGRAM, Schedule, Use
+from autoshard.schedule import PROGRAM, Schedule
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard, StepKind
 
@@ -97,7 +97,7 @@ def _rows(
         label = f"{program.values[value].name} for all its uses"
         yield from _steps(program, schedule, prices, value, reshard, label, block_times[owner[value]], PROGRAM)
     for use, reshard in schedule.uses.items():
-        value = used_value(program, use)
+        value = use.value_in(program)
         if use.op == PROGRAM:
             label, weight = f"output {program.output_names[use.slot]}", 1.0
         else:
@@ -151,14 +151,6 @@ def _local_bytes(program: Program, schedule: Schedule, value: int, layout: Layou
     type_ = program.type_of(value)
     local = float(np.prod(layout.local_shape(type_.shape, schedule.mesh), dtype=float))
     return local * (type_.bytes / max(1, type_.elements))
-
-
-def used_value(program: Program, use: Use) -> int:
-    """The value that a use consumes."""
-    if use.op == PROGRAM:
-        return program.body.results[use.slot]
-    op = program.ops[use.op]
-    return op.operands[use.slot] if use.region < 0 else op.regions[use.region].results[use.slot]
 
 
 def _block_times(program: Program, trips: int) -> tuple[dict[int, int], list[float]]:
