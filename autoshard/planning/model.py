@@ -1,0 +1,173 @@
+"""A planning problem, and the network that is made of it: everything that baselines, solving and decoding share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autoshard.constraints import MatchedPin
+from autoshard.constraints.groups import MatchedGroup
+from autoshard.costs import fusion as fusion_model
+from autoshard.costs import liveness as liveness_model
+from autoshard.costs.fusion import Fusion
+from autoshard.costs.liveness import Liveness
+from autoshard.costs.memory import MemoryProfile, simulate
+from autoshard.costs.pricing import StepPrices
+from autoshard.costs.reshard import ReshardTables
+from autoshard.formulation.collect import Collected, Collector
+from autoshard.formulation.decode import decode
+from autoshard.formulation.encode import MEMORY_PRICE_S_PER_BYTE, Encoded, encode, price_nodes
+from autoshard.formulation.equal import with_groups
+from autoshard.formulation.repeats import Repeats, find_repeats
+from autoshard.program.program import Program
+from autoshard.schedule import Schedule
+from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.mesh import Mesh
+from autoshard.solver.network import CostNetwork
+from autoshard.strategies.atoms import choose_atoms, stated_splits
+from autoshard.strategies.partial import PartialReach
+from costmodels.machine import Machine
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One planning problem: a program on a machine under hard statements.
+
+    ties: output slot -> input value that the output replaces (donated state); trips: of while loops whose count is
+    unknown.
+    """
+
+    program: Program
+    mesh: AtomMesh
+    machine: Machine
+    pins: tuple[MatchedPin, ...] = ()
+    memory_limit: int | None = None
+    trips: int = 1
+    share_repeats: bool = True
+    groups: tuple[MatchedGroup, ...] = ()
+
+    @staticmethod
+    def make(
+        program: Program,
+        mesh: Mesh,
+        machine: Machine,
+        *,
+        pins: Sequence[MatchedPin] = (),
+        memory_limit: int | None = None,
+        sub_axes: Mapping[str, Sequence[int]] | None = None,
+        trips: int = 1,
+        share_repeats: bool = True,
+        groups: Sequence[MatchedGroup] = (),
+    ) -> "Problem":
+        splits = {**stated_splits((pin.sharding for pin in pins), mesh), **(sub_axes or {})}
+        atoms = choose_atoms(program, mesh, splits)
+        return Problem(program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups))
+
+
+@dataclass(frozen=True)
+class Model:
+    """A problem made into a network: everything that baselines, solving and decoding share."""
+
+    problem: Problem
+    fusion: Fusion
+    liveness: Liveness
+    prices: StepPrices
+    collected: Collected
+    encoded: Encoded
+    repeats: Repeats
+    ties: dict[int, int]
+
+    def with_limit(self, limit: int | None) -> CostNetwork:
+        network = self.repeats.network
+        return CostNetwork(network.costs, network.edges, network.usages, limit, network.facets)
+
+    def schedule(self, assignment: Sequence[int]) -> Schedule:
+        full = self.repeats.expand(assignment)
+        return decode(self.collected, self.encoded, self.problem.program, self.problem.mesh, full)
+
+    def simulate(self, schedule: Schedule) -> MemoryProfile:
+        """What one device holds under a schedule; the judge of memory limits."""
+        return simulate(self.problem.program, schedule, self.liveness, self.problem.machine.profile.memory_tile)
+
+    def memory_price_s(self, assignment: Sequence[int]) -> float:
+        """The part of an assignment's cost that is the minute price on held bytes."""
+        full = self.repeats.expand(assignment)
+        held = sum(float(priced[choice]) for priced, choice in zip(self.encoded.priced, full, strict=True))
+        return held * MEMORY_PRICE_S_PER_BYTE
+
+
+def build_model(problem: Problem, progress: Progress | None = None) -> Model:
+    """Enumerate, price and encode. Raises `InfeasibleError` where a pin leaves a value without any layout."""
+    say = progress or (lambda text: None)
+    program, mesh = problem.program, problem.mesh
+    fusion = fusion_model.analyse(program)
+    reach = PartialReach(program, mesh)
+    copied = [v.id for v in program.values if v.id not in fusion.held and reach.get(v.id)]
+    liveness = liveness_model.analyse(program, fusion, copied=copied)
+    value_pins, output_pins = _by_target(problem.pins)
+    ties = donated_ties(program)
+    say("enumerating strategies")
+    collected = Collector(
+        program, mesh, fusion, liveness, value_pins=value_pins, output_pins=output_pins, ties=ties,
+        axis_orders=_axis_orders(problem), trips=problem.trips, reach=reach,
+        tile=problem.machine.profile.memory_tile,
+    ).run()  # fmt: skip
+    say("pricing ops and reshards")
+    prices = StepPrices(problem.machine, mesh)
+    price_nodes(collected, program, mesh, fusion, prices, problem.trips)
+    encoded = encode(collected, program, mesh, ReshardTables(mesh, prices))
+    encoded = with_groups(encoded, collected, program, problem.groups, ties)
+    repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats)
+    return Model(problem, fusion, liveness, prices, collected, encoded, repeats, ties)
+
+
+def donated_ties(program: Program) -> dict[int, int]:
+    """Output slot -> the donated input it replaces: same type, and the same path behind some output prefix.
+
+    A train step ``(state, batch) -> (state, metrics)`` gives its new state back in the layouts of the old one.
+    """
+    inputs = dict(zip(program.input_names, program.body.args, strict=False))
+    donated = {program.input_names[i] for i in program.donated}
+    out: dict[int, int] = {}
+    for argument in sorted({name.split("/", 1)[0] for name in donated}):
+        suffixes = {n[len(argument) :]: inputs[n] for n in sorted(donated) if n.split("/", 1)[0] == argument}
+        best: dict[int, int] = {}
+        for prefix in sorted({p for name in program.output_names for p in _prefixes(name)}):
+            found: dict[int, int] = {}
+            for slot, name in enumerate(program.output_names):
+                value = suffixes.get(name[len(prefix) :]) if name.startswith(prefix) else None
+                if value is not None and program.type_of(program.body.results[slot]) == program.type_of(value):
+                    found[slot] = value
+            if len(found) > len(best):
+                best = found
+        out.update({slot: value for slot, value in best.items() if slot not in out})
+    return out
+
+
+def _prefixes(name: str) -> list[str]:
+    parts = name.split("/")
+    return ["/".join(parts[:k]) for k in range(1, min(len(parts), 4) + 1)]
+
+
+def _by_target(pins: Sequence[MatchedPin]) -> tuple[dict[int, list[Any]], dict[int, list[Any]]]:
+    values: dict[int, list[Any]] = {}
+    outputs: dict[int, list[Any]] = {}
+    for pin in pins:
+        for value in pin.values:
+            values.setdefault(value, []).append(pin.sharding)
+        for slot in pin.outputs:
+            outputs.setdefault(slot, []).append(pin.sharding)
+    return values, outputs
+
+
+def _axis_orders(problem: Problem) -> tuple[tuple[str, ...], ...]:
+    """Orders of mesh axes within a dimension that pins use and that are not the mesh's own."""
+    names = problem.mesh.mesh.axis_names
+    out: dict[tuple[str, ...], None] = {}
+    for pin in problem.pins:
+        for dim in pin.sharding.dims:
+            listed = list(dict.fromkeys(a.name for a in dim.axes))
+            if listed != sorted(listed, key=names.index):
+                out[(*listed, *(n for n in names if n not in listed))] = None
+    return tuple(out)
