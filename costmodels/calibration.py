@@ -115,6 +115,8 @@ def calibrated_profile(
         level["latency"] = measured(fit.latency_s, "s")
         for key in ("vendor_both_ways", "vendor_both_ways_per_chip"):  # peak figures; a measured rate is below
             level.pop(key, None)
+    for key in ("matmul_efficiency", "attention_efficiency") if matmul_flops_per_s else ():  # shares of a peak
+        data.pop(key, None)
     for dtype, rate in (matmul_flops_per_s or {}).items():
         data["peak_flops"][dtype] = measured(rate, "FLOP/s")
     if vector_flops_per_s is not None:

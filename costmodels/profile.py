@@ -260,6 +260,8 @@ class Profile(_Strict):
     memory: Memory
     levels: Annotated[tuple[Level, ...], Field(min_length=1)]
     overlap: Overlap
+    matmul_efficiency: Quantity | None = None  # share of the peak that matmuls of training steps reach (the estimate)
+    attention_efficiency: Quantity | None = None  # the same of attention, all of S x S counted
     matmul_tile: Annotated[int, Field(ge=1)] = 1  # matmul dimensions are padded to multiples of this
     memory_tile: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = None  # rows and lanes
     devices_per_chip: Annotated[int, Field(ge=1)] = 1  # JAX devices; figures here are those of a whole chip
@@ -274,6 +276,10 @@ class Profile(_Strict):
                 raise ValueError(f"peak_flops has unknown element type {dtype!r}; known are {sorted(_KNOWN_RATES)}")
             _check(f"peak_flops.{dtype}", rate, "FLOP/s", *FLOPS_RANGE, hint=" (give FLOP/s, not TFLOP/s)")
         _check("vector_flops", self.vector_flops, "FLOP/s", *FLOPS_RANGE)
+        for name in ("matmul_efficiency", "attention_efficiency"):
+            share = getattr(self, name)
+            if share is not None:
+                _check(name, share, "fraction", 0.01, 1.0, hint=" (a share, not percent)")
         names = [level.name for level in self.levels]
         if len(set(names)) != len(names):
             raise ValueError(f"two levels share a name: {names}")
@@ -301,6 +307,9 @@ class Profile(_Strict):
         """Every sourced number by its path, in file order."""
         found = {f"peak_flops.{dtype}": rate for dtype, rate in self.peak_flops.items()}
         found["vector_flops"] = self.vector_flops
+        for name in ("matmul_efficiency", "attention_efficiency"):
+            if (share := getattr(self, name)) is not None:
+                found[name] = share
         found["memory.bytes"] = self.memory.bytes
         found["memory.bandwidth"] = self.memory.bandwidth
         for level in self.levels:

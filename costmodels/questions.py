@@ -276,6 +276,8 @@ class StrategyAnswer(_Answer):
     seconds: float  # lower bound of the step
     estimate_seconds: float
     upper_seconds: float
+    mfu: float  # at the estimate
+    tokens_per_s_per_device: float  # at the estimate
     bound: str  # "compute" or "communication"
     cost: StrategyCost
     critical: tuple[CriticalBatch, ...]
@@ -292,15 +294,16 @@ def ask_strategy(
     seq: int | None = None,
     dtype: str = "bfloat16",
     microbatches: int | None = None,
-    efficiency: float = 1.0,
+    repeats: int = 1,
+    efficiency: float | None = None,
     recompute: float = 0.0,
     links: Mapping[str, str] | None = None,
     slice_shape: Sequence[int] | None = None,
 ) -> StrategyAnswer:
     """Collectives, bounds and verdict of a training step; `batch_tokens` is the whole batch in tokens.
 
-    `efficiency` (share of the peak that kernels reach) and `recompute` (share of the forward work repeated) are off
-    unless given, see `strategies.price_strategy`.
+    `efficiency`: share of the peak that work reaches, that of the profile for the estimate where not given;
+    `recompute`: share of the forward work repeated; `microbatches`, `repeats`: see `strategies.price_strategy`.
 
     >>> answer = ask_strategy("llama3_70b", "fsdp+tensor", {"fsdp": 64, "tensor": 8}, 4e6, "tpu_v5p")
     >>> answer.bound, [term.kind for term in answer.cost.terms]
@@ -312,7 +315,7 @@ def ask_strategy(
         raise ProfileError(f"a batch of {batch_tokens} tokens; give the tokens of the whole batch")
     cost = price_strategy(
         machine, card, strategy, batch_tokens,
-        seq=seq, dtype=dtype, dtype_bytes=dtype_bytes(dtype), microbatches=microbatches,
+        seq=seq, dtype=dtype, dtype_bytes=dtype_bytes(dtype), microbatches=microbatches, repeats=repeats,
         efficiency=efficiency, recompute=recompute,
     )  # fmt: skip
     return StrategyAnswer(
@@ -325,6 +328,8 @@ def ask_strategy(
         seconds=cost.lower_s,
         estimate_seconds=cost.estimate_s,
         upper_seconds=cost.upper_s,
+        mfu=cost.mfu,
+        tokens_per_s_per_device=cost.tokens_per_device / cost.estimate_s,
         bound=cost.bound,
         cost=cost,
         critical=tuple(critical_values(machine, card, strategy, dtype)),

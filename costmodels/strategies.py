@@ -38,6 +38,10 @@ PARTS: dict[str, tuple[str, ...]] = {
     "pipeline": ("pipeline", "stage"),
 }
 _ADAM_BYTES_PER_PARAMETER = 8.0  # two float32 moments
+_POINTWISE_ELEMENTS = 150.0
+"""Elements that norms, residuals, activation functions and the like read and write, forward and backward, per token,
+layer and unit of width: fitted to published runs, 100 to 250 do nearly as well (experiments/training_runs)."""
+_ACTIVATION_BYTES = 2.0
 _SPELLINGS = {
     "dp": "data", "data_parallel": "data", "ddp": "data", "zero3": "fsdp", "zero_3": "fsdp", "tp": "tensor",
     "megatron": "tensor", "tensor_parallel": "tensor", "sp": "sequence", "ulysses": "sequence", "cp": "context",
@@ -94,13 +98,15 @@ class StrategyCost:
 
     tokens_per_device: float
     flops_per_device: float
-    compute_s: float
-    bubble: float  # idle share of a pipeline
+    compute_s: float  # work at the peak rate (or at the efficiency that was given)
+    efficiency: float  # share of the peak that work reaches in the estimate and the upper bound
+    bubble: float  # idle share of a pipeline, in the estimate and the upper bound
     terms: tuple[Term, ...]
     communication_s: dict[str, float]  # per link (level, or torus dimension), bandwidth alone
     lower_s: float
     estimate_s: float  # with the profile's overlap shares
     upper_s: float
+    mfu: float  # model FLOP utilisation at the estimate
     mfu_bounds: tuple[float, float]  # model FLOP utilisation at upper and lower step time
     bound: str
     weight_bytes_per_device: float
@@ -118,17 +124,24 @@ def price_strategy(
     dtype: str = "bfloat16",
     dtype_bytes: float = 2.0,
     microbatches: int | None = None,
-    efficiency: float = 1.0,
+    repeats: int = 1,
+    efficiency: float | None = None,
     recompute: float = 0.0,
 ) -> StrategyCost:
     """Price a training step on a machine whose mesh has the strategy's axes.
 
-    `efficiency` is the share of the peak that kernels reach and `recompute` the share of the forward work that the
-    backward pass repeats (1 for full rematerialisation). Both are off by default: times are then those of a machine at
-    its peak, which published runs stay below (40 to 70% of it).
+    The lower bound takes work at the peak rate and a pipeline without idle time. The estimate and the upper bound take
+    work at `efficiency` of the peak (where not given: the profile's shares for matmuls and attention, and the memory
+    traffic of everything else, see `_likely_work_s`) and the bubble of `microbatches` through a pipeline with `repeats`
+    stages a device (interleaving). An efficiency that is given counts in all three. `recompute` is the share of the
+    forward work that the backward pass repeats (1 for full rematerialisation); it is off unless given. Without a
+    pipeline `microbatches` accumulate gradients: fsdp gathers the weights for each of them.
     """
-    if not 0 < efficiency <= 1 or not 0 <= recompute <= 1:
+    if (efficiency is not None and not 0 < efficiency <= 1) or not 0 <= recompute <= 1:
         raise ProfileError(f"efficiency {efficiency} and recompute {recompute} are shares between 0 and 1")
+    for name, count in (("microbatches", microbatches), ("repeats", repeats)):
+        if count is not None and count < 1:
+            raise ProfileError(f"{name} is {count}; give a whole number from 1 on")
     mesh = dict(machine.axes)
     parts = read_strategy(strategy, mesh)
     size = {part: mesh[axis] for part, axis in parts.items()}
@@ -150,9 +163,11 @@ def price_strategy(
         notes.append("fsdp inside a pipeline gathers the weights for every microbatch; data parallelism does not")
     flops = batch_tokens * card.train_flops_per_token(length) / machine.num_devices
     peak = machine.flops_per_s(dtype)
-    micro = microbatches if microbatches is not None else 4 * n["pipeline"]
-    bubble = pipeline_bubble(n["pipeline"], micro) if n["pipeline"] > 1 else 0.0
-    compute = flops * (1 + recompute / 3) / (peak * efficiency) / (1 - bubble)
+    micro = microbatches if microbatches is not None else 4 * n["pipeline"] if n["pipeline"] > 1 else 1
+    bubble = pipeline_bubble(n["pipeline"], micro, repeats) if n["pipeline"] > 1 else 0.0
+    compute = flops * (1 + recompute / 3) / (peak * (efficiency or 1.0))
+    likely = compute if efficiency is not None else _likely_work_s(machine, card, flops, length, peak, recompute)
+    likely /= 1 - bubble
     terms = [
         _priced(machine, move, parts, flops, peak)
         for move in _moves(card, n, batch_tokens, micro, dtype_bytes)
@@ -164,7 +179,8 @@ def price_strategy(
             per_link[link] = per_link.get(link, 0.0) + term.times * term.bytes * per_byte
     exposed = sum(t.upper_seconds * (1 - _hidden(machine, t)) for t in terms)
     lower = max([compute, *per_link.values()])
-    upper = compute + sum(t.upper_seconds for t in terms)
+    upper = likely + sum(t.upper_seconds for t in terms)
+    estimate = max(lower, likely + exposed)
     shards = n["fsdp"] * n["fsdp_transpose"] * n["tensor"] * n["pipeline"]
     routed = _routed_params(card)
     on_device = (card.params() - routed + routed / n["expert"]) / shards
@@ -173,18 +189,40 @@ def price_strategy(
         tokens_per_device=batch_tokens / machine.num_devices,
         flops_per_device=flops,
         compute_s=compute,
+        efficiency=compute * (efficiency or 1.0) / (likely * (1 - bubble)),
         bubble=bubble,
         terms=tuple(terms),
         communication_s=per_link,
         lower_s=lower,
-        estimate_s=max(lower, compute + exposed),
+        estimate_s=estimate,
         upper_s=upper,
+        mfu=ideal / estimate,
         mfu_bounds=(ideal / upper, ideal / lower),
         bound="compute" if lower == compute else "communication",
         weight_bytes_per_device=on_device * dtype_bytes,
         optimizer_bytes_per_device=on_device * _ADAM_BYTES_PER_PARAMETER,
         notes=tuple(notes),
     )
+
+
+def _likely_work_s(
+    machine: Machine, card: ModelCard, flops: float, length: int, peak: float, recompute: float
+) -> float:
+    """Seconds of a device's work as training runs reach it: matmuls and attention each at the profile's share of the
+    peak, then everything else, which moves `_POINTWISE_ELEMENTS` per token, layer and unit of width through memory.
+
+    Fitted to published runs (experiments/training_runs). A profile without shares gives the work at its peak.
+    """
+    matmuls, attention = machine.profile.matmul_efficiency, machine.profile.attention_efficiency
+    again = 1 + recompute / 3
+    if matmuls is None:
+        return flops * again / peak
+    per_token = card.train_flops_per_token(length)
+    weights = 6.0 * card.matmul_params / per_token  # the rest is attention, which 8-bit training leaves at 16 bits
+    slower = peak / min(peak, machine.flops_per_s("bfloat16"))
+    reached = weights / matmuls.value + (1 - weights) * slower / (attention or matmuls).value
+    moved = flops / per_token * card.layers * card.d_model * _POINTWISE_ELEMENTS * _ACTIVATION_BYTES
+    return again * (flops * reached / peak + moved / machine.profile.memory.bandwidth.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +258,10 @@ def _moves(
     weights = common + routed / card.layers / n["tensor"] / n["expert"] * dtype_bytes
     tokens = batch_tokens / (n["data"] * fsdp * n["context"] * n["sequence"] * n["expert"])
 
-    rounds = microbatches if n["pipeline"] > 1 else 1  # a stage gathers its weights anew for every microbatch
+    # Weights are gathered anew for every microbatch; gradients are scattered as often.
     for part in ("fsdp", "fsdp_transpose"):
-        yield _Move(part, "weights, forward and backward", "all_gather", (part,), weights, 2 * layers * rounds)
-        yield _Move(part, "weight gradients", "reduce_scatter", (part,), weights, layers * rounds)
+        yield _Move(part, "weights, forward and backward", "all_gather", (part,), weights, 2 * layers * microbatches)
+        yield _Move(part, "weight gradients", "reduce_scatter", (part,), weights, layers * microbatches)
     replicas = ("data", "context", "sequence")
     first = next((part for part in replicas if n[part] > 1), "data")
     yield _Move(first, "weight gradients", "all_reduce", replicas, weights / fsdp, layers)

@@ -43,8 +43,14 @@ def model_step(
     hardware: Annotated[str | None, typer.Option(help="A profile's name, or the path of a YAML profile.")] = None,
     seq: Annotated[int | None, typer.Option(help="Sequence length; the model's own where not given.", min=1)] = None,
     dtype: Dtype = "bfloat16",
-    microbatches: Annotated[int | None, typer.Option(help="Of pipeline parallelism.", min=1)] = None,
-    efficiency: Annotated[float, typer.Option(help="Share of the peak rate that kernels reach.")] = 1.0,
+    microbatches: Annotated[
+        int | None, typer.Option(help="Of a pipeline; without one, of gradient accumulation.", min=1)
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Stages of a pipeline on each device (interleaving).", min=1)] = 1,
+    efficiency: Annotated[
+        float | None,
+        typer.Option(help="Share of the peak rate that work reaches; the profile's, for the estimate, if not given."),
+    ] = None,
     recompute: Annotated[float, typer.Option(help="Share of the forward work that is done again (remat).")] = 0.0,
     link: Links = None,
     as_json: AsJson = False,
@@ -80,6 +86,7 @@ def model_step(
         seq=seq,
         dtype=dtype,
         microbatches=microbatches,
+        repeats=repeats,
         efficiency=efficiency,
         recompute=recompute,
         links=links_option(link or ()),

@@ -55,8 +55,9 @@ def strategy_text(answer: Mapping[str, Any]) -> str:
         f"{answer['batch_tokens']:.4g} tokens a step, {cost['tokens_per_device']:.4g} for each device",
         f"step: at least {seconds_text(answer['seconds'])}, estimate {seconds_text(answer['estimate_seconds'])}, "
         f"at most {seconds_text(answer['upper_seconds'])}; MFU {low:.1%} to {high:.1%}; bound by {answer['bound']}",
-        f"work: {seconds_text(cost['compute_s'])}"
-        + (f", of which the pipeline idles {cost['bubble']:.1%}" if cost["bubble"] else ""),
+        f"estimate: MFU {cost['mfu']:.1%}; work, {seconds_text(cost['compute_s'])} in the bound, at "
+        f"{cost['efficiency']:.0%} of the peak"
+        + (f", and the pipeline idles {cost['bubble']:.1%} of the time" if cost["bubble"] else ""),
         f"held: weights {bytes_text(cost['weight_bytes_per_device'])}, "
         f"optimizer {bytes_text(cost['optimizer_bytes_per_device'])} per device",
         "collectives:" if cost["terms"] else "collectives: none",
