@@ -15,7 +15,7 @@ import numpy as np
 from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import price
 from autoshard.errors import AutoshardError, InputError, ShardingError
-from autoshard.formulation.collect import satisfies
+from autoshard.formulation.domains import satisfies
 from autoshard.formulation.model import NodeKind
 from autoshard.planning import ACCEPTED_GAP, Model, name_nodes
 from autoshard.plans import BaselineCost
@@ -37,6 +37,8 @@ from autoshard.strategies.named import (
 )
 from autoshard.strategies.switching import with_switches
 
+LEAST_S = 1.0
+"""What the search for one baseline is given at least, however little is left of the time limit."""
 MEMORY_ROUNDS = 4
 """How often the limit is tightened for copies that the network does not see."""
 EFFORT = 0.05
@@ -157,7 +159,7 @@ def _within(
     from autoshard.solver import solve
 
     network = restrict(model.with_limit(limit), allowed)
-    left = None if deadline is None else max(0.1, deadline - time.monotonic())
+    left = None if deadline is None else max(LEAST_S, deadline - time.monotonic())
     solution = solve(network, effort=EFFORT, gap=ACCEPTED_GAP, time_limit_s=left)
     stopped = str(solution.stats.get("stopped"))
     if solution.assignment is None:
