@@ -96,6 +96,14 @@ def explain_plan(plan: Plan, pattern: str) -> list[ExplainedValue]:
         ``@attn_out``, ``model.py:12``). Raises `InputError` with near names where there is none.
     """
     program = plan.program
+    values, slots = addressed(plan, pattern)
+    defining = {v: op for op, _ in program.walk() for v in op.results}
+    return [_value(plan, v, defining.get(v)) for v in values] + [_output(plan, k) for k in slots]
+
+
+def addressed(plan: Plan, pattern: str) -> tuple[list[int], list[int]]:
+    """Ids of the values, slots of the outputs that a name or a pattern addresses; `InputError` where there are none."""
+    program = plan.program
     slots = [k for k, name in enumerate(program.output_names) if name == pattern]
     values = [v.id for v in program.values if v.name == pattern and v.id in plan.schedule.definitions]
     if not slots and not values:
@@ -104,8 +112,7 @@ def explain_plan(plan: Plan, pattern: str) -> list[ExplainedValue]:
         values = [v for v in match.values if v in plan.schedule.definitions]
     if not slots and not values:
         plan[pattern]  # raises, with names that are near
-    defining = {v: op for op, _ in program.walk() for v in op.results}
-    return [_value(plan, v, defining.get(v)) for v in values] + [_output(plan, k) for k in slots]
+    return values, slots
 
 
 def _value(plan: Plan, value: int, maker: Op | None) -> ExplainedValue:

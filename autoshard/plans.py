@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from autoshard.costs.steptime import StepTime
+    from autoshard.diff import PlanDiff
+    from autoshard.explain import ExplainedValue
     from autoshard.frontends.jax_function import TracedFunction
+    from autoshard.instead import Instead
     from autoshard.lowering.lower import Lowered
 
 
@@ -193,6 +196,29 @@ class Plan:
         """The plan with the wall-clock time of one more stage in its `run`."""
         known = {**self.run.get("seconds", {}), stage: round(seconds, 3)}
         return replace(self, run={**self.run, "seconds": known})
+
+    # -- asking it -----------------------------------------------------------------------------------
+
+    def explain(self, value: str) -> list[ExplainedValue]:
+        """Why the values that a name or a pattern addresses are where they are; `autoshard.explain`."""
+        from autoshard.explain import explain_plan
+
+        return explain_plan(self, value)
+
+    def instead(self, value: str, sharding: str, *, time_limit: float | None = None) -> Instead:
+        """What another sharding of a value would cost, and where: the plan solved again; `autoshard.instead`.
+
+        time_limit: seconds of wall clock, a guard.
+        """
+        from autoshard.instead import instead
+
+        return instead(self, value, sharding, time_limit_s=time_limit)
+
+    def diff(self, other: Plan) -> PlanDiff:
+        """What differs between this plan (a) and another one (b); `autoshard.diff`."""
+        from autoshard.diff import diff_plans
+
+        return diff_plans(self, other)
 
     # -- running it ----------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from autoshard import __version__
-from autoshard.cli import calibrate, cost, explain, mlir, network, plans
+from autoshard.cli import calibrate, cost, diff, explain, mlir, network, plans
 
 app = typer.Typer(
     name="autoshard",
@@ -21,6 +21,7 @@ app.command()(plans.solve)
 app.command()(plans.verify)
 app.command()(plans.hardware)
 app.command()(explain.explain)
+app.command()(diff.diff)
 app.command()(mlir.propagate)
 app.command()(mlir.check)
 app.command()(calibrate.calibrate)

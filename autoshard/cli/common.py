@@ -53,6 +53,16 @@ def number_or_text(text: str) -> float | str:
         return text
 
 
+def limit_option(text: str | None) -> float | None:
+    """``--time-limit`` in seconds; None where it is not given."""
+    from autoshard.config.units import seconds
+
+    try:
+        return None if text is None else seconds(number_or_text(text))
+    except InputError as error:
+        raise InputError(f"--time-limit: {error}") from None
+
+
 def mesh_option(text: str) -> dict[str, int]:
     """``x=8,y=4`` as sizes by axis.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import reports_errors
+from autoshard.cli.common import limit_option, reports_errors
 from autoshard.cli.mlir import STDIN, Conservative, Strategy, read_module, shown
 from autoshard.errors import AutoshardError, InputError
 
@@ -20,13 +20,29 @@ def explain(
     ],
     strategy: Strategy = None,
     conservative: Conservative = False,
+    instead: Annotated[
+        str | None,
+        typer.Option(help="Another sharding, '[{\"x\"}, {}]': solve the plan again with it and tell what changes."),
+    ] = None,
+    time_limit: Annotated[
+        str | None, typer.Option(help="Wall-clock limit of each search, such as 60 or 10min.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
-    """Tell where a value's sharding came from: an axis's source and way in a module, statements and costs in a plan."""
+    """Tell where a value's sharding came from: an axis's source and way in a module, statements and costs in a plan.
+
+    Of a plan also what another sharding would cost (--instead).
+    """
     if file != STDIN and Path(file).suffix == ".json":
         if strategy is not None or conservative:
             raise InputError("--strategy and --conservative are for MLIR modules; a plan is decided already")
-        _explain_plan(file, value, as_json)
+        limit_s = limit_option(time_limit)
+        if instead is not None:
+            _instead(file, value, instead, limit_s, as_json)
+        else:
+            _explain_plan(file, value, as_json)
+    elif instead is not None or time_limit is not None:
+        raise InputError("--instead and --time-limit are for plans (a plan.json written by solve)")
     else:
         _explain_module(file, value, strategy, conservative, as_json)
 
@@ -43,6 +59,16 @@ def _explain_module(file: str, value: str, strategy: str | None, conservative: b
     except AutoshardError as error:
         raise type(error)(f"{shown(file)}: {error}") from None
     print(json.dumps(asdict(found), indent=1) if as_json else found)
+
+
+def _instead(file: str, value: str, sharding: str, limit_s: float | None, as_json: bool) -> None:
+    from autoshard.instead import instead
+    from autoshard.plans import Plan
+    from autoshard.report.progress import Progress
+
+    with Progress(quiet=as_json) as progress:
+        found = instead(Plan.load(file), value, sharding, time_limit_s=limit_s, progress=progress)
+    print(json.dumps(found.to_dict(), indent=1) if as_json else found)
 
 
 def _explain_plan(file: str, value: str, as_json: bool) -> None:

@@ -23,7 +23,11 @@ def f(params: dict[str, Any], x: Any) -> Any:
 def found() -> Plan:
     spec = jax.ShapeDtypeStruct
     params = {"w1": spec((64, 128), jnp.float32), "w2": spec((128, 64), jnp.float32)}
-    pins = [Pin("params/w1", '[{"x"}, {}]', source="here:1"), Pin("out", "[{}, {}]"), Pin("@hidden", '[{}, {"y"}]')]
+    pins = [
+        Pin("params/w1", '[{"x"}, {}]', source="here:1"),
+        Pin("out", "[{}, {}]", source="here:2"),
+        Pin("@hidden", '[{}, {"y"}]'),
+    ]
     return plan(f, params, spec((32, 64), jnp.float32), mesh={"x": 2, "y": 4}, hardware="tpu_v5e", constraints=pins)
 
 
@@ -54,7 +58,7 @@ def test_the_ops_that_make_and_use_a_value_are_named(found: Plan) -> None:
 
 def test_an_output_is_told_as_it_is_handed_back(found: Plan) -> None:
     (out,) = explain_plan(found, "out")
-    assert (out.sharding, out.statements) == ("[{}, {}]", ("pin out [{}, {}]",))
+    assert (out.sharding, out.statements) == ("[{}, {}]", ("here:2: pin out [{}, {}]",))
     assert out.bytes == 32 * 64 * 4
 
 

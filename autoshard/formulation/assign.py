@@ -1,0 +1,88 @@
+"""Encoding a schedule: the assignment of a network that decodes to it (the inverse of `decode`)."""
+
+from collections.abc import Sequence
+
+from autoshard.formulation.collect import Collected
+from autoshard.formulation.encode import Encoded
+from autoshard.formulation.model import NodeKind
+from autoshard.formulation.repeats import Repeats
+from autoshard.schedule import Schedule
+from autoshard.sharding.layout import Layout
+
+
+def assignment_of(
+    collected: Collected, encoded: Encoded, repeats: Repeats, schedule: Schedule
+) -> tuple[int, ...] | None:
+    """The assignment of the network (its quotient by repeated layers) that stands for a schedule of the same program.
+
+    None where the network does not have it: another mesh, other statements, or repeats that differ.
+    """
+    wanted = _layouts(collected, schedule)
+    if wanted is None:
+        return None
+    chosen: list[int] = []
+    for index, node in enumerate(collected.nodes):
+        kept = encoded.states[index].tolist()
+        if node.kind is NodeKind.OP:
+            assert node.space is not None and node.op is not None
+            placement = schedule.placements.get(node.op)
+            found = [k for k, s in enumerate(kept) if node.space.placements[s] == placement]
+        elif node.kind is NodeKind.HUB:
+            assert node.value is not None and node.copies is not None
+            # a form that needs no step is the very array, any other is a copy beside it
+            is_copy = node.value in schedule.shared
+            found = [
+                k for k, s in enumerate(kept) if node.layouts[s] == wanted[index] and bool(node.copies[s]) == is_copy
+            ]
+        else:
+            found = [k for k, s in enumerate(kept) if node.layouts[s] == wanted[index]]
+            if node.copies is not None and len(found) > 1:
+                found = _by_source(collected, schedule, index, kept, found)
+        if not found:
+            return None
+        chosen.append(found[0])
+    contracted = repeats.contract(chosen)
+    return tuple(contracted) if repeats.expand(contracted) == chosen else None
+
+
+def _layouts(collected: Collected, schedule: Schedule) -> dict[int, Layout] | None:
+    """Node -> the layout that a schedule gives it; None where nothing of the schedule says so."""
+    out: dict[int, Layout] = {}
+    for value, port in collected.definition.items():
+        layout = schedule.definitions.get(value)
+        if layout is None:
+            return None
+        if collected.nodes[port.node].kind is not NodeKind.OP:
+            _put(out, collected, port.node, port.layouts, layout)
+    for link in collected.links:
+        if link.use is None:
+            out.setdefault(link.target.node, schedule.form_before_use(link.value))
+        elif collected.nodes[link.target.node].kind is not NodeKind.OP:
+            reshard = schedule.uses.get(link.use)
+            if reshard is None:
+                return None
+            _put(out, collected, link.target.node, link.target.layouts, reshard.target)
+    complete = all(n.kind is NodeKind.OP or i in out for i, n in enumerate(collected.nodes))
+    return out if complete else None
+
+
+def _put(out: dict[int, Layout], collected: Collected, node: int, seen: Sequence[Layout], layout: Layout) -> None:
+    """`seen` are the node's layouts as a port shows them, perhaps with a leading stacked dimension."""
+    if node in out:
+        return
+    own = collected.nodes[node].layouts
+    for mine, shown in zip(own, seen, strict=True):
+        if shown == layout:
+            out[node] = mine
+            return
+
+
+def _by_source(
+    collected: Collected, schedule: Schedule, node: int, kept: Sequence[int], found: Sequence[int]
+) -> list[int]:
+    """Of the states of a boundary those that are the very array where the value arrives in its layout, else copies."""
+    copies = collected.nodes[node].copies
+    assert copies is not None
+    arriving = [link for link in collected.links if link.target.node == node and link.shares and link.use is not None]
+    same = all(not schedule.uses[link.use].steps for link in arriving if link.use is not None)
+    return [k for k in found if bool(copies[kept[k]]) != same]

@@ -1,0 +1,196 @@
+"""A plan's problem again, as it was or with something changed: the ground of all questions that begin with *what if*.
+
+A plan holds its program, machine and statements, so nothing is traced again. The strategies that are open, the search
+and the judges are those of planning; only what the caller changes differs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from autoshard.constraints import MatchedPin
+from autoshard.constraints.groups import MatchedGroup, spread_pins
+from autoshard.constraints.matching import conflict
+from autoshard.errors import ShardingError
+from autoshard.formulation.assign import assignment_of
+from autoshard.planning import ACCEPTED_GAP, Decision, Model, Problem, build_model, decide
+from autoshard.plans import Plan
+from autoshard.program.program import Program
+from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.tensor_sharding import TensorSharding
+from autoshard.strategies.atoms import stated_splits
+from costmodels.machine import Machine
+
+Progress = Callable[[str], None]
+
+KEEP: Any = object()
+"""Stands for *as in the plan*, where None has a meaning of its own."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What is different from the plan's own problem.
+
+    pins: further pins, of which statements that contradict them give way (`displaced`). machine, memory_limit (bytes,
+    None for none), program: instead of the plan's.
+    """
+
+    pins: tuple[MatchedPin, ...] = ()
+    machine: Machine | None = None
+    memory_limit: Any = KEEP
+    program: Program | None = None
+
+
+def stated_pins(plan: Plan) -> tuple[MatchedPin, ...]:
+    """The pins of a plan, matched to its values."""
+    mesh = plan.schedule.mesh.mesh
+    return tuple(
+        MatchedPin(
+            s["pattern"], TensorSharding.from_text(s["sharding"], mesh), tuple(s["values"]), tuple(s["outputs"]),
+            s.get("source", ""),
+        )
+        for s in plan.statements
+        if s["kind"] == "pin"
+    )  # fmt: skip
+
+
+def stated_groups(plan: Plan) -> tuple[MatchedGroup, ...]:
+    """The sharding groups of a plan."""
+    return tuple(
+        MatchedGroup(tuple(s["patterns"]), tuple(s["values"]), tuple(s["outputs"]), s.get("source", ""))
+        for s in plan.statements
+        if s["kind"] == "same_sharding"
+    )
+
+
+def stated_limit(plan: Plan) -> int | None:
+    """Bytes per device that the plan was to stay within."""
+    return next((int(s["bytes"]) for s in plan.statements if s["kind"] == "memory_limit"), None)
+
+
+def displaced(pins: Sequence[MatchedPin], by: Sequence[MatchedPin]) -> tuple[list[MatchedPin], list[MatchedPin]]:
+    """`pins` without what contradicts `by`, and the pins that lost a value in this way, as they were."""
+    kept: list[MatchedPin] = []
+    lost: list[MatchedPin] = []
+    for pin in pins:
+        against = [new for new in by if _meets(pin, new) and conflict(pin.sharding, new.sharding)]
+        if not against:
+            kept.append(pin)
+            continue
+        lost.append(pin)
+        values = tuple(v for v in pin.values if not any(v in new.values for new in against))
+        outputs = tuple(k for k in pin.outputs if not any(k in new.outputs for new in against))
+        if values or outputs:
+            kept.append(replace(pin, values=values, outputs=outputs))
+    return kept, lost
+
+
+def _meets(one: MatchedPin, other: MatchedPin) -> bool:
+    return bool(set(one.values) & set(other.values) or set(one.outputs) & set(other.outputs))
+
+
+def problem_of(plan: Plan, changed: Changed | None = None) -> Problem:
+    """The problem that a plan answers, with what is `changed`.
+
+    Raises `InfeasibleError` where the pins that are left contradict each other.
+    """
+    changed = changed or Changed()
+    program = plan.program if changed.program is None else changed.program
+    pins, _ = displaced(stated_pins(plan), changed.pins)
+    groups = stated_groups(plan)
+    every = (*pins, *changed.pins)
+    stated = (*every, *spread_pins(every, groups, program))
+    limit = stated_limit(plan) if changed.memory_limit is KEEP else changed.memory_limit
+    return Problem.make(
+        program, plan.schedule.mesh.mesh, plan.machine if changed.machine is None else changed.machine, pins=stated,
+        memory_limit=limit, sub_axes=_splits(plan.schedule.mesh, [p.sharding for p in every]), trips=plan.trips,
+        groups=groups,
+    )  # fmt: skip
+
+
+def _splits(mesh: AtomMesh, shardings: Sequence[TensorSharding]) -> Mapping[str, Sequence[int]]:
+    """The parts of axes that the plan was made of, cut further where shardings ask for it."""
+    known = {name: tuple(mesh.sizes[a] for a in atoms) for name, atoms in mesh.atoms_of.items()}
+    out = dict(known)
+    for axis, parts in stated_splits(shardings, mesh.mesh).items():
+        points = sorted(_cuts(known[axis]) | _cuts(parts))
+        if any(b % a for a, b in pairwise(points)):
+            raise ShardingError(
+                f'sub-axes of "{axis}" do not fit together: the plan cuts it into {list(known[axis])}, the sharding '
+                f"asked for into {list(parts)}"
+            )
+        out[axis] = tuple(b // a for a, b in pairwise(points))
+    return {axis: parts for axis, parts in out.items() if len(parts) > 1}
+
+
+def _cuts(parts: Sequence[int]) -> set[int]:
+    found = {1}
+    size = 1
+    for part in parts:
+        size *= part
+        found.add(size)
+    return found
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to search; what the plan's config says where it has one."""
+
+    effort: float = 1.0
+    seed: int = 0
+    accepted_gap: float = ACCEPTED_GAP
+
+    @staticmethod
+    def of(plan: Plan) -> "Effort":
+        solver = ((plan.config or {}).get("settings") or {}).get("solver") or {}
+        return Effort(
+            float(solver.get("effort", 1.0)), int(solver.get("seed", 0)),
+            float(solver.get("accepted_gap", ACCEPTED_GAP)),
+        )  # fmt: skip
+
+
+def solve_again(
+    plan: Plan,
+    changed: Changed | None = None,
+    *,
+    time_limit_s: float | None = None,
+    effort: Effort | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """The plan of the same program under what is `changed`; starts from the plan itself where that is still allowed.
+
+    Statements are those that hold in the answer. Raises `InfeasibleError` and `OutOfTimeError` as planning does.
+    """
+    changed = changed or Changed()
+    model = build_model(problem_of(plan, changed), progress)
+    return plan_of(plan, model, changed, decide_again(plan, model, time_limit_s, effort, progress))
+
+
+def decide_again(
+    plan: Plan, model: Model, time_limit_s: float | None, effort: Effort | None, progress: Progress | None
+) -> Decision:
+    chosen = effort or Effort.of(plan)
+    start = assignment_of(model.collected, model.encoded, model.repeats, plan.schedule)
+    return decide(
+        model, starts=[] if start is None else [start], time_limit_s=time_limit_s, effort=chosen.effort,
+        seed=chosen.seed, accepted_gap=chosen.accepted_gap, progress=progress,
+    )  # fmt: skip
+
+
+def plan_of(plan: Plan, model: Model, changed: Changed, decision: Decision) -> Plan:
+    """A decision about a changed problem as a plan."""
+    kept, _ = displaced(stated_pins(plan), changed.pins)
+    statements: list[Mapping[str, Any]] = [pin.to_dict() for pin in (*kept, *changed.pins)]
+    statements += [s for s in plan.statements if s["kind"] not in ("pin", "memory_limit")]
+    limit = model.problem.memory_limit
+    if limit is not None:
+        source = next((s.get("source", "") for s in plan.statements if s["kind"] == "memory_limit"), "")
+        statements.append({"kind": "memory_limit", "bytes": limit, "source": source})
+    return replace(
+        plan, program=model.problem.program, schedule=decision.schedule, machine=model.problem.machine,
+        cost=decision.cost, memory=decision.memory, status=decision.status, objective_s=decision.objective_s,
+        bound_s=decision.bound_s, gap=decision.gap, memory_price_s=decision.memory_price_s,
+        rounding_s=decision.rounding_s, statements=tuple(statements), baselines=(), notes=decision.notes,
+        run=dict(decision.stats),
+    )  # fmt: skip

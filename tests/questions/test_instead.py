@@ -1,0 +1,133 @@
+"""``instead``: another sharding of a value, solved with everything else open, told with what changes and a proof."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+
+from autoshard import InfeasibleError, InputError, Pin, SameSharding, ShardingError, plan
+from autoshard.cli import main
+from autoshard.instead import instead
+from autoshard.plans import Plan
+from autoshard.replan import solve_again
+
+SPEC = jax.ShapeDtypeStruct
+PARAMS = {"w1": SPEC((64, 128), jnp.float32), "w2": SPEC((128, 64), jnp.float32)}
+X = SPEC((32, 64), jnp.float32)
+MESH = {"x": 2, "y": 4}
+
+
+def f(params: dict[str, Any], x: Any) -> Any:
+    return checkpoint_name(jnp.tanh(x @ params["w1"]), "hidden") @ params["w2"]
+
+
+def planned(*constraints: Pin | SameSharding, **options: Any) -> Plan:
+    return plan(f, PARAMS, X, mesh=MESH, hardware="tpu_v5e", constraints=constraints, **options)
+
+
+@pytest.fixture(scope="module")
+def free() -> Plan:
+    return planned(Pin("out", "[{}, {}]", source="here:1"))
+
+
+@pytest.mark.parametrize(
+    ("value", "sharding"),
+    [("params/w1", '[{"x"}, {"y"}]'), ("x", '[{"x", "y"}, {}]'), ("@hidden", '[{}, {"x", "y"}]'), ("out", "[{}, {?}]")],
+)
+def test_the_other_plan_costs_what_planning_with_that_pin_costs(free: Plan, value: str, sharding: str) -> None:
+    told = instead(free, value, sharding)
+    pinned = planned(Pin("out", "[{}, {}]"), Pin(value, sharding))
+    assert told.other.objective_s == pytest.approx(pinned.objective_s, rel=1e-9)
+    assert told.extra_s == pytest.approx(pinned.objective_s - free.objective_s, abs=1e-15)
+    assert told.least_extra_s <= told.extra_s + told.other.rounding_s
+
+
+def test_the_sharding_that_the_plan_has_costs_nothing_more(free: Plan) -> None:
+    for value in ("params/w1", "params/w2", "x", "@hidden"):
+        told = instead(free, value, free.explain(value)[0].sharding)
+        assert abs(told.extra_s) <= told.other.rounding_s + free.rounding_s
+        assert "costs the same" in str(told)
+
+
+def test_a_statement_that_says_otherwise_gives_way_and_is_named(free: Plan) -> None:
+    told = instead(free, "out", '[{"x"}, {}]')
+    assert told.replaced == ("here:1: pin out [{}, {}]",)
+    assert told.other["out"] == '[{"x"}, {}]'
+    assert "in place of here:1: pin out" in str(told)
+
+
+def test_other_values_of_the_displaced_statement_keep_it() -> None:
+    both = planned(Pin("params/*", "[{}, {}]"))
+    told = instead(both, "params/w1", '[{"x"}, {}]')
+    assert (told.other["params/w1"], told.other["params/w2"]) == ('[{"x"}, {}]', "[{}, {}]")
+
+
+def test_groups_and_the_memory_limit_still_hold() -> None:
+    grouped = plan(
+        f, {"w1": SPEC((64, 64), jnp.float32), "w2": SPEC((64, 64), jnp.float32)}, SPEC((64, 64), jnp.float32),
+        mesh=MESH, hardware="tpu_v5e", constraints=[SameSharding(["params/w1", "params/w2"])],
+    )  # fmt: skip
+    told = instead(grouped, "params/w1", '[{"y"}, {}]')
+    assert told.other["params/w2"] == '[{"y"}, {}]'
+    free = planned()
+    tight = planned(memory_limit=int(free.memory.peak_bytes * 0.9))
+    with pytest.raises(InfeasibleError):
+        instead(tight, "params/*", '[{}, {}] replicated={"x", "y"}')
+
+
+def test_where_it_differs_is_told_by_values_ops_and_collectives(free: Plan) -> None:
+    told = instead(free, "params/w1", '[{"x"}, {"y"}]')
+    assert {s.name for s in told.diff.shardings} >= {"params/w1"}
+    moved = sum(c.seconds_b - c.seconds_a for c in told.diff.collectives)
+    assert moved == pytest.approx(told.other.cost.communication_s - free.cost.communication_s, abs=1e-15)
+    assert told.to_dict()["changes"]["cost"]["step_s"]["b"] == told.other.cost.step_s
+
+
+def test_sub_axes_that_the_plan_did_not_have_may_be_asked_for(free: Plan) -> None:
+    told = instead(free, "params/w2", '[{"y":(1)2}, {}]')
+    assert told.other["params/w2"] == '[{"y":(1)2}, {}]'
+    assert told.extra_s >= -free.rounding_s - told.other.rounding_s
+
+
+@pytest.mark.parametrize(
+    ("value", "sharding", "error", "message"),
+    [
+        ("params/w3", "[{}, {}]", InputError, "did you mean params/w"),
+        ("params/w1", "[{}]", ShardingError, "it has 1 dimensions"),
+        ("params/w1", '[{"z"}, {}]', ShardingError, '"z"'),
+        ("params/w1", "nonsense", ShardingError, "cannot read sharding"),
+        ("params/w1", '[{"x"}p1, {}]', InputError, "priorities"),
+    ],
+)
+def test_bad_questions_are_refused(free: Plan, value: str, sharding: str, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        instead(free, value, sharding)
+
+
+def test_solving_again_gives_the_plan_again(free: Plan) -> None:
+    again = solve_again(free)
+    assert again.diff(free).same
+    assert again.objective_s == free.objective_s
+
+
+def test_the_command_tells_the_same_and_is_deterministic(
+    free: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "plan.json")
+    free.save(file)
+    asked = ["explain", file, "params/w1", "--instead", '[{"x"}, {"y"}]']
+    assert main([*asked, "--json"]) == 0
+    first = capsys.readouterr().out
+    assert main([*asked, "--json"]) == 0
+    assert capsys.readouterr().out == first
+    told = json.loads(first)
+    assert told["extra_s"] == pytest.approx(instead(free, "params/w1", '[{"x"}, {"y"}]').extra_s)
+    assert told["other"]["bound_s"] <= told["other"]["objective_s"]
+    assert main(asked) == 0
+    assert "instead of" in capsys.readouterr().out
+    assert main(["explain", file, "params/w1", "--instead", "[{]"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
