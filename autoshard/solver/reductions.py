@@ -113,7 +113,9 @@ def _leader(work: Work, node: int) -> int:
     best = -1
     for other, table in work.tables[node].items():
         growth = table.shape[1] - size
-        if growth < 0 or (growth == 0 and degree > len(work.tables[other])) or not functional(table):
+        if growth < 0 or (growth == 0 and degree > len(work.tables[other])):
+            continue
+        if growth * (degree - 1) > table.size or not functional(table):  # hubs are refused without a look around
             continue
         if growth:
             elsewhere = sum(len(work.domains[k]) for k in work.tables[node] if k != other)
@@ -154,7 +156,9 @@ def arc_consistency(work: Work, nodes: Iterable[int] | None = None) -> int:
         del queue[i]
         for j in list(work.tables[i]):  # strategies of j need a partner in i
             table = work.tables[i][j]
-            supported = np.asarray((table < FORBIDDEN_FROM).any(axis=0))
+            if np.maximum.reduce(table, axis=None) < FORBIDDEN_FROM:  # most tables forbid nothing
+                continue
+            supported = np.asarray(np.minimum.reduce(table, axis=0) < FORBIDDEN_FROM)
             if supported.all():
                 continue
             if not supported.any():
@@ -299,8 +303,10 @@ def separable_edges(work: Work, nodes: Iterable[int] | None = None) -> int:
 
 def consistent_edge(work: Work, i: int, j: int) -> None:
     """Arc consistency of one edge."""
+    if np.maximum.reduce(work.tables[i][j], axis=None) < FORBIDDEN_FROM:
+        return
     for a, b in ((i, j), (j, i)):
-        supported = np.asarray((work.tables[a][b] < FORBIDDEN_FROM).any(axis=1))
+        supported = np.asarray(np.minimum.reduce(work.tables[a][b], axis=1) < FORBIDDEN_FROM)
         if not supported.any():
             raise Infeasible(f"nodes {i} and {j} have no pair of strategies that the nodes between them allow")
         if not supported.all():
