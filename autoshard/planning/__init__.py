@@ -3,7 +3,7 @@
 Knows no front end.
 """
 
-from autoshard.planning.decide import ACCEPTED_GAP, Decision, assumptions, decide, name_nodes
+from autoshard.planning.decide import ACCEPTED_GAP, Decision, assumptions, decide, finish, name_nodes
 from autoshard.planning.model import Model, Problem, build_model, donated_ties
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "build_model",
     "decide",
     "donated_ties",
+    "finish",
     "name_nodes",
 ]

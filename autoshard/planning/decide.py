@@ -104,7 +104,7 @@ def decide(
     memory = model.simulate(schedule)
     bound = free.lower_bound
     if limit is None or memory.peak_bytes <= limit:
-        return _finish(model, free, schedule, memory, bound, rounds)
+        return finish(model, free, schedule, memory, bound, rounds)
     # slack: bytes left for copies that the network does not see; too little below `low`, no answer from `high` on
     slack, low, high = 0, 0, limit + 1
     known = _best_start(model, starts, limit)
@@ -127,7 +127,7 @@ def decide(
             if memory.peak_bytes <= limit:
                 if known is not None and _cheaper(known[0], solution):  # the room for copies costs too much
                     break
-                return _finish(model, solution, schedule, memory, bound, rounds)
+                return finish(model, solution, schedule, memory, bound, rounds)
             low = slack
         stopped = solution.stats.get("stopped") == "interrupt"
         if stopped:
@@ -140,7 +140,7 @@ def decide(
             break
     if known is not None:
         kept, schedule, memory = known
-        return _finish(model, kept, schedule, memory, bound, rounds)
+        return finish(model, kept, schedule, memory, bound, rounds)
     if stopped:
         raise KeyboardInterrupt
     raise InfeasibleError(
@@ -210,7 +210,7 @@ def name_nodes(model: Model, reason: str) -> str:
     return re.sub(r"\bnode (\d+)", name, reason)
 
 
-def _finish(
+def finish(
     model: Model,
     solution: Solution,
     schedule: Schedule,
@@ -218,6 +218,10 @@ def _finish(
     bound: int,
     rounds: list[dict[str, Any]],
 ) -> Decision:
+    """A solution as a decision: re-evaluated on the unreduced network, priced from its schedule, with its notes.
+
+    bound: in ticks, of the network without room for copies. rounds: what was searched, for `Decision.stats`.
+    """
     assert solution.assignment is not None and solution.cost is not None
     problem, tick = model.problem, model.encoded.tick_s
     full = model.repeats.expand(solution.assignment)
