@@ -1,9 +1,9 @@
 """Checking the shardings of an MLIR module: what is wrong, where, and what to try.
 
 What the dialects' own verifiers reject is an error; so are sub-axes that cannot coexist, and sharding groups
-whose members cannot be alike. What Shardy lets pass but does not make sense (padding that leaves an axis nothing to
-split, group
-members that contradict each other, meshes over different numbers of devices) is a warning, or an error with `strict`.
+whose members cannot be alike. What the verifiers let pass but does not make sense (padding that leaves an axis nothing
+to split, group members that contradict each other, meshes over different numbers of devices, manual axes that no value
+carries) is a warning, or an error with `strict`.
 """
 
 import re
@@ -15,42 +15,13 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from autoshard.errors import AutoshardError
+from autoshard.frontends.mlir_advice import ANY_ADVICE, advice_on
 from autoshard.frontends.mlir_context import mlir_context
 from autoshard.interop.sdy import is_maximal, mesh_from_attr, sharding_from_attr
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 _LOCATION = re.compile(r"loc\((?:\"[^\"]*\"\()?\"(?P<file>[^\"]*)\":(?P<line>\d+):(?P<column>\d+)")
-
-_ADVICE: tuple[tuple[str, str], ...] = (
-    ("cannot coexist", "choose sub-axes of which one's pre-size is a multiple of the other's pre-size times size"),
-    ("cannot be sharded", "drop or move the axis that has nothing left to split"),
-    ("names whole axes only", "use whole axes, or leave the rest of the axis to another dimension"),
-    ("unknown mesh", 'declare it with sdy.mesh @name = <["axis"=size]> or name a declared one'),
-    ("unknown axis name", "use an axis of the mesh that the sharding is bound to"),
-    ("duplicate axis ref", "an axis may appear once over all dimensions, replicated and unreduced axes"),
-    ("can be merged", "write neighbouring sub-axes of one axis as one"),
-    ("not ordered w.r.t. mesh", "list the axes in the order of the mesh"),
-    ("both sub-axis and full-axis", "use either the whole axis or its sub-axes in one sharding"),
-    ("sub-axis pre-size", "the pre-size is the product of the parts before the sub-axis, at least 1"),
-    ("sub-axis sizes must", "a sub-axis splits something: its size is at least 2"),
-    ("doesn't divide the size of the full axis", "pre-size times size must divide the size of the axis"),
-    ("equal to the full axis size", "write the whole axis"),
-    ("overlapping sub-axes", "choose sub-axes that do not share a part of the axis"),
-    ("doesn't match tensor rank", "give one dimension sharding for every dimension of the tensor"),
-    ("negative priority", "priorities are 0, 1, 2, ...; 0 goes first"),
-    ("empty and closed", "open the dimension ({?}) or drop the priority"),
-    ("already bound by a parent", "inside a manual computation only the axes that are not manual are free"),
-    ("manual", "manual axes come first in a dimension, divide it, and appear in every in and out sharding"),
-    ("device", "the device list is a permutation of 0..N-1 with N the product of the axis sizes"),
-    ("maximal", "a maximal sharding has no dimension shardings, replicated or unreduced axes"),
-    ("factor", "every factor needs a size, and the sizes of a dimension's factors multiply to its size"),
-    ("bytecode", "write the module anew with this MLIR, or give it as text"),
-    ("undeclared SSA value", "define the value before its first use, or correct the name"),
-    ("expected", "compare the text with the syntax of the op or attribute"),
-    ("' op", "change the op or its types so that they fit its definition"),
-)
-_ANY_ADVICE = "correct the text at this place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +43,7 @@ def check_mlir(text: str | bytes, *, strict: bool = False) -> list[Diagnostic]:
     """Everything that is wrong with the shardings of a module, in the order of the text; empty where it is well-formed.
 
     strict: warnings become errors; sub-axes in shardings of arguments and results, and manual axes that an in or
-    out sharding
-    does not mention, are reported too.
+    out sharding does not mention, are reported too.
     """
     context = mlir_context()
     with context:
@@ -89,17 +59,13 @@ def _from_mlir(error: ir.MLIRError) -> list[Diagnostic]:
     out: list[Diagnostic] = []
     for diagnostic in error.error_diagnostics:
         line, column = _place(str(diagnostic.location))
-        out.append(Diagnostic(line, column, diagnostic.message, _advice(diagnostic.message)))
-    return out or [Diagnostic(0, 0, str(error), _ANY_ADVICE)]
+        out.append(Diagnostic(line, column, diagnostic.message, advice_on(diagnostic.message)))
+    return out or [Diagnostic(0, 0, str(error), ANY_ADVICE)]
 
 
 def _place(location: str) -> tuple[int, int]:
     match = _LOCATION.search(location)
     return (int(match["line"]), int(match["column"])) if match else (0, 0)
-
-
-def _advice(message: str) -> str:
-    return next((advice for part, advice in _ADVICE if part in message), _ANY_ADVICE)
 
 
 @dataclass
@@ -123,7 +89,7 @@ class _Checker:
     def _at(self, op: ir.Operation, message: str, advice: str, *, soft: bool = False) -> Diagnostic:
         line, column = _place(str(op.location))
         severity = "warning" if soft and not self.strict else "error"
-        return Diagnostic(line, column, message, advice or _advice(message), severity)
+        return Diagnostic(line, column, message, advice or advice_on(message), severity)
 
     def _read_meshes(self) -> Iterator[Diagnostic]:
         first: Mesh | None = None
@@ -174,6 +140,7 @@ class _Checker:
                     op,
                     "manual axes without any operand or result: nothing tells which mesh they belong to",
                     "pass the values that the body works on through the manual computation",
+                    soft=True,
                 )
         for name, values in (
             ("sdy.sharding", op.results),

@@ -3,15 +3,14 @@
     python experiments/propagation_diff/programs.py --cases 1000
 
 Compared are the shardings of arguments and results of the main function, with user priorities. Left out are modules
-with manual or
-named computations, calls, groups or a second mesh, and those with dead ops: a program has none, and Shardy looks at
-them before it removes them.
+with manual or named computations, calls, groups or a second mesh, and those with dead ops: a program has none, and
+Shardy looks at them before it removes them.
 """
 
 import argparse
-import subprocess
-import sys
 from dataclasses import replace
+
+from cases import run, work
 
 LEFT_OUT = ("manual_computation", "named_computation", "func.call", "sharding_group", "@other")
 
@@ -80,32 +79,11 @@ def main() -> None:
     parser.add_argument("--worker", nargs=2, type=int)
     args = parser.parse_args()
     if args.worker:
-        for seed in range(*args.worker):
-            print(f"start {seed}", flush=True)
-            verdict, detail = compare(seed)
-            print(f"done {seed} {verdict}|{detail}", flush=True)
+        work(*args.worker, compare)
         return
-    at, end = args.first, args.first + args.cases
-    counts: dict[str, int] = {}
-    while at < end:
-        command = [sys.executable, __file__, "--worker", str(at), str(end)]
-        started = at
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                word, number, *rest = line.strip().split(" ", 2)
-                if word == "start":
-                    started = int(number)
-                    continue
-                at = int(number) + 1
-                verdict, _, detail = rest[0].partition("|")
-                counts[verdict] = counts.get(verdict, 0) + 1
-                if verdict == "different":
-                    print(f"seed {number}: {detail}", flush=True)
-        if at < end:
-            counts["skipped: process ended"] = counts.get("skipped: process ended", 0) + 1
-            at = started + 1
-    print(dict(sorted(counts.items())))
+    counts, different = run(__file__, args.first, args.cases)
+    print(counts)
+    print("different:", different)
 
 
 if __name__ == "__main__":

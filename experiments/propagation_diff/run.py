@@ -8,11 +8,9 @@ they did not expect; so the cases run in a process of their own, started again b
 
 import argparse
 import difflib
-import subprocess
-import sys
-from pathlib import Path
 
-HERE = Path(__file__).parent
+from cases import run, work
+
 WAYS = (
     (None, False),
     ("basic", False),
@@ -69,20 +67,6 @@ def compare(seed: int) -> tuple[str, str]:
     return "different", diff
 
 
-def worker(first: int, last: int) -> None:
-    import traceback
-
-    for seed in range(first, last):
-        print(f"start {seed}", flush=True)
-        try:
-            verdict, detail = compare(seed)
-        except Exception:
-            verdict, detail = "different", traceback.format_exc()
-        print(f"done {seed} {verdict}", flush=True)
-        if verdict == "different":
-            print("\n".join("| " + line for line in detail.splitlines()[:20]), flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=5000)
@@ -90,34 +74,12 @@ def main() -> None:
     parser.add_argument("--worker", nargs=2, type=int)
     args = parser.parse_args()
     if args.worker:
-        worker(*args.worker)
+        work(*args.worker, compare)
         return
-    at, end = args.first, args.first + args.cases
-    counts: dict[str, int] = {}
-    different: list[int] = []
-    while at < end:
-        command = [sys.executable, __file__, "--worker", str(at), str(end)]
-        started = at
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("start "):
-                    started = int(line.split()[1])
-                elif line.startswith("done "):
-                    _, seed, verdict = line.strip().split(" ", 2)
-                    counts[verdict] = counts.get(verdict, 0) + 1
-                    at = int(seed) + 1
-                    if verdict == "different":
-                        different.append(int(seed))
-                        print(f"seed {seed} {way_of(int(seed))}", flush=True)
-                else:
-                    print(line.rstrip(), flush=True)
-        if at < end and started >= at:
-            counts["skipped: process ended"] = counts.get("skipped: process ended", 0) + 1
-            print(f"seed {started}: the process ended", flush=True)
-            at = started + 1
-    print(dict(sorted(counts.items())))
-    print("different:", different)
+    counts, different = run(__file__, args.first, args.cases)
+    print(counts)
+    for seed in different:
+        print(f"different: seed {seed}, {way_of(seed)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The generator and the comparison of experiments/propagation_diff, for seeded checks here."""
+"""The generators and the comparisons of experiments/propagation_diff, for seeded checks here."""
 
 import importlib.util
 import sys
@@ -10,9 +10,9 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "experiments" / "propagation_diff"
 
 
-def load(name: str) -> ModuleType:
+def load(file: str, name: str) -> ModuleType:
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+        spec = importlib.util.spec_from_file_location(name, FOLDER / f"{file}.py")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -23,17 +23,17 @@ def load(name: str) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def random_module() -> ModuleType:
-    return load("random_module")
+    return load("random_module", "random_module")
 
 
 @pytest.fixture(scope="session")
 def comparison(random_module: ModuleType) -> ModuleType:
-    name = "propagation_diff_run"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, FOLDER / "run.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+    load("cases", "cases")
+    return load("run", "propagation_diff_run")
+
+
+@pytest.fixture(scope="session")
+def check_comparison() -> ModuleType:
+    load("cases", "cases")
+    load("random_check", "random_check")
+    return load("check", "propagation_diff_check")
