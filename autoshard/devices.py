@@ -11,11 +11,11 @@ MAX_SIMULATED_DEVICES = 64
 _FLAG = "--xla_force_host_platform_device_count"
 
 
-def simulate_devices(count: int, environment: MutableMapping[str, str] = os.environ) -> bool:
+def simulate_devices(count: int, environment: MutableMapping[str, str] = os.environ, *, exactly: bool = False) -> bool:
     """Have JAX see `count` CPU devices; to be called before JAX is imported. Returns whether it will.
 
     Plans for larger meshes are made without devices, so above the limit only the platform is chosen.
-    Where JAX is imported already its devices stay as they are.
+    Where JAX is imported already its devices stay as they are. exactly: also where more are asked for already.
     """
     if environment is os.environ and "jax" in sys.modules:
         return False
@@ -26,6 +26,6 @@ def simulate_devices(count: int, environment: MutableMapping[str, str] = os.envi
     given = re.search(rf"{_FLAG}=(\d+)", flags)
     if given is None:
         environment["XLA_FLAGS"] = f"{flags} {_FLAG}={count}".strip()
-    elif int(given[1]) < count:
+    elif int(given[1]) < count or exactly:
         environment["XLA_FLAGS"] = flags.replace(given[0], f"{_FLAG}={count}")
     return True

@@ -26,7 +26,8 @@ class ModelProgram:
     leaf is met by exactly one pattern. `matmul_params` counts what one token is multiplied with (of a mixture of
     experts: its `experts_per_token` experts); for a conv net the whole kernels. `forward_matmul_flop` is the matmul and
     convolution work of one forward pass over the batch (multiply-add = 2), without recomputation and without the
-    dispatch and combine of experts. `init(seed)` and `batches(seed)` are the only members that make real arrays.
+    dispatch and combine of experts. `init(seed)` and `batches(seed)` are the only members that make real arrays;
+    `init(seed, place)` hands each of them, from the host, to `place(path in the state, array)`.
     """
 
     name: str
@@ -34,7 +35,7 @@ class ModelProgram:
     step: Callable[[Any, Any], tuple[Any, Any]]
     loss: Callable[[Any, Any], jax.Array]
     specs: tuple[Any, Any]
-    init: Callable[[int], Any]
+    init: Callable[..., Any]
     batches: Callable[[int], Iterator[dict[str, Any]]]
     logical_axes: Mapping[str, Axes]
     param_count: int
@@ -86,9 +87,9 @@ def assemble(
     params_specs = parameters.specs(table, options.param_dtype)
     specs = state_specs(params_specs, parameters.specs(extra_table, "float32"), tx)
 
-    def init(seed: int = 0) -> Any:
-        params = parameters.initial(table, options.param_dtype, seed)
-        return initial_state(params, parameters.initial(extra_table, "float32", seed), specs)
+    def init(seed: int = 0, place: parameters.Place = parameters.on_default_device) -> Any:
+        params = parameters.initial(table, options.param_dtype, seed, place, "params/")
+        return initial_state(params, parameters.initial(extra_table, "float32", seed, place), specs, place)
 
     def loss(state: Any, batch: Any) -> jax.Array:
         extra = {name: state[name] for name in extra_table}

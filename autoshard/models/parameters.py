@@ -84,15 +84,25 @@ def specs(table: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, dtype), table)
 
 
-def initial(table: Any, dtype: Any, seed: int) -> Any:
+Place = Callable[[str, np.ndarray], Any]
+"""(path of a leaf of the state, ``params/layers/wq``; its value on the host) -> the array on its devices."""
+
+
+def on_default_device(path: str, value: np.ndarray) -> jax.Array:
+    """Where arrays lie unless a caller says otherwise."""
+    return jnp.asarray(value)
+
+
+def initial(table: Any, dtype: Any, seed: int, place: Place = on_default_device, prefix: str = "") -> Any:
     """Initial values, drawn on the host: nothing is compiled, and every platform starts from the same bits.
 
-    Each array's stream depends on the seed, its name and its layer alone, not on its neighbours.
+    Each array's stream depends on the seed, its name and its layer alone, not on its neighbours. One array at a time
+    is made and handed to `place` with `prefix` and its path.
     """
 
     def one(path: tuple[Any, ...], p: Parameter) -> jax.Array:
         if not p.std:
-            return jnp.asarray(np.full(p.shape, p.fill, jnp.dtype(dtype)))
+            return place(prefix + path_string(path), np.full(p.shape, p.fill, jnp.dtype(dtype)))
         name = zlib.crc32(_name(path, p).encode())
 
         def draw(layer: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -100,7 +110,7 @@ def initial(table: Any, dtype: Any, seed: int) -> Any:
 
         layers = range(p.shape[0])
         values = np.stack([draw(i, p.shape[1:]) for i in layers]) if p.stacked else draw(p.layer or 0, p.shape)
-        return jnp.asarray((values * np.float32(p.std)).astype(jnp.dtype(dtype)))
+        return place(prefix + path_string(path), (values * np.float32(p.std)).astype(jnp.dtype(dtype)))
 
     return jax.tree_util.tree_map_with_path(one, table)
 

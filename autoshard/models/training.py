@@ -39,10 +39,15 @@ def state_specs(params: Any, extra: dict[str, Any], tx: optax.GradientTransforma
     return {"params": params, "opt": opt, "step": jax.ShapeDtypeStruct((), jnp.int32), **extra}
 
 
-def initial_state(params: Any, extra: dict[str, Any], specs: dict[str, Any]) -> dict[str, Any]:
+def initial_state(
+    params: Any, extra: dict[str, Any], specs: dict[str, Any], place: parameters.Place = parameters.on_default_device
+) -> dict[str, Any]:
     """Step 0 with the given parameters. The optimizer's state starts as zeros, all of it (moments and counts)."""
-    zeros = jax.tree.map(lambda leaf: jnp.asarray(np.zeros(leaf.shape, leaf.dtype)), (specs["opt"], specs["step"]))
-    return {"params": params, "opt": zeros[0], "step": zeros[1], **extra}
+    zeros = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: place(parameters.path_string(path), np.zeros(leaf.shape, leaf.dtype)),
+        {"opt": specs["opt"], "step": specs["step"]},
+    )
+    return {"params": params, **zeros, **extra}
 
 
 def train_step(loss_function: LossFunction, tx: optax.GradientTransformation) -> Callable[[Any, Any], tuple[Any, Any]]:

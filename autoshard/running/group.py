@@ -1,0 +1,248 @@
+"""A local group of processes that run one plan together: started, watched, and ended as one.
+
+The parent imports no JAX. Whatever ends one process before its time (a signal, an error, a crash of the runtime) ends
+all of them, and the error says which process it was and what it said last.
+"""
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from autoshard.devices import simulate_devices
+from autoshard.errors import AutoshardError, InputError
+from autoshard.running.result import RunResult, RunSetup, collect
+from autoshard.running.worker import WorkerArguments
+
+POLL_S = 0.1
+"""How often the parent looks after processes that report nothing."""
+GRACE_S = 1.0
+"""After a first process has ended badly: how long to wait for others, to tell the cause from its consequences."""
+STARTS = 3
+"""Another process may take a free port before process 0 does; then another port is tried."""
+LAST_LINES = 12
+"""Lines of a process's output in the message about its end."""
+
+
+class ProcessError(AutoshardError):
+    """A process of a running group ended before its time."""
+
+    exit_code = 1
+
+
+@dataclass
+class _Process:
+    """One process: what it has reported, and where its output goes."""
+
+    number: int
+    popen: subprocess.Popen[bytes]
+    reports: int
+    output: IO[bytes]
+    records: list[dict[str, Any]] = field(default_factory=list)
+    unfinished: bytes = b""
+
+    def read(self) -> bool:
+        """Take what it has reported; False at the end of its pipe."""
+        data = os.read(self.reports, 1 << 16)
+        *lines, self.unfinished = (self.unfinished + data).split(b"\n")
+        self.records += [json.loads(line) for line in lines]
+        return bool(data)
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        return next((r for r in self.records if "error" in r), None)
+
+    @property
+    def done(self) -> bool:
+        return any("done" in r for r in self.records)
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None or (self.popen.poll() is not None and not self.done)
+
+    @property
+    def step(self) -> int | None:
+        """Steps that it has finished; None before the program was compiled."""
+        if not any("compiled" in r for r in self.records):
+            return None
+        return sum("step" in r for r in self.records)
+
+    def last_lines(self) -> str:
+        self.output.seek(0)
+        lines = [x for x in self.output.read().decode(errors="replace").splitlines() if x.strip() and "[Gloo]" not in x]
+        return "\n  ".join(lines[-LAST_LINES:])
+
+
+class _PortTakenError(Exception):
+    """Process 0 could not listen on its port."""
+
+
+def run_group(setup: RunSetup, progress: Callable[[str], None] = lambda text: None) -> RunResult:
+    """Run a plan on `setup.processes` processes of this machine, with simulated devices.
+
+    Raises `ProcessError` where a process ends before its time, within seconds; `AutoshardError`s of the processes as
+    they are. No process is left, however this ends.
+    """
+    for attempt in range(STARTS):
+        try:
+            return _run_once(setup, progress)
+        except _PortTakenError as error:
+            if attempt == STARTS - 1:
+                raise ProcessError(f"process 0 could not listen on any of {STARTS} free ports: {error}") from None
+    raise AssertionError("unreachable")
+
+
+def _run_once(setup: RunSetup, progress: Callable[[str], None]) -> RunResult:
+    with ExitStack() as stack:
+        processes: list[_Process] = []
+        stack.callback(_end, processes)
+        coordinator = f"127.0.0.1:{_free_port()}"
+        for number in range(setup.processes):
+            processes += [_start(setup, coordinator, number, stack)]  # known one by one, to be ended one by one
+        _watch(processes, setup, progress)
+        return collect(setup, [p.records for p in processes])
+
+
+def _start(setup: RunSetup, coordinator: str, number: int, stack: ExitStack) -> _Process:
+    reports, reports_end = os.pipe()
+    stack.callback(os.close, reports)
+    output = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+    job = setup.job
+    arguments = WorkerArguments(job.plan_file, job.steps, job.seed, coordinator, setup.processes, number, reports_end)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
+    simulate_devices(setup.devices_per_process, environment, exactly=True)
+    try:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "autoshard.running.worker", arguments.to_json()],
+            stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment, pass_fds=(reports_end,),
+            start_new_session=True,  # Ctrl-C reaches this process alone, which then ends the others
+        )  # fmt: skip
+    except OSError as error:
+        raise ProcessError(f"cannot start process {number}: {error}") from None
+    finally:
+        os.close(reports_end)
+    return _Process(number, popen, reports, output)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _watch(processes: list[_Process], setup: RunSetup, progress: Callable[[str], None]) -> None:
+    """Until all are done; raises what went wrong with the first that was not."""
+    with selectors.DefaultSelector() as selector:
+        for p in processes:
+            selector.register(p.reports, selectors.EVENT_READ, p)
+        told = ""
+        while not all(p.done for p in processes):
+            for key, _ in selector.select(POLL_S):
+                if not key.data.read():
+                    selector.unregister(key.fd)
+            if any(p.failed for p in processes):
+                _linger(processes, selector)
+                raise _cause(processes)
+            text = _progress_text(processes, setup)
+            if text != told:
+                progress(text)
+                told = text
+
+
+def _linger(processes: list[_Process], selector: selectors.BaseSelector) -> None:
+    """Hear what the others have to say; the cause may be among them."""
+    deadline = time.monotonic() + GRACE_S
+    while time.monotonic() < deadline and not all(p.failed for p in processes):
+        if not selector.get_map():
+            time.sleep(POLL_S)
+        for key, _ in selector.select(POLL_S):
+            if not key.data.read():
+                selector.unregister(key.fd)
+
+
+def _cause(processes: list[_Process]) -> Exception:
+    """The likeliest cause among the processes that failed: what the others say follows from it.
+
+    First errors about the input, then deaths by a signal from outside, then errors, then aborts of the runtime (which
+    it does when others are gone).
+    """
+
+    def rank(p: _Process) -> tuple[int, int]:
+        code = p.popen.poll()
+        if p.error is not None and p.error["exit_code"] is not None:
+            return 0, p.number
+        if code is not None and code < 0 and code != -signal.SIGABRT:
+            return 1, p.number
+        return (2 if p.error is not None else 3), p.number
+
+    failed = [p for p in processes if p.failed]
+    first = min(failed, key=rank)
+    error = first.error
+    if error is not None and error["exit_code"] is not None:
+        told = (
+            InputError(error["error"]) if error["exit_code"] == InputError.exit_code else AutoshardError(error["error"])
+        )
+        return told
+    if any(p.error is not None and p.error["stage"] == "join" and _is_port(p.error["error"]) for p in failed):
+        return _PortTakenError(str(error and error["error"]))
+    steps = [p.step for p in processes if p.step is not None]
+    when = f"in step {min(steps) + 1}" if len(steps) == len(processes) else "before the first step"
+    others = len(processes) - 1
+    ended = f"; the other {others} {'was' if others == 1 else 'were'} ended too" if others else ""
+    head = f"process {first.number} of {len(processes)} (pid {first.popen.pid}) {_how(first)} {when}{ended}"
+    lines = first.last_lines() if error is None else ""
+    return ProcessError(head + (f"; its last lines:\n  {lines}" if lines else ""))
+
+
+def _is_port(text: str) -> bool:
+    return "address already in use" in text.lower() or "failed to start" in text.lower()
+
+
+def _how(p: _Process) -> str:
+    code = p.popen.poll()
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
+        return f"was killed by {name}"
+    if p.error is not None:
+        return f"failed with {p.error['error']}"
+    return f"ended with exit code {code}"
+
+
+def _end(processes: list[_Process]) -> None:
+    """End what still runs; they hold nothing that would have to be put in order."""
+    for p in processes:
+        if p.popen.poll() is None:
+            p.popen.kill()
+    for p in processes:
+        p.popen.wait()
+        if p.popen.stdin is not None:
+            p.popen.stdin.close()
+
+
+def _progress_text(processes: list[_Process], setup: RunSetup) -> str:
+    steps = [p.step for p in processes]
+    if None not in steps:
+        total = next((r["steps"] for r in processes[0].records if "steps" in r), None)
+        return f"running: step {min(s for s in steps if s is not None)} of {total}"
+    joined = sum(any("joined" in r for r in p.records) for p in processes)
+    if joined < setup.processes:
+        return f"starting {setup.processes} processes: {joined} have joined"
+    return "compiling"
+
+
+def existing_plan(path: Path) -> Mapping[str, Any]:
+    """The content of a plan file, checked so far that a group may be started for it."""
+    from autoshard.files import read_json
+    from autoshard.planfile import check_header
+
+    return check_header(read_json(path, what="plan"), str(path))

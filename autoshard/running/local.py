@@ -1,0 +1,31 @@
+"""A run on this machine: one process runs it itself, more are started as a group."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autoshard.devices import simulate_devices
+from autoshard.running.result import RunResult, RunSetup, collect
+
+
+def run_setup(setup: RunSetup, progress: Callable[[str], None] = lambda text: None) -> RunResult:
+    """Run a plan as it was set up."""
+    if setup.processes > 1:
+        from autoshard.running.group import run_group
+
+        return run_group(setup, progress)
+    simulate_devices(setup.devices_per_process)
+    from autoshard.running.program import run
+
+    records: list[Mapping[str, Any]] = []
+
+    def report(record: Mapping[str, Any]) -> None:
+        records.append(record)
+        if "steps" in record:
+            progress("compiling")
+        elif "step" in record:
+            loss = f", loss {record['loss']:.4f}" if "loss" in record else ""
+            progress(f"running: step {record['step'] + 1}{loss}")
+
+    progress("reading the plan")
+    run(setup.job, report)
+    return collect(setup, [records])
