@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from autoshard.cli.common import limit_option, reports_errors
+from autoshard.cli.guarded import guarded
 from autoshard.cli.mlir import STDIN, Conservative, Strategy, read_module, shown
 from autoshard.errors import AutoshardError, InputError
 
@@ -55,7 +56,7 @@ def _explain_module(file: str, value: str, strategy: str | None, conservative: b
     # names and lines of bytecode are those of the text it prints as
     try:
         text = read if isinstance(read, str) else module_text(parse_module(read))
-        found = explain_mlir(text, value, strategy=strategy, conservative=conservative)
+        found = guarded(explain_mlir, text, value, strategy=strategy, conservative=conservative)
     except AutoshardError as error:
         raise type(error)(f"{shown(file)}: {error}") from None
     print(json.dumps(asdict(found), indent=1) if as_json else found)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autoshard.cli.common import reports_errors
+from autoshard.cli.guarded import guarded
 from autoshard.errors import AutoshardError, InputError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def propagate(
     failed = False
     for file, target in zip(files, targets, strict=True):
         try:
-            text = propagate_mlir(read_module(file), strategy=strategy, conservative=conservative)
+            text = guarded(propagate_mlir, read_module(file), strategy=strategy, conservative=conservative)
             if target is None:
                 print(text, end="" if text.endswith("\n") else "\n")
             else:

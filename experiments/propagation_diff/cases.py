@@ -4,10 +4,14 @@ Shardy's passes and MLIR's parser can end the process on input that they did not
 ``start N`` and ``done N VERDICT`` lines; anything else that it prints is passed on.
 """
 
+import os
 import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
 
 
 def work(first: int, last: int, compare: Callable[[int], tuple[str, str]]) -> None:
@@ -26,12 +30,16 @@ def work(first: int, last: int, compare: Callable[[int], tuple[str, str]]) -> No
 def run(script: str, first: int, cases: int, *more: str) -> tuple[dict[str, int], list[int]]:
     """Counts of verdicts, and the seeds that differ."""
     at, end = first, first + cases
+    path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p)
+    env = {**os.environ, "PYTHONPATH": path}
     counts: dict[str, int] = {}
     different: list[int] = []
     while at < end:
         command = [sys.executable, script, *more, "--worker", str(at), str(end)]
         started = at
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env
+        ) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 if line.startswith("start "):

@@ -34,17 +34,21 @@ def oracle_pipeline(strategy: str | None, conservative: bool, edges: bool) -> st
     return f"sdy-add-data-flow-edges,{step},func.func(sdy-sink-data-flow-edges)" if edges else step
 
 
-def compare(seed: int) -> tuple[str, str]:
+def compare(seed: int, *, wide: bool = False) -> tuple[str, str]:
     """('equal' | 'different' | 'skipped: why', detail)."""
     from random_module import random_module
+    from random_wide import wide_module
 
-    from autoshard.errors import InputError
+    from autoshard.errors import AutoshardError, InputError
     from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes
     from autoshard.propagation.mlir import needs_edges, propagate_mlir
 
     strategy, conservative = way_of(seed)
-    text = random_module(seed, overlapping_groups=strategy is None)
-    module = parse_module(text)
+    text = (wide_module if wide else random_module)(seed, overlapping_groups=strategy is None)
+    try:
+        module = parse_module(text)
+    except InputError as error:
+        return "skipped: malformed", str(error)
     with mlir_context():
         edges = needs_edges(module)
         try:
@@ -55,7 +59,7 @@ def compare(seed: int) -> tuple[str, str]:
             reason = str(error)
     try:
         found = propagate_mlir(text, strategy=strategy, conservative=conservative)
-    except InputError as error:
+    except AutoshardError as error:
         return ("skipped: both refuse", str(error)) if wanted is None else ("different", f"we refuse: {error}")
     if wanted is None:
         return "different", f"Shardy refuses: {reason}"
@@ -71,12 +75,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--wide", action="store_true", help="the modules of random_wide.py")
     parser.add_argument("--worker", nargs=2, type=int)
     args = parser.parse_args()
     if args.worker:
-        work(*args.worker, compare)
+        work(*args.worker, lambda seed: compare(seed, wide=args.wide))
         return
-    counts, different = run(__file__, args.first, args.cases)
+    counts, different = run(__file__, args.first, args.cases, *(["--wide"] if args.wide else []))
     print(counts)
     for seed in different:
         print(f"different: seed {seed}, {way_of(seed)}")

@@ -1,5 +1,7 @@
 """Inputs on which Shardy's own passes fail: ours goes on, or says what is wrong (see propagation_diff/faults)."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,17 @@ def test_a_value_in_two_groups_is_named_or_united_by_the_pipeline() -> None:
 def test_a_group_over_a_manual_computation_loses_the_manual_axis_as_in_shardy() -> None:
     out = propagate_mlir(read("group_on_manual_computation"), strategy="user-priority")
     assert 'stablehlo.negate %arg1 {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {"y", ?}]>]>}' in out
+
+
+@pytest.mark.parametrize("command", [["propagate"], ["explain", "%0"]])
+def test_a_module_that_ends_the_passes_is_an_error_of_the_command(command: list[str]) -> None:
+    name, *more = command
+    done = subprocess.run(
+        [sys.executable, "-m", "autoshard", name, str(FAULTS / "known_call_with_one_result.mlir"), *more],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "ended the process (signal" in done.stderr
+    assert "Traceback" not in done.stderr

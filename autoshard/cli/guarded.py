@@ -1,0 +1,59 @@
+"""Work that may end the process is done in a copy of it, so that the command can still say what happened.
+
+Shardy's passes end the process on some modules that their verifiers let pass (a known custom call with fewer results
+than it should have). The copy is a fork: it costs milliseconds. Where there are other threads (JAX was imported, on
+Windows) the work is done right here.
+"""
+
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from autoshard.errors import AutoshardError, InputError
+
+
+def guarded(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """``work(*args, **kwargs)``, whose result can be pickled; `InputError` where it ended the process."""
+    if not hasattr(os, "fork") or "jax" in sys.modules or threading.active_count() > 1:
+        return work(*args, **kwargs)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    from_child, to_parent = os.pipe()
+    child = os.fork()
+    if not child:
+        _in_child(work, args, kwargs, from_child, to_parent)
+    os.close(to_parent)
+    with os.fdopen(from_child, "rb") as pipe:
+        data = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if not data:
+        how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.WEXITSTATUS(status)}"
+        raise InputError(
+            f"the MLIR passes that read the rules of ops, or import the module, ended the process ({how}); look for "
+            "known custom calls with unusual operands or results, and give them a sharding_rule of their own"
+        )
+    is_result, value = pickle.loads(data)
+    if is_result:
+        return value
+    raise value
+
+
+def _in_child(work: Callable[..., Any], args: Any, kwargs: Any, from_child: int, to_parent: int) -> None:
+    """Does the work and sends what came of it; never returns."""
+    code = 1
+    try:
+        os.close(from_child)
+        try:
+            answer = pickle.dumps((True, work(*args, **kwargs)))
+        except (AutoshardError, KeyboardInterrupt) as error:
+            answer = pickle.dumps((False, error))
+        with os.fdopen(to_parent, "wb") as pipe:
+            pipe.write(answer)
+        code = 0
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
