@@ -15,7 +15,7 @@ costs nothing.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import ceil, prod
+from math import ceil, inf, prod
 from typing import Any, Literal
 
 import numpy as np
@@ -208,10 +208,10 @@ class Machine:
 
     def collective(self, kind: str, bytes_: float, parts: Sequence[AxisPart]) -> CollectiveTime:
         """Time of one collective with its bound, links and bytes per level."""
-        if bytes_ < 0:
+        if not 0 <= bytes_ < inf:
             raise ProfileError(f"a collective cannot move {bytes_} bytes")
         costs = self.costs(kind, parts)
-        latency = sum(c.latency_s for c in costs)
+        latency = sum((c.latency_s for c in costs), start=0.0)
         bandwidth = max((c.seconds_per_byte for c in costs), default=0.0) * bytes_
         return CollectiveTime(
             kind=str(kind),

@@ -3,20 +3,25 @@
 A letter is a dimension, a subscript the mesh axes that cut it (``B_x``, ``B_{x,y}``, ``B_xy``). The answer follows
 the four cases of How To Scale Your Model, chapter 3, found by enumeration: each axis cuts one dimension of the local
 work or none; operands are gathered, sliced (free) or exchanged to match; an axis on a contracted dimension leaves
-partial sums, to be reduced (all-reduce) or reduced and scattered. The *needed* collectives are the way with the fewest
-of them, gathering an operand before reducing a result; the quickest way is given beside it where it is another one.
+partial sums, to be reduced (all-reduce) or reduced and scattered, unless the result may stay so, ``B E (partial)`` or
+``B E {U_x}``. The *needed* collectives are the way with the fewest of them, gathering an operand before reducing a
+result; the quickest way is given beside it where it is another one.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
-from math import prod
+from math import ceil, prod
 
 from costmodels.errors import ProfileError
 from costmodels.machine import CollectiveTime, Machine, tile_efficiency
 
 _DIM = re.compile(r"^(?P<name>[A-Za-z][A-Za-z0-9]*)(?:_(?:\{(?P<braces>[^}]*)\}|(?P<plain>[A-Za-z0-9,]+)))?$")
+_PARTIAL = re.compile(r"\((?:partial|unreduced)\)")
+_UNREDUCED = re.compile(r"\\?\{\s*U[_.]?\{?([A-Za-z0-9,]+)\}?\s*\\?\}")  # the book's {U_X}
+_ALL = frozenset({"*"})  # partial over every axis that cuts a contracted dimension of both inputs
+_ROUNDED = ("all_gather", "reduce_scatter", "all_reduce")
 _MAX_AXES = 6  # the enumeration is exponential in the axes used; meshes in questions are small
 
 
@@ -26,6 +31,7 @@ class Operand:
 
     dims: tuple[str, ...]
     axes: tuple[tuple[str, ...], ...]
+    partial: frozenset[str] = frozenset()  # of a result: axes over which it may stay unreduced
 
     def of(self, dim: str) -> tuple[str, ...]:
         return self.axes[self.dims.index(dim)] if dim in self.dims else ()
@@ -35,7 +41,8 @@ class Operand:
         return frozenset(axis for axes in self.axes for axis in axes)
 
     def __str__(self) -> str:
-        return " ".join(d + (f"_{{{','.join(a)}}}" if a else "") for d, a in zip(self.dims, self.axes, strict=True))
+        words = [d + (f"_{{{','.join(a)}}}" if a else "") for d, a in zip(self.dims, self.axes, strict=True)]
+        return " ".join([*words, *(f"{{U_{axis}}}" for axis in sorted(self.partial))])
 
 
 def parse_matmul(text: str, axes: Mapping[str, int]) -> tuple[Operand, Operand, Operand]:
@@ -50,6 +57,15 @@ def parse_matmul(text: str, axes: Mapping[str, int]) -> tuple[Operand, Operand, 
     if len(sides) != 2 or len(inputs) != 2:
         raise ProfileError(f"cannot read matmul {text!r}; write 'B_x E @ E M -> B_x M'")
     left, right, out = (_parse_operand(part, axes, text) for part in (*inputs, sides[1]))
+    if left.partial or right.partial:
+        raise ProfileError(f"matmul {text!r}: an input that is partial sums has to be reduced first")
+    if _ALL & out.partial:
+        both = [
+            set(left.of(dim)) & set(right.of(dim)) for dim in left.dims if dim in right.dims and dim not in out.dims
+        ]
+        out = Operand(out.dims, out.axes, (out.partial - _ALL) | frozenset().union(*both))
+    if clash := out.partial & out.used:
+        raise ProfileError(f"matmul {text!r}: the result is cut by {sorted(clash)} and partial over it")
     for dim in out.dims:
         if dim not in left.dims and dim not in right.dims:
             raise ProfileError(f"matmul {text!r}: dimension {dim} of the result is in neither input")
@@ -61,13 +77,16 @@ def parse_matmul(text: str, axes: Mapping[str, int]) -> tuple[Operand, Operand, 
 
 def _parse_operand(text: str, axes: Mapping[str, int], whole: str) -> Operand:
     dims, cut = [], []
-    for token in text.replace("(partial)", "").split():
+    partial: set[str] = set(_ALL) if _PARTIAL.search(text) else set()
+    for found in _UNREDUCED.finditer(text):
+        partial |= set(_subscript(found[1], axes, whole))
+    for token in _UNREDUCED.sub(" ", _PARTIAL.sub(" ", text)).split():
         match = _DIM.match(token)
         if match is None:
             raise ProfileError(f"matmul {whole!r}: cannot read dimension {token!r}; write E, E_x or E_{{x,y}}")
         dims.append(match["name"])
         cut.append(_subscript(match["braces"] or match["plain"] or "", axes, whole))
-    operand = Operand(tuple(dims), tuple(cut))
+    operand = Operand(tuple(dims), tuple(cut), frozenset(partial))
     if len(set(dims)) != len(dims) or sum(map(len, cut)) != len(operand.used):
         raise ProfileError(f"matmul {whole!r}: {text.strip()!r} uses a dimension or a mesh axis twice")
     return operand
@@ -108,8 +127,10 @@ class MatmulWay:
 
     local: dict[str, tuple[str, ...]]  # dimension -> mesh axes in the local matmul
     collectives: tuple[MatmulCollective, ...]
-    flops_per_device: float
+    flops_per_device: float  # of the device with the largest shards
+    even_flops_per_device: float  # the same with dimensions cut evenly, which ratios and flips take
     memory_bytes_per_device: float
+    memory_parts: tuple[float, float, float]  # of it, left, right and result
     compute_s: float  # roofline of the local matmul
     communication_s: float  # lower figure, the sum over collectives
 
@@ -129,10 +150,13 @@ def price_ways(
     operands: tuple[Operand, Operand, Operand],
     dims: Mapping[str, float],
     dtype: str,
-    dtype_bytes: float,
+    widths: tuple[float, float, float],
     pad_tiles: bool = False,
 ) -> list[MatmulWay]:
-    """All ways, the needed one first: by number of collectives, exchanges, reductions of a result, then seconds."""
+    """All ways, the needed one first: by number of collectives, exchanges, reductions of a result, then seconds.
+
+    `widths`: bytes of an element of left, right and result.
+    """
     left, right, out = operands
     names = tuple(dict.fromkeys(left.dims + right.dims))
     if missing := [d for d in names if d not in dims]:
@@ -143,7 +167,7 @@ def price_ways(
     ways: list[tuple[tuple[float, ...], MatmulWay]] = []
     for choice in product((None, *names), repeat=len(used)):
         local = {d: tuple(a for a, c in zip(used, choice, strict=True) if c == d) for d in names}
-        way = _price(machine, operands, local, dims, dtype, dtype_bytes, pad_tiles)
+        way = _price(machine, operands, local, dims, dtype, widths, pad_tiles)
         exchanges = sum(c.time.kind == "all_to_all" for c in way.collectives)
         reductions = sum(c.tensor == "result" for c in way.collectives)
         ways.append(((len(way.collectives), exchanges, reductions, way.most_s), way))
@@ -157,12 +181,12 @@ def _price(
     local: dict[str, tuple[str, ...]],
     dims: Mapping[str, float],
     dtype: str,
-    dtype_bytes: float,
+    widths: tuple[float, float, float],
     pad_tiles: bool,
 ) -> MatmulWay:
     left, right, out = operands
     where = {axis: dim for dim, axes in local.items() for axis in axes}  # the dimension an axis cuts in the local work
-    full = {id(o): prod(dims[d] for d in o.dims) * dtype_bytes for o in operands}
+    full = {id(o): prod(dims[d] for d in o.dims) * width for o, width in zip(operands, widths, strict=True)}
 
     def shards(axes: Iterable[str]) -> int:
         return prod(machine.axis_size(axis) for axis in set(axes))
@@ -179,7 +203,7 @@ def _price(
             moves.append((name, "all_gather", gathered, full[id(operand)] / shards(held - set(gathered))))
     partial = {axis for axis, dim in where.items() if dim not in out.dims}
     held = {axis for axis, dim in where.items() if dim in out.dims} | (out.used - set(where))
-    scattered, reduced = sorted(partial & out.used), sorted(partial - out.used)
+    scattered, reduced = sorted(partial & out.used), sorted(partial - out.used - out.partial)
     if scattered:
         moves.append(("result", "reduce_scatter", scattered, full[id(out)] / shards(held)))
         held |= set(scattered)
@@ -192,34 +216,72 @@ def _price(
     if gathered:
         moves.append(("result", "all_gather", gathered, full[id(out)] / shards(held - set(gathered))))
 
-    flops = 2.0 * prod(dims[d] for d in local) / shards(where)
+    sizes = [_largest_shard(dims[d], shards(local[d])) for d in local]
+    flops, even = 2.0 * prod(sizes), 2.0 * prod(dims[d] for d in local) / shards(where)
     peak = machine.flops_per_s(dtype)
     collectives = []
     for tensor, kind, axes, bytes_ in moves:
         parts = machine.whole(*axes)
         machine_ratio = peak * machine.alpha_beta(kind, parts)[1]
         time = machine.collective(kind, bytes_, parts)
-        collectives.append(MatmulCollective(tensor, tuple(axes), time, flops / bytes_, machine_ratio))
+        collectives.append(MatmulCollective(tensor, tuple(axes), time, even / bytes_, machine_ratio))
     touched = sum(full[id(o)] / shards(a for a, d in where.items() if d in o.dims) for o in operands)
-    sizes = [dims[d] / shards(local[d]) for d in local]
     efficiency = tile_efficiency(sizes, machine.profile.matmul_tile) if pad_tiles else 1.0
     compute = machine.compute_s(flops / efficiency, touched, dtype)
-    return MatmulWay(local, tuple(collectives), flops, touched, compute, sum(c.time.least_s for c in collectives))
+    parts = tuple(full[id(o)] / shards(a for a, d in where.items() if d in o.dims) for o in operands)
+    seconds = sum((c.time.least_s for c in collectives), start=0.0)
+    return MatmulWay(local, tuple(collectives), flops, even, touched, (parts[0], parts[1], parts[2]), compute, seconds)
+
+
+def _largest_shard(size: float, shards: int) -> float:
+    """Of a dimension cut in `shards`; sizes that are no whole numbers are taken as estimates and cut evenly."""
+    return float(ceil(size / shards)) if size == int(size) else size / shards
 
 
 def flip_sizes(
-    way: MatmulWay, operands: tuple[Operand, Operand, Operand], dims: Mapping[str, float], flops_per_s: float
+    way: MatmulWay,
+    operands: tuple[Operand, Operand, Operand],
+    dims: Mapping[str, float],
+    flops_per_s: float,
+    large_group: bool = False,
 ) -> dict[str, float | None]:
     """Per dimension, its size above which the work takes longer than the communication, the others as they are.
 
-    None where no size changes the verdict (work and communication grow alike).
+    None where no size changes the verdict (work and communication grow alike). With `large_group`, gathers and
+    reductions take V / W, without the (n-1)/n.
     """
-    left, right, out = operands
-    by_name: dict[str, Operand] = {"left": left, "right": right, "result": out}
+    by_name = dict(zip(("left", "right", "result"), operands, strict=True))
+
+    def seconds(item: MatmulCollective) -> float:
+        n, rounded = item.time.group_size, large_group and item.time.kind in _ROUNDED
+        return item.time.bandwidth_s * (n / (n - 1) if rounded and n > 1 else 1.0)
+
     sizes: dict[str, float | None] = {}
     for dim, size in dims.items():
-        work = way.flops_per_device / flops_per_s / size
-        grows = sum(c.time.bandwidth_s for c in way.collectives if dim in by_name[c.tensor].dims) / size
-        stays = sum(c.time.bandwidth_s for c in way.collectives if dim not in by_name[c.tensor].dims)
-        sizes[dim] = stays / (work - grows) if stays and work > grows else None
+        work = way.even_flops_per_device / flops_per_s
+        grows = sum(seconds(c) for c in way.collectives if dim in by_name[c.tensor].dims)
+        stays = sum(seconds(c) for c in way.collectives if dim not in by_name[c.tensor].dims)
+        sizes[dim] = _overtakes(size, work, grows, stays)
     return sizes
+
+
+def memory_flip_sizes(
+    way: MatmulWay,
+    operands: tuple[Operand, Operand, Operand],
+    dims: Mapping[str, float],
+    flops_per_s: float,
+    bytes_per_s: float,
+) -> dict[str, float | None]:
+    """Per dimension, its size above which the work takes longer than the memory traffic of operands and result."""
+    sizes: dict[str, float | None] = {}
+    for dim, size in dims.items():
+        work = way.even_flops_per_device / flops_per_s
+        traffic = [(bytes_ / bytes_per_s, dim in o.dims) for bytes_, o in zip(way.memory_parts, operands, strict=True)]
+        grows, stays = sum(s for s, with_it in traffic if with_it), sum(s for s, with_it in traffic if not with_it)
+        sizes[dim] = _overtakes(size, work, grows, stays)
+    return sizes
+
+
+def _overtakes(size: float, work: float, grows: float, stays: float) -> float | None:
+    """The size at which work, which grows with it, meets what grows and what stays; None where it never does."""
+    return stays * size / (work - grows) if stays and work > grows else None

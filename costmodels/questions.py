@@ -7,14 +7,14 @@ figure that books print (the maximum of latency and bandwidth, see `machine`); `
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from costmodels.collectives import CollectiveKind
 from costmodels.errors import ProfileError
 from costmodels.load import list_profiles, load_profile
 from costmodels.machine import AxisPart, Machine
-from costmodels.matmul import MatmulCollective, flip_sizes, parse_matmul, price_ways
+from costmodels.matmul import MatmulCollective, Operand, flip_sizes, memory_flip_sizes, parse_matmul, price_ways
 from costmodels.models import load_model
 from costmodels.place import place_mesh
 from costmodels.profile import Profile, SwitchLevel, TorusLevel
@@ -84,6 +84,17 @@ def _place(
 
 
 @dataclass(frozen=True, slots=True)
+class LevelShare:
+    """What one link level does in a collective."""
+
+    level: str
+    group_size: int  # devices, or domains of the level inside it
+    bytes_sent_per_device: float
+    bandwidth_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class CollectiveAnswer(_Answer):
     """Time of one collective on part of a mesh."""
 
@@ -94,11 +105,13 @@ class CollectiveAnswer(_Answer):
     hardware: str
     seconds: float  # lower figure: max of latency and bandwidth
     upper_seconds: float  # their sum
-    bandwidth_s: float
+    bandwidth_s: float  # of the slowest link level
     latency_s: float
     large_group_s: float  # bandwidth_s without the (n-1)/n of a finite group, "V / W", as books round it
     bound: str  # "bandwidth" or "latency"
     flip_bytes: float | None  # size at which both are equal
+    bus_bytes_per_s: float | None  # what a device sends over the seconds: the "busbw" of NCCL's tests
+    levels: tuple[LevelShare, ...]  # innermost first; `seconds` takes them as working at the same time
     links: tuple[str, ...]
     bytes_sent_per_device: dict[str, float]  # by link level
     layout: dict[str, Any]  # how the mesh lies on the machine
@@ -123,8 +136,13 @@ def ask_collective(
     """
     machine = _place(hardware, mesh, links, slice_shape, in_network_reduction)
     named = collective_kind(kind)
+    if not axes:
+        raise ProfileError(f"name the axes that the {kind} runs over; the mesh has {dict(mesh)}")
     parts = tuple(axis_part(machine, axis) for axis in axes)
     time = machine.collective(named, bytes_, parts)
+    n, passes = time.group_size, 2 if named is CollectiveKind.ALL_REDUCE else 1
+    sent = bytes_ if named in (CollectiveKind.SHIFT, CollectiveKind.PERMUTE) else passes * bytes_ * (n - 1) / n
+    sent /= n if named is CollectiveKind.ALL_TO_ALL else 1
     beta = machine.alpha_beta(named, parts)[1]
     return CollectiveAnswer(
         kind=str(named),
@@ -139,6 +157,11 @@ def ask_collective(
         large_group_s=time.bandwidth_s * _finite_group_factor(machine, named, parts),
         bound=time.bound,
         flip_bytes=time.latency_s / beta if beta else None,
+        bus_bytes_per_s=sent / time.least_s if time.least_s else None,
+        levels=tuple(
+            LevelShare(c.level, c.group, c.bytes_sent_per_byte * bytes_, c.seconds_per_byte * bytes_, c.latency_s)
+            for c in machine.costs(named, parts)
+        ),
         links=time.links,
         bytes_sent_per_device=time.bytes_sent_per_device,
         layout=machine.describe(),
@@ -184,12 +207,16 @@ class MatmulAnswer(_Answer):
     memory_bytes_per_device: float
     compute_s: float  # roofline of the local work
     work_bound: str  # of the local work: "flops" or "memory"
+    flops_per_byte: float  # of the local work and its memory traffic
+    machine_flops_per_byte: float  # peak rate over memory bandwidth
     communication_s: float
     seconds: float  # lower bound: work and communication overlap
     upper_seconds: float  # nothing overlaps
     bound: str  # "compute", "memory" or "communication"
     collectives: tuple[NeededCollective, ...]
     flip_sizes: dict[str, float | None]  # per dimension, where compute overtakes communication
+    large_group_flip_sizes: dict[str, float | None]  # the same without the (n-1)/n of finite groups, as books round it
+    memory_flip_sizes: dict[str, float | None]  # per dimension, where compute overtakes memory
     quicker: tuple[NeededCollective, ...] | None  # the collectives of a quicker way, if there is one
     quicker_seconds: float | None
     layout: dict[str, Any]
@@ -202,13 +229,16 @@ def ask_matmul(
     hardware: str | Profile,
     *,
     dtype: str = "bfloat16",
+    storage: Sequence[str] | None = None,
     pad_tiles: bool = False,
     links: Mapping[str, str] | None = None,
     slice_shape: Sequence[int] | None = None,
 ) -> MatmulAnswer:
     """The collectives, seconds and verdict of a sharded matmul; sizes in `dims` are those of the whole arrays.
 
-    With `pad_tiles`, the local dimensions are padded to whole tiles of the matrix unit.
+    `dtype` is that of the work; `storage` gives the types in which left, right and result are held and sent, where
+    they differ from it (8-bit weights with 16-bit work). With `pad_tiles`, the local dimensions are padded to whole
+    tiles of the matrix unit.
 
     >>> answer = ask_matmul("B M_x @ M_x E -> B E_x", {"B": 1024, "M": 28672, "E": 8192}, {"x": 16, "y": 16}, "tpu_v6e")
     >>> [(c.kind, c.tensor, c.verdict) for c in answer.collectives], answer.bound
@@ -216,7 +246,11 @@ def ask_matmul(
     """
     machine = _place(hardware, mesh, links, slice_shape, False)
     operands = parse_matmul(text, mesh)
-    ways = price_ways(machine, operands, dims, dtype, dtype_bytes(dtype), pad_tiles)
+    _check_sizes(text, operands, dims)
+    if storage is not None and len(storage) != len(operands):
+        raise ProfileError(f"storage gives {len(storage)} types; give three, of left, right and result")
+    widths = [dtype_bytes(one) for one in storage or [dtype] * len(operands)]
+    ways = price_ways(machine, operands, dims, dtype, (widths[0], widths[1], widths[2]), pad_tiles)
     needed, quickest = ways[0], min(ways, key=lambda way: way.most_s)
     other = quickest if quickest.most_s < needed.most_s * _WORTH_MENTIONING else None
     peak = machine.flops_per_s(dtype)
@@ -235,16 +269,29 @@ def ask_matmul(
         memory_bytes_per_device=needed.memory_bytes_per_device,
         compute_s=needed.compute_s,
         work_bound=work_bound,
+        flops_per_byte=needed.even_flops_per_device / needed.memory_bytes_per_device,
+        machine_flops_per_byte=peak / machine.profile.memory.bandwidth.value,
         communication_s=needed.communication_s,
         seconds=needed.least_s,
         upper_seconds=needed.most_s,
         bound=bound,
         collectives=tuple(map(_needed, needed.collectives)),
         flip_sizes=flip_sizes(needed, operands, used, peak),
+        large_group_flip_sizes=flip_sizes(needed, operands, used, peak, large_group=True),
+        memory_flip_sizes=memory_flip_sizes(needed, operands, used, peak, machine.profile.memory.bandwidth.value),
         quicker=tuple(map(_needed, other.collectives)) if other else None,
         quicker_seconds=other.least_s if other else None,
         layout=machine.describe(),
     )
+
+
+def _check_sizes(text: str, operands: Sequence[Operand], dims: Mapping[str, float]) -> None:
+    known = {dim for operand in operands for dim in operand.dims}
+    for dim, size in dims.items():
+        if dim not in known:
+            raise ProfileError(f"matmul {text!r} has no dimension {dim}; it has {', '.join(sorted(known))}")
+        if not 1 <= size < inf:
+            raise ProfileError(f"dimension {dim} has size {size}; sizes are numbers from 1 on")
 
 
 def _needed(item: MatmulCollective) -> NeededCollective:
@@ -343,13 +390,18 @@ def ask_critical_batch(
     mesh: Mapping[str, int],
     hardware: str | Profile,
     *,
+    batch_tokens: float | None = None,
     dtype: str = "bfloat16",
     links: Mapping[str, str] | None = None,
     slice_shape: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
-    """Batch and axis sizes at which each part of a strategy turns compute bound, as plain rows."""
+    """Batch and axis sizes at which each part of a strategy turns compute bound, as plain rows.
+
+    With `batch_tokens`, fsdp+tensor has one more: the devices of fsdp that communicate least.
+    """
     machine = _place(hardware, mesh, links, slice_shape, False)
-    return [asdict(value) for value in critical_values(machine, load_model(model), strategy, dtype)]
+    card = load_model(model)
+    return [asdict(value) for value in critical_values(machine, card, strategy, dtype, batch_tokens)]
 
 
 def hardware_rows(profile: Profile) -> list[dict[str, Any]]:

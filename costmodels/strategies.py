@@ -328,7 +328,9 @@ class CriticalBatch:
     exact: float  # the same with the (n-1)/n of the mesh at hand
 
 
-def critical_values(machine: Machine, card: ModelCard, strategy: str, dtype: str = "bfloat16") -> list[CriticalBatch]:
+def critical_values(
+    machine: Machine, card: ModelCard, strategy: str, dtype: str = "bfloat16", batch_tokens: float | None = None
+) -> list[CriticalBatch]:
     """Per part of a strategy, the batch or axis size at which it turns compute bound on this machine.
 
     C is the peak rate, W the bytes/s of the part's links (all torus dimensions of the axis, 2w for each ring) and
@@ -371,12 +373,12 @@ def critical_values(machine: Machine, card: ModelCard, strategy: str, dtype: str
         name, product = f"{weights}+tensor", alpha[weights] * alpha["tensor"] / width
         add(name, "tokens per device, collectives overlap", "alpha_x alpha_y / F", product, product)
         add(name, "tokens per device, collectives add", "4 alpha_x alpha_y / F", 4 * product, 4 * product)
+        if batch_tokens is not None:
+            devices = mesh[parts[weights]] * mesh[parts["tensor"]]
+            best = (batch_tokens / width * alpha["tensor"] / alpha[weights] * devices) ** 0.5
+            what = f"size of {parts[weights]} that communicates least, of {devices} on both"
+            found.append(CriticalBatch(name, what, best, best, "sqrt(B / F * alpha_y / alpha_x * N)", best))
     return found
-
-
-def best_mixed_split(tokens: float, d_ff: float, devices: int, fsdp_dims: int = 2, tensor_dims: int = 1) -> float:
-    """Devices on fsdp that minimise fsdp+tensor communication, ``sqrt(B / F * a_x / a_y * N)`` (book, chapter 5)."""
-    return (tokens / d_ff * fsdp_dims / tensor_dims * devices) ** 0.5
 
 
 def strategy_rows(cost: StrategyCost) -> list[dict[str, Any]]:
@@ -385,6 +387,6 @@ def strategy_rows(cost: StrategyCost) -> list[dict[str, Any]]:
 
 
 __all__ = [
-    "PARTS", "CriticalBatch", "StrategyCost", "Term", "best_mixed_split", "critical_values", "price_strategy",
+    "PARTS", "CriticalBatch", "StrategyCost", "Term", "critical_values", "price_strategy",
     "read_strategy", "strategy_rows",
 ]  # fmt: skip

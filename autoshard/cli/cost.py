@@ -13,12 +13,15 @@ from autoshard.errors import InputError
 
 app = typer.Typer(
     name="cost",
-    help="Small questions without a program: a collective, a sharded matmul, a strategy on a named model.",
+    help="Small questions without a program: a collective, a sharded matmul, a strategy on a named model, serving it.",
     no_args_is_help=True,
 )
 
 Hardware = Annotated[str, typer.Option(help="A profile's name, or the path of a YAML profile.")]
 MeshText = Annotated[str, typer.Option("--mesh", help="Sizes by axis, outermost first: x=8,y=4.")]
+SliceShape = Annotated[
+    str | None, typer.Option(help="Shape of one slice of a torus, chips by dimension: 16x20x28. Chosen if not given.")
+]
 Links = Annotated[list[str] | None, typer.Option("--link", help="Put an axis on a link: data=dcn. May be repeated.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
@@ -53,6 +56,7 @@ def model_step(
     ] = None,
     recompute: Annotated[float, typer.Option(help="Share of the forward work that is done again (remat).")] = 0.0,
     link: Links = None,
+    slice_shape: SliceShape = None,
     as_json: AsJson = False,
 ) -> None:
     """A training step of a named model under a strategy: collectives, step time, MFU, verdicts."""
@@ -72,7 +76,7 @@ def model_step(
     if missing := [option for option, value in given.items() if value is None]:
         raise InputError(
             f"autoshard cost needs {', '.join(missing)} for a strategy on a model, or a command: collective, matmul, "
-            "critical-batch"
+            "critical-batch, model, inference"
         )
     from costmodels.questions import ask_strategy
 
@@ -90,6 +94,7 @@ def model_step(
         efficiency=efficiency,
         recompute=recompute,
         links=links_option(link or ()),
+        slice_shape=_shape(slice_shape),
     )
     if as_json:
         _tell(answer.to_dict(), True)
@@ -106,15 +111,36 @@ def critical_batch(
     strategy: Strategy,
     mesh: MeshText,
     hardware: Hardware,
+    batch_tokens: Annotated[
+        str | None, typer.Option(help="Tokens of the whole batch, for the best split of fsdp+tensor.")
+    ] = None,
     dtype: Dtype = "bfloat16",
     link: Links = None,
+    slice_shape: SliceShape = None,
     as_json: AsJson = False,
 ) -> None:
     """Batch and axis sizes at which each part of a strategy turns compute bound."""
-    from costmodels.questions import ask_critical_batch
+    from costmodels.load import load_profile
+    from costmodels.questions import ask_critical_batch, critical_intensities
 
-    rows = ask_critical_batch(model, strategy, mesh_option(mesh), hardware, dtype=dtype, links=links_option(link or ()))
-    _tell({"model": model, "strategy": strategy, "hardware": hardware, "critical": rows}, as_json)
+    rows = ask_critical_batch(
+        model,
+        strategy,
+        mesh_option(mesh),
+        hardware,
+        batch_tokens=None if batch_tokens is None else _positive("--batch-tokens", batch_tokens),
+        dtype=dtype,
+        links=links_option(link or ()),
+        slice_shape=_shape(slice_shape),
+    )
+    answer = {
+        "model": model,
+        "strategy": strategy,
+        "hardware": hardware,
+        "critical": rows,
+        "machine_flops_per_byte": critical_intensities(load_profile(hardware), dtype),
+    }
+    _tell(answer, as_json)
 
 
 @app.command()
@@ -128,6 +154,7 @@ def collective(
     axes: Annotated[str, typer.Option(help="The axes (or sub-axes, y:(1)2) it runs over, major to minor: x,y.")],
     hardware: Hardware,
     link: Links = None,
+    slice_shape: SliceShape = None,
     in_network_reduction: Annotated[bool, typer.Option(help="Let switches add, where they can (SHARP).")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -141,6 +168,7 @@ def collective(
         [axis.strip() for axis in axes.split(",") if axis.strip()],
         hardware,
         links=links_option(link or ()),
+        slice_shape=_shape(slice_shape),
         in_network_reduction=in_network_reduction,
     )
     _tell(answer.to_dict(), as_json)
@@ -154,8 +182,13 @@ def matmul(
     mesh: MeshText,
     hardware: Hardware,
     dtype: Dtype = "bfloat16",
+    storage: Annotated[
+        str | None,
+        typer.Option(help="Types in which left, right and result are held and sent: bfloat16,int8,bfloat16."),
+    ] = None,
     pad_tiles: Annotated[bool, typer.Option(help="Pad local dimensions to whole tiles of the matrix unit.")] = False,
     link: Links = None,
+    slice_shape: SliceShape = None,
     as_json: AsJson = False,
 ) -> None:
     """The collectives, the time and the verdict of one sharded matmul."""
@@ -167,10 +200,68 @@ def matmul(
         mesh_option(mesh),
         hardware,
         dtype=dtype,
+        storage=[name.strip() for name in storage.split(",")] if storage is not None else None,
         pad_tiles=pad_tiles,
         links=links_option(link or ()),
+        slice_shape=_shape(slice_shape),
     )
     _tell(answer.to_dict(), as_json)
+
+
+Narrower = Annotated[str | None, typer.Option(help="Another type; that of --dtype if not given.")]
+
+
+@app.command("model")
+@reports_errors
+def model_counts(
+    name: Annotated[str, typer.Argument(help="A model, such as llama3_70b, or the path of a card in YAML.")],
+    seq: Annotated[int | None, typer.Option(help="Sequence length; the model's own where not given.")] = None,
+    dtype: Dtype = "bfloat16",
+    kv_dtype: Narrower = None,
+    as_json: AsJson = False,
+) -> None:
+    """Parameters of a model, FLOP per token, and what weights, optimizer and key/value caches hold."""
+    from costmodels.model_questions import ask_model
+
+    _tell(ask_model(name, seq=seq, dtype=dtype, kv_dtype=kv_dtype).to_dict(), as_json)
+
+
+@app.command()
+@reports_errors
+def inference(
+    model: Model,
+    devices: Annotated[int, typer.Option(help="Devices over which weights and caches are cut.")],
+    hardware: Hardware,
+    batch: Annotated[int, typer.Option(help="Sequences that generate at once.")] = 1,
+    context: Annotated[int | None, typer.Option(help="Tokens of each; the model's own where not given.")] = None,
+    dtype: Dtype = "bfloat16",
+    weight_dtype: Narrower = None,
+    kv_dtype: Narrower = None,
+    as_json: AsJson = False,
+) -> None:
+    """The least time of generating one token for each sequence, and what fits."""
+    from costmodels.model_questions import ask_inference
+
+    answer = ask_inference(
+        model,
+        devices,
+        hardware,
+        batch=batch,
+        context=context,
+        dtype=dtype,
+        weight_dtype=weight_dtype,
+        kv_dtype=kv_dtype,
+    )
+    _tell(answer.to_dict(), as_json)
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    sizes = text.lower().replace(",", "x").split("x")
+    if not all(size.strip().isdigit() and int(size) > 0 for size in sizes):
+        raise InputError(f"--slice-shape: cannot read {text!r}; write 4x4 or 16x20x28")
+    return tuple(int(size) for size in sizes)
 
 
 def _positive(option: str, text: str) -> float:

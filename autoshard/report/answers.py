@@ -34,10 +34,10 @@ def _value(name: str, value: Any) -> str:
     if isinstance(value, bool | str):
         return str(value)
     if isinstance(value, int | float):
-        if name.endswith(("_s", "seconds")):
+        if name.endswith(("_s", "seconds")) and not name.endswith("per_s"):
             return seconds_text(value)
-        if "bytes" in name.split("_") and "per" not in name.split("_")[:-1]:
-            return bytes_text(value)
+        if "bytes" in name.split("_"):
+            return bytes_text(value) + ("/s" if name.endswith("per_s") else "")
         return f"{value:.6g}"
     if isinstance(value, Sequence):
         return ", ".join(_value("", item) for item in value) or "none"

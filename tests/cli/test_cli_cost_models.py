@@ -80,3 +80,54 @@ def test_options_of_the_model_question_before_a_command_are_refused(capsys: pyte
 def test_shares_lie_between_0_and_1(share: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*STEP, share, "1.5"]) == 2
     assert "shares between 0 and 1" in capsys.readouterr().err
+
+
+def test_a_models_counts_and_caches(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(["cost", "model", "llama3_70b", "--kv-dtype", "int8"], capsys)
+    assert (found["params"], found["kv_bytes_per_token"]) == (70552387584, 163840)
+
+
+def test_a_step_of_generation(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["cost", "inference", "--model", "llama3_70b", "--devices", "8", "--hardware", "tpu_v5e", "--batch", "32"]
+    found = answer([*asked, "--context", "8192", "--weight-dtype", "int8", "--kv-dtype", "int8"], capsys)
+    assert found["seconds"] == pytest.approx(17.5e-3, rel=0.01)
+    assert found["bound"] == "memory" and found["fits"] is True
+
+
+def test_the_best_split_of_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["cost", "critical-batch", "--model", "llama3_70b", "--strategy", "fsdp+tensor", "--hardware", "tpu_v5p"]
+    asked += ["--mesh", "fsdp=2240,tensor=4", "--batch-tokens", "4.19e6", "--slice-shape", "16x20x28"]
+    rows = answer(asked, capsys)["critical"]
+    assert rows[-1]["at_least"] == pytest.approx(1618, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["model", "llama9"], "no model named 'llama9'"),
+        (["model", "llama3_8b", "--seq", "0"], "seq is 0"),
+        (["inference", "--model", "llama3_8b", "--devices", "0", "--hardware", "h100"], "devices is 0"),
+        (["inference", "--model", "llama3_8b", "--devices", "8", "--hardware", "h9"], "no hardware profile named 'h9'"),
+        (
+            ["collective", "--kind", "psum", "--bytes", "1", "--mesh", "x=4", "--axes", ",", "--hardware", "h100"],
+            "name the axes that the psum runs over",
+        ),
+        (
+            ["collective", "--kind", "psum", "--bytes", "1", "--mesh", "x=4", "--axes", "x", "--hardware", "tpu_v5e"]
+            + ["--slice-shape", "2by2"],
+            "--slice-shape: cannot read '2by2'; write 4x4 or 16x20x28",
+        ),
+        (
+            ["matmul", "B D @ D F -> B F", "--dim", "B=8,D=8,F=8,Z=8", "--mesh", "x=4", "--hardware", "h100"],
+            "matmul 'B D @ D F -> B F' has no dimension Z",
+        ),
+        (
+            ["matmul", "B D @ D F -> B F", "--dim", "B=8,D=8,F=8", "--mesh", "x=4", "--hardware", "h100"]
+            + ["--storage", "int8"],
+            "storage gives 1 types; give three",
+        ),
+    ],
+)
+def test_other_wrong_questions_exit_2(arguments, message, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")

@@ -1,0 +1,174 @@
+"""Questions about a named model alone: its counts, what it holds in memory, and a step of generating text.
+
+Sources: How To Scale Your Model, chapters 4 (counts, key/value caches), 5 and 6 (training memory), 7 and 8 (serving).
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from costmodels.errors import ProfileError
+from costmodels.load import load_profile
+from costmodels.models import ModelCard, load_model
+from costmodels.profile import Profile
+from costmodels.questions import dtype_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """Counts of a model; FLOP are those of matmuls (a multiply-add is 2), bytes those of the whole model."""
+
+    model: str
+    params: int
+    active_params: int  # that take part in the work on one token
+    attention_params: int
+    mlp_params: int
+    embedding_params: int
+    seq: int | None
+    forward_flops_per_token: float
+    train_flops_per_token: float  # attention in full, as most published utilisations count it
+    train_flops_per_token_causal: float  # half of the attention
+    attention_share: float  # of the training FLOP
+    weight_bytes: float
+    optimizer_bytes: float  # two float32 moments
+    training_bytes: float  # both
+    kv_bytes_per_token: float
+    kv_bytes_per_sequence: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def kv_bytes_per_token(card: ModelCard, bytes_: float) -> float:
+    """Keys and values of one token in all layers, ``2 L K H`` elements; latent attention keeps its compressed rows."""
+    if card.mla is not None:
+        return card.layers * (card.mla.kv_lora_rank + card.mla.qk_rope_head_dim) * bytes_
+    return 2 * card.layers * card.kv_heads * card.head_dim * bytes_
+
+
+def ask_model(
+    model: str, *, seq: int | None = None, dtype: str = "bfloat16", kv_dtype: str | None = None
+) -> ModelAnswer:
+    """Counts and sizes of a model (a name, or the path of a card in YAML).
+
+    >>> answer = ask_model("llama3_70b", kv_dtype="int8")
+    >>> answer.params, answer.kv_bytes_per_token
+    (70552387584, 163840.0)
+    """
+    card = load_model(model)
+    length = _at_least_one("seq", seq) if seq is not None else card.train_seq
+    train = card.train_flops_per_token(length or 0)
+    weights = card.params() * dtype_bytes(dtype)
+    kept = kv_bytes_per_token(card, dtype_bytes(kv_dtype or dtype))
+    return ModelAnswer(
+        model=model,
+        params=card.params(),
+        active_params=card.params(active=True),
+        attention_params=card.layers * card.attention_params_per_layer,
+        mlp_params=card.mlp_params(),
+        embedding_params=card.embedding_params,
+        seq=length,
+        forward_flops_per_token=train / 3,
+        train_flops_per_token=train,
+        train_flops_per_token_causal=card.train_flops_per_token(length or 0, causal=True),
+        attention_share=1 - card.train_flops_per_token(0) / train,
+        weight_bytes=weights,
+        optimizer_bytes=8.0 * card.params(),
+        training_bytes=weights + 8.0 * card.params(),
+        kv_bytes_per_token=kept,
+        kv_bytes_per_sequence=kept * length if length else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceAnswer:
+    """A step that generates one token for each sequence of a batch, everything cut evenly over the devices."""
+
+    model: str
+    hardware: str
+    devices: int
+    batch: int
+    context: int
+    seconds: float  # of one step, at least: caches from memory, then the larger of work and weights from memory
+    bound: str  # "memory" or "compute": which of the two the weights' part is
+    tokens_per_s: float
+    tokens_per_s_per_device: float
+    attention_s: float  # caches read
+    weights_s: float  # weights read
+    work_s: float  # matmuls
+    weight_bytes: float
+    kv_bytes: float
+    bytes_per_device: float
+    fits: bool  # weights and caches in memory; activations are small beside them
+    least_devices: int  # that hold weights and caches
+    largest_batch: int  # whose caches fit beside the weights
+    critical_batch: float  # from which the matmuls are compute bound
+    prefill_seconds: float  # one sequence of that context, at the peak rate
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def ask_inference(
+    model: str,
+    devices: int,
+    hardware: str | Profile,
+    *,
+    batch: int = 1,
+    context: int | None = None,
+    dtype: str = "bfloat16",
+    weight_dtype: str | None = None,
+    kv_dtype: str | None = None,
+) -> InferenceAnswer:
+    """The least time of one step of generation; `dtype` is that of the matmuls, weights and caches may be narrower.
+
+    >>> answer = ask_inference("llama3_70b", 8, "tpu_v5e", batch=32, context=8192, weight_dtype="int8", kv_dtype="int8")
+    >>> round(answer.seconds, 4), answer.bound  # the book's 17 ms, chapter 8
+    (0.0175, 'memory')
+    """
+    card = load_model(model)
+    profile = hardware if isinstance(hardware, Profile) else load_profile(hardware)
+    _at_least_one("devices", devices)
+    _at_least_one("batch", batch)
+    length = _at_least_one("context", context) if context is not None else card.train_seq
+    if length is None:
+        raise ProfileError("this model has no training context of its own; give the context length")
+    peak, rate = profile.matmul_flops_per_s(dtype), profile.memory.bandwidth.value
+    width = dtype_bytes(weight_dtype or dtype)
+    weights = card.params() * width
+    cache = kv_bytes_per_token(card, dtype_bytes(kv_dtype or dtype)) * length
+    active = card.matmul_params
+    attention = batch * cache / (devices * rate)
+    loaded = weights / (devices * rate)
+    work = 2 * batch * active / (devices * peak)
+    seconds = attention + max(loaded, work)
+    room = profile.memory.bytes.value
+    return InferenceAnswer(
+        model=model,
+        hardware=profile.name,
+        devices=devices,
+        batch=batch,
+        context=length,
+        seconds=seconds,
+        bound="compute" if work > loaded else "memory",
+        tokens_per_s=batch / seconds,
+        tokens_per_s_per_device=batch / seconds / devices,
+        attention_s=attention,
+        weights_s=loaded,
+        work_s=work,
+        weight_bytes=weights,
+        kv_bytes=batch * cache,
+        bytes_per_device=(weights + batch * cache) / devices,
+        fits=weights + batch * cache <= devices * room,
+        least_devices=int(-(-(weights + batch * cache) // room)),
+        largest_batch=max(0, int((devices * room - weights) // cache)),
+        critical_batch=weights / active / 2 * peak / rate,
+        prefill_seconds=length * card.train_flops_per_token(length) / 3 / (devices * peak),
+    )
+
+
+def _at_least_one(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ProfileError(f"{name} is {value!r}; give a whole number from 1 on")
+    return value
