@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autoshard.api import plan
-    from autoshard.constraints import Pin, SameSharding
+    from autoshard.constraints import (
+        AxisOnly,
+        Barrier,
+        MaxReshards,
+        NoCollective,
+        Pin,
+        Replicated,
+        SameSharding,
+    )
     from autoshard.errors import (
         AutoshardError,
         InfeasibleError,
@@ -35,12 +43,17 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AutoshardError": "autoshard.errors",
+    "AxisOnly": "autoshard.constraints",
+    "Barrier": "autoshard.constraints",
     "InfeasibleError": "autoshard.errors",
     "InputError": "autoshard.errors",
+    "MaxReshards": "autoshard.constraints",
     "Mesh": "autoshard.sharding.mesh",
+    "NoCollective": "autoshard.constraints",
     "OutOfTimeError": "autoshard.errors",
     "Pin": "autoshard.constraints",
     "Plan": "autoshard.plans",
+    "Replicated": "autoshard.constraints",
     "RuleError": "autoshard.errors",
     "SameSharding": "autoshard.constraints",
     "ShardingError": "autoshard.errors",
@@ -56,12 +69,17 @@ _HOMES = {
 
 __all__ = [
     "AutoshardError",
+    "AxisOnly",
+    "Barrier",
     "InfeasibleError",
     "InputError",
+    "MaxReshards",
     "Mesh",
+    "NoCollective",
     "OutOfTimeError",
     "Pin",
     "Plan",
+    "Replicated",
     "RuleError",
     "SameSharding",
     "ShardingError",

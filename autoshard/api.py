@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints import MatchedPin, Pin, match_pins
-from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups, spread_pins
+from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups
 from autoshard.constraints.in_code import statements_in_code
-from autoshard.constraints.matching import check_contradictions
+from autoshard.constraints.restrictions import Restricting, Restriction, match_restrictions
 from autoshard.errors import InputError
 from autoshard.planning import ACCEPTED_GAP, Problem, build_model, decide
 from autoshard.plans import Plan
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 
+Constraint = Pin | SameSharding | Restricting
+"""What `constraints` may hold."""
+
 BASELINE_SHARE = 0.4
 """The part of what is left of a time limit that pricing all baselines may take."""
 
@@ -33,7 +36,7 @@ def plan(
     *specs: Any,
     mesh: Mesh | Mapping[str, Any],
     hardware: str | Path | Profile | Machine,
-    constraints: Sequence[Pin | SameSharding] = (),
+    constraints: Sequence[Constraint] = (),
     memory_limit: int | None = None,
     time_limit: float | None = None,
     donate_argnums: Sequence[int] = (),
@@ -51,8 +54,8 @@ def plan(
     specs: pytrees of anything with shape and dtype; nothing is executed or allocated.
     mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``.
     hardware: a profile's name (``tpu_v5e``), a profile file, or a placed machine.
-    constraints: `Pin`s and `SameSharding`s; they hold in the answer. memory_limit: bytes per device, at every point of
-    the program.
+    constraints: `Pin`, `SameSharding`, `Replicated`, `AxisOnly`, `NoCollective`, `MaxReshards`, `Barrier` (see
+        docs/statements.md); they hold in the answer. memory_limit: bytes per device, at every point of the program.
     accepted_gap: where the search within a memory limit may end, in large programs.
     time_limit: seconds of wall clock, a guard: the best plan so far is returned with its bound.
     baselines: named strategies (``fsdp+tensor``, see `autoshard.strategies.named`) or rules of one's own
@@ -86,7 +89,7 @@ def plan_traced(
     *,
     mesh: Mesh | Mapping[str, Any],
     hardware: str | Path | Profile | Machine,
-    constraints: Sequence[Pin | SameSharding] = (),
+    constraints: Sequence[Constraint] = (),
     memory_limit: int | None = None,
     time_limit: float | None = None,
     baselines: Sequence[Baseline] = (),
@@ -113,16 +116,17 @@ def plan_traced(
     program = traced.program
     logical, machine = placed(mesh, hardware)
     in_code, code_notes = statements_in_code(program, logical)
+    _check_constraints(constraints)
     pins = [c for c in constraints if isinstance(c, Pin)]
-    matched = (*match_pins(pins, program, logical), *in_code)
-    check_contradictions(matched, program)
+    matched = (*match_pins(pins, program, logical, compare=False), *in_code)
     groups = match_groups([c for c in constraints if isinstance(c, SameSharding)], program)
-    stated = (*matched, *spread_pins(matched, groups, program))
+    restrictions = match_restrictions([c for c in constraints if isinstance(c, Restricting)], program, logical)
     if memory_limit is not None and memory_limit <= 0:
         raise InputError(f"memory_limit is {memory_limit} bytes; give a positive number of bytes per device")
     problem = Problem.make(
-        program, logical, machine, pins=stated, memory_limit=memory_limit, sub_axes=sub_axes, groups=groups
-    )
+        program, logical, machine, pins=matched, memory_limit=memory_limit, sub_axes=sub_axes, groups=groups,
+        restrictions=restrictions,
+    )  # fmt: skip
     model = build_model(problem, progress)
     built = time.monotonic()
     priced = price_baselines(
@@ -143,7 +147,7 @@ def plan_traced(
     return Plan(
         program, decision.schedule, machine, decision.cost, decision.memory, decision.status, decision.objective_s,
         decision.bound_s, decision.gap, decision.memory_price_s, decision.rounding_s,
-        _statements(matched, groups, memory_limit), tuple(b.cost for b in priced),
+        _statements(matched, groups, restrictions, memory_limit), tuple(b.cost for b in priced),
         (*notes, *program.warnings, *code_notes, *machine.notes, *decision.notes), config, problem.trips,
         model_flop, None if roles is None else batch_size(program, roles),
         {"seconds": {k: round(v, 3) for k, v in seconds.items()}, **decision.stats}, traced,
@@ -191,17 +195,24 @@ def _slow_axes(mesh: Mesh | Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, link in links.items() if link and str(link).split("=")[0].strip() == "dcn")
 
 
+def _check_constraints(constraints: Sequence[Any]) -> None:
+    for given in constraints:
+        if not isinstance(given, Constraint):
+            raise InputError(
+                f"constraints takes Pin, SameSharding, Replicated, AxisOnly, NoCollective, MaxReshards and Barrier, "
+                f"found {given!r}"
+            )
+
+
 def _statements(
-    pins: Sequence[MatchedPin], groups: Sequence[MatchedGroup], memory_limit: int | None
+    pins: Sequence[MatchedPin],
+    groups: Sequence[MatchedGroup],
+    restrictions: Sequence[Restriction],
+    memory_limit: int | None,
 ) -> tuple[dict[str, Any], ...]:
-    out: list[dict[str, Any]] = [
-        {
-            "kind": "pin", "pattern": p.pattern, "sharding": str(p.sharding), "source": p.source,
-            "values": list(p.values), "outputs": list(p.outputs),
-        }
-        for p in pins
-    ]  # fmt: skip
-    out += [group.to_dict() for group in groups]
+    out: list[dict[str, Any]] = [dict(pin.to_dict()) for pin in pins]
+    out += [dict(group.to_dict()) for group in groups]
+    out += [restriction.to_dict() for restriction in restrictions]
     if memory_limit is not None:
         out.append({"kind": "memory_limit", "bytes": memory_limit, "source": ""})
     return tuple(out)

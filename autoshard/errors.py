@@ -4,6 +4,9 @@ Every error that a user's input can cause derives from `AutoshardError`; the com
 message without a traceback and exits with its `exit_code`.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 
 class AutoshardError(Exception):
     """Base of everything autoshard raises about the user's input or program."""
@@ -28,9 +31,18 @@ class UnsupportedError(AutoshardError):
 
 
 class InfeasibleError(AutoshardError):
-    """The hard statements (pins, memory limit) cannot hold together."""
+    """The hard statements (pins, groups, limits) cannot hold together.
+
+    conflict: the statements that contradict each other, in the user's words with their places; none of them can be left
+    out (empty where no such set was worked out). facts: figures about the contradiction, for programs.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, *, conflict: Sequence[str] = (), facts: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.conflict = tuple(conflict)
+        self.facts = dict(facts or {})
 
 
 class OutOfTimeError(AutoshardError):

@@ -145,7 +145,7 @@ def plan_config(
         traced,
         mesh=config.mesh,
         hardware=machine,
-        constraints=(*config.pins, *config.same_sharding),
+        constraints=config.statements,
         memory_limit=None if config.memory_limit is None else config.memory_limit.of(machine.hbm_bytes),
         time_limit=None if limit_s is None else max(0.1, limit_s - traced_s),
         baselines=config.baselines,

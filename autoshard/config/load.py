@@ -14,10 +14,15 @@ from pydantic import BaseModel, ValidationError
 
 from autoshard.config.schema import (
     MAX_DEVICES,
+    AxisOnlySection,
     AxisSection,
+    BarrierSection,
     BaselineSection,
+    MaxReshardsSection,
     ModelSection,
+    NoCollectiveSection,
     PinSection,
+    ReplicatedSection,
     RunSection,
     Schema,
     SolverSection,
@@ -28,6 +33,14 @@ from autoshard.config.units import MemoryAmount
 from autoshard.config.yaml_text import Document, KeyPath, Place, load_yaml
 from autoshard.constraints.groups import SameSharding
 from autoshard.constraints.model import Pin
+from autoshard.constraints.restrictions import (
+    AxisOnly,
+    Barrier,
+    MaxReshards,
+    NoCollective,
+    Replicated,
+    Restricting,
+)
 from autoshard.devices import MAX_SIMULATED_DEVICES
 from autoshard.errors import InputError
 from autoshard.files import read_text
@@ -81,7 +94,7 @@ class Config:
         """The pins with their places in the file."""
         found = []
         for index, pin in enumerate(self.settings.pins):
-            found.append(Pin(pin.pattern, pin.sharding, source=str(_pin_place(self.document, index, pin))))
+            found.append(Pin(pin.pattern, pin.sharding, str(_pin_place(self.document, index, pin)), pin.priority))
         return tuple(found)
 
     @cached_property
@@ -91,6 +104,35 @@ class Config:
             SameSharding(patterns, source=str(self.document.place(("same_sharding", index))))
             for index, patterns in enumerate(self.settings.same_sharding)
         )
+
+    @cached_property
+    def restrictions(self) -> tuple[Restricting, ...]:
+        """Explicit replication, kept axes, regions without collectives, few reshards and barriers, with their places."""
+        settings = self.settings
+        found: list[Restricting] = []
+        for index, one in enumerate(settings.replicated):
+            found.append(Replicated(one.pattern, one.axes, self._listed("replicated", index)))
+        for index, one in enumerate(settings.axis_only):
+            path = ("axis_only", one.axis)
+            by_axis = path in self.document.values
+            place = str(self.document.place(path, of_key=True)) if by_axis else self._listed("axis_only", index)
+            found.append(AxisOnly(one.axis, one.patterns, place))
+        for index, one in enumerate(settings.no_collective):
+            found.append(NoCollective(one.axis, one.pattern, self._listed("no_collective", index)))
+        for index, one in enumerate(settings.max_reshards):
+            found.append(MaxReshards(one.limit, one.axis, one.pattern, self._listed("max_reshards", index)))
+        for index, one in enumerate(settings.barriers):
+            found.append(Barrier(one.pattern, one.direction, self._listed("barriers", index)))
+        return tuple(found)
+
+    def _listed(self, key: str, index: int) -> str:
+        path = (key, index)
+        return str(self.document.place(path if path in self.document.values else (key,)))
+
+    @property
+    def statements(self) -> tuple[Pin | SameSharding | Restricting, ...]:
+        """Everything stated in the file but the memory limit."""
+        return (*self.pins, *self.same_sharding, *self.restrictions)
 
     @property
     def model(self) -> ModelSection | None:
@@ -220,6 +262,11 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "pins": PinSection,
     "mesh": AxisSection,
     "baselines": BaselineSection,
+    "replicated": ReplicatedSection,
+    "axis_only": AxisOnlySection,
+    "no_collective": NoCollectiveSection,
+    "max_reshards": MaxReshardsSection,
+    "barriers": BarrierSection,
 }
 
 
@@ -245,6 +292,7 @@ def _cross_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
     yield from _program_faults(config)
     yield from _mesh_faults(config)
     yield from _pin_faults(config)
+    yield from _restriction_faults(config)
     yield from _baseline_faults(config)
     settings = config.settings
     if settings.run is not None:
@@ -348,6 +396,21 @@ def _pin_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
             continue
         for message in pin.parsed.violations(config.mesh, what=f"pin {section.pattern!r}"):
             yield path, message
+
+
+def _restriction_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    """Axes that the mesh lacks, and patterns that are empty."""
+    known = list(config.settings.mesh)
+    for key in ("replicated", "axis_only", "no_collective", "max_reshards", "barriers"):
+        for index, section in enumerate(getattr(config.settings, key)):
+            path = (key, section.axis) if key == "axis_only" and isinstance(config.raw.get(key), dict) else (key, index)
+            axes = getattr(section, "axes", None) or [getattr(section, "axis", None)]
+            for axis in axes:
+                if axis is not None and axis not in known:
+                    yield path, f"the mesh has no axis {axis!r}; {listing(axis, known)}"
+            patterns = getattr(section, "patterns", None) or [section.pattern]
+            if any(not p.strip() for p in patterns):
+                yield path, "expected a pattern such as params/**, found an empty text"
 
 
 def _baseline_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:

@@ -89,6 +89,51 @@ class PinSection(_Section):
 
     pattern: str
     sharding: str
+    priority: Annotated[int, Field(ge=0)] = 0
+
+
+Patterns = Annotated[
+    list[str],
+    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+    Field(min_length=1),
+]
+"""One pattern or a list of them."""
+
+
+class ReplicatedSection(_Section):
+    """Values that no axis cuts, or none of `axes`."""
+
+    pattern: str
+    axes: Axes = []
+
+
+class AxisOnlySection(_Section):
+    """A mesh axis that only these values may use."""
+
+    axis: str
+    patterns: Patterns
+
+
+class NoCollectiveSection(_Section):
+    """A mesh axis without collectives, everywhere or in a part of the program."""
+
+    axis: str
+    pattern: str = "**"
+
+
+class MaxReshardsSection(_Section):
+    """How many reshards there may be, of one axis or in a part of the program where these are given."""
+
+    limit: Annotated[int, Field(ge=0)]
+    axis: str | None = None
+    pattern: str = "**"
+
+
+class BarrierSection(_Section):
+    """Values through which hints do not flow."""
+
+    pattern: str
+    direction: Literal["forward", "backward", "both"] = "both"
 
 
 class BaselineSection(_Section):
@@ -119,6 +164,12 @@ class RunSection(_Section):
 def _pins(given: Any) -> Any:
     if isinstance(given, Mapping):
         return [{"pattern": pattern, "sharding": text} for pattern, text in given.items()]
+    return given
+
+
+def _axes_only(given: Any) -> Any:
+    if isinstance(given, Mapping):
+        return [{"axis": axis, "patterns": patterns} for axis, patterns in given.items()]
     return given
 
 
@@ -213,6 +264,14 @@ class Schema(_Section):
     hardware: str
     pins: Annotated[list[PinSection], BeforeValidator(_pins)] = []
     same_sharding: list[Annotated[list[str], Field(min_length=1)]] = []
+    replicated: list[Annotated[ReplicatedSection, _mapping_or("pattern", "a pattern, or pattern and axes")]] = []
+    axis_only: Annotated[list[AxisOnlySection], BeforeValidator(_axes_only)] = []
+    no_collective: list[Annotated[NoCollectiveSection, _mapping_or("axis", "an axis, or axis and pattern")]] = []
+    max_reshards: Annotated[
+        list[Annotated[MaxReshardsSection, _mapping_or("limit", "a number, or limit with axis or pattern")]],
+        BeforeValidator(lambda given: given if isinstance(given, list) else [given]),
+    ] = []
+    barriers: list[Annotated[BarrierSection, _mapping_or("pattern", "a pattern, or pattern and direction")]] = []
     memory_limit: Memory | None = None
     time_limit: Seconds | None = None
     baselines: list[str | BaselineSection] | None = None

@@ -1,11 +1,11 @@
 """Sharding groups: values that get one and the same sharding, whichever it is (S4.8 to S4.13)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from autoshard.constraints.matching import check_contradictions
 from autoshard.constraints.model import MatchedPin
 from autoshard.constraints.patterns import Addresses
+from autoshard.constraints.place import written_at
 from autoshard.errors import InputError, ShardingError
 from autoshard.program.program import Program
 from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
@@ -26,8 +26,10 @@ class SameSharding:
 
     patterns: Sequence[str]
     source: str = ""
+    written: str = field(default="", init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        written_at(self)
         if isinstance(self.patterns, str) or not all(isinstance(p, str) and p.strip() for p in self.patterns):
             raise InputError(f"a sharding group needs a list of patterns such as ['a', 'b/*'], found {self.patterns!r}")
         if not self.patterns:
@@ -47,6 +49,13 @@ class MatchedGroup:
     values: tuple[int, ...]
     outputs: tuple[int, ...]
     source: str = ""
+    written: str = field(default="", compare=False, repr=False)
+
+    @property
+    def cited(self) -> str:
+        """In the user's words, with its place."""
+        place = f"{self.source or self.written}: " if self.source or self.written else ""
+        return f"{place}same sharding: {', '.join(self.patterns)}"
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -83,7 +92,9 @@ def _match(group: SameSharding, addresses: Addresses) -> MatchedGroup:
             raise InputError(f"{group}: {pattern!r} matches no value of {program.name}; {addresses.hint(pattern)}")
         values.update(match.values)
         outputs.update(match.outputs)
-    found = MatchedGroup(tuple(group.patterns), tuple(sorted(values)), tuple(sorted(outputs)), group.source)
+    found = MatchedGroup(
+        tuple(group.patterns), tuple(sorted(values)), tuple(sorted(outputs)), group.source, group.written
+    )
     if len(found.members) < 2:
         raise InputError(f"{group}: there is one value only; name a second one, or pin it")
     first = found.members[0]
@@ -112,7 +123,7 @@ def spread_pins(
 ) -> tuple[MatchedPin, ...]:  # fmt: skip
     """Pins that follow from groups: what is pinned on one member holds for all; intermediates are no partial sums.
 
-    Raises `InfeasibleError`, naming both pins, where two members are pinned differently (S4.12).
+    Whether they agree is for others to say (`autoshard.planning.conflicts`, S4.12).
     """
     implied: list[MatchedPin] = []
     for members in _joined(groups):
@@ -123,13 +134,12 @@ def spread_pins(
                 values = tuple(index for kind, index in rest if kind == "value")
                 slots = tuple(index for kind, index in rest if kind == "output")
                 if rest:
-                    implied.append(MatchedPin(pin.pattern, pin.sharding, values, slots, pin.source))
+                    implied.append(MatchedPin(pin.pattern, pin.sharding, values, slots, pin.source, pin.priority))
         inner = tuple(index for kind, index in sorted(members) if kind == "value" and index not in program.body.args)
         if inner:
             rank = program.type_of(inner[0]).rank
             anything = TensorSharding(None, (DimensionSharding(is_open=True),) * rank)
             implied.append(MatchedPin("a sharding group", anything, inner, ()))
-    check_contradictions([*pins, *implied], program)
     return tuple(implied)
 
 

@@ -11,15 +11,16 @@ from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
 
 
-def match_pins(pins: Iterable[Pin], program: Program, mesh: Mesh) -> tuple[MatchedPin, ...]:
+def match_pins(pins: Iterable[Pin], program: Program, mesh: Mesh, *, compare: bool = True) -> tuple[MatchedPin, ...]:
     """Find what every pin addresses, and check its sharding against mesh, rank and shape.
 
-    Raises `InputError` where a pattern addresses nothing, `ShardingError` where a sharding does not fit, and
-    `InfeasibleError` where two pins ask different things of one value.
+    compare: also look for two pins that ask different things of one value; `InfeasibleError` names them.
+    Raises `InputError` where a pattern addresses nothing, `ShardingError` where a sharding does not fit.
     """
     addresses = Addresses(program)
     matched = tuple(_match(pin, addresses, mesh) for pin in pins)
-    check_contradictions(matched, program)
+    if compare:
+        check_contradictions(matched, program)
     return matched
 
 
@@ -44,7 +45,7 @@ def _match(pin: Pin, addresses: Addresses, mesh: Mesh) -> MatchedPin:
         faults = sharding.violations(mesh, shape, what=f"{name} {program.type_of(value)}")
         if faults:
             raise ShardingError(f"{pin.where}: " + "; ".join(faults))
-    return MatchedPin(pin.pattern, sharding, match.values, match.outputs, pin.source)
+    return MatchedPin(pin.pattern, sharding, match.values, match.outputs, pin.source, pin.priority, pin.written)
 
 
 def _named(match: Match, program: Program) -> list[tuple[int, str]]:
@@ -87,7 +88,7 @@ def check_contradictions(pins: Sequence[MatchedPin], program: Program) -> None:
                     name = program.values[index].name if kind == "value" else program.output_names[index]
                     raise InfeasibleError(
                         f"two pins contradict each other on {name}: {reason}\n"
-                        f"  {_cited(first)}\n  {_cited(second)}\ndrop or change one of them"
+                        f"  {first.cited}\n  {second.cited}\ndrop or change one of them"
                     )
 
 
@@ -125,8 +126,3 @@ def _can_agree(a: DimensionSharding, b: DimensionSharding) -> bool:
 
 def _axes(axes: Iterable[AxisRef]) -> str:
     return "{" + ", ".join(map(str, axes)) + "}"
-
-
-def _cited(pin: MatchedPin) -> str:
-    place = f"{pin.source}: " if pin.source else ""
-    return f"{place}pin {pin.pattern}: {pin.sharding}"

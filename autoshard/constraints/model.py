@@ -1,9 +1,10 @@
 """What a user states and the answer must hold: pins on values and a limit on memory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from autoshard.constraints.place import written_at
 from autoshard.errors import InputError, ShardingError
-from autoshard.sharding.tensor_sharding import TensorSharding
+from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,17 +15,23 @@ class Pin:
         ``out/0/**``, ``@attn_out``, ``model.py:123/dot_general``.
     sharding: in Shardy's notation, ``[{"data"}, {}]``. A closed dimension ``{}`` is not cut at all, an open
         one ``{"data", ?}`` is cut by data first and may gain more.
-    source: where it was written, for messages (``config.yaml:12:3``).
+    source: where it was written (``config.yaml:12:3``); `written`: the same for messages, found out where not given.
+    priority: user priority of the dimensions that carry no mark (``{"x"}p1``) of their own; 0 is decided first (S0.43).
 
     >>> str(Pin("batch/tokens", '[{"data"}, {}]'))
     'pin batch/tokens: [{"data"}, {}]'
+    >>> str(Pin("w", '[{"x"}, {}]', priority=1))
+    'pin w (priority 1): [{"x"}, {}]'
     """
 
     pattern: str
     sharding: TensorSharding | str
     source: str = ""
+    priority: int = 0
+    written: str = field(default="", init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        written_at(self)
         if not isinstance(self.pattern, str) or not self.pattern.strip():
             raise InputError(f"a pin needs a pattern such as batch/tokens, found {self.pattern!r}")
         if isinstance(self.sharding, str):
@@ -37,6 +44,8 @@ class Pin:
                 f"{self.where}: the sharding must be text such as "
                 f"'[{{\"data\"}}, {{}}]' or a TensorSharding, found {self.sharding!r}"
             )
+        if isinstance(self.priority, bool) or not isinstance(self.priority, int) or self.priority < 0:
+            raise InputError(f"{self.where}: a priority is a whole number of 0 or more, found {self.priority!r}")
 
     @property
     def parsed(self) -> TensorSharding:
@@ -50,7 +59,11 @@ class Pin:
         return f"{self.source}: pin {self.pattern!r}" if self.source else f"pin {self.pattern!r}"
 
     def __str__(self) -> str:
-        return f"pin {self.pattern}: {self.sharding}"
+        return f"pin {self.pattern}{_priority_text(self.priority)}: {self.sharding}"
+
+
+def _priority_text(priority: int) -> str:
+    return f" (priority {priority})" if priority else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +98,34 @@ class MatchedPin:
     values: tuple[int, ...]
     outputs: tuple[int, ...]
     source: str = ""
+    priority: int = 0
+    written: str = field(default="", compare=False, repr=False)
+
+    @property
+    def cited(self) -> str:
+        """In the user's words, with its place."""
+        text = f"pin {self.pattern}{_priority_text(self.priority)}: {self.sharding}"
+        place = self.source or self.written
+        return f"{place}: {text}" if place else text
+
+    @property
+    def priorities(self) -> tuple[int, ...]:
+        """The user priorities at which parts of it count, ascending."""
+        found = {self.priority if d.priority is None else d.priority for d in self.sharding.dims}
+        if self.sharding.replicated or self.sharding.unreduced or not found:
+            found.add(self.priority)
+        return tuple(sorted(found))
+
+    def up_to(self, priority: int) -> "MatchedPin":
+        """What counts in the round of this priority: later dimensions are open and empty (S0.52)."""
+        dims = tuple(
+            d if (self.priority if d.priority is None else d.priority) <= priority else DimensionSharding(is_open=True)
+            for d in self.sharding.dims
+        )
+        sharding = replace(self.sharding, dims=dims)
+        if self.priority > priority:
+            sharding = replace(sharding, replicated=(), unreduced=())
+        return replace(self, sharding=sharding)
 
     def to_dict(self) -> dict[str, object]:
         """As an entry of ``statements`` in plan.json."""
@@ -95,4 +136,5 @@ class MatchedPin:
             "source": self.source,
             "values": list(self.values),
             "outputs": list(self.outputs),
+            **({"priority": self.priority} if self.priority else {}),
         }

@@ -147,18 +147,21 @@ class ReshardTables:
     prices: StepPrices
     _between: dict[tuple[tuple[int, ...], frozenset[int]], tuple[Layout, ...]] = field(default_factory=dict)
     _graphs: dict[tuple[Layout, ...], _Graph] = field(default_factory=dict)
-    _tables: dict[tuple[TensorType, tuple[Layout, ...]], ReshardTable] = field(default_factory=dict)
+    _tables: dict[object, ReshardTable] = field(default_factory=dict)
 
-    def table(self, type_: TensorType, layouts: Iterable[Layout]) -> ReshardTable:
-        """All-pairs costs over `layouts` and the way-points of `type_` between them."""
+    def table(self, type_: TensorType, layouts: Iterable[Layout], barred: frozenset[int] = frozenset()) -> ReshardTable:
+        """All-pairs costs over `layouts` and the way-points of `type_` between them.
+
+        barred: atoms that no collective on the way may run over; pairs without such a way cost infinity.
+        """
         wanted = sorted(set(layouts), key=lambda lay: (lay.dims, lay.unreduced))
         partial = frozenset(a for lay in wanted for a in lay.unreduced)
         between = self._waypoints(type_, partial)
         known = set(between)
         nodes = (*between, *(lay for lay in wanted if lay not in known))
-        key = (type_, nodes)
+        key = (type_, nodes, barred)
         if key not in self._tables:
-            self._tables[key] = self._build(type_, nodes, sorted(partial))
+            self._tables[key] = self._build(type_, nodes, sorted(partial), barred)
         return self._tables[key]
 
     def _waypoints(self, type_: TensorType, partial: frozenset[int]) -> tuple[Layout, ...]:
@@ -183,7 +186,9 @@ class ReshardTables:
             self._graphs[nodes] = _Graph(np.array(sources, np.int64), np.array(targets, np.int64), tuple(steps))
         return self._graphs[nodes]
 
-    def _build(self, type_: TensorType, nodes: tuple[Layout, ...], partial: Sequence[int]) -> ReshardTable:
+    def _build(
+        self, type_: TensorType, nodes: tuple[Layout, ...], partial: Sequence[int], barred: frozenset[int]
+    ) -> ReshardTable:
         graph = self._graph(nodes, partial)
         element = dtype_bytes(type_.dtype)
         local = [prod(lay.local_shape(type_.shape, self.mesh)) * element for lay in nodes]
@@ -193,6 +198,8 @@ class ReshardTables:
         for i, j, step in zip(graph.sources.tolist(), graph.targets.tolist(), graph.steps, strict=True):
             if step.kind is StepKind.PERMUTE and type_.shape[step.dim] % self.mesh.size(step.atoms):
                 continue  # blocks of a padded dimension are not all alike: no permutation makes one order the other
+            if barred and step.kind not in (StepKind.SLICE, StepKind.MASK) and not barred.isdisjoint(step.atoms):
+                continue
             alpha, beta = self.prices.constants(step.kind, step.atoms)
             seconds = alpha + beta * step_bytes(step.kind, local[i], local[j])
             seconds = max(seconds, 1e-15)  # a zero would read as "no edge" below

@@ -11,6 +11,7 @@ from autoshard.costs.memory import sizes
 from autoshard.costs.padding import Tile
 from autoshard.errors import InfeasibleError, UnsupportedError
 from autoshard.formulation import regions
+from autoshard.formulation.domains import Domains, satisfies
 from autoshard.formulation.holding import holds, shared_form
 from autoshard.formulation.model import Link, Node, NodeKind, Port
 from autoshard.formulation.stacks import EXTRA_SHARE, stacked_values
@@ -21,8 +22,10 @@ from autoshard.schedule import PROGRAM, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.strategies.partial import PartialReach
-from autoshard.strategies.space import OpSpace, PartialSums, enumerate_placements, value_rule
-from autoshard.strategies.uneven import may_pad, uneven_factors
+from autoshard.strategies.space import OpSpace, PartialSums
+from autoshard.strategies.uneven import uneven_factors
+
+__all__ = ["Collected", "Collector", "satisfies"]
 
 Pins = Mapping[int, Sequence[TensorSharding]]
 
@@ -37,19 +40,6 @@ class Collected:
     form: dict[int, Port] = field(default_factory=dict)
     multiplicity: dict[int, float] = field(default_factory=dict)  # op id -> executions per step
     op_node: dict[int, int] = field(default_factory=dict)
-
-
-def satisfies(layout: Layout, pin: TensorSharding, mesh: AtomMesh) -> bool:
-    """Does a layout hold what a sharding says: closed dimensions exactly, open ones as a prefix (S0.7)."""
-    for have, want in zip(layout.dims, pin.dims, strict=True):
-        atoms = [a for ref in want.axes for a in mesh.atoms_for(ref) if mesh.sizes[a] > 1]
-        got = [a for a in have if mesh.sizes[a] > 1]
-        if got[: len(atoms)] != atoms or (not want.is_open and len(got) != len(atoms)):
-            return False
-    cut = {a for d in layout.dims for a in d}
-    if cut & {a for ref in pin.replicated for a in mesh.atoms_for(ref)}:
-        return False
-    return set(layout.unreduced) == {a for ref in pin.unreduced for a in mesh.atoms_for(ref)}
 
 
 class Collector:
@@ -76,14 +66,13 @@ class Collector:
     ) -> None:
         self.program, self.mesh, self.fusion, self.liveness = program, mesh, fusion, liveness
         self.value_pins, self.output_pins, self.ties = value_pins, output_pins, ties
-        self.axis_orders = axis_orders
+        self.domains = Domains(mesh, axis_orders)
         self.trips = trips
         self.reach = PartialReach(program, mesh) if reach is None else reach
         self.inputs = frozenset(program.body.args)
         self.stacks = stacked_values(program, ties)
         self._size = sizes(program, mesh, tile)
         self.out = Collected()
-        self._spaces: dict[object, OpSpace] = {}
         self._use_count: dict[int, int] = {}
         self._pending: list[tuple[int, Port, float, Use, bool]] = []
 
@@ -150,83 +139,33 @@ class Collector:
         return self.program.values[value].origin is Origin.LITERAL
 
     def _space(self, rule: ShardingRule, partial: PartialSums, uneven: frozenset[int] = frozenset()) -> OpSpace:
-        key = (rule, partial, uneven)
-        if key not in self._spaces:
-            self._spaces[key] = enumerate_placements(rule, self.mesh, partial, self.axis_orders, uneven)
-        return self._spaces[key]
+        return self.domains.space(rule, partial, uneven)
 
-    def layouts(
-        self, type_: TensorType, partial: frozenset[int] = frozenset(), *, padded: bool = False
-    ) -> tuple[Layout, ...]:
-        """All layouts a value of this type may be stored in; with `padded` also those that do not divide its
-        dimensions.
-
-        Arguments and results of a JAX program cannot be stored unevenly.
-        """
-        sums = PartialSums((tuple(sorted(partial)),))
-        rule = value_rule(type_.shape)
-        return self._space(rule, sums, frozenset(rule.shardable) if padded else frozenset()).result_layouts[0]
+    def layouts(self, type_: TensorType, partial: frozenset[int] = frozenset()) -> tuple[Layout, ...]:
+        """All layouts that divide a value of this type."""
+        return self.domains.layouts(type_, partial)
 
     def label(self, value: int) -> str:
         """How people call a value."""
         return self.program.values[value].name
 
-    def _pinned(self, layouts: Sequence[Layout], pins: Sequence[TensorSharding], what: str) -> np.ndarray:
-        keep = [i for i, lay in enumerate(layouts) if all(satisfies(lay, p, self.mesh) for p in pins)]
-        if not keep:
-            raise InfeasibleError(
-                f"{what} cannot be held in {' and '.join(map(str, pins))}: no layout that autoshard considers on mesh "
-                f"{self.mesh.mesh} does; a dimension should be divisible by the product of the axes on it (inputs and "
-                "intermediates may be padded by up to a quarter, outputs not at all)"
-            )
-        return np.array(keep, np.int64)
-
-    def _evenly(
-        self, layouts: Sequence[Layout], kept: np.ndarray, type_: TensorType, pins: Sequence[TensorSharding]
-    ) -> np.ndarray:
-        """Of the `kept` layouts of an input those that are uneven only where the axes of a pin are so themselves."""
-
-        def stated(d: int, size: int) -> bool:
-            return any(size % self.mesh.size([a for r in p.dims[d].axes for a in self.mesh.atoms_for(r)]) for p in pins)
-
-        uneven = [d for d, size in enumerate(type_.shape) if stated(d, size)]
-        shape = [1 if d in uneven else size for d, size in enumerate(type_.shape)]
-
-        def is_even(layout: Layout) -> bool:
-            dims = tuple(() if d in uneven else atoms for d, atoms in enumerate(layout.dims))
-            return Layout(dims).is_even(shape, self.mesh)
-
-        return np.array([k for k in kept.tolist() if is_even(layouts[k])], np.int64)
-
-    def _with_stated(
-        self, layouts: tuple[Layout, ...], type_: TensorType, pins: Sequence[TensorSharding], *, padded: bool = False
-    ) -> tuple[Layout, ...]:
-        """`layouts`, and the one that closed pins spell out where it is not among them: parts of an axis that
-        part ways.
-        """
-        dims: list[tuple[int, ...]] = []
-        for d, size in enumerate(type_.shape):
-            closed = [pin.dims[d] for pin in pins if not pin.dims[d].is_open]
-            if not closed:
-                return layouts
-            atoms = tuple(a for ref in closed[0].axes for a in self.mesh.atoms_for(ref) if self.mesh.sizes[a] > 1)
-            parts = self.mesh.size(atoms)
-            if size % parts and not (padded and may_pad(size, parts, self.mesh.sizes[atoms[-1]])):
-                return layouts
-            dims.append(atoms)
-        stated = Layout(tuple(dims))
-        known = stated in layouts or not all(satisfies(stated, pin, self.mesh) for pin in pins)
-        return layouts if known else (*layouts, stated)
+    def _none_left(self, what: str, pins: Sequence[TensorSharding]) -> InfeasibleError:
+        return InfeasibleError(
+            f"{what} cannot be held in {' and '.join(map(str, pins))}: no layout that autoshard considers on mesh "
+            f"{self.mesh.mesh} does; a dimension should be divisible by the product of the axes on it (inputs and "
+            "intermediates may be padded by up to a quarter, outputs not at all)"
+        )
 
     def _define_input(self, value: int) -> None:
         type_ = self.program.type_of(value)
         pins = self.value_pins.get(value, ())
-        layouts = self._with_stated(self.layouts(type_, padded=bool(pins)), type_, pins, padded=True)
+        layouts, kept = self.domains.of_input(type_, pins)
         node = Node(NodeKind.INPUT, self.label(value), 1.0, layouts, value=value)
         node.costs = np.zeros(len(layouts))
         if pins:
-            found = self._pinned(layouts, pins, f"input {self.label(value)} {type_}")
-            node.allowed = self._evenly(layouts, found, type_, pins)
+            if not len(kept):
+                raise self._none_left(f"input {self.label(value)} {type_}", pins)
+            node.allowed = kept
         start, stop = self.liveness.interval[value]
         held = self.bytes(value, layouts)
         node.usages = [(start, stop, held)]
@@ -258,11 +197,12 @@ class Collector:
     def _hub(self, value: int, port: Port, weight: float, pins: Sequence[TensorSharding]) -> Port:
         type_ = self.program.type_of(value)
         defined = list(dict.fromkeys(port.layouts))
-        whole = self._with_stated(self.layouts(type_, padded=True), type_, pins, padded=True)
+        whole = self.domains.with_stated(self.domains.layouts(type_, padded=True), type_, pins, padded=True)
         candidates = list(dict.fromkeys([*defined, *whole]))
         if pins:
-            keep = self._pinned(candidates, pins, f"value {self.label(value)} {type_}")
-            candidates = [candidates[i] for i in keep.tolist()]
+            candidates = [candidates[i] for i in self.domains.kept(candidates, pins).tolist()]
+            if not candidates:
+                raise self._none_left(f"value {self.label(value)} {type_}", pins)
         shares = [lay for lay in defined if lay in set(candidates)]
         layouts = (*shares, *candidates)
         copies = np.array([False] * len(shares) + [True] * len(candidates))
@@ -305,12 +245,14 @@ class Collector:
                 continue
             type_ = self.program.type_of(value)
             pins = self.output_pins.get(slot, ())
-            layouts = self._with_stated(self.layouts(type_), type_, pins)
+            layouts, kept = self.domains.of_output(type_, pins)
             name = self.program.output_names[slot]
             node = Node(NodeKind.OUTPUT, name, 1.0, layouts, value=value)
             node.costs = np.zeros(len(layouts))
             if pins:
-                node.allowed = self._pinned(layouts, pins, f"output {name} {type_}")
+                if not len(kept):
+                    raise self._none_left(f"output {name} {type_}", pins)
+                node.allowed = kept
             self.use(value, Port(self.add(node), layouts), 1.0, use)
 
     def _stored_evenly(self, value: int) -> bool:

@@ -5,7 +5,7 @@ rounding error of a plan is at most half a tick per node and edge and is part of
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import floor, log10
 
 import numpy as np
@@ -38,6 +38,11 @@ class Encoded:
     tables: dict[TensorType, ReshardTable]
     states: tuple[np.ndarray, ...]  # per node: the original state of each strategy of the network
     priced: tuple[np.ndarray, ...] = ()  # per node: bytes with a minute price, of each strategy of the network
+    barring: dict[tuple[TensorType, frozenset[int]], ReshardTable] = field(default_factory=dict)
+
+    def table(self, type_: TensorType, barred: frozenset[int] = frozenset()) -> ReshardTable:
+        """The reshards of a type, those without collectives over `barred` atoms where a link asks for them."""
+        return self.barring[type_, barred] if barred else self.tables[type_]
 
     @property
     def rounding_s(self) -> float:
@@ -118,6 +123,12 @@ def encode(
         for port in (link.source, link.target):
             seen.update(dict.fromkeys(port.layouts))
     table_of = {type_: tables.table(type_, layouts) for type_, layouts in by_type.items()}
+    barring = {
+        (type_, link.barred): tables.table(type_, by_type[type_], link.barred)
+        for link in collected.links
+        if link.barred
+        for type_ in (program.type_of(link.value),)
+    }
 
     least = sum(float(node.costs[k].min()) for node, k in zip(nodes, kept, strict=True) if len(k))
     tick_s = 10.0 ** floor(log10(max(least, _LEAST_STEP_S) / _TICKS_PER_STEP))
@@ -144,7 +155,8 @@ def encode(
         return columns[key]
 
     for link in collected.links:
-        table = table_of[program.type_of(link.value)]
+        type_ = program.type_of(link.value)
+        table = barring[type_, link.barred] if link.barred else table_of[type_]
         rows = column(table, link.source.layouts)[kept[link.source.node]]
         cols = column(table, link.target.layouts)[kept[link.target.node]]
         seconds = table.seconds[np.ix_(rows, cols)] * link.weight
@@ -159,4 +171,4 @@ def encode(
     network = CostNetwork(
         tuple(costs), tuple(edges), tuple(usages), None if memory_limit is None else int(memory_limit), tuple(facets)
     )
-    return Encoded(network, tick_s, table_of, kept, tuple(priced))
+    return Encoded(network, tick_s, table_of, kept, tuple(priced), barring)

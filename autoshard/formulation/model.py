@@ -23,6 +23,7 @@ class NodeKind(StrEnum):
     HUB = "hub"  # the form shared by the uses of a value
     BOUNDARY = "boundary"  # layout in which a value crosses into or out of a region
     OUTPUT = "output"  # layout of an output that nothing else fixes
+    COUNT = "count"  # whether a use changes a layout, where such are counted
 
 
 @dataclass
@@ -67,7 +68,8 @@ class Port:
 class Link:
     """A use: the value goes from `source` (its form) to `target`, `weight` times per step.
 
-    shares: the target's states that are no copies must equal the source's layout.
+    shares: the target's states that are no copies must equal the source's layout. barred: atoms over which there may be
+    no collective on the way.
     """
 
     value: int
@@ -76,3 +78,4 @@ class Link:
     weight: float
     use: Use | None  # None: from the definition to the hub
     shares: bool = False
+    barred: frozenset[int] = frozenset()

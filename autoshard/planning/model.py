@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoshard.constraints import MatchedPin
-from autoshard.constraints.groups import MatchedGroup
+from autoshard.constraints.groups import MatchedGroup, spread_pins
+from autoshard.constraints.restrictions import Kind, Restriction
 from autoshard.costs import fusion as fusion_model
 from autoshard.costs import liveness as liveness_model
 from autoshard.costs.fusion import Fusion
@@ -14,10 +15,13 @@ from autoshard.costs.memory import MemoryProfile, simulate
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.reshard import ReshardTables
 from autoshard.formulation.collect import Collected, Collector
+from autoshard.formulation.counts import Count, hold_counts, with_counts
 from autoshard.formulation.decode import decode
 from autoshard.formulation.encode import MEMORY_PRICE_S_PER_BYTE, Encoded, encode, price_nodes
 from autoshard.formulation.equal import with_groups
 from autoshard.formulation.repeats import Repeats, find_repeats
+from autoshard.formulation.restrict import restrict_nodes
+from autoshard.planning.conflicts import check_layouts, replication_pins
 from autoshard.program.program import Program
 from autoshard.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
@@ -46,6 +50,12 @@ class Problem:
     trips: int = 1
     share_repeats: bool = True
     groups: tuple[MatchedGroup, ...] = ()
+    restrictions: tuple[Restriction, ...] = ()
+
+    @property
+    def statements(self) -> tuple[MatchedPin | MatchedGroup | Restriction, ...]:
+        """All but the memory limit, in one order."""
+        return (*self.pins, *self.groups, *self.restrictions)
 
     @staticmethod
     def make(
@@ -59,10 +69,14 @@ class Problem:
         trips: int = 1,
         share_repeats: bool = True,
         groups: Sequence[MatchedGroup] = (),
+        restrictions: Sequence[Restriction] = (),
     ) -> "Problem":
         splits = {**stated_splits((pin.sharding for pin in pins), mesh), **(sub_axes or {})}
         atoms = choose_atoms(program, mesh, splits)
-        return Problem(program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups))
+        return Problem(
+            program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
+            tuple(restrictions),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,10 +91,11 @@ class Model:
     encoded: Encoded
     repeats: Repeats
     ties: dict[int, int]
+    counts: tuple[Count, ...] = ()
 
     def with_limit(self, limit: int | None) -> CostNetwork:
-        network = self.repeats.network
-        return CostNetwork(network.costs, network.edges, network.usages, limit, network.facets)
+        """The network within so many bytes, and within the counts of reshards that are stated."""
+        return hold_counts(self.repeats.network, self.counts, limit)
 
     def schedule(self, assignment: Sequence[int]) -> Schedule:
         full = self.repeats.expand(assignment)
@@ -101,25 +116,29 @@ def build_model(problem: Problem, progress: Progress | None = None) -> Model:
     """Enumerate, price and encode. Raises `InfeasibleError` where a pin leaves a value without any layout."""
     say = progress or (lambda text: None)
     program, mesh = problem.program, problem.mesh
+    ties = donated_ties(program)
+    check_layouts(program, mesh, problem.statements, ties, _axis_orders(problem))
     fusion = fusion_model.analyse(program)
     reach = PartialReach(program, mesh)
     copied = [v.id for v in program.values if v.id not in fusion.held and reach.get(v.id)]
     liveness = liveness_model.analyse(program, fusion, copied=copied)
-    value_pins, output_pins = _by_target(problem.pins)
-    ties = donated_ties(program)
+    value_pins, output_pins = _by_target(problem)
     say("enumerating strategies")
     collected = Collector(
         program, mesh, fusion, liveness, value_pins=value_pins, output_pins=output_pins, ties=ties,
         axis_orders=_axis_orders(problem), trips=problem.trips, reach=reach,
         tile=problem.machine.profile.memory_tile,
     ).run()  # fmt: skip
+    restrict_nodes(collected, program, mesh, problem.restrictions, ties)
     say("pricing ops and reshards")
     prices = StepPrices(problem.machine, mesh)
     price_nodes(collected, program, mesh, fusion, prices, problem.trips)
     encoded = encode(collected, program, mesh, ReshardTables(mesh, prices))
     encoded = with_groups(encoded, collected, program, problem.groups, ties)
-    repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats)
-    return Model(problem, fusion, liveness, prices, collected, encoded, repeats, ties)
+    encoded, counts = with_counts(encoded, collected, program, mesh, problem.restrictions)
+    # every reshard is counted for itself, so layers decide for themselves where reshards are counted
+    repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats and not counts)
+    return Model(problem, fusion, liveness, prices, collected, encoded, repeats, ties, counts)
 
 
 def donated_ties(program: Program) -> dict[int, int]:
@@ -150,15 +169,24 @@ def _prefixes(name: str) -> list[str]:
     return ["/".join(parts[:k]) for k in range(1, min(len(parts), 4) + 1)]
 
 
-def _by_target(pins: Sequence[MatchedPin]) -> tuple[dict[int, list[Any]], dict[int, list[Any]]]:
+def _by_target(problem: Problem) -> tuple[dict[int, list[Any]], dict[int, list[Any]]]:
+    """Shardings that hold for values and for output slots: pins, what groups make of them, explicit replication."""
+    program = problem.program
     values: dict[int, list[Any]] = {}
     outputs: dict[int, list[Any]] = {}
-    for pin in pins:
+    replicated = [replication_pins(r, program) for r in problem.restrictions if r.kind is Kind.REPLICATED]
+    pins = (*problem.pins, *(pin for found in replicated for pin in found))
+    for pin in (*pins, *spread_pins(pins, problem.groups, program)):
         for value in pin.values:
-            values.setdefault(value, []).append(pin.sharding)
+            _once(values.setdefault(value, []), pin.sharding)
         for slot in pin.outputs:
-            outputs.setdefault(slot, []).append(pin.sharding)
+            _once(outputs.setdefault(slot, []), pin.sharding)
     return values, outputs
+
+
+def _once(listed: list[Any], sharding: Any) -> None:
+    if sharding not in listed:
+        listed.append(sharding)
 
 
 def _axis_orders(problem: Problem) -> tuple[tuple[str, ...], ...]:

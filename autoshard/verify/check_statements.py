@@ -1,7 +1,6 @@
 """Do the hard statements hold: pins on values and outputs, and the memory limit?"""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from autoshard.verify.check_flow import Flow
 from autoshard.verify.check_layout import Atoms, Holding, Impossible
 from autoshard.verify.check_program import PROGRAM_OP, Findings
+from autoshard.verify.check_restrictions import KINDS, check_restriction, same_path
 
 _DIM = r"\{[^{}]*\}(?:p\d+)?"
 _PIN = re.compile(rf"^(?:<@[^,]+, *)?\[(?P<dims>(?:{_DIM}(?:, *{_DIM})*)?)\](?P<rest>(?:,? *\w+=\{{[^{{}}]*\}})*)>?$")
@@ -86,6 +86,8 @@ def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings)
             _check_pin(statement, flow, findings)
         elif statement["kind"] == "same_sharding":
             _check_group(statement, flow, findings)
+        elif statement["kind"] in KINDS:
+            check_restriction(statement, flow, findings)
         elif statement["kind"] == "memory_limit":
             if peak_bytes > statement["bytes"]:
                 findings.add(
@@ -168,23 +170,10 @@ def _addressed(pattern: str, flow: Flow, rank: int) -> set[int | str]:
     if pattern.startswith("@"):
         return {v.id for v in graph.values for tag in v.tags if fnmatchcase(tag, pattern[1:])}
     if pattern == "out" or pattern.startswith("out/"):
-        return {f"out {k}" for k, name in enumerate(graph.output_names) if _matches(pattern, name)}
+        return {f"out {k}" for k, name in enumerate(graph.output_names) if same_path(pattern, name)}
     names = zip(graph.input_names, graph.body.args, strict=False)
-    found: set[int | str] = {v for name, v in names if _matches(pattern, name)}
+    found: set[int | str] = {v for name, v in names if same_path(pattern, name)}
     return found
-
-
-def _matches(pattern: str, path: str) -> bool:
-    """A glob over the steps of a path; ``**`` stands for any number of steps."""
-
-    def match(p: Sequence[str], s: Sequence[str]) -> bool:
-        if not p:
-            return not s
-        if p[0] == "**":
-            return any(match(p[1:], s[k:]) for k in range(len(s) + 1))
-        return bool(s) and fnmatchcase(s[0], p[0]) and match(p[1:], s[1:])
-
-    return pattern == path or match(pattern.split("/"), path.split("/"))
 
 
 def _check_config(plan: Any, findings: Findings) -> None:
@@ -199,6 +188,16 @@ def _check_config(plan: Any, findings: Findings) -> None:
     for patterns in settings.get("same_sharding") or ():
         if list(patterns) not in tied:
             findings.add("statements", f"the config ties {', '.join(patterns)}, the plan has no such statement")
+    listed = [s for s in plan["statements"] if s["kind"] in KINDS]
+    for kind, key in (("replicated",) * 2, ("no_collective",) * 2, ("max_reshards",) * 2, ("barrier", "barriers")):
+        given = settings.get(key)
+        asked = len(given) if isinstance(given, list) else 0 if given is None else 1
+        found = sum(1 for s in listed if s["kind"] == kind)
+        if asked > found:
+            findings.add("statements", f"the config states {key} {asked} times, the plan has {found} such statements")
+    for axis in _exclusive_axes(settings.get("axis_only")):
+        if not any(s["kind"] == "axis_only" and s["axes"] == [axis] for s in listed):
+            findings.add("statements", f"the config keeps axis {axis} for some values, the plan has no such statement")
     if settings.get("memory_limit") is not None and not any(s["kind"] == "memory_limit" for s in plan["statements"]):
         findings.add(
             "statements", f"the config limits memory to {settings['memory_limit']}, the plan has no such statement"
@@ -209,3 +208,7 @@ def _pins(data: Any) -> list[Any]:
     if isinstance(data, dict):
         return [{"pattern": pattern} for pattern in data]
     return [item for item in data or () if not isinstance(item, dict) or "pattern" in item]
+
+
+def _exclusive_axes(data: Any) -> list[str]:
+    return list(data) if isinstance(data, dict) else [item["axis"] for item in data or ()]

@@ -1,0 +1,112 @@
+"""Which layouts a value may be stored or shared in, and which of them a statement leaves."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from autoshard.program.rule import ShardingRule
+from autoshard.program.types import TensorType
+from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.tensor_sharding import TensorSharding
+from autoshard.strategies.space import OpSpace, PartialSums, enumerate_placements, value_rule
+from autoshard.strategies.uneven import may_pad
+
+
+def satisfies(layout: Layout, pin: TensorSharding, mesh: AtomMesh) -> bool:
+    """Does a layout hold what a sharding says: closed dimensions exactly, open ones as a prefix (S0.7)."""
+    for have, want in zip(layout.dims, pin.dims, strict=True):
+        atoms = [a for ref in want.axes for a in mesh.atoms_for(ref) if mesh.sizes[a] > 1]
+        got = [a for a in have if mesh.sizes[a] > 1]
+        if got[: len(atoms)] != atoms or (not want.is_open and len(got) != len(atoms)):
+            return False
+    cut = {a for d in layout.dims for a in d}
+    if cut & {a for ref in pin.replicated for a in mesh.atoms_for(ref)}:
+        return False
+    return set(layout.unreduced) == {a for ref in pin.unreduced for a in mesh.atoms_for(ref)}
+
+
+class Domains:
+    """Layouts by type, remembered; `axis_orders`: further orders of mesh axes within a dimension that users wrote."""
+
+    def __init__(self, mesh: AtomMesh, axis_orders: Sequence[Sequence[str]] = ()) -> None:
+        self.mesh, self.axis_orders = mesh, axis_orders
+        self._spaces: dict[object, OpSpace] = {}
+
+    def space(self, rule: ShardingRule, partial: PartialSums, uneven: frozenset[int] = frozenset()) -> OpSpace:
+        """The strategies of ops with this rule."""
+        key = (rule, partial, uneven)
+        if key not in self._spaces:
+            self._spaces[key] = enumerate_placements(rule, self.mesh, partial, self.axis_orders, uneven)
+        return self._spaces[key]
+
+    def layouts(
+        self, type_: TensorType, partial: frozenset[int] = frozenset(), *, padded: bool = False
+    ) -> tuple[Layout, ...]:
+        """All layouts a value of this type may be stored in; with `padded` also those that do not divide its
+        dimensions.
+
+        Arguments and results of a JAX program cannot be stored unevenly.
+        """
+        sums = PartialSums((tuple(sorted(partial)),))
+        rule = value_rule(type_.shape)
+        return self.space(rule, sums, frozenset(rule.shardable) if padded else frozenset()).result_layouts[0]
+
+    def of_input(self, type_: TensorType, pins: Sequence[TensorSharding]) -> tuple[tuple[Layout, ...], np.ndarray]:
+        """(layouts, indices of those that the pins leave): uneven only where the axes of a pin are so themselves."""
+        layouts = self.with_stated(self.layouts(type_, padded=bool(pins)), type_, pins, padded=True)
+        if not pins:
+            return layouts, np.arange(len(layouts))
+        return layouts, self._evenly(layouts, self.kept(layouts, pins), type_, pins)
+
+    def of_output(self, type_: TensorType, pins: Sequence[TensorSharding]) -> tuple[tuple[Layout, ...], np.ndarray]:
+        """The same of an output."""
+        layouts = self.with_stated(self.layouts(type_), type_, pins)
+        return layouts, self.kept(layouts, pins)
+
+    def of_form(self, type_: TensorType, pins: Sequence[TensorSharding]) -> tuple[tuple[Layout, ...], np.ndarray]:
+        """The same of the form that the uses of an intermediate share; partial sums where a pin states them."""
+        sums = frozenset(a for pin in pins for ref in pin.unreduced for a in self.mesh.atoms_for(ref))
+        layouts = self.with_stated(self.layouts(type_, sums, padded=True), type_, pins, padded=True)
+        return layouts, self.kept(layouts, pins)
+
+    def kept(self, layouts: Iterable[Layout], pins: Sequence[TensorSharding]) -> np.ndarray:
+        """Indices of the layouts that satisfy all pins."""
+        found = [i for i, lay in enumerate(layouts) if all(satisfies(lay, p, self.mesh) for p in pins)]
+        return np.array(found, np.int64)
+
+    def _evenly(
+        self, layouts: Sequence[Layout], kept: np.ndarray, type_: TensorType, pins: Sequence[TensorSharding]
+    ) -> np.ndarray:
+        """Of the `kept` layouts of an input those that are uneven only where the axes of a pin are so themselves."""
+
+        def stated(d: int, size: int) -> bool:
+            return any(size % self.mesh.size([a for r in p.dims[d].axes for a in self.mesh.atoms_for(r)]) for p in pins)
+
+        uneven = [d for d, size in enumerate(type_.shape) if stated(d, size)]
+        shape = [1 if d in uneven else size for d, size in enumerate(type_.shape)]
+
+        def is_even(layout: Layout) -> bool:
+            dims = tuple(() if d in uneven else atoms for d, atoms in enumerate(layout.dims))
+            return Layout(dims).is_even(shape, self.mesh)
+
+        return np.array([k for k in kept.tolist() if is_even(layouts[k])], np.int64)
+
+    def with_stated(
+        self, layouts: tuple[Layout, ...], type_: TensorType, pins: Sequence[TensorSharding], *, padded: bool = False
+    ) -> tuple[Layout, ...]:
+        """`layouts`, and the one that closed pins spell out where it is not among them: parts of an axis that
+        part ways.
+        """
+        dims: list[tuple[int, ...]] = []
+        for d, size in enumerate(type_.shape):
+            closed = [pin.dims[d] for pin in pins if not pin.dims[d].is_open]
+            if not closed:
+                return layouts
+            atoms = tuple(a for ref in closed[0].axes for a in self.mesh.atoms_for(ref) if self.mesh.sizes[a] > 1)
+            parts = self.mesh.size(atoms)
+            if size % parts and not (padded and may_pad(size, parts, self.mesh.sizes[atoms[-1]])):
+                return layouts
+            dims.append(atoms)
+        stated = Layout(tuple(dims))
+        known = stated in layouts or not all(satisfies(stated, pin, self.mesh) for pin in pins)
+        return layouts if known else (*layouts, stated)

@@ -1,0 +1,227 @@
+"""Contradictions between statements about layouts, found before any network is built.
+
+Values that sharding groups tie have one layout. For each such class the layouts that every statement leaves are counted
+out; where none is left, the smallest set of statements that leaves none is told, in the user's words with their places.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from autoshard.constraints import MatchedPin
+from autoshard.constraints.groups import MatchedGroup, Member, name_of
+from autoshard.constraints.matching import conflict
+from autoshard.constraints.restrictions import Kind, Restriction
+from autoshard.errors import InfeasibleError
+from autoshard.formulation.domains import Domains
+from autoshard.planning.minimal import minimal_conflict
+from autoshard.program.program import Program
+from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.tensor_sharding import TensorSharding
+
+Stated = MatchedPin | MatchedGroup | Restriction
+
+
+@dataclass
+class _Claims:
+    """What is said about one value: pins by the number of their statement, and axes that it may not use."""
+
+    pins: dict[int, list[TensorSharding]] = field(default_factory=dict)
+    barred: dict[int, frozenset[int]] = field(default_factory=dict)
+
+
+def replication_of(restriction: Restriction, rank: int) -> TensorSharding:
+    """What `Replicated` says about a value of this rank."""
+    if not restriction.axes:
+        return TensorSharding.closed(rank)
+    return TensorSharding(None, TensorSharding.open(rank).dims, tuple(AxisRef(a) for a in restriction.axes))
+
+
+def replication_pins(restriction: Restriction, program: Program) -> list[MatchedPin]:
+    """The same as pins, one for each value and output."""
+    text, source = restriction.text, restriction.source
+    found = [
+        MatchedPin(text, replication_of(restriction, program.type_of(v).rank), (v,), (), source)
+        for v in restriction.values
+    ]
+    for k in restriction.outputs:
+        rank = program.type_of(program.body.results[k]).rank
+        found.append(MatchedPin(text, replication_of(restriction, rank), (), (k,), source))
+    return found
+
+
+def check_layouts(
+    program: Program,
+    mesh: AtomMesh,
+    statements: Sequence[Stated],
+    ties: dict[int, int],
+    axis_orders: Sequence[Sequence[str]] = (),
+) -> None:
+    """Raise `InfeasibleError` with a minimal set of statements where they leave a value without any layout.
+
+    ties: output slot -> donated input whose layout the output takes where it has no pin.
+    """
+    judge = _Judge(program, mesh, statements, ties, Domains(mesh, axis_orders))
+    for members in judge.classes(range(len(statements))):
+        if judge.holds(members, range(len(statements))):
+            continue
+        among = judge.concerning(members)
+        found = minimal_conflict(among, partial(judge.all_hold, members))
+        raise _error(program, [statements[k] for k in found], judge.where(members, found))
+
+
+class _Judge:
+    """Whether the values of a program have layouts under some of the statements."""
+
+    def __init__(
+        self,
+        program: Program,
+        mesh: AtomMesh,
+        statements: Sequence[Stated],
+        ties: dict[int, int],
+        domains: Domains,
+    ) -> None:
+        self.program, self.mesh, self.ties, self.domains = program, mesh, ties, domains
+        self.statements = statements
+        self.claims: dict[Member, _Claims] = {}
+        self.groups: dict[int, list[Member]] = {}
+        exclusive: list[tuple[int, Restriction]] = []
+        for number, statement in enumerate(statements):
+            if isinstance(statement, MatchedGroup):
+                self.groups[number] = [self._alias(m) for m in statement.members]
+            elif isinstance(statement, MatchedPin):
+                for member in _members(statement):
+                    self._of(member).pins.setdefault(number, []).append(statement.sharding)
+            elif statement.kind is Kind.REPLICATED:
+                for member in _members(statement):
+                    pin = replication_of(statement, len(self._shape(member)))
+                    self._of(member).pins.setdefault(number, []).append(pin)
+            elif statement.kind is Kind.AXIS_ONLY:
+                exclusive.append((number, statement))
+        for members in self.groups.values():
+            for member in members:
+                self._of(member)
+        for number, statement in exclusive:
+            named = {*_members(statement), *(("output", k) for k, v in ties.items() if v in statement.values)}
+            atoms = frozenset(a for name in statement.axes for a in mesh.atoms_of[name])
+            for member, claims in self.claims.items():
+                if member not in named:
+                    claims.barred[number] = atoms
+        self._left: dict[object, frozenset[Layout]] = {}
+
+    def _of(self, member: Member) -> _Claims:
+        return self.claims.setdefault(member, _Claims())
+
+    def _alias(self, member: Member) -> Member:
+        """Where the layout of a group's member is decided: an output without pin has that of the input it replaces."""
+        kind, index = member
+        if kind == "output" and index in self.ties and not self.claims.get(member, _Claims()).pins:
+            return ("value", self.ties[index])
+        return member
+
+    def _shape(self, member: Member) -> tuple[int, ...]:
+        kind, index = member
+        return self.program.type_of(index if kind == "value" else self.program.body.results[index]).shape
+
+    def classes(self, among: Iterable[int]) -> list[list[Member]]:
+        """Members that the groups among these statements tie, in the order of their first claim."""
+        class_of: dict[Member, list[Member]] = {m: [m] for m in self.claims}
+        for number in among:
+            for member in self.groups.get(number, ())[1:]:
+                one, other = class_of[self.groups[number][0]], class_of[member]
+                if one is not other:
+                    one.extend(other)
+                    for m in other:
+                        class_of[m] = one
+        seen: dict[int, list[Member]] = {id(c): c for c in class_of.values()}
+        return list(seen.values())
+
+    def concerning(self, members: Sequence[Member]) -> list[int]:
+        """The statements that say something about these values, in the user's order."""
+        inside = set(members)
+        found = {n for m in members for n in (*self.claims[m].pins, *self.claims[m].barred)}
+        found |= {n for n, tied in self.groups.items() if inside.intersection(tied)}
+        return sorted(found)
+
+    def all_hold(self, members: Sequence[Member], kept: Sequence[int]) -> bool:
+        inside = set(members)
+        return all(self.holds(c, kept) for c in self.classes(kept) if inside.intersection(c))
+
+    def holds(self, members: Sequence[Member], kept: Iterable[int]) -> bool:
+        """Whether tied values have a layout in common under the statements `kept`."""
+        numbers = frozenset(kept)
+        common: frozenset[Layout] | None = None
+        for member in members:
+            left = self._layouts(member, numbers)
+            common = left if common is None else common & left
+            if not common:
+                return False
+        return True
+
+    def _layouts(self, member: Member, kept: frozenset[int]) -> frozenset[Layout]:
+        claims = self.claims[member]
+        pins = tuple(p for n, said in claims.pins.items() if n in kept for p in said)
+        barred = frozenset().union(*(atoms for n, atoms in claims.barred.items() if n in kept))
+        kind, index = member
+        type_ = self.program.type_of(index if kind == "value" else self.program.body.results[index])
+        place = "output" if kind == "output" else "input" if index in self._inputs else "form"
+        key = (place, type_, pins, barred)
+        if key not in self._left:
+            of = {"output": self.domains.of_output, "input": self.domains.of_input, "form": self.domains.of_form}
+            layouts, indices = of[place](type_, pins)
+            found = (layouts[k] for k in indices.tolist())
+            self._left[key] = frozenset(
+                lay for lay in found if not barred & {*(a for d in lay.dims for a in d), *lay.unreduced}
+            )
+        return self._left[key]
+
+    @property
+    def _inputs(self) -> frozenset[int]:
+        return frozenset(self.program.body.args)
+
+    def where(self, members: Sequence[Member], found: Sequence[int]) -> list[Member]:
+        """The values over which these statements are at odds."""
+        for tied in self.classes(found):
+            if set(tied) & set(members) and not self.holds(tied, found):
+                return list(tied)
+        return []
+
+
+def _members(statement: MatchedPin | Restriction) -> list[Member]:
+    return [*(("value", v) for v in statement.values), *(("output", k) for k in statement.outputs)]
+
+
+def _error(program: Program, found: Sequence[Stated], members: Sequence[Member]) -> InfeasibleError:
+    names = [name_of(m, program) for m in members]
+    cited = [statement.cited for statement in found]
+    pins = [s for s in found if isinstance(s, MatchedPin)]
+    place = names[0] if names else "a value"
+    if len(pins) == 2 and len(found) == 2:
+        reason = conflict(pins[0].sharding, pins[1].sharding)
+        head = f"two pins contradict each other on {place}" + (f": {reason}" if reason else "")
+    elif len(pins) == 2 and all(isinstance(s, MatchedPin | MatchedGroup) for s in found):
+        head = f"two pins contradict each other on values that must have one sharding ({_some(names)})"
+    elif len(found) == 1:
+        held = f"cannot be held in {pins[0].sharding}" if pins else "cannot be held so"
+        head = (
+            f"{_role(program, members)}{place} {held}: no layout that autoshard considers does it; a dimension "
+            "should be divisible by the product of the axes on it (inputs and intermediates may be padded by up to a "
+            "quarter, outputs not at all)"
+        )
+    else:
+        head = f"these {len(found)} statements cannot hold together on {_some(names)}: no layout satisfies them all"
+    advice = "change it" if len(found) == 1 else "drop or change one of them"
+    return InfeasibleError("\n".join([head, *(f"  {c}" for c in cited), advice]), conflict=cited)
+
+
+def _role(program: Program, members: Sequence[Member]) -> str:
+    if not members:
+        return ""
+    kind, index = members[0]
+    return "output " if kind == "output" else "input " if index in program.body.args else "value "
+
+
+def _some(names: Sequence[str], most: int = 4) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

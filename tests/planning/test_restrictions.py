@@ -1,0 +1,163 @@
+"""Statements that are no sharding of one value hold in plans; the independent checker agrees, and finds where not."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+from plan_cases import f32, looped, mlp
+
+from autoshard import AxisOnly, Barrier, MaxReshards, NoCollective, Pin, Replicated, SameSharding, plan
+from autoshard.constraints import match_restrictions
+from autoshard.errors import InfeasibleError, InputError, ShardingError
+from autoshard.formulation.restrict import named_values
+from autoshard.plans import Plan
+from autoshard.verify import check_plan
+
+AXES = {"x": 2, "y": 4}
+MLP = (f32(64, 64), f32(64, 64), f32(512, 64))
+
+
+def planned(f: Any, *specs: Any, **options: Any) -> Plan:
+    found = plan(f, *specs, mesh=AXES, hardware="tpu_v5e", **options)
+    checked = check_plan(found.to_dict())
+    assert checked.ok, checked.findings
+    return found
+
+
+def findings_with(found: Plan, other: Plan) -> list[str]:
+    """What the checker says of a plan that claims the statements of another."""
+    data = found.to_dict()
+    data["statements"] = other.to_dict()["statements"]
+    return [str(f) for f in check_plan(data).findings]
+
+
+def uses_axis(found: Plan, axis: str) -> set[str]:
+    return {name for name, text in found.shardings.items() if f'"{axis}"' in text}
+
+
+def test_replicated_values_are_not_cut() -> None:
+    free = planned(mlp, *MLP)
+    assert "{" in free["x"] and free["x"] != "[{}, {}]"
+    held = planned(mlp, *MLP, constraints=[Replicated("x")])
+    assert held["x"] == "[{}, {}]"
+    assert held.objective_s > free.objective_s
+    assert any("replicated x is broken" in t for t in findings_with(free, held))
+
+
+def test_replicated_over_one_axis_leaves_the_others() -> None:
+    held = planned(mlp, *MLP, constraints=[Replicated("x", ["x"]), Pin("x", '[{"y", ?}, {?}]')])
+    assert held["x"] == '[{"y"}, {}]'
+
+
+def test_an_axis_is_used_for_the_named_values_only() -> None:
+    held = planned(mlp, *MLP, constraints=[AxisOnly("y", ["w1", "w2"]), Pin("w1", '[{"y"}, {}]')])
+    assert "w1" in uses_axis(held, "y") <= {"w1", "w2"}
+    free = planned(mlp, *MLP)
+    assert any("axis y only for" in t for t in findings_with(free, held))
+
+
+def test_an_axis_for_a_stack_of_layers_reaches_the_slices_of_its_loop() -> None:
+    specs = (f32(3, 64, 64), f32(64, 64))
+    held = planned(looped, *specs, constraints=[AxisOnly("y", "w"), Pin("w", '[{}, {"y"}, {}]')])
+    (stated,) = match_restrictions([AxisOnly("y", "w")], held.program, held.schedule.mesh.mesh)
+    named = {held.program.values[v].type.shape for v in named_values(held.program, stated)}
+    assert named == {(3, 64, 64), (64, 64)}
+    assert {"w"} == uses_axis(held, "y") & set(held.program.input_names)
+
+
+def test_no_collective_runs_over_a_barred_axis() -> None:
+    pins = [Pin("w1", '[{}, {"y"}]'), Pin("w2", '[{"y"}, {}]')]
+    free = planned(mlp, *MLP, constraints=pins)
+    assert free.collectives["axes"].str.contains("y").any()
+    with pytest.raises(InfeasibleError):
+        planned(mlp, *MLP, constraints=[*pins, Pin("out", "[{}, {}]"), Pin("x", "[{}, {}]"), NoCollective("y")])
+    held = planned(mlp, *MLP, constraints=[Pin("x", '[{"y"}, {}]'), NoCollective("y")])
+    assert not held.collectives["axes"].str.contains("y").any()
+    assert any("no collective over y" in t for t in findings_with(free, held))
+
+
+def test_a_region_without_collectives_leaves_the_rest_alone() -> None:
+    def f(a: Any, b: Any, x: Any) -> Any:
+        h = checkpoint_name(x @ a, "h")
+        return jnp.tanh(h) @ b
+
+    pins = [Pin("a", '[{"x"}, {}]'), Pin("x", '[{}, {"x"}]'), Pin("b", '[{}, {"x"}]'), Pin("out", "[{}, {}]")]
+    held = planned(f, f32(64, 64), f32(64, 64), f32(512, 64), constraints=[*pins, NoCollective("x", "@h")])
+    assert not any(held.collectives["value"] == "h")
+    assert held.collectives["axes"].str.contains("x").any()
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2])
+def test_there_are_at_most_so_many_reshards(limit: int) -> None:
+    shardings = {"w1": '[{"x"}, {"y"}]', "w2": '[{"y"}, {"x"}]', "x": '[{"y"}, {}]', "out": '[{}, {"y", "x"}]'}
+    pins = [Pin(name, text) for name, text in shardings.items()]
+    free = planned(mlp, *MLP, constraints=pins)
+    assert _reshards(free) > 2
+    if limit == 0:
+        with pytest.raises(InfeasibleError):
+            planned(mlp, *MLP, constraints=[*pins, MaxReshards(0)])
+    held = planned(mlp, *MLP, constraints=[*pins[:limit], MaxReshards(limit)])
+    assert _reshards(held) <= limit
+    assert held.objective_s >= planned(mlp, *MLP, constraints=pins[:limit]).bound_s
+    assert any(f"at most {limit} reshards" in t for t in findings_with(free, held))
+
+
+def test_reshards_of_one_axis_are_counted_for_themselves() -> None:
+    pins = [Pin("w1", '[{"x"}, {"y"}]'), Pin("x", '[{"y"}, {}]')]
+    held = planned(mlp, *MLP, constraints=[*pins, MaxReshards(1, axis="x")])
+    moved = [r for r in (*held.schedule.shared.values(), *held.schedule.uses.values()) if r.steps]
+    atoms = held.schedule.mesh.atoms_of["x"]
+    assert sum(any(set(s.atoms) & set(atoms) for s in r.steps) for r in moved) <= 1
+
+
+def _reshards(found: Plan) -> int:
+    at = found.schedule
+    return sum(bool(r.steps) for r in (*at.shared.values(), *at.uses.values()))
+
+
+# -- contradictions and wrong statements ---------------------------------------------------------------------------
+
+
+def test_the_smallest_set_of_statements_at_odds_is_told_with_places() -> None:
+    stated = [
+        Pin("w1", '[{"x"}, {}]', source="a.yaml:1"),
+        SameSharding(["w1", "w2"], source="a.yaml:2"),
+        Pin("x", '[{"y"}, {}]', source="a.yaml:3"),
+        Replicated("w2", ["x"], source="a.yaml:4"),
+        AxisOnly("y", ["x", "out"], source="a.yaml:5"),
+    ]
+    with pytest.raises(InfeasibleError) as caught:
+        planned(mlp, *MLP, constraints=stated)
+    assert caught.value.conflict == (
+        'a.yaml:1: pin w1: [{"x"}, {}]',
+        "a.yaml:2: same sharding: w1, w2",
+        "a.yaml:4: replicated w2 over x",
+    )
+
+
+def test_a_pin_with_an_axis_kept_for_others_is_at_odds_with_that() -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        planned(mlp, *MLP, constraints=[AxisOnly("y", "w1"), Pin("w2", '[{"y"}, {}]'), Pin("w1", '[{"y"}, {}]')])
+    assert [c.split(": ", 1)[1] for c in caught.value.conflict] == ['pin w2: [{"y"}, {}]', "axis y only for w1"]
+
+
+def test_a_statement_made_in_python_knows_its_line() -> None:
+    assert "test_restrictions.py:" in Replicated("x").written
+    assert Replicated("x") == Replicated("x")
+    with pytest.raises(InfeasibleError, match=r"test_restrictions.py:\d+: pin w1: .*\n.*test_restrictions.py:\d+: rep"):
+        planned(mlp, *MLP, constraints=[Pin("w1", '[{"x"}, {}]'), Replicated("w1")])
+    assert planned(mlp, *MLP, constraints=[Replicated("w1")]).statements[0]["source"] == ""
+
+
+def test_wrong_statements_are_refused_with_what_to_try() -> None:
+    with pytest.raises(ShardingError, match="no axis 'z'; its axes are x, y"):
+        planned(mlp, *MLP, constraints=[NoCollective("z")])
+    with pytest.raises(InputError, match=r"matches no value of .*did you mean w1"):
+        planned(mlp, *MLP, constraints=[AxisOnly("x", ["w11"])])
+    with pytest.raises(InputError, match="whole number of 0 or more"):
+        MaxReshards(-1)
+    with pytest.raises(InputError, match="forward, backward or both"):
+        Barrier("x", "sideways")
+    with pytest.raises(InputError, match="constraints takes"):
+        planned(mlp, *MLP, constraints=["x"])
