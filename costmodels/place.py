@@ -20,6 +20,7 @@ from costmodels.machine import Machine, Segment
 from costmodels.profile import Profile, SwitchLevel, TorusLevel
 from costmodels.slices import plan_slice, spill
 
+_FILLED = 7 / 8  # share of a domain's devices that groups of a straddling axis should at least use
 _PARTS_PER_SHARE = 8  # ranks of the segments of an axis, minor to major, leave this much room within each share
 
 
@@ -168,9 +169,9 @@ def _fill_domains(
 
 
 def _take(rest: int, room: int | None) -> int:
-    """How much of an axis goes into a domain with that much room: all of it, or what fills the room evenly."""
+    """How much of an axis goes into a domain with that much room: all of it, or what (almost) fills the room evenly."""
     if room is None or rest <= room:
         return rest
     divisors = [d for d in range(1, room + 1) if rest % d == 0]
-    even = [d for d in divisors if room % d == 0]
-    return even[-1] if even[-1] > 1 else divisors[-1]
+    filling = [d for d in divisors if d * (room // d) >= _FILLED * room]  # 64 of an axis of 128 in a domain of 72
+    return filling[-1] if filling[-1] > 1 else divisors[-1]

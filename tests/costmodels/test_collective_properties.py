@@ -89,3 +89,46 @@ def test_bytes_on_each_level_are_those_of_the_whole_gather(placed, bytes_) -> No
     n = time.group_size
     # each device takes in what it lacks, over all levels together
     assert sum(time.bytes_sent_per_device.values()) == pytest.approx(bytes_ * (n - 1) / n)
+
+
+SPLITS = [(16, (4, 4)), (16, (2, 8)), (64, (8, 8)), (64, (4, 4, 4)), (256, (16, 16)), (256, (4, 64)), (128, (2, 64))]
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_collective_over_the_whole_mesh_costs_the_same_however_its_axes_are_split(name) -> None:
+    profile = load_profile(name)
+    compared = 0
+    for devices, sizes in SPLITS:
+        whole = place_mesh(profile, {"x": devices})
+        axes = {f"x{i}": size for i, size in enumerate(sizes)}
+        split = place_mesh(profile, axes, slice_shape=whole.slice_shape or None)
+        if levels(whole) != levels(split):  # other links
+            continue
+        for kind in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all"):
+            alpha, beta = whole.alpha_beta(kind, whole.whole("x"))
+            assert split.alpha_beta(kind, split.whole(*axes)) == (pytest.approx(alpha), pytest.approx(beta)), kind
+        compared += 1
+    assert compared >= 5
+
+
+def levels(machine: Machine) -> dict[str, int]:
+    """Devices of the mesh on each level."""
+    found: dict[str, int] = {}
+    for segment in (s for segments in machine.layout for s in segments):
+        found[segment.level] = found.get(segment.level, 1) * segment.size
+    return found
+
+
+@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_every_machine_time_grows_with_bytes_and_with_slower_links(name, kind) -> None:
+    profile = load_profile(name)
+    slow = slowed(profile, 2)
+    for sizes in ({"x": 8}, {"x": 4, "y": 4}, {"x": 16, "y": 16}):
+        fast_machine = place_mesh(profile, sizes)
+        machine = Machine(slow, fast_machine.axes, fast_machine.layout, fast_machine.slice_shape)
+        for axis in sizes:
+            parts = machine.whole(axis)
+            times = [fast_machine.collective_s(kind, v, parts) for v in (0, 1e3, 1e6, 1e9)]
+            assert times == sorted(times) and times[-1] > times[0]
+            assert machine.collective_s(kind, 1e9, parts) == pytest.approx(2 * times[-1])
