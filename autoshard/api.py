@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,11 @@ from autoshard.constraints.groups import MatchedGroup, SameSharding, match_group
 from autoshard.constraints.in_code import statements_in_code
 from autoshard.constraints.restrictions import Restricting, Restriction, match_restrictions
 from autoshard.errors import InputError
-from autoshard.planning import ACCEPTED_GAP, Problem, build_model, decide
+from autoshard.planning import ACCEPTED_GAP, Problem, build_model
 from autoshard.plans import Plan
+from autoshard.program.program import Program
+from autoshard.search.starts import starts_of
+from autoshard.search.strategy import SEARCHES, StrategyName, decide_by, default_strategy
 from autoshard.sharding.mesh import Mesh
 from costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 
@@ -26,6 +30,9 @@ Progress = Callable[[str], None]
 
 Constraint = Pin | SameSharding | Restricting
 """What `constraints` may hold."""
+
+START_SHARE = 0.2
+"""The part of what is then left of it that looking for starts may take."""
 
 BASELINE_SHARE = 0.4
 """The part of what is left of a time limit that pricing all baselines may take."""
@@ -47,6 +54,7 @@ def plan(
     effort: float = 1.0,
     seed: int = 0,
     accepted_gap: float = ACCEPTED_GAP,
+    strategy: str | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """Decide the sharding of every value of `f`, minimising the seconds of one call.
@@ -63,6 +71,8 @@ def plan(
         of
         the inputs for them.
     sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; chosen from the program where not given.
+    strategy: how to decide, by name (`autoshard.search.strategy`, docs/strategies.md): ``joint`` where nothing is said,
+        ``staged`` where priorities are stated. What propagation and greedy find are starts of these two.
 
     Raises `InputError` for bad arguments, `InfeasibleError` where the statements cannot hold, `OutOfTimeError` where
     the time
@@ -79,7 +89,7 @@ def plan(
     result = plan_traced(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, time_limit=left,
         baselines=baselines, roles=roles, sub_axes=sub_axes, effort=effort, seed=seed, accepted_gap=accepted_gap,
-        progress=progress,
+        strategy=strategy, progress=progress,
     )  # fmt: skip
     return result.with_seconds("trace", traced_s)
 
@@ -99,6 +109,7 @@ def plan_traced(
     effort: float = 1.0,
     seed: int = 0,
     accepted_gap: float = ACCEPTED_GAP,
+    strategy: str | None = None,
     config: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
     model_flop: float | None = None,
@@ -114,6 +125,61 @@ def plan_traced(
 
     began = time.monotonic()
     program = traced.program
+    chosen = None if strategy is None else StrategyName.parse(strategy)
+    asked = ask(
+        program, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, sub_axes=sub_axes
+    )
+    problem = asked.problem
+    model = build_model(problem, progress)
+    built = time.monotonic()
+    priced = price_baselines(
+        model, baselines, roles, slow=_slow_axes(mesh) if slow_axes is None else slow_axes,
+        time_limit_s=None if time_limit is None else BASELINE_SHARE * max(0.1, time_limit - (built - began)),
+        progress=progress,
+    )  # fmt: skip
+    starts = [b.assignment for b in priced if b.assignment is not None]
+    if chosen is None or chosen.name in SEARCHES:
+        part = None if time_limit is None else START_SHARE * max(0.1, time_limit - (time.monotonic() - began))
+        starts += starts_of(model, time_limit_s=part, progress=progress)
+    compared = time.monotonic()
+    left = None if time_limit is None else max(0.1, time_limit - (compared - began))
+    decision = decide_by(
+        model, chosen or default_strategy(model), starts=starts, time_limit_s=left, effort=effort, seed=seed,
+        accepted_gap=accepted_gap, progress=progress,
+    )  # fmt: skip
+    seconds = {"build": built - began, "baselines": compared - built, "solve": time.monotonic() - compared}
+    cut = [b.cost.name for b in priced if b.timed_out]
+    if cut:
+        notes = (*notes, f"the wall clock ended the pricing of {', '.join(cut)}: another run may price them otherwise")
+    return Plan(
+        program, decision.schedule, problem.machine, decision.cost, decision.memory, decision.status,
+        decision.objective_s, decision.bound_s, decision.gap, decision.memory_price_s, decision.rounding_s,
+        asked.statements, tuple(b.cost for b in priced),
+        (*notes, *program.warnings, *asked.notes, *problem.machine.notes, *decision.notes), config, problem.trips,
+        model_flop, None if roles is None else batch_size(program, roles),
+        {"seconds": {k: round(v, 3) for k, v in seconds.items()}, **decision.stats}, traced,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A problem with its statements as they stand in plan.json, and what was noticed in the program's own."""
+
+    problem: Problem
+    statements: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...]
+
+
+def ask(
+    program: Program,
+    *,
+    mesh: Mesh | Mapping[str, Any],
+    hardware: str | Path | Profile | Machine,
+    constraints: Sequence[Constraint] = (),
+    memory_limit: int | None = None,
+    sub_axes: Mapping[str, Sequence[int]] | None = None,
+) -> Asked:
+    """The problem that a program and the user's words make; arguments as of `plan`."""
     logical, machine = placed(mesh, hardware)
     in_code, code_notes = statements_in_code(program, logical)
     _check_constraints(constraints)
@@ -127,31 +193,7 @@ def plan_traced(
         program, logical, machine, pins=matched, memory_limit=memory_limit, sub_axes=sub_axes, groups=groups,
         restrictions=restrictions,
     )  # fmt: skip
-    model = build_model(problem, progress)
-    built = time.monotonic()
-    priced = price_baselines(
-        model, baselines, roles, slow=_slow_axes(mesh) if slow_axes is None else slow_axes,
-        time_limit_s=None if time_limit is None else BASELINE_SHARE * max(0.1, time_limit - (built - began)),
-        progress=progress,
-    )  # fmt: skip
-    compared = time.monotonic()
-    left = None if time_limit is None else max(0.1, time_limit - (compared - began))
-    decision = decide(
-        model, starts=[b.assignment for b in priced if b.assignment is not None], time_limit_s=left, effort=effort,
-        seed=seed, accepted_gap=accepted_gap, progress=progress,
-    )  # fmt: skip
-    seconds = {"build": built - began, "baselines": compared - built, "solve": time.monotonic() - compared}
-    cut = [b.cost.name for b in priced if b.timed_out]
-    if cut:
-        notes = (*notes, f"the wall clock ended the pricing of {', '.join(cut)}: another run may price them otherwise")
-    return Plan(
-        program, decision.schedule, machine, decision.cost, decision.memory, decision.status, decision.objective_s,
-        decision.bound_s, decision.gap, decision.memory_price_s, decision.rounding_s,
-        _statements(matched, groups, restrictions, memory_limit), tuple(b.cost for b in priced),
-        (*notes, *program.warnings, *code_notes, *machine.notes, *decision.notes), config, problem.trips,
-        model_flop, None if roles is None else batch_size(program, roles),
-        {"seconds": {k: round(v, 3) for k, v in seconds.items()}, **decision.stats}, traced,
-    )  # fmt: skip
+    return Asked(problem, _statements(matched, groups, restrictions, memory_limit), tuple(code_notes))
 
 
 def placed(mesh: Mesh | Mapping[str, Any], hardware: str | Path | Profile | Machine) -> tuple[Mesh, Machine]:

@@ -12,21 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import price
-from autoshard.errors import AutoshardError, InputError, ShardingError
+from autoshard.errors import AutoshardError, InputError
 from autoshard.formulation.domains import satisfies
 from autoshard.formulation.model import NodeKind
-from autoshard.planning import ACCEPTED_GAP, Model, name_nodes
+from autoshard.planning import Model
 from autoshard.plans import BaselineCost
-from autoshard.program.program import Op
 from autoshard.propagation import propagate
-from autoshard.propagation.projection import project
-from autoshard.propagation.spec import Spec, axis_ref, to_spec
-from autoshard.schedule import Schedule
+from autoshard.search.placing import Placing, allowed_states, placed_states
+from autoshard.search.restricted import CannotBe, best_within
 from autoshard.sharding.layout import AtomMesh
-from autoshard.sharding.tensor_sharding import TensorSharding
-from autoshard.solver.network import CostNetwork, Edge, Usage
 from autoshard.strategies.named import (
     NamedStrategy,
     Roles,
@@ -39,11 +34,6 @@ from autoshard.strategies.switching import with_switches
 
 LEAST_S = 1.0
 """What the search for one baseline is given at least, however little is left of the time limit."""
-MEMORY_ROUNDS = 4
-"""How often the limit is tightened for copies that the network does not see."""
-EFFORT = 0.05
-"""Work that the solver puts into one baseline: most of what is left open is decided by reductions."""
-
 Baseline = str | Mapping[str, object] | NamedStrategy
 """A name (``fsdp+tensor``), the user's rules (``{"name": "mine", "rules": {"batch": ["data"]}}``), or a strategy."""
 
@@ -110,184 +100,39 @@ def read_baseline(baseline: Baseline, mesh: AtomMesh, slow: Collection[str] = ()
 
 
 def _price(model: Model, strategy: NamedStrategy, roles: Roles, deadline: float | None) -> PricedBaseline:
-    timed_out = False
-
-    def impossible(reason: str) -> PricedBaseline:
-        return PricedBaseline(BaselineCost(strategy.name, None, None, reason), None, timed_out)
-
-    def within(least: int | None) -> "tuple[tuple[int, ...], Schedule, MemoryProfile] | str":
-        nonlocal timed_out
-        found, stopped = _within(model, allowed, least, deadline)
-        timed_out |= stopped == "time"
-        return found
-
     try:
-        allowed = allowed_states(model, strategy, roles)
+        found = best_within(model, left_by(model, strategy, roles), deadline=deadline)
+    except CannotBe as error:
+        return PricedBaseline(BaselineCost(strategy.name, None, None, str(error)), None, error.timed_out)
     except AutoshardError as error:
-        return impossible(str(error))
-    for cls, keep in enumerate(allowed):
-        if not len(keep):
-            node = model.collected.nodes[model.repeats.representative(cls)]
-            return impossible(f"the statements leave no layout for {node.kind.value} {node.label}")
-    limit = model.problem.memory_limit
-    found = within(None)
-    if isinstance(found, str):
-        return impossible(found)
-    assignment, schedule, memory = found
-    slack = 0
-    for attempt in range(MEMORY_ROUNDS):
-        if limit is None or memory.peak_bytes <= limit:
-            break
-        if attempt:  # room for copies that one op alone makes, which the network does not see (see `planning.decide`)
-            slack += memory.peak_bytes - limit
-        found = within(limit - slack)
-        if isinstance(found, str):
-            return impossible(found)
-        assignment, schedule, memory = found
-    if limit is not None and memory.peak_bytes > limit:
-        return impossible(f"it holds {memory.peak_bytes} bytes at {memory.where}, the limit is {limit}")
+        return PricedBaseline(BaselineCost(strategy.name, None, None, str(error)), None)
     # priced from its schedule, as the plan is: ticks round, and would make equal plans differ
-    cost = price(model.problem.program, schedule, model.fusion, model.prices, model.problem.trips)
-    seconds = cost.step_s + model.memory_price_s(assignment)
-    return PricedBaseline(BaselineCost(strategy.name, seconds, memory.peak_bytes), assignment, timed_out)
-
-
-def _within(
-    model: Model, allowed: Sequence[np.ndarray], limit: int | None, deadline: float | None
-) -> tuple[tuple[tuple[int, ...], Schedule, MemoryProfile] | str, str]:
-    """The baseline's best assignment in a network with this limit, or why there is none; and what ended the search."""
-    from autoshard.solver import solve
-
-    network = restrict(model.with_limit(limit), allowed)
-    left = None if deadline is None else max(LEAST_S, deadline - time.monotonic())
-    solution = solve(network, effort=EFFORT, gap=ACCEPTED_GAP, time_limit_s=left)
-    stopped = str(solution.stats.get("stopped"))
-    if solution.assignment is None:
-        return name_nodes(model, solution.reason or f"no assignment was found ({solution.status})"), stopped
-    assignment = tuple(int(keep[choice]) for keep, choice in zip(allowed, solution.assignment, strict=True))
-    schedule = model.schedule(assignment)
-    return (assignment, schedule, model.simulate(schedule)), stopped
-
-
-def restrict(network: CostNetwork, allowed: Sequence[np.ndarray]) -> CostNetwork:
-    """The network with only some strategies per node (indices into the old ones)."""
-    edges = tuple(Edge(e.first, e.second, e.costs[np.ix_(allowed[e.first], allowed[e.second])]) for e in network.edges)
-    usages = tuple(
-        tuple(Usage(u.start, u.stop, u.amounts[keep]) for u in us)
-        for us, keep in zip(network.usages, allowed, strict=False)
+    cost = price(model.problem.program, found.schedule, model.fusion, model.prices, model.problem.trips)
+    seconds = cost.step_s + model.memory_price_s(found.assignment)
+    return PricedBaseline(
+        BaselineCost(strategy.name, seconds, found.memory.peak_bytes), found.assignment, found.timed_out
     )
-    facets = tuple(None if f is None else f[keep] for f, keep in zip(network.facets, allowed, strict=False))
-    costs = tuple(c[keep] for c, keep in zip(network.costs, allowed, strict=True))
-    return CostNetwork(costs, edges, usages, network.usage_limit, facets)
 
 
-def allowed_states(model: Model, strategy: NamedStrategy, roles: Roles) -> list[np.ndarray]:
+def left_by(model: Model, strategy: NamedStrategy, roles: Roles) -> list[np.ndarray]:
     """Per node of the model's network the states that the strategy leaves."""
     program, mesh = model.problem.program, model.problem.mesh
     stated = statements(strategy, program, mesh.mesh, roles)
     switched, forms = with_switches(program, stated.switches)
     spread = dict(stated.spread) | {forms[v]: s for v, s in stated.switches.items()}
     contested = frozenset(a for axis in strategy.switching for a in mesh.atoms_of[axis])
-    placing = _Placing(mesh, propagate(switched, mesh.mesh, spread).values, contested)
+    placing = Placing(switched, mesh, propagate(switched, mesh.mesh, spread).values, contested=contested)
     ops = switched.ops
-    classes: list[np.ndarray | None] = [None] * model.repeats.network.n_nodes
-    for index, node in enumerate(model.collected.nodes):
-        kept = model.encoded.states[index]
-        cls = int(model.repeats.class_of[index])
-        keep = np.arange(len(kept))
+
+    def wanted(index: int) -> np.ndarray | None:
+        node = model.collected.nodes[index]
         if node.kind is NodeKind.OP:
             assert node.op is not None
-            keep = _placed(model, index, *placing.of(ops[node.op]))
-        elif node.kind is NodeKind.INPUT and node.value is not None and node.value in stated.pins:
+            return placed_states(model, index, *placing.of(ops[node.op]))
+        if node.kind is NodeKind.INPUT and node.value is not None and node.value in stated.pins:
             pin = stated.pins[node.value]
-            keep = np.array([k for k, s in enumerate(kept) if satisfies(node.layouts[s], pin, mesh)], np.int64)
-        held = classes[cls]
-        both = keep if held is None else np.intersect1d(held, keep)
-        classes[cls] = both if held is None or len(both) else held
-    return [c if c is not None else np.zeros(0, np.int64) for c in classes]
+            kept = model.encoded.states[index]
+            return np.array([k for k, s in enumerate(kept) if satisfies(node.layouts[s], pin, mesh)], np.int64)
+        return None
 
-
-class _Placing:
-    """Where ops run, from the shardings of their tensors. Remembers what it has worked out."""
-
-    def __init__(self, mesh: AtomMesh, values: Mapping[int, TensorSharding], contested: frozenset[int]) -> None:
-        self._mesh = mesh
-        self._contested = contested
-        self._specs = {v: to_spec(s, mesh.mesh, 0) for v, s in values.items()}
-        self._known: dict[object, tuple[list[list[int]], frozenset[int]]] = {}
-
-    def of(self, op: Op) -> tuple[list[list[int]], frozenset[int]]:
-        """(atoms per factor, atoms left open).
-
-        An atom goes to the factor that more than half of the tensors with this factor have it on. An atom that some
-        tensors have, and none of the factors gets, is open: those tensors disagree and the solver decides. So is an
-        atom of an axis that switches where tensors have it on different factors: there the switch happens.
-        """
-        assert op.rule is not None
-        specs = tuple(self._specs.get(v) for v in (*op.operands, *op.results))
-        key = (op.rule, specs)
-        if key not in self._known:
-            self._known[key] = self._vote(op.rule, specs)
-        return self._known[key]
-
-    def _vote(self, rule, specs: Sequence[Spec | None]) -> tuple[list[list[int]], frozenset[int]]:
-        sizes = rule.factor_sizes
-        having = [0] * len(sizes)
-        votes: dict[tuple[int, int], int] = {}
-        orders: list[list[int]] = [[] for _ in sizes]
-        seen: set[int] = set()
-        for mapping, spec in zip((*rule.operands, *rule.results), specs, strict=True):
-            if spec is None:
-                continue
-            for factor, sharding in project(mapping, spec, sizes).factors.items():
-                having[factor] += 1
-                atoms = self._atoms(sharding.axes)
-                seen.update(atoms)
-                orders[factor] += [a for a in atoms if a not in orders[factor]]
-                for atom in atoms:
-                    votes[atom, factor] = votes.get((atom, factor), 0) + 1
-        chosen: dict[int, int] = {}
-        for (atom, factor), count in sorted(votes.items()):
-            if factor not in rule.shardable or 2 * count <= having[factor]:
-                continue
-            old = chosen.get(atom)
-            if old is None or count / having[factor] > votes[atom, old] / having[old]:
-                chosen[atom] = factor
-        for atom in self._contested & set(chosen):
-            if sum(1 for a, _ in votes if a == atom) > 1:
-                del chosen[atom]
-        placed = [[a for a in order if chosen.get(a) == f] for f, order in enumerate(orders)]
-        return placed, frozenset(seen - set(chosen))
-
-    def _atoms(self, refs) -> list[int]:
-        found: list[int] = []
-        for ref in refs:
-            try:
-                found += [a for a in self._mesh.atoms_for(axis_ref(ref, self._mesh.mesh)) if self._mesh.sizes[a] > 1]
-            except ShardingError:  # a sub-axis finer than the atoms of this program
-                break
-        return found
-
-
-def _placed(model: Model, index: int, wanted: list[list[int]], open_atoms: frozenset[int]) -> np.ndarray:
-    """States of an op whose factors lie as wanted, open atoms anywhere; axes that cannot be had are dropped."""
-    space = model.collected.nodes[index].space
-    assert space is not None
-    kept = {int(s): k for k, s in enumerate(model.encoded.states[index])}
-    wanted = [list(atoms) for atoms in wanted]
-    while True:
-        if open_atoms:
-            goal = tuple(map(tuple, wanted))
-            states = [
-                s
-                for factors, of in space.by_factors.items()
-                if tuple(tuple(a for a in f if a not in open_atoms) for f in factors) == goal
-                for s in of
-            ]
-        else:
-            states = space.by_factors.get(tuple(map(tuple, wanted)), [])
-        found = sorted(kept[s] for s in states if s in kept)
-        if found or not any(wanted):
-            return np.array(found, np.int64)
-        longest = max(range(len(wanted)), key=lambda f: (len(wanted[f]), f))
-        wanted[longest].pop()
+    return allowed_states(model, wanted)

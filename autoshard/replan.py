@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from autoshard.constraints import MatchedPin
-from autoshard.constraints.groups import MatchedGroup, spread_pins
+from autoshard.constraints import MatchedPin, restrictions_of
+from autoshard.constraints.groups import MatchedGroup
 from autoshard.constraints.matching import conflict
 from autoshard.errors import ShardingError
 from autoshard.formulation.assign import assignment_of
@@ -48,7 +48,7 @@ def stated_pins(plan: Plan) -> tuple[MatchedPin, ...]:
     return tuple(
         MatchedPin(
             s["pattern"], TensorSharding.from_text(s["sharding"], mesh), tuple(s["values"]), tuple(s["outputs"]),
-            s.get("source", ""),
+            s.get("source", ""), int(s.get("priority", 0)),
         )
         for s in plan.statements
         if s["kind"] == "pin"
@@ -100,12 +100,11 @@ def problem_of(plan: Plan, changed: Changed | None = None) -> Problem:
     pins, _ = displaced(stated_pins(plan), changed.pins)
     groups = stated_groups(plan)
     every = (*pins, *changed.pins)
-    stated = (*every, *spread_pins(every, groups, program))
     limit = stated_limit(plan) if changed.memory_limit is KEEP else changed.memory_limit
     return Problem.make(
-        program, plan.schedule.mesh.mesh, plan.machine if changed.machine is None else changed.machine, pins=stated,
+        program, plan.schedule.mesh.mesh, plan.machine if changed.machine is None else changed.machine, pins=every,
         memory_limit=limit, sub_axes=_splits(plan.schedule.mesh, [p.sharding for p in every]), trips=plan.trips,
-        groups=groups,
+        groups=groups, restrictions=restrictions_of(tuple(map(dict, plan.statements))),
     )  # fmt: skip
 
 

@@ -1,0 +1,105 @@
+"""Solving a network of which only some states are left, within the memory limit."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.costs.memory import MemoryProfile
+from autoshard.errors import InfeasibleError
+from autoshard.planning import ACCEPTED_GAP, Model, name_nodes
+from autoshard.schedule import Schedule
+from autoshard.solver.network import CostNetwork, Edge, Usage
+from autoshard.solver.solution import Solution
+
+MEMORY_ROUNDS = 4
+"""How often the limit is tightened for copies that the network does not see."""
+EFFORT = 0.05
+"""Work that the solver puts into it: most of what is left open is decided by reductions."""
+LEAST_S = 1.0
+"""Seconds that one search gets at least, however late it comes."""
+
+
+@dataclass(frozen=True)
+class Restricted:
+    """The best assignment found among the states that were left; timed_out: the wall clock ended a search for it."""
+
+    solution: Solution
+    assignment: tuple[int, ...]
+    schedule: Schedule
+    memory: MemoryProfile
+    timed_out: bool
+
+
+class CannotBe(InfeasibleError):
+    """Nothing among the states that were left holds; `timed_out`: the wall clock ended the search before."""
+
+    def __init__(self, message: str, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.timed_out = timed_out
+
+
+def best_within(
+    model: Model, allowed: Sequence[np.ndarray], *, deadline: float | None = None, effort: float = EFFORT
+) -> Restricted:
+    """The best assignment with `allowed` states (per node of the model's network) that is within the memory limit.
+
+    deadline: of `time.monotonic`. Raises `CannotBe` where none is found.
+    """
+    limit = model.problem.memory_limit
+    found = unlimited(model, allowed, deadline=deadline, effort=effort)
+    slack = 0
+    for attempt in range(MEMORY_ROUNDS):
+        if limit is None or found.memory.peak_bytes <= limit:
+            break
+        if attempt:  # room for copies that one op alone makes, which the network does not see (see `planning.decide`)
+            slack += found.memory.peak_bytes - limit
+        found = _search(model, allowed, limit - slack, deadline, effort, found.timed_out)
+    if limit is not None and found.memory.peak_bytes > limit:
+        raise CannotBe(
+            f"it holds {found.memory.peak_bytes} bytes at {found.memory.where}, the limit is {limit}", found.timed_out
+        )
+    return found
+
+
+def unlimited(
+    model: Model, allowed: Sequence[np.ndarray], *, deadline: float | None = None, effort: float = EFFORT
+) -> Restricted:
+    """The same whatever memory it takes."""
+    for cls, keep in enumerate(allowed):
+        if not len(keep):
+            node = model.collected.nodes[model.repeats.representative(cls)]
+            raise CannotBe(f"the statements leave no layout for {node.kind.value} {node.label}")
+    return _search(model, allowed, None, deadline, effort, False)
+
+
+def _search(
+    model: Model, allowed: Sequence[np.ndarray], limit: int | None, deadline: float | None, effort: float, late: bool
+) -> Restricted:
+    from autoshard.solver import solve
+
+    network = restrict(model.with_limit(limit), allowed)
+    left = None if deadline is None else max(LEAST_S, deadline - time.monotonic())
+    solution = solve(network, effort=effort, gap=ACCEPTED_GAP, time_limit_s=left)
+    stopped = solution.stats.get("stopped")
+    timed_out = late or stopped == "time"
+    if solution.assignment is None:
+        if stopped == "interrupt":
+            raise KeyboardInterrupt
+        raise CannotBe(name_nodes(model, solution.reason or f"no assignment was found ({solution.status})"), timed_out)
+    assignment = tuple(int(keep[choice]) for keep, choice in zip(allowed, solution.assignment, strict=True))
+    schedule = model.schedule(assignment)
+    return Restricted(solution, assignment, schedule, model.simulate(schedule), timed_out)
+
+
+def restrict(network: CostNetwork, allowed: Sequence[np.ndarray]) -> CostNetwork:
+    """The network with only some strategies per node (indices into the old ones)."""
+    edges = tuple(Edge(e.first, e.second, e.costs[np.ix_(allowed[e.first], allowed[e.second])]) for e in network.edges)
+    usages = tuple(
+        tuple(Usage(u.start, u.stop, u.amounts[keep]) for u in us)
+        for us, keep in zip(network.usages, allowed, strict=False)
+    )
+    facets = tuple(None if f is None else f[keep] for f, keep in zip(network.facets, allowed, strict=False))
+    costs = tuple(c[keep] for c, keep in zip(network.costs, allowed, strict=True))
+    return CostNetwork(costs, edges, usages, network.usage_limit, facets)
