@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from autoshard.costs.memory import MemoryProfile
+from autoshard.costs.memory import MemoryProfile, verdict
 from autoshard.costs.price import CommRow, PlanCost
 from autoshard.errors import InputError
 from autoshard.files import read_json, write_json
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from autoshard.frontends.jax_function import TracedFunction
     from autoshard.instead import Instead
     from autoshard.lowering.lower import Lowered
+    from autoshard.targets import Target
 
 
 @dataclass(frozen=True)
@@ -233,6 +234,17 @@ class Plan:
 
         return lower(self.traced, self.schedule)
 
+    def lower(self, target: str = "explicit") -> Target:
+        """The program for JAX in one of the forms of `autoshard.targets.TARGETS`.
+
+        ``explicit`` (the planned collectives written out), ``constraints`` (a sharding constraint on every value),
+        ``shardings`` (inputs and outputs only), ``mlir`` (StableHLO text with sdy shardings). Each has `jit()`, `fn`,
+        `in_shardings`, `out_shardings`, `stablehlo()` and `report()`: which planned collectives XLA keeps.
+        """
+        from autoshard.targets import Target
+
+        return Target(target, self.lowered)
+
     def attach(
         self, f: Any, *specs: Any, donate_argnums: Sequence[int] = (), argnames: Sequence[str] | None = None
     ) -> Plan:
@@ -291,6 +303,7 @@ class Plan:
                 "peak_bytes": self.memory.peak_bytes,
                 "where": self.memory.where,
                 "time": self.memory.time,
+                **verdict(self.memory, self.machine.hbm_bytes, self.machine.usable_bytes),
                 "held": [
                     {"what": h.what, "bytes": h.bytes, "start": h.start, "stop": h.stop} for h in self.memory.held
                 ],

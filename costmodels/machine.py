@@ -144,6 +144,12 @@ class Machine:
         return self.profile.memory.bytes.value
 
     @property
+    def usable_bytes(self) -> float:
+        """Bytes of it that the runtime leaves to programs; all of them where that is not known."""
+        usable = self.profile.memory.usable
+        return self.hbm_bytes if usable is None else usable.value
+
+    @property
     def torus(self) -> Torus | None:
         level = self.profile.levels[0]
         if not isinstance(level, TorusLevel):

@@ -229,10 +229,13 @@ class Memory(_Strict):
 
     bytes: Quantity
     bandwidth: Quantity
+    usable: Quantity | None = None  # what the runtime leaves to programs, where that is known
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         _check("memory.bytes", self.bytes, "bytes", *MEMORY_BYTES_RANGE, hint=" (give bytes, not GB)")
+        if self.usable is not None:
+            _check("memory.usable", self.usable, "bytes", 1, self.bytes.value, hint=" (no more than memory.bytes)")
         _check("memory.bandwidth", self.bandwidth, "bytes/s", *BYTES_PER_S_RANGE, hint=" (give bytes/s, not GB/s)")
         return self
 
@@ -311,6 +314,8 @@ class Profile(_Strict):
             if (share := getattr(self, name)) is not None:
                 found[name] = share
         found["memory.bytes"] = self.memory.bytes
+        if self.memory.usable is not None:
+            found["memory.usable"] = self.memory.usable
         found["memory.bandwidth"] = self.memory.bandwidth
         for level in self.levels:
             for field in type(level).model_fields:

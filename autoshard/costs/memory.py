@@ -7,6 +7,7 @@ tiled, arrays take whole tiles.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, prod
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +52,17 @@ class MemoryProfile:
     def fits(self, memory_bytes: float) -> bool:
         """Is there room for the peak and the headroom?"""
         return self.allocation_bytes <= memory_bytes
+
+
+def verdict(memory: MemoryProfile, device_bytes: float, usable_bytes: float) -> dict[str, Any]:
+    """Whether it fits a device, as plain data: its bytes, those the runtime leaves to programs, what the compiler may
+    allocate, and ``fits``: yes only where the peak with its headroom has room."""
+    return {
+        "device_bytes": int(device_bytes),
+        "usable_bytes": int(usable_bytes),
+        "allocation_bytes": memory.allocation_bytes,
+        "fits": memory.fits(usable_bytes),
+    }
 
 
 def simulate(program: Program, schedule: Schedule, liveness: Liveness, tile: Tile | None = None) -> MemoryProfile:

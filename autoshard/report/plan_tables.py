@@ -184,6 +184,8 @@ def _memory(plan: Json) -> "list[RenderableType]":
     head = f"memory: {bytes_text(memory['peak_bytes'])} per device at the peak"
     head += f" of {bytes_text(limit)} allowed" if limit is not None else ""
     head += f", {memory['where']}" if memory.get("where") else ""
+    if "fits" in memory:
+        head += "\n" + _fits(memory)
     held = memory.get("held", [])
     if not held:
         return [head]
@@ -193,6 +195,19 @@ def _memory(plan: Json) -> "list[RenderableType]":
     if len(held) > MOST_HELD:
         table.add_row(f"and {len(held) - MOST_HELD} more", bytes_text(sum(i["bytes"] for i in held[MOST_HELD:])))
     return [head, table]
+
+
+def _fits(memory: Json) -> str:
+    """One sentence on the device: compilers allocate more than what is live, and the prediction errs."""
+    device, usable = memory["device_bytes"], memory["usable_bytes"]
+    left = "" if usable == device else f", of which programs get {bytes_text(usable)}"
+    allocated = f"{bytes_text(memory['allocation_bytes'])} with headroom, the device has {bytes_text(device)}{left}"
+    if memory["fits"]:
+        return f"fits: {allocated}"
+    if memory["peak_bytes"] > usable:
+        return f"does not fit: {allocated}"
+    roomy = usable * memory["peak_bytes"] / memory["allocation_bytes"]
+    return f"may not fit: {allocated}; a memory_limit of {bytes_text(roomy)} leaves it room"
 
 
 def _baselines(plan: Json) -> "Table | None":

@@ -11,6 +11,9 @@ from autoshard.verify.check_lives import Lives, Sizes, carries, starts_carry
 from autoshard.verify.check_program import PROGRAM_OP, Findings
 from autoshard.verify.check_stacks import stacks
 
+HEADROOM = 0.15
+"""What a compiler may allocate beyond the peak (docs/memory.md)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -90,4 +93,20 @@ def check_memory(plan: Any, lives: Lives, findings: Findings) -> int:
         for what, items in (("does not list", missing), ("lists", extra)):
             for name, size, start, stop in items[:3]:
                 findings.add("memory", f"memory.held {what} {name}, {size} bytes from {start} to {stop}")
+    if "fits" in memory:  # plans of earlier versions do not say
+        _check_verdict(plan, peak, findings)
     return peak
+
+
+def _check_verdict(plan: Any, peak: int, findings: Findings) -> None:
+    """What the plan says of the device: its bytes, what a compiler may allocate, and whether that has room."""
+    memory, own = plan["memory"], plan["hardware"]["machine"]["profile"]["memory"]
+    device = int(own["bytes"]["value"])
+    usable = int(own["usable"]["value"]) if "usable" in own else device
+    allocation = ceil(peak * (1 + HEADROOM))
+    expected = {
+        "device_bytes": device, "usable_bytes": usable, "allocation_bytes": allocation, "fits": allocation <= usable,
+    }  # fmt: skip
+    for key, found in expected.items():
+        if memory.get(key) != found:
+            findings.add("memory", f"memory.{key} is {memory.get(key)!r} in the plan; it follows as {found!r}")

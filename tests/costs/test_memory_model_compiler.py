@@ -9,6 +9,9 @@ from types import ModuleType
 
 import pytest
 
+from autoshard.costs.memory import MemoryProfile, verdict
+from costmodels import load_profile, place_mesh
+
 EXPERIMENT = Path(__file__).parents[2] / "experiments" / "memory"
 
 
@@ -30,7 +33,6 @@ COMPILED = sorted(name for name, row in TRUTHS.items() if row["peak"] != "refuse
 MISSES = {"tf_unroll_mixed_fsdp_v5e"}
 """Named in docs/memory.md: off by more than 15%."""
 GIB = 2**30
-CHIP_BYTES = {"tpu_v5e": 16 * GIB, "tpu_v5p": 95 * GIB, "tpu_v6e": 32 * GIB}
 
 
 @pytest.mark.parametrize("name", COMPILED)
@@ -55,11 +57,32 @@ def test_the_headroom_covers_what_the_compiler_reserves() -> None:
         assert run.predict(name) * (1 + HEADROOM) >= int(TRUTHS[name]["allocation"]), name
 
 
+def profile_of(name: str) -> MemoryProfile:
+    return MemoryProfile(run.predict(name), 0, "", ())
+
+
 def test_a_program_that_the_compiler_refuses_is_never_said_to_fit() -> None:
     refused = {case.name: case for case in run.CASES if TRUTHS.get(case.name, {}).get("peak") == "refused"}
     assert refused
     for name, case in refused.items():
-        assert run.predict(name) > CHIP_BYTES[case.hardware]
+        machine = place_mesh(load_profile(case.hardware), case.mesh)
+        said = verdict(profile_of(name), machine.hbm_bytes, machine.usable_bytes)
+        assert said["fits"] is False
+
+
+def test_programs_that_the_compiler_takes_with_room_are_said_to_fit() -> None:
+    for name in COMPILED:
+        (case,) = (case for case in run.CASES if case.name == name)
+        machine = place_mesh(load_profile(case.hardware), case.mesh)
+        assert verdict(profile_of(name), machine.hbm_bytes, machine.usable_bytes)["fits"] is True
+
+
+def test_a_prediction_between_the_peak_and_its_headroom_does_not_fit() -> None:
+    machine = place_mesh(load_profile("tpu_v5e"), {"x": 4})
+    usable = int(15.75 * GIB)  # "exceeds available HBM (15.75G)"
+    assert machine.usable_bytes == usable
+    for peak, fits in ((usable, False), (int(usable / 1.14), False), (int(usable / 1.16), True)):
+        assert verdict(MemoryProfile(peak, 0, "", ()), machine.hbm_bytes, usable)["fits"] is fits
 
 
 @pytest.mark.tpu_compiler

@@ -123,3 +123,28 @@ def test_quiet_progress_says_nothing(capsys) -> None:
 
 def test_a_line_of_progress_has_its_stage_before_the_colon() -> None:
     assert describe("training: step 3 of 20")[0] == "training"
+
+
+def memory_of(peak: int, allocation: int, usable: int, fits: bool) -> dict:
+    return {
+        "peak_bytes": peak, "where": "", "time": 0, "held": [], "device_bytes": 16 * 2**30, "usable_bytes": usable,
+        "allocation_bytes": allocation, "fits": fits,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("peak", "said"),
+    [
+        (10.0, "fits: 11.5 GiB with headroom, the device has 16 GiB, of which programs get 15.75 GiB"),
+        (
+            14.0,
+            "may not fit: 16.1 GiB with headroom, the device has 16 GiB, of which programs get 15.75 GiB; a memory_",
+        ),
+        (15.9, "does not fit: 18.29 GiB with headroom, the device has 16 GiB, of which programs get 15.75 GiB"),
+    ],
+)
+def test_the_summary_says_whether_the_device_has_room(peak, said) -> None:
+    from autoshard.report.plan_tables import _fits
+
+    used, usable = int(peak * 2**30), int(15.75 * 2**30)
+    assert _fits(memory_of(used, int(used * 1.15), usable, used * 1.15 <= usable)).startswith(said)

@@ -575,6 +575,16 @@ def communication_by_kind_wrong(p):
     p["cost"]["by_kind_s"]["all_gather"] *= 0.9
 
 
+@corruption(r"memory: memory.fits is False in the plan; it follows as True")
+def memory_verdict_wrong(p):
+    p["memory"]["fits"] = False
+
+
+@corruption(r"memory: memory.allocation_bytes is \d+ in the plan")
+def headroom_left_out(p):
+    p["memory"]["allocation_bytes"] = p["memory"]["peak_bytes"]
+
+
 @corruption(r"cost: cost.step_time.resources_s\[memory\] is")
 def memory_busy_understated(p):
     p["cost"]["step_time"]["resources_s"]["memory"] *= 0.9
