@@ -13,7 +13,7 @@ from enum import StrEnum
 from autoshard.errors import InputError
 from autoshard.propagation.directions import SCHEDULE, TABLE, Direction
 from autoshard.propagation.graph import NO_HOLDER, Graph, Node
-from autoshard.propagation.spec import Dim, Ref, Spec
+from autoshard.propagation.spec import Dim, Ref, Spec, open_spec
 from autoshard.sharding.mesh import Mesh
 
 
@@ -154,7 +154,7 @@ def _synchronise_groups(run: Run) -> None:
                 if old != found[0]:
                     source = members[given.index(found[0])]
                     _record(run, member, old, found[0], -2, ((source, found[0]),))
-                    graph.holders[member] = found[0]
+                    _assign(graph, member, found[0])
 
 
 def _is_open_and_empty(spec: Spec) -> bool:
@@ -250,14 +250,24 @@ def _visit(
             if member != holder:
                 # As in Shardy, the members get what the edge of a manual computation saw: without the manual axes.
                 _record(run, member, holders[member], seen, -2, ((holder, seen),))
-                holders[member] = seen
+                _assign(graph, member, seen)
                 _push(graph.notified(member), index, stack, waiting)
 
 
 def _set(run: Run, holder: int, new: int, node: int, tensors: Sequence[int], numbers: Sequence[int]) -> None:
     if run.changes is not None:
         _record(run, holder, run.graph.holders[holder], new, node, tuple(zip(tensors, numbers, strict=True)))
-    run.graph.holders[holder] = new
+    _assign(run.graph, holder, new)
+
+
+def _assign(graph: Graph, holder: int, new: int) -> None:
+    """Results of one op have shardings together or not at all: the first one binds the others to its mesh, open."""
+    if graph.siblings and graph.holders[holder] < 0:
+        mesh = graph.steps.specs[new].mesh
+        for other in graph.siblings.get(holder, ()):
+            if graph.holders[other] < 0:
+                graph.holders[other] = graph.steps.number(open_spec(mesh, graph.ranks[other]))
+    graph.holders[holder] = new
 
 
 def _push(nodes: Sequence[int], visiting: int, stack: list[int], waiting: bytearray) -> None:
@@ -336,4 +346,4 @@ def _outputs(run: Run, aggressive: bool) -> None:
                 for member in graph.groups.get(holder, ()):
                     if member != holder:
                         _record(run, member, graph.holders[member], new, -2, ((holder, new),))
-                        graph.holders[member] = new
+                        _assign(graph, member, new)

@@ -58,6 +58,7 @@ class Graph:
     notify: for each holder the nodes to look at again when it changes, the most urgent last; None until
     `find_notified` was asked.
     groups: for each holder in a sharding group all members of the group.
+    siblings: where there are several meshes, for each result of an op the holders of its other results.
     outputs: (holder of a returned value, holder of the output's own sharding).
     prioritised: holders whose user priorities are heeded (all but those behind a data-flow edge).
     uses: for each value how often it is used; defined_by: its node or -1; users: nodes that use it; scalar: rank 0.
@@ -73,6 +74,7 @@ class Graph:
     groups: dict[int, tuple[int, ...]] = field(default_factory=dict)
     outputs: list[tuple[int, int, int]] = field(default_factory=list)
     prioritised: list[int] = field(default_factory=list)
+    siblings: dict[int, tuple[int, ...]] = field(default_factory=dict)
     uses: list[int] = field(default_factory=list)
     defined_by: list[int] = field(default_factory=list)
     users: list[list[int]] = field(default_factory=list)

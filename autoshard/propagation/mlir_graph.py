@@ -242,6 +242,16 @@ class _Builder:
             if op.name in DATA_FLOW:
                 self._follow_edges(op)
         self.graph.prioritised = [h for v, h in self.owners if self.holders[v] == h]
+        if len(self.meshes) > 1:
+            self._siblings()
+
+    def _siblings(self) -> None:
+        """Which results share one attribute: those of an op that are not behind edges of their own."""
+        own = dict(self.owners)
+        for op in self.operations:
+            held = [h for r in op.results if (h := self.holders.get(r)) is not None and h == own[r]]
+            if len(held) > 1 and op.name not in (MANUAL, NAMED):
+                self.graph.siblings.update({h: tuple(o for o in held if o != h) for h in held})
 
     def _function_arguments(self, op: ir.Operation) -> None:
         if not op.regions or not list(op.regions[0].blocks):

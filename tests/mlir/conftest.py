@@ -29,6 +29,7 @@ def random_module() -> ModuleType:
 @pytest.fixture(scope="session")
 def comparison(random_module: ModuleType) -> ModuleType:
     load("cases", "cases")
+    load("random_wide", "random_wide")
     return load("run", "propagation_diff_run")
 
 

@@ -45,3 +45,9 @@ def test_a_module_that_ends_the_passes_is_an_error_of_the_command(command: list[
     assert done.returncode == 2
     assert "ended the process (signal" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_manual_axis_behind_a_free_one_stays_outside_of_the_body() -> None:
+    out = propagate_mlir(read("manual_axis_behind_a_free_one"), strategy="basic")
+    assert 'in_shardings=[<@mesh, [{"f", ?}]>]' in out
+    assert 'stablehlo.negate %arg1 {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"f", ?}]>]>}' in out

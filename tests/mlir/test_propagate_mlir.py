@@ -22,6 +22,16 @@ def test_random_modules_come_out_as_from_shardy(comparison, start: int) -> None:
         assert verdict != "different", f"seed {seed} {comparison.way_of(seed)}\n{detail}"
 
 
+WIDE_SEEDS = [s for s in range(140) if s not in (27, 52, 86)]
+
+
+@pytest.mark.parametrize("start", range(0, len(WIDE_SEEDS), 23))
+def test_unusual_random_modules_come_out_as_from_shardy(comparison, start: int) -> None:
+    for seed in WIDE_SEEDS[start : start + 23]:
+        verdict, detail = comparison.compare(seed, wide=True)
+        assert verdict != "different", f"seed {seed} {comparison.way_of(seed)}\n{detail}"
+
+
 def test_most_random_modules_are_compared_and_not_refused(comparison) -> None:
     assert sum(comparison.compare(seed)[0] == "equal" for seed in SEEDS[:40]) >= 36
 
