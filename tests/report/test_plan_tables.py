@@ -1,5 +1,7 @@
 """What a person reads about a plan, from the data of plan.json alone."""
 
+import pytest
+
 from autoshard.report import print_run, summary
 from autoshard.report.progress import Progress, describe
 from autoshard.report.rows import input_groups, traffic
@@ -140,7 +142,7 @@ def memory_of(peak: int, allocation: int, usable: int, fits: bool) -> dict:
             14.0,
             "may not fit: 16.1 GiB with headroom, the device has 16 GiB, of which programs get 15.75 GiB; a memory_",
         ),
-        (15.9, "does not fit: 18.29 GiB with headroom, the device has 16 GiB, of which programs get 15.75 GiB"),
+        (15.9, "does not fit: 18.28 GiB with headroom, the device has 16 GiB, of which programs get 15.75 GiB"),
     ],
 )
 def test_the_summary_says_whether_the_device_has_room(peak, said) -> None:
