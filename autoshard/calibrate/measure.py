@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from autoshard.interop.jax import auto_mesh
 from costmodels.calibration import CollectiveMeasurement
 from costmodels.machine import AxisPart
 
@@ -58,7 +59,7 @@ class Bench:
 
     @staticmethod
     def over(devices: Sequence[Any], axes: dict[str, int], effort: Effort) -> "Bench":
-        mesh = Mesh(np.array(devices).reshape(tuple(axes.values())), tuple(axes))
+        mesh = auto_mesh(np.array(devices).reshape(tuple(axes.values())), tuple(axes))
         bench = Bench(mesh, effort, 0.0)
         empty = bench.program(lambda x: x + 1, P(mesh.axis_names))
         x = bench.array((mesh.size,), "float32", P(mesh.axis_names))

@@ -44,7 +44,21 @@ def mesh_to_jax(mesh: Mesh, devices: Sequence[Any] | None = None) -> jax.shardin
         )
     order = mesh.device_ids or range(mesh.size)
     grid = np.array([found[i] for i in order], dtype=object).reshape(mesh.axis_sizes)
-    return jax.sharding.Mesh(grid, mesh.axis_names)
+    return auto_mesh(grid, mesh.axis_names)
+
+
+def auto_mesh(devices: np.ndarray, names: Sequence[str]) -> jax.sharding.Mesh:
+    """A mesh whose axes are all of type `Auto`, on every version of JAX (the default became `Explicit` in 0.12).
+
+    devices: grid of JAX devices, one dimension per axis name.
+    """
+    return jax.sharding.Mesh(devices, tuple(names), axis_types=(jax.sharding.AxisType.Auto,) * len(names))
+
+
+def auto_abstract_mesh(sizes: Sequence[int], names: Sequence[str]) -> jax.sharding.AbstractMesh:
+    """The same without devices."""
+    types = (jax.sharding.AxisType.Auto,) * len(names)
+    return jax.sharding.AbstractMesh(tuple(sizes), tuple(names), axis_types=types)
 
 
 def spec_from_jax(spec: PartitionSpec, rank: int, mesh: Mesh) -> TensorSharding:

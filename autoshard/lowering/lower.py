@@ -16,6 +16,7 @@ from jax.sharding import Mesh as JaxMesh
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.jax_function import TracedFunction
+from autoshard.interop.jax import auto_abstract_mesh, auto_mesh
 from autoshard.lowering.blocks import even_prefix
 from autoshard.lowering.collectives import PlannedCollective, planned_collectives
 from autoshard.lowering.interpret import LocalInterpreter
@@ -52,7 +53,7 @@ class Lowered:
                 f"set XLA_FLAGS=--xla_force_host_platform_device_count={mesh.mesh.size} before JAX starts"
             )
         order = mesh.mesh.device_ids or range(mesh.mesh.size)
-        return JaxMesh(np.array([found[i] for i in order], dtype=object).reshape(mesh.sizes), mesh.names)
+        return auto_mesh(np.array([found[i] for i in order], dtype=object).reshape(mesh.sizes), mesh.names)
 
     def function(self, mesh: JaxMesh | AbstractMesh) -> Callable[..., Any]:
         """``fn`` on a given mesh (from `jax_mesh`)."""
@@ -85,15 +86,7 @@ class Lowered:
         )
 
         def fn(*call_args: Any) -> Any:
-            leaves, tree = tree_util.tree_flatten(call_args)
-            if tree != traced.in_tree:
-                raise InputError(
-                    f"{traced.program.name} was traced with arguments {traced.in_tree}, called with {tree}"
-                )
-            typed = [
-                _as_traced(x, t, n) for x, t, n in zip(leaves, traced.in_types, traced.program.input_names, strict=True)
-            ]
-            return tree_util.tree_unflatten(traced.out_tree, mapped(*typed, *traced.consts))
+            return tree_util.tree_unflatten(traced.out_tree, mapped(*flat_arguments(traced, call_args), *traced.consts))
 
         fn.__name__ = fn.__qualname__ = traced.program.name if traced.program.name.isidentifier() else "autoshard"
         return fn
@@ -186,7 +179,7 @@ def lower(traced: TracedFunction, schedule: Schedule) -> Lowered:
     lowered = Lowered(traced, schedule, tuple(inputs[: len(traced.in_types)]), tuple(outputs))
     # Run every op's local form once, on abstract values, so that what cannot be lowered is found here.
     arguments = tree_util.tree_unflatten(traced.in_tree, traced.in_types)
-    jax.eval_shape(lowered.function(AbstractMesh(mesh.sizes, mesh.names)), *arguments)
+    jax.eval_shape(lowered.function(auto_abstract_mesh(mesh.sizes, mesh.names)), *arguments)
     return lowered
 
 
@@ -209,6 +202,15 @@ def _finish_cut(before: Layout, after: Layout) -> list[Step]:
         for dim, (have, wanted) in enumerate(zip(before.dims, after.dims, strict=True))
         if len(wanted) > len(have)
     ]
+
+
+def flat_arguments(traced: TracedFunction, call_args: tuple[Any, ...]) -> list[Any]:
+    """The leaves of a call's arguments, of the types the function was traced with; `InputError` where they are not."""
+    leaves, tree = tree_util.tree_flatten(call_args)
+    if tree != traced.in_tree:
+        raise InputError(f"{traced.program.name} was traced with arguments {traced.in_tree}, called with {tree}")
+    named = zip(leaves, traced.in_types, traced.program.input_names, strict=True)
+    return [_as_traced(x, wanted, name) for x, wanted, name in named]
 
 
 def _as_traced(x: Any, wanted: jax.ShapeDtypeStruct, name: str) -> Any:

@@ -152,6 +152,7 @@ def _difference(ours: Any, theirs: Any, where: str = "program") -> str:
 def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
     import jax
 
+    from autoshard.interop.jax import auto_abstract_mesh
     from autoshard.verify.collectives import UNCOMBINED, compare
     from autoshard.verify.hlo import hlo_collectives
     from autoshard.verify.stablehlo import stablehlo_collectives
@@ -169,7 +170,7 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
     if enough:
         staged = lowered.jit().lower(*specs)
     else:
-        abstract = jax.sharding.AbstractMesh(mesh.sizes, mesh.names)
+        abstract = auto_abstract_mesh(mesh.sizes, mesh.names)
         staged = jax.jit(lowered.function(abstract)).trace(*specs).lower(lowering_platforms=("cpu",))
     found = stablehlo_collectives(staged.as_text())
     lines = [f"lowered: {d}" for d in compare(planned, found, mesh)]

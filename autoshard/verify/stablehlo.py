@@ -1,5 +1,6 @@
 """Collectives in StableHLO text, as ``jax.jit(f).lower(...).as_text()`` prints it."""
 
+import re
 from collections.abc import Iterator
 from math import prod
 from typing import Any
@@ -92,7 +93,7 @@ def _collective(op: Any, kind: str, loops: tuple[FoundLoop, ...]) -> FoundCollec
     from jax.extend.mlir import ir
 
     key = "source_target_pairs" if kind == "permute" else "replica_groups"
-    groups = np.array(ir.DenseIntElementsAttr(op.attributes[key]))
+    groups = _groups(op, op.attributes[key])
     types = [ir.RankedTensorType(operand.type) for operand in op.operands]
     combiner = ""
     if kind in ("all_reduce", "reduce_scatter"):
@@ -100,12 +101,45 @@ def _collective(op: Any, kind: str, loops: tuple[FoundLoop, ...]) -> FoundCollec
         combiner = next((_COMBINERS[n] for n in names if n in _COMBINERS), names[0])
     return FoundCollective(
         kind=kind,
-        groups=tuple(tuple(int(d) for d in group) for group in groups),
+        groups=groups,
         elements=sum(prod(t.shape) for t in types),
         dtype=_dtype(str(types[0].element_type)),
         loops=loops,
         combiner=combiner,
     )
+
+
+def _groups(op: Any, attribute: Any) -> tuple[tuple[int, ...], ...]:
+    """Device groups or pairs: written out, or as axes of one of the module's meshes (JAX 0.12 and newer)."""
+    from jax.extend.mlir import ir
+
+    if isinstance(attribute, ir.DenseIntElementsAttr):
+        return tuple(tuple(int(d) for d in group) for group in np.array(ir.DenseIntElementsAttr(attribute)))
+    text = str(attribute)
+    named = re.search(r"replica_group_mesh_axes<mesh = @([^,>]+), axes = \[(.*)\]>", text)
+    if named is None or "sub_axis_info" in text:
+        raise InputError(f"cannot read the device groups of {op.name}: {text}")
+    mesh = _mesh(op, named[1])
+    wanted = re.findall(r'axis_ref<name = "([^"]*)"', named[2])
+    sizes = [int(size) for _, size in re.findall(r'"([^"]*)"=(\d+)', mesh)]
+    names = [name for name, _ in re.findall(r'"([^"]*)"=(\d+)', mesh)]
+    ids = re.search(r"device_ids=\[([\d, ]*)\]", mesh)
+    devices = np.arange(prod(sizes)) if ids is None else np.array([int(d) for d in ids[1].split(",")])
+    inner = [names.index(name) for name in wanted]
+    outer = [k for k in range(len(names)) if k not in inner]
+    table = devices.reshape(sizes).transpose(*outer, *inner).reshape(-1, prod(sizes[k] for k in inner))
+    return tuple(tuple(int(d) for d in group) for group in table)
+
+
+def _mesh(op: Any, name: str) -> str:
+    """The text of a mesh of the module that `op` is in."""
+    top = op
+    while top.parent is not None:
+        top = top.parent
+    for other in top.regions[0].blocks[0].operations:
+        if other.operation.name == "sdy.mesh" and _symbol(other) == name:
+            return str(other.operation.attributes["mesh"])
+    raise InputError(f"{op.name} names the mesh @{name}, which the module does not have")
 
 
 def _dtype(name: str) -> str:
