@@ -101,17 +101,19 @@ def all_reduce(x: jax.Array, combiner: str, atoms: Sequence[int], grid: Grid) ->
 
 
 def permute_pairs(old: Sequence[int], new: Sequence[int], mesh: AtomMesh) -> list[tuple[int, int]]:
-    """(source, destination) in row-major order of the `new` atoms; a device may send to itself.
+    """(source, destination) numbers of devices within a group, row-major in mesh order; a device may send to itself.
 
-    The device that holds block k under the order `old` sends it to the one that holds it under `new`.
+    The device that holds block k under the order `old` sends it to the one that holds it under `new`. In mesh order,
+    because `lax.ppermute` numbers a group so, whatever the order of the names given to it.
     """
-    pairs = []
-    sizes = [mesh.sizes[a] for a in new]
-    for destination in range(prod(sizes)):  # = its block under `new`
-        coordinates = dict(zip(old, np.unravel_index(destination, [mesh.sizes[a] for a in old]), strict=True))
-        source = int(np.ravel_multi_index([int(coordinates[a]) for a in new], sizes))
-        pairs.append((source, destination))
-    return pairs
+    ordered = sorted(new)
+    sizes = [mesh.sizes[a] for a in ordered]
+
+    def holder(block: int, order: Sequence[int]) -> int:
+        where = dict(zip(order, np.unravel_index(block, [mesh.sizes[a] for a in order]), strict=True))
+        return int(np.ravel_multi_index([int(where[a]) for a in ordered], sizes))
+
+    return [(holder(block, old), holder(block, new)) for block in range(prod(sizes))]
 
 
 def _length(layout: Layout, dim: int, leaving: int, shape: Sequence[int], grid: Grid) -> int:
@@ -167,4 +169,4 @@ def _permute(x: jax.Array, step: Step, layout: Layout, shape: Sequence[int], gri
             f"{{{grid.mesh.axes_text(new)}}}: its blocks are uneven and differ between the two orders; "
             "gather and slice it instead"
         )
-    return lax.ppermute(x, grid.names(new), permute_pairs(old, new, grid.mesh))
+    return lax.ppermute(x, grid.names(sorted(new)), permute_pairs(old, new, grid.mesh))

@@ -17,12 +17,13 @@ from autoshard.sharding.layout import AtomMesh
 
 UNCOMBINED = {
     "xla_disable_hlo_passes": "cpu-all-reduce-combiner,cse,dce,algsimp,"
-    "while-loop-invariant-code-motion,while-loop-expensive-invariant-code-motion"
+    "while-loop-invariant-code-motion,while-loop-expensive-invariant-code-motion,simplify-while-loops,simplify-sorts"
 }
 """Compiler options under which XLA for CPU keeps collectives one to one.
 
-The passes left out merge equal collectives, drop those of which it knows the result (a gather of a broadcast scalar),
-and move them out of loops: each can only make a program communicate less than planned.
+The passes left out merge equal collectives, drop those of which it knows the result (a gather of a broadcast scalar)
+or that nobody uses (what a loop carries or a sort brings along in vain), and move them out of loops: each can only
+make a program communicate less than planned.
 """
 
 
@@ -118,13 +119,13 @@ def compare(
     for p in planned:
         if p.kind == "permute" and not p.from_atoms:
             free.append(p)
-        elif mesh.size(p.atoms) > 1:  # a group of one device communicates nothing
+        elif mesh.size(p.atoms) > 1 and p.elements:  # one device alone, and empty arrays, communicate nothing
             groups = _ordered(p.kind, planned_groups(p.kind, tuple(p.atoms), tuple(p.from_atoms), mesh))
             key = (p.kind, groups, p.elements, p.dtype if dtypes else "", p.combiner)
             wanted.setdefault(key, []).append(p)
     have: dict[tuple, list[FoundCollective]] = {}
     for f in found:
-        if f.kind == "permute" or any(len(g) > 1 for g in f.groups):
+        if f.elements and (f.kind == "permute" or any(len(g) > 1 for g in f.groups)):
             key = (f.kind, _ordered(f.kind, f.groups), f.elements, f.dtype if dtypes else "", f.combiner)
             have.setdefault(key, []).append(f)
     for p in free:

@@ -13,7 +13,7 @@ from autoshard.verify.hlo import hlo_collectives
 from autoshard.verify.numeric import NumericReport, compare_outputs, program_tolerances
 from autoshard.verify.stablehlo import stablehlo_collectives
 
-FAST: dict[str, Any] = {**UNCOMBINED, "xla_backend_optimization_level": 0}
+FAST: dict[str, Any] = {**UNCOMBINED, "xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 """The collectives as written, and code that need not be fast."""
 
 
@@ -32,13 +32,16 @@ class Original:
 def run_and_compare(original: Original, schedule: Schedule, *, compiled: bool = True) -> NumericReport:
     """Outputs against the unsharded ones, after planned = lowered = compiled collectives was asserted.
 
-    compiled=False leaves the compiled text out of it.
+    compiled=False leaves the compiled text out of it. Of a program with empty arrays XLA drops whatever leads to
+    nothing else: there the compiled program may do less than planned, never more.
     """
     lowered = original.lower(schedule)
     staged = lowered.jit(donate_argnums=()).lower(*original.args)
     assert compare(lowered.planned, stablehlo_collectives(staged.as_text()), schedule.mesh) == []
     program = staged.compile(compiler_options=FAST)
     if compiled:  # bf16 collectives are f32 on the CPU
-        assert compare(lowered.planned, hlo_collectives(program.as_text()), schedule.mesh, dtypes=False) == []
+        found = compare(lowered.planned, hlo_collectives(program.as_text()), schedule.mesh, dtypes=False)
+        has_empty = any(0 in v.type.shape for v in original.traced.program.values)
+        assert [d for d in found if not (has_empty and d.found <= d.planned)] == []
     placed = jax.tree.map(jax.device_put, original.args, lowered.in_shardings)
     return compare_outputs(program(*placed), original.expected, tolerances=program_tolerances(original.traced.program))

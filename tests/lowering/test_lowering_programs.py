@@ -10,13 +10,13 @@ import numpy as np
 import optax
 import pytest
 from jax import lax
-from jax.sharding import Mesh as JaxMesh
 from jax.sharding import PartitionSpec as P
 from naive_schedule import MESHES, naive_schedule
 from running import Original, run_and_compare
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.jax_function import trace
+from autoshard.interop.jax import auto_mesh
 from autoshard.lowering.collectives import planned_collectives
 from autoshard.lowering.lower import lower
 from autoshard.models import build
@@ -347,7 +347,7 @@ def test_lowered_function_can_be_differentiated():
 
 
 def test_a_users_shard_map_runs_inside_ours():
-    jax_mesh = JaxMesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
+    jax_mesh = auto_mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
 
     def body(a: jax.Array, b: jax.Array) -> jax.Array:
         return lax.psum(a @ b, "y")
@@ -358,7 +358,7 @@ def test_a_users_shard_map_runs_inside_ours():
 
 
 def test_a_users_shard_map_over_a_split_axis_is_refused():
-    jax_mesh = JaxMesh(np.array(jax.devices()[:8]), ("x",))
+    jax_mesh = auto_mesh(np.array(jax.devices()[:8]), ("x",))
     inner = jax.shard_map(lambda a: lax.psum(a, "x"), mesh=jax_mesh, in_specs=P("x"), out_specs=P())
     traced = trace(lambda a: inner(a) * 2, f32(8))
     with pytest.raises(UnsupportedError, match="splits into"):

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh as JaxMesh
 from jax.sharding import PartitionSpec as P
 
 import autoshard
+from autoshard.interop.jax import auto_mesh
 from autoshard.verify.collectives import compare
 from autoshard.verify.numeric import numeric_check
 from autoshard.verify.stablehlo import stablehlo_collectives
@@ -18,7 +18,7 @@ MESH = {"x": 2, "y": 4}
 
 
 def _matmul_by_hand(a, b):
-    mesh = JaxMesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
+    mesh = auto_mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
     body = lambda a, b: jax.lax.psum(a @ b, "y")  # noqa: E731
     return jax.shard_map(body, mesh=mesh, in_specs=(P("x", "y"), P("y", None)), out_specs=P("x", None))(a, b)
 

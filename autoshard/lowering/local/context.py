@@ -162,7 +162,7 @@ def run_local(ctx: LocalOp, operands: Sequence[Any]) -> list[Any]:
 def _run(ctx: LocalOp, operands: Sequence[Any]) -> list[Any]:
     function = _TABLE.get(ctx.op.kind)
     if ctx.is_whole:
-        return list(function(ctx, *operands)) if ctx.op.kind in _IDENTITIES and function else ctx.bind(operands)
+        return list(function(ctx, *operands)) if ctx.op.kind in _ALWAYS and function else ctx.bind(operands)
     operands = mask_reduced(ctx, operands)
     if function is not None:
         return list(function(ctx, *operands))
@@ -217,6 +217,8 @@ def mask_reduced(ctx: LocalOp, operands: Sequence[Any]) -> list[Any]:
 
 
 _IDENTITIES = frozenset({"sharding_constraint", "layout_constraint", "mesh_cast", "reshard", "device_put"})
+_ALWAYS = _IDENTITIES | {"pad"}
+"""Primitives that run in their local form also where nothing is cut."""
 
 
 @local(*sorted(_IDENTITIES))

@@ -1,0 +1,94 @@
+"""One random program under one random plan, judged in every respect: a seed is a case."""
+
+import json
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from naive_schedule import naive_schedule
+from random_plans import random_plan
+from random_programs import RandomProgram, random_program
+from running import Original, run_and_compare
+
+from autoshard.schedule import Schedule
+from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.mesh import Mesh
+from autoshard.verify import check_plan
+from autoshard.verify.check_planned import collectives_of
+from autoshard.verify.numeric import NumericReport, compare_outputs
+
+MESHES = {
+    "8": AtomMesh.split(Mesh.from_dict({"x": 8})),
+    "2x4": AtomMesh.split(Mesh.from_dict({"x": 2, "y": 4})),
+    "2x2x2": AtomMesh.split(Mesh.from_dict({"x": 2, "y": 2, "z": 2})),
+    "6": AtomMesh.split(Mesh.from_dict({"x": 6})),
+    "3x2": AtomMesh.split(Mesh.from_dict({"x": 3, "y": 2})),
+    "8 split": AtomMesh.split(Mesh.from_dict({"x": 8}), {"x": (2, 4)}),
+    "6 split": AtomMesh.split(Mesh.from_dict({"x": 6}), {"x": (2, 3)}),
+}
+
+SMALL = 0.02
+"""Values of random programs are about 1: outputs smaller than this are what cancellation left, and judged as this."""
+ILL_CONDITIONED = 10
+"""An output may differ by this many times what a last-bits change of the inputs does to it on one device."""
+
+
+def judge(seed: int) -> str:
+    """'ok' with what was drawn, or an `AssertionError`.
+
+    The plan comes from the planner's network, or is drawn freely with even or uneven cuts. Values equal the unsharded
+    run; planned = lowered = compiled collectives; the independent checker agrees about plans of the network.
+    """
+    random = Random(seed)
+    mesh_name = random.choice(list(MESHES))
+    mesh, way = MESHES[mesh_name], random.choice(["network", "network", "even", "uneven"])
+    program = random_program(seed)
+    original = Original(program.f, *program.args)
+    schedule = _schedule(original, mesh, way, seed)
+    report = run_and_compare(original, schedule)
+    assert _right(report, program, original), f"{program}, {way} plan on {mesh_name}: {report}"
+    ops = sum(1 for _ in original.traced.program.walk())
+    return f"ok: {ops} ops, {way} plan on {mesh_name}"
+
+
+def _schedule(original: Original, mesh: AtomMesh, way: str, seed: int) -> Schedule:
+    if way == "network":
+        plan = random_plan(original.traced, mesh, seed)
+        if plan is not None:
+            data = json.loads(json.dumps(plan.to_dict()))
+            assert [str(f) for f in check_plan(data).findings] == []
+            planned = [(c.kind, c.atoms, c.elements) for c in original.lower(plan.schedule).planned]
+            checked = [(c.kind, c.atoms, c.elements) for c in collectives_of(data)]
+            assert sorted(planned) == sorted(checked)
+            return plan.schedule
+    return naive_schedule(original.traced.program, mesh, seed, uneven=way == "uneven", place=0.6)
+
+
+def _right(report: NumericReport, program: RandomProgram, original: Original) -> bool:
+    """Within the tolerance, or as near as the program's own sensitivity to its inputs' last bits allows."""
+    bad = [o for o in report.outputs if o.error * o.scale > o.tolerance * max(o.scale, SMALL)]
+    if not bad:
+        return True
+    narrow = any(v.type.dtype == "bfloat16" for v in original.traced.program.values)
+    nudged = jax.jit(program.f)(*_nudged(program.args, 2**-8 if narrow else 2**-22))
+    change = {o.name: o.error for o in compare_outputs(nudged, original.expected).outputs}
+    return all(
+        np.isfinite(o.error) and o.error <= ILL_CONDITIONED * change[o.name] for o in bad if _is_float(o.dtype)
+    ) and all(_is_float(o.dtype) for o in bad)
+
+
+def _is_float(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat"))
+
+
+def _nudged(args: Any, by: float) -> Any:
+    rng = np.random.default_rng(0)
+
+    def nudge(x: Any) -> Any:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return x
+        return x * (1 + by * jnp.asarray(rng.choice([-1, 1], x.shape), x.dtype))
+
+    return jax.tree.map(nudge, args)
