@@ -25,6 +25,7 @@ from plan_cases import (
 from autoshard.costs.memory import _holdings, simulate
 from autoshard.costs.price import price
 from autoshard.formulation.model import NodeKind
+from autoshard.interop.jax import auto_abstract_mesh
 from autoshard.planning import Model, build_model, decide
 from autoshard.solver.network import evaluate, usage_profile
 
@@ -117,7 +118,7 @@ def test_a_pin_on_a_value_inside_of_a_shard_map_is_refused() -> None:
     from autoshard.errors import UnsupportedError
 
     def f(x):  # type: ignore[no-untyped-def]
-        mesh = jax.sharding.AbstractMesh((2,), ("x",))
+        mesh = auto_abstract_mesh((2,), ("x",))
         inner = lambda x: jnp.sin(checkpoint_name(jnp.tanh(x), "inside"))  # noqa: E731
         return jax.shard_map(inner, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(x)
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxlib.mlir import ir
 
 from autoshard.frontends.jax_function import trace
 from autoshard.frontends.mlir_context import mlir_context, parse_module, run_passes
-from autoshard.interop.jax import spec_from_jax
+from autoshard.interop.jax import auto_abstract_mesh, spec_from_jax
 from autoshard.interop.sdy import sharding_from_attr
 from autoshard.propagation import propagate
 from autoshard.propagation.mlir import IMPORT
@@ -36,7 +36,7 @@ def ours_and_shardys(function, shapes, specs) -> tuple[list[str], list[str]]:
     found = propagate(program, MESH, given)
     values = (*program.body.results, *program.body.args)
     ours = [str(found.values[v]) for v in values]
-    mesh = AbstractMesh((4, 2), ("data", "model"))
+    mesh = auto_abstract_mesh((4, 2), ("data", "model"))
     put = [
         a if s is None else jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=NamedSharding(mesh, s))
         for a, s in zip(args, specs, strict=True)

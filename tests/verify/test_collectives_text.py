@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import Mesh as JaxMesh
 from jax.sharding import PartitionSpec as P
 
 from autoshard.errors import InputError
+from autoshard.interop.jax import auto_mesh
 from autoshard.verify.collectives import UNCOMBINED, FoundLoop
 from autoshard.verify.hlo import hlo_collectives
 from autoshard.verify.stablehlo import stablehlo_collectives
@@ -34,7 +34,7 @@ def program() -> jax.stages.Lowered:
         turned = lax.cond(x.sum() > 1, lambda v: lax.psum(v, "x"), lambda v: v * 2, x)
         return gathered, scattered, moved, passed, flag, looped, turned
 
-    mesh = JaxMesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
+    mesh = auto_mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("x", "y"))
     out = P(("x", "y"))
     mapped = jax.shard_map(local, mesh=mesh, in_specs=out, out_specs=(out,) * 7, check_vma=False)
     return jax.jit(mapped).lower(jnp.arange(32.0))
