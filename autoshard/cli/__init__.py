@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from autoshard import __version__
-from autoshard.cli import calibrate, cost, diff, explain, mlir, network, plans, run
+from autoshard.cli import calibrate, cost, diff, explain, lower, mlir, network, plans, run
 
 app = typer.Typer(
     name="autoshard",
@@ -20,6 +20,7 @@ app = typer.Typer(
 app.command()(plans.solve)
 app.command()(plans.verify)
 app.command()(run.run)
+app.command()(lower.lower)
 app.command()(plans.hardware)
 app.command()(explain.explain)
 app.command()(diff.diff)

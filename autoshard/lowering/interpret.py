@@ -19,6 +19,7 @@ from autoshard.lowering.walk import Run, Share, Take, events
 from autoshard.program.program import Block, Op
 from autoshard.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.steps import Reshard
 
 RunBlock = Callable[[int, Sequence[Any]], list[Any]]
 """(region index, block arguments) -> block results."""
@@ -43,13 +44,13 @@ class LocalInterpreter:
         for event in events(block, self.schedule, owner):
             match event:
                 case Share(value, reshard):
-                    shared[value] = run_reshard(env[value], reshard, self.program.type_of(value).shape, self.grid)
+                    shared[value] = self.reshard(env[value], reshard, value)
                 case Take(value, use, None):
                     taken[use] = literal_array(self.program.values[value])
                 case Take(value, use, reshard):
                     assert reshard is not None
                     form = shared[value] if value in shared else env[value]
-                    taken[use] = run_reshard(form, reshard, self.program.type_of(value).shape, self.grid)
+                    taken[use] = self.reshard(form, reshard, value)
                 case Run(op) if "barrier_group" in op.attrs:
                     barrier.append(op)
                     if last_of_barrier[op.attrs["barrier_group"]] == op.id:
@@ -62,6 +63,10 @@ class LocalInterpreter:
                     out = self.op(op, operands) if op.rule is not None else self.region_op(op, operands)
                     env.update(zip(op.results, out, strict=True))
         return [taken[Use(owner[0], k, owner[1])] for k in range(len(block.results))]
+
+    def reshard(self, x: Any, reshard: Reshard, value: int) -> Any:
+        """A form of a value in another layout."""
+        return run_reshard(x, reshard, self.program.type_of(value).shape, self.grid)
 
     def op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
         """Results of an op with a rule in the layouts that its placement defines."""

@@ -59,6 +59,14 @@ class RunResult:
         }
 
 
+def mesh_axes(plan: Mapping[str, Any], name: str) -> dict[str, int]:
+    """Sizes of the mesh axes in the content of a plan file."""
+    try:
+        return {str(axis): int(size) for axis, size in plan["mesh"]["axes"].items()}
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise InputError(f"{name} is not a plan of autoshard: it has no mesh.axes") from None
+
+
 def make_setup(
     job: Job, plan: Mapping[str, Any], processes: int = 1, devices_per_process: int | None = None
 ) -> RunSetup:
@@ -66,10 +74,7 @@ def make_setup(
 
     plan: the content of the plan file.
     """
-    try:
-        axes = {str(name): int(size) for name, size in plan["mesh"]["axes"].items()}
-    except (KeyError, TypeError, AttributeError, ValueError):
-        raise InputError(f"{job.plan_file} is not a plan of autoshard: it has no mesh.axes") from None
+    axes = mesh_axes(plan, job.plan_file)
     total, shown = prod(axes.values()), ", ".join(f"{n}={s}" for n, s in axes.items())
     if total > MAX_SIMULATED_DEVICES:
         raise InputError(

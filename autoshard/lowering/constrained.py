@@ -1,0 +1,90 @@
+"""The program on whole arrays with its layouts as `with_sharding_constraint`: XLA's partitioner decides the rest.
+
+Every value is constrained where it is defined, every use where its reshard leads, block arguments and what bodies of
+loops hand back too. A partial sum has no `PartitionSpec`: it is constrained where it is summed, at its next form.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax import lax, tree_util
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh as JaxMesh
+
+from autoshard.errors import UnsupportedError
+from autoshard.frontends.jax_interpret import bind_op
+from autoshard.lowering.interpret import LocalInterpreter
+from autoshard.lowering.lower import Lowered, flat_arguments, partition_spec
+from autoshard.program.program import Block, Op
+from autoshard.schedule import PROGRAM
+from autoshard.sharding.layout import Layout
+from autoshard.sharding.steps import Reshard
+
+_PLACEMENTS = frozenset({"sharding_constraint", "layout_constraint", "mesh_cast", "reshard", "device_put"})
+"""Ops that say where a value lies; the plan has taken them up."""
+
+
+class ConstrainedInterpreter(LocalInterpreter):
+    """Runs a program on whole arrays. inside: whether values are constrained, or only inputs and outputs (by `jit`)."""
+
+    def __init__(self, lowered: Lowered, mesh: JaxMesh | AbstractMesh, *, inside: bool) -> None:
+        super().__init__(lowered.traced, lowered.schedule)
+        self.mesh, self.inside = mesh, inside
+
+    def constrain(self, x: Any, layout: Layout) -> Any:
+        if not self.inside or layout.unreduced or not layout.dims:
+            return x
+        return lax.with_sharding_constraint(x, NamedSharding(self.mesh, partition_spec(layout, self.schedule.mesh)))
+
+    def defined(self, values: Sequence[int], arrays: Sequence[Any]) -> list[Any]:
+        return [self.constrain(x, self.schedule.definitions[v]) for v, x in zip(values, arrays, strict=True)]
+
+    def block(self, block: Block, args: Sequence[Any], owner: tuple[int, int] = (PROGRAM, -1)) -> list[Any]:
+        return super().block(block, self.defined(block.args, args), owner)
+
+    def reshard(self, x: Any, reshard: Reshard, value: int) -> Any:
+        return self.constrain(x, reshard.target) if reshard.steps else x
+
+    def op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
+        results = list(operands) if op.kind in _PLACEMENTS else bind_op(self.jax_ops[op.id], operands)
+        return self.defined(op.results, results)
+
+    def region_op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
+        return self.defined(op.results, super().region_op(op, operands))
+
+    def shard_map(self, op: Op, operands: Sequence[Any]) -> list[Any]:
+        """The user's own region, on the plan's mesh, of which its axes must be whole axes."""
+        for name, size in op.attrs["mesh_axes"]:
+            if name not in self.mesh.axis_names or self.mesh.shape[name] != size:
+                raise UnsupportedError(
+                    f"shard_map at {op.source} runs over axis {name!r} of size {size}, which is no whole axis of the "
+                    f"plan's mesh {dict(self.mesh.shape)}; plan on the mesh of the shard_map, without sub-axes of it"
+                )
+        body = jax.shard_map(
+            lambda *xs: tuple(self.local_block(op.regions[0], xs)),
+            mesh=self.mesh,
+            in_specs=tuple(map(_spec, op.attrs["in_names"])),
+            out_specs=tuple(map(_spec, op.attrs["out_names"])),
+            axis_names={name for name, _ in op.attrs["mesh_axes"]},
+            check_vma=False,
+        )
+        return list(body(*operands))
+
+
+def constrained_function(lowered: Lowered, mesh: JaxMesh | AbstractMesh, *, inside: bool) -> Callable[..., Any]:
+    """The program as a function of global arrays for `jax.jit` on a mesh (from `Lowered.jax_mesh`)."""
+    traced = lowered.traced
+    interpreter = ConstrainedInterpreter(lowered, mesh, inside=inside)
+
+    def fn(*call_args: Any) -> Any:
+        leaves = flat_arguments(traced, call_args)
+        results = interpreter.block(traced.program.body, [*leaves, *traced.consts])
+        return tree_util.tree_unflatten(traced.out_tree, results)
+
+    fn.__name__ = fn.__qualname__ = traced.program.name if traced.program.name.isidentifier() else "autoshard"
+    return fn
+
+
+def _spec(dims: Sequence[Sequence[str]]) -> PartitionSpec:
+    return PartitionSpec(*(tuple(names) or None for names in dims))
