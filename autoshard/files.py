@@ -49,9 +49,14 @@ def decode_text(data: bytes, name: str, *, what: str = "file") -> str:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` so that a reader, or a crash, sees the old file or the new one and never a part.
+    """Write `text` as UTF-8, as `write_bytes` does."""
+    write_bytes(path, text.encode("utf-8"))
 
-    The text goes to a temporary file in the same directory, which then takes the name.
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write `data` so that a reader, or a crash, sees the old file or the new one and never a part.
+
+    It goes to a temporary file in the same directory, which then takes the name.
     """
     path = Path(path)
     try:
@@ -60,8 +65,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from None
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
         # mkstemp makes the file private; give it the mode an ordinary new file would have

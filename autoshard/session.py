@@ -1,7 +1,7 @@
 """One run of ``autoshard solve``: plan, write the files, then verify and run where the config asks for it."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,10 @@ from autoshard.files import write_json
 from autoshard.report.progress import Progress
 
 if TYPE_CHECKING:
+    from autoshard.compare import Comparison
+    from autoshard.frontends.jax_function import TracedFunction
     from autoshard.plans import Plan
+    from autoshard.strategies.choice import StrategyName
 
 OUTPUT_ROOT = Path("out")
 """Where a config's results go unless it or the command line says otherwise: ``out/<name of the config>``."""
@@ -111,9 +114,36 @@ def plan_config(
     time_limit_s: wall clock for tracing and solving together; the config's where not given.
     """
     from autoshard import api
-    from autoshard.frontends.jax_function import trace
 
     began = time.monotonic()
+    traced = trace_config(config, problem, progress)
+    _, machine = api.placed(_mesh(config), config.hardware)
+    limit_s = config.time_limit_s if time_limit_s is None else time_limit_s
+    traced_s = time.monotonic() - began
+    return api.plan_traced(
+        traced,
+        mesh=config.mesh,
+        hardware=machine,
+        constraints=config.statements,
+        memory_limit=None if config.memory_limit is None else config.memory_limit.of(machine.hbm_bytes),
+        time_limit=None if limit_s is None else max(0.1, limit_s - traced_s),
+        baselines=config.baselines,
+        slow_axes=config.slow_axes,
+        roles=_roles(config, problem),
+        effort=config.solver.effort,
+        seed=config.solver.seed,
+        accepted_gap=config.solver.accepted_gap,
+        strategy=config.settings.strategy,
+        config=config.to_dict(),
+        model_flop=None if problem.model is None else float(problem.model.model_flop_per_step),
+        progress=progress,
+    ).with_seconds("trace", traced_s)
+
+
+def trace_config(config: Config, problem: Problem, progress: Callable[[str], None] | None = None) -> "TracedFunction":
+    """Trace the function of a config; `InputError` where it cannot be traced with its arguments."""
+    from autoshard.frontends.jax_function import trace
+
     if progress is not None:
         progress("tracing")
     try:
@@ -138,26 +168,43 @@ def plan_config(
             + "\n  ".join(traced.program.warnings)
             + "\nset strict: false to go on"
         )
+    return traced
+
+
+def compare_config(
+    config: Config,
+    strategies: "Sequence[StrategyName]",
+    *,
+    baselines: bool = True,
+    time_limit_s: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> "Comparison":
+    """Solve what a config describes by several strategies; `baselines`: price the config's too."""
+    from autoshard import api
+    from autoshard.compare import compare_strategies
+    from autoshard.planning import build_model
+    from autoshard.replan import Effort
+
+    problem = build_problem(config)
+    began = time.monotonic()
+    traced = trace_config(config, problem, progress)
     _, machine = api.placed(_mesh(config), config.hardware)
-    limit_s = config.time_limit_s if time_limit_s is None else time_limit_s
-    traced_s = time.monotonic() - began
-    return api.plan_traced(
-        traced,
-        mesh=config.mesh,
-        hardware=machine,
+    asked = api.ask(
+        traced.program, mesh=config.mesh, hardware=machine,
         constraints=config.statements,
         memory_limit=None if config.memory_limit is None else config.memory_limit.of(machine.hbm_bytes),
-        time_limit=None if limit_s is None else max(0.1, limit_s - traced_s),
-        baselines=config.baselines,
-        slow_axes=config.slow_axes,
-        roles=config.settings.logical_axes if problem.model is None else problem.model.logical_axes,
-        effort=config.solver.effort,
-        seed=config.solver.seed,
-        accepted_gap=config.solver.accepted_gap,
-        config=config.to_dict(),
-        model_flop=None if problem.model is None else float(problem.model.model_flop_per_step),
-        progress=progress,
-    ).with_seconds("trace", traced_s)
+    )  # fmt: skip
+    model = build_model(asked.problem, progress)
+    limit_s = config.time_limit_s if time_limit_s is None else time_limit_s
+    return compare_strategies(
+        model, strategies, baselines=config.baselines if baselines else (), roles=_roles(config, problem),
+        slow=config.slow_axes, time_limit_s=None if limit_s is None else max(1.0, limit_s + began - time.monotonic()),
+        effort=Effort(config.solver.effort, config.solver.seed, config.solver.accepted_gap), progress=progress,
+    )  # fmt: skip
+
+
+def _roles(config: Config, problem: Problem) -> Mapping[str, Any] | None:
+    return config.settings.logical_axes if problem.model is None else problem.model.logical_axes
 
 
 def _mesh(config: Config) -> dict[str, Any]:

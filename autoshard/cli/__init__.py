@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from autoshard import __version__
-from autoshard.cli import calibrate, cost, diff, explain, lower, mlir, network, plans, run
+from autoshard.cli import calibrate, compare, cost, diff, explain, lower, mlir, network, plans, run
 
 app = typer.Typer(
     name="autoshard",
@@ -23,6 +23,7 @@ app.command()(run.run)
 app.command()(lower.lower)
 app.command()(plans.hardware)
 app.command()(explain.explain)
+app.command()(compare.compare)
 app.command()(diff.diff)
 app.command()(mlir.propagate)
 app.command()(mlir.check)

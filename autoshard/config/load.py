@@ -4,7 +4,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.config.schema import (
     MAX_DEVICES,
     AxisOnlySection,
@@ -59,12 +60,20 @@ class Config:
     """A checked config.
 
     file: where it came from, as given. settings: its keys, with defaults. raw: its data, for plan.json.
+    mesh_search: set where the sizes of the mesh are open; then `mesh` has the first ones that the machine allows, and
+        `with_mesh` makes the config of others.
     """
 
     file: str
     settings: Schema
     raw: Mapping[str, Any] = field(repr=False)
     document: Document = field(repr=False, compare=False)
+    mesh_search: MeshSearch | None = None
+
+    def with_mesh(self, sizes: Mapping[str, int]) -> "Config":
+        """The same with a mesh of these sizes."""
+        document = replace(self.document, data={**self.raw, "mesh": dict(sizes)})
+        return config_from_document(document)
 
     @property
     def directory(self) -> Path:
@@ -107,7 +116,7 @@ class Config:
 
     @cached_property
     def restrictions(self) -> tuple[Restricting, ...]:
-        """Explicit replication, kept axes, regions without collectives, few reshards and barriers, with their places."""
+        """All but pins and groups: replication, kept axes, barred collectives, few reshards, barriers; with places."""
         settings = self.settings
         found: list[Restricting] = []
         for index, one in enumerate(settings.replicated):
@@ -206,15 +215,37 @@ def config_from_document(document: Document) -> Config:
             f"{document.place(())}: a config is a mapping with keys such as model, mesh and hardware, "
             f"found {_shown(document.data)}"
         )
+    data, search = document.data, None
+    if MeshSearch.is_one(data.get("mesh")):
+        try:
+            search = MeshSearch.read(data["mesh"])
+            data = {**data, "mesh": _first_sizes(search, data.get("hardware"), document)}
+        except InputError as error:
+            raise ConfigError(_line(document, ("mesh",), str(error))) from None
     try:
-        settings = Schema.model_validate(document.data)
+        settings = Schema.model_validate(data)
     except ValidationError as error:
         raise ConfigError("\n".join(_schema_faults(error, document))) from None
-    config = Config(document.file, settings, document.data, document)
+    config = Config(document.file, settings, document.data, document, search)
     faults = list(_cross_faults(config))
     if faults:
         raise ConfigError("\n".join(_line(document, path, message) for path, message in faults))
     return config
+
+
+def _first_sizes(search: MeshSearch, hardware: Any, document: Document) -> dict[str, int]:
+    """The first sizes that the machine allows; any where the machine itself is at fault, which is told later."""
+    from costmodels.errors import ProfileError
+
+    if search.devices > MAX_DEVICES:
+        raise InputError(f"the mesh has {search.devices} devices; at most {MAX_DEVICES} can be planned for")
+    try:
+        allowed, others = search.allowed(_hardware_path(str(hardware), Path(document.file).resolve().parent))
+    except ProfileError:
+        return search.sizes()[0]
+    if not allowed:
+        raise InputError(f"no sizes of {', '.join(search.axes)} fit the machine: {others[0][1]}")
+    return allowed[0]
 
 
 # ------------------------------------------------------------------ faults found by the schema
@@ -295,6 +326,13 @@ def _cross_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
     yield from _restriction_faults(config)
     yield from _baseline_faults(config)
     settings = config.settings
+    if settings.strategy is not None:
+        from autoshard.strategies.choice import StrategyName
+
+        try:
+            StrategyName.parse(settings.strategy)
+        except InputError as error:
+            yield ("strategy",), str(error)
     if settings.run is not None:
         if settings.model is None:
             yield ("run",), "only models of the library can be run after solving, since they bring their data"
@@ -418,6 +456,7 @@ def _baseline_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
     if not config.settings.baselines and rules is None:
         return
     from autoshard.strategies.named import named_strategy, strategy_from_rules
+    from autoshard.strategies.names import parts_of
 
     if config.settings.model is None and config.settings.logical_axes is None:
         yield (
@@ -429,7 +468,9 @@ def _baseline_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
     for index, item in enumerate(config.settings.baselines or ()):
         names.append(item if isinstance(item, str) else item.name)
         try:
-            if isinstance(item, str):
+            if isinstance(item, str) and config.mesh_search is not None:
+                parts_of(item)  # which axes it gets is known when their sizes are
+            elif isinstance(item, str):
                 named_strategy(item, config.mesh, config.slow_axes)
             else:
                 strategy_from_rules(item.name, item.rules, config.mesh)

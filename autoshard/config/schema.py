@@ -277,6 +277,7 @@ class Schema(_Section):
     baselines: list[str | BaselineSection] | None = None
     logical_axis_rules: dict[str, Axes] | None = None
     strict: bool = False
+    strategy: str | None = None
     solver: SolverSection = SolverSection()
     devices: Literal["simulated", "real"] = "simulated"
     verify: bool = False

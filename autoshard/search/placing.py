@@ -6,11 +6,10 @@ what becomes of such an axis.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
-from autoshard.errors import InputError, ShardingError
+from autoshard.errors import ShardingError
 from autoshard.formulation.model import NodeKind
 from autoshard.planning import Model
 from autoshard.program.program import Op, Program
@@ -20,33 +19,10 @@ from autoshard.propagation.spec import Spec, axis_ref, to_spec
 from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.tensor_sharding import TensorSharding
+from autoshard.strategies.choice import Conflicts
 
 Factors = list[list[int]]
 """Atoms on every factor of an op, major to minor."""
-
-
-class Conflicts(StrEnum):
-    """What becomes of an axis that the tensors of an op have on different factors, or not on all that have the factor.
-
-    none: it cuts nothing there. first-factor: it cuts the factor that is named first in the op's rule.
-    biggest-tensor: the factor on which the largest tensor has it. batch-before-contracting: a factor of all tensors
-    before one that some lack, and that before one that is summed over. majority: the factor on which more than half
-    of its tensors have it, else cost. cost: the solver decides.
-    """
-
-    NONE = "none"
-    FIRST_FACTOR = "first-factor"
-    BIGGEST_TENSOR = "biggest-tensor"
-    BATCH_FIRST = "batch-before-contracting"
-    COST = "cost"
-    MAJORITY = "majority"
-
-    @staticmethod
-    def from_text(text: str) -> "Conflicts":
-        named = {c.value: c for c in Conflicts if c is not Conflicts.MAJORITY}
-        if text not in named:
-            raise InputError(f"unknown rule {text!r} for conflicts; the rules are: {', '.join(named)}")
-        return named[text]
 
 
 @dataclass(frozen=True, slots=True)

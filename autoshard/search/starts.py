@@ -13,7 +13,7 @@ from autoshard.planning.model import Progress
 from autoshard.search.by_propagation import left_by_propagation
 from autoshard.search.greedy import left_by_greedy
 from autoshard.search.restricted import EFFORT, CannotBe, unlimited
-from autoshard.search.strategy import LADDER, StrategyName
+from autoshard.strategies.choice import LADDER, StrategyName
 
 
 def starts_of(

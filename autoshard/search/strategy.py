@@ -1,94 +1,21 @@
-"""Strategies by name: what a name means, and how each of them solves a model.
-
-| name | how the open decisions are made |
-| --- | --- |
-| basic, aggressive, op-priority, user-priority | statements are propagated (Shardy's ladder), ops follow |
-| greedy | cheapest op first, no decision is taken back |
-| staged | by cost, priority after priority |
-| joint | by cost, all at once |
-
-Behind a colon stands the rule for conflicts inside of it: ``basic:first-factor`` (see `search.placing.Conflicts`).
-"""
+"""How each strategy solves a model; see `strategies.choice` for what their names mean."""
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from autoshard.errors import InfeasibleError, InputError
+from autoshard.errors import InfeasibleError
 from autoshard.planning import ACCEPTED_GAP, Decision, Model, decide, finish
 from autoshard.planning.model import Progress
-from autoshard.propagation.engine import Strategy as Ladder
 from autoshard.search.by_propagation import left_by_propagation
 from autoshard.search.greedy import left_by_greedy
-from autoshard.search.placing import Conflicts
 from autoshard.search.restricted import EFFORT, CannotBe, Restricted, best_within
+from autoshard.strategies.choice import LADDER, SEARCHES, StrategyName
 
-LADDER = tuple(rung.value for rung in Ladder)
-SEARCHES = ("staged", "joint")
-"""Strategies that decide by cost with a proof."""
-NAMES = (*LADDER, "greedy", *SEARCHES)
 BOUND_SHARE = 0.5
 """The part of a time limit that proving a bound beside a strategy without one may take."""
 BOUND_EFFORT = 0.1
 """Work put into that proof."""
-
-
-@dataclass(frozen=True, slots=True)
-class StrategyName:
-    """A strategy and its rule for conflicts.
-
-    >>> StrategyName.parse("basic:first-factor"), str(StrategyName.parse("greedy"))
-    (StrategyName(name='basic', conflicts=<Conflicts.FIRST_FACTOR: 'first-factor'>), 'greedy')
-    """
-
-    name: str
-    conflicts: Conflicts | None = None
-
-    @staticmethod
-    def parse(text: str) -> "StrategyName":
-        """`InputError` for unknown names and rules, and for rules with strategies that have no conflicts."""
-        if not isinstance(text, str):
-            raise InputError(f"a strategy is a name such as greedy or basic:first-factor, found {text!r}")
-        name, colon, rule = (part.strip() for part in text.partition(":"))
-        if name not in NAMES:
-            import difflib
-
-            near = difflib.get_close_matches(name, NAMES, n=1)
-            guess = f"did you mean {near[0]!r}? " if near else ""
-            raise InputError(f"unknown strategy {name!r}; {guess}the strategies are: {', '.join(NAMES)}")
-        if not colon:
-            return StrategyName(name)
-        conflicts = Conflicts.from_text(rule)
-        if name == "greedy" or (name in SEARCHES and conflicts is not Conflicts.COST):
-            raise InputError(
-                f"strategy {name!r} settles conflicts by cost; a rule such as {rule!r} goes with {', '.join(LADDER)}"
-            )
-        return StrategyName(name, conflicts)
-
-    @property
-    def rule(self) -> Conflicts:
-        """How conflicts are settled: as stated, else not at all by propagation, and by cost by everything else."""
-        if self.conflicts is not None:
-            return self.conflicts
-        return Conflicts.NONE if self.name in LADDER else Conflicts.COST
-
-    def __str__(self) -> str:
-        return self.name if self.conflicts is None else f"{self.name}:{self.conflicts.value}"
-
-
-def strategy_names(text: str) -> tuple[StrategyName, ...]:
-    """``a,b:rule,...`` as strategies, each once; `InputError` where one is unknown or named twice."""
-    found: list[StrategyName] = []
-    for item in text.split(","):
-        if not item.strip():
-            raise InputError(
-                f"strategies are names with commas between them, such as basic,greedy,joint; found {text!r}"
-            )
-        strategy = StrategyName.parse(item)
-        if strategy in found:
-            raise InputError(f"strategy {strategy} is named twice")
-        found.append(strategy)
-    return tuple(found)
 
 
 def default_strategy(model: Model) -> StrategyName:

@@ -1,0 +1,56 @@
+"""``autoshard compare``: strategies side by side on what a config describes."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autoshard.cli.common import limit_option, reports_errors
+from autoshard.errors import InputError
+
+
+@reports_errors
+def compare(
+    config: Annotated[Path, typer.Argument(help="A YAML file: what to plan, on which mesh and machine.")],
+    strategies: Annotated[
+        str | None,
+        typer.Option(
+            help="Names with commas between them, such as basic,user-priority:cost,greedy,joint; all where not given, "
+            "and the config's baselines."
+        ),
+    ] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the rows to this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw cost and memory to this file (.png, .svg or .pdf).")] = None,
+    time_limit: Annotated[str | None, typer.Option(help="Wall-clock limit for all, such as 60 or 10min.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
+) -> None:
+    """Solve a program by every strategy: cost, regret against the proven bound, peak memory and seconds of each."""
+    from autoshard.config import load_config
+    from autoshard.devices import simulate_devices
+    from autoshard.files import write_text
+    from autoshard.report.progress import Progress
+    from autoshard.report.strategies import check_plot, print_comparison, write_plot
+    from autoshard.strategies.choice import NAMES, StrategyName, strategy_names
+
+    chosen = tuple(map(StrategyName, NAMES)) if strategies is None else strategy_names(strategies)
+    limit_s = limit_option(time_limit)
+    if plot is not None:
+        check_plot(plot)
+    settings = load_config(config)
+    if settings.mesh_search is not None:
+        raise InputError(f"{config}: compare needs the sizes of the mesh; let solve find them first")
+    if settings.settings.devices == "simulated":
+        simulate_devices(settings.mesh.size)
+    from autoshard.session import compare_config
+
+    with Progress(quiet=as_json) as progress:
+        found = compare_config(settings, chosen, baselines=strategies is None, time_limit_s=limit_s, progress=progress)
+    if csv is not None:
+        write_text(csv, found.csv())
+    if plot is not None:
+        write_plot(plot, found.to_dict())
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=1))
+    else:
+        print_comparison(found.to_dict())

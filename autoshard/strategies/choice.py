@@ -1,0 +1,103 @@
+"""Strategies of solving by name, and rules for conflicts inside of them: what the names mean.
+
+| name | how the open decisions are made |
+| --- | --- |
+| basic, aggressive, op-priority, user-priority | statements are propagated (Shardy's ladder), ops follow |
+| greedy | cheapest op first, no decision is taken back |
+| staged | by cost, priority after priority |
+| joint | by cost, all at once |
+
+Behind a colon stands the rule for conflicts inside of it: ``basic:first-factor`` (`Conflicts`).
+"""
+
+import difflib
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autoshard.errors import InputError
+from autoshard.propagation.engine import Strategy as Ladder
+
+LADDER = tuple(rung.value for rung in Ladder)
+SEARCHES = ("staged", "joint")
+"""Strategies that decide by cost with a proof."""
+NAMES = (*LADDER, "greedy", *SEARCHES)
+
+
+class Conflicts(StrEnum):
+    """What becomes of an axis that the tensors of an op have on different factors, or not on all that have the factor.
+
+    none: it cuts nothing there. first-factor: it cuts the factor that is named first in the op's rule.
+    biggest-tensor: the factor on which the largest tensor has it. batch-before-contracting: a factor of all tensors
+    before one that some lack, and that before one that is summed over. majority: the factor on which more than half
+    of its tensors have it, else cost. cost: the solver decides.
+    """
+
+    NONE = "none"
+    FIRST_FACTOR = "first-factor"
+    BIGGEST_TENSOR = "biggest-tensor"
+    BATCH_FIRST = "batch-before-contracting"
+    COST = "cost"
+    MAJORITY = "majority"
+
+    @staticmethod
+    def from_text(text: str) -> "Conflicts":
+        named = {c.value: c for c in Conflicts if c is not Conflicts.MAJORITY}
+        if text not in named:
+            raise InputError(f"unknown rule {text!r} for conflicts; the rules are: {', '.join(named)}")
+        return named[text]
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyName:
+    """A strategy and its rule for conflicts.
+
+    >>> StrategyName.parse("basic:first-factor"), str(StrategyName.parse("greedy"))
+    (StrategyName(name='basic', conflicts=<Conflicts.FIRST_FACTOR: 'first-factor'>), 'greedy')
+    """
+
+    name: str
+    conflicts: Conflicts | None = None
+
+    @staticmethod
+    def parse(text: str) -> "StrategyName":
+        """`InputError` for unknown names and rules, and for rules with strategies that have no conflicts."""
+        if not isinstance(text, str):
+            raise InputError(f"a strategy is a name such as greedy or basic:first-factor, found {text!r}")
+        name, colon, rule = (part.strip() for part in text.partition(":"))
+        if name not in NAMES:
+            near = difflib.get_close_matches(name, NAMES, n=1)
+            guess = f"did you mean {near[0]!r}? " if near else ""
+            raise InputError(f"unknown strategy {name!r}; {guess}the strategies are: {', '.join(NAMES)}")
+        if not colon:
+            return StrategyName(name)
+        conflicts = Conflicts.from_text(rule)
+        if name == "greedy" or (name in SEARCHES and conflicts is not Conflicts.COST):
+            raise InputError(
+                f"strategy {name!r} settles conflicts by cost; a rule such as {rule!r} goes with {', '.join(LADDER)}"
+            )
+        return StrategyName(name, conflicts)
+
+    @property
+    def rule(self) -> Conflicts:
+        """How conflicts are settled: as stated, else not at all by propagation, and by cost by everything else."""
+        if self.conflicts is not None:
+            return self.conflicts
+        return Conflicts.NONE if self.name in LADDER else Conflicts.COST
+
+    def __str__(self) -> str:
+        return self.name if self.conflicts is None else f"{self.name}:{self.conflicts.value}"
+
+
+def strategy_names(text: str) -> tuple[StrategyName, ...]:
+    """``a,b:rule,...`` as strategies, each once; `InputError` where one is unknown or named twice."""
+    found: list[StrategyName] = []
+    for item in text.split(","):
+        if not item.strip():
+            raise InputError(
+                f"strategies are names with commas between them, such as basic,greedy,joint; found {text!r}"
+            )
+        strategy = StrategyName.parse(item)
+        if strategy in found:
+            raise InputError(f"strategy {strategy} is named twice")
+        found.append(strategy)
+    return tuple(found)
