@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autoshard.cli.common import number_or_text, reports_errors
-from autoshard.errors import InputError
+from autoshard.errors import InfeasibleError, InputError
 
 
 @reports_errors
@@ -33,7 +33,13 @@ def solve(
         simulate_devices(settings.mesh.size)
     from autoshard.session import solve_session
 
-    session = solve_session(settings, time_limit_s=limit_s, output=output, quiet=as_json)
+    try:
+        session = solve_session(settings, time_limit_s=limit_s, output=output, quiet=as_json)
+    except InfeasibleError as error:
+        if as_json:
+            found = {"error": str(error), "conflict": list(error.conflict), "facts": error.facts}
+            print(json.dumps({"status": "infeasible", **found}, indent=1))
+        raise
     if as_json:
         print(json.dumps(session.to_dict(), indent=1))
     else:

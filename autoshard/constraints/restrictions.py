@@ -13,7 +13,9 @@ from autoshard.constraints.patterns import Addresses
 from autoshard.constraints.place import written_at
 from autoshard.errors import InputError, ShardingError
 from autoshard.program.program import Op, Program
+from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 EVERYTHING = "**"
 """The pattern of the whole program."""
@@ -209,6 +211,12 @@ class Restriction:
         """With its place, for messages."""
         place = self.source or self.written
         return f"{place}: {self.text}" if place else self.text
+
+    def sharding_for(self, rank: int) -> TensorSharding:
+        """What `Replicated` says about a value of this rank."""
+        if not self.axes:
+            return TensorSharding.closed(rank)
+        return TensorSharding(None, TensorSharding.open(rank).dims, tuple(AxisRef(a) for a in self.axes))
 
     def to_dict(self) -> dict[str, Any]:
         """As an entry of ``statements`` in plan.json."""

@@ -47,6 +47,7 @@ class Collector:
 
     input_pins, value_pins, output_pins: statements by value id (output slot for outputs).
     ties: output slot -> input value whose layout the output takes (donated state).
+    loose: keep states that pins forbid, for judging what holds without some of them (`formulation.loose`).
     """
 
     def __init__(
@@ -63,11 +64,12 @@ class Collector:
         trips: int = 1,
         reach: PartialReach | None = None,
         tile: Tile | None = None,
+        loose: bool = False,
     ) -> None:
         self.program, self.mesh, self.fusion, self.liveness = program, mesh, fusion, liveness
         self.value_pins, self.output_pins, self.ties = value_pins, output_pins, ties
         self.domains = Domains(mesh, axis_orders)
-        self.trips = trips
+        self.trips, self.loose = trips, loose
         self.reach = PartialReach(program, mesh) if reach is None else reach
         self.inputs = frozenset(program.body.args)
         self.stacks = stacked_values(program, ties)
@@ -162,7 +164,7 @@ class Collector:
         layouts, kept = self.domains.of_input(type_, pins)
         node = Node(NodeKind.INPUT, self.label(value), 1.0, layouts, value=value)
         node.costs = np.zeros(len(layouts))
-        if pins:
+        if pins and not self.loose:
             if not len(kept):
                 raise self._none_left(f"input {self.label(value)} {type_}", pins)
             node.allowed = kept
@@ -199,7 +201,7 @@ class Collector:
         defined = list(dict.fromkeys(port.layouts))
         whole = self.domains.with_stated(self.domains.layouts(type_, padded=True), type_, pins, padded=True)
         candidates = list(dict.fromkeys([*defined, *whole]))
-        if pins:
+        if pins and not self.loose:
             candidates = [candidates[i] for i in self.domains.kept(candidates, pins).tolist()]
             if not candidates:
                 raise self._none_left(f"value {self.label(value)} {type_}", pins)
@@ -249,7 +251,7 @@ class Collector:
             name = self.program.output_names[slot]
             node = Node(NodeKind.OUTPUT, name, 1.0, layouts, value=value)
             node.costs = np.zeros(len(layouts))
-            if pins:
+            if pins and not self.loose:
                 if not len(kept):
                     raise self._none_left(f"output {name} {type_}", pins)
                 node.allowed = kept

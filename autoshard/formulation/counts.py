@@ -56,7 +56,7 @@ def with_counts(
             nodes.append(number)
             n = 1 + len(classes)
             label = f"whether {program.values[link.value].name} is resharded"
-            node = Node(NodeKind.COUNT, label, 1.0, (Layout(()),) * n, value=link.value)
+            node = Node(NodeKind.COUNT, label, 1.0, (Layout(()),) * n)
             node.costs, node.facets = np.zeros(n), np.zeros((n, len(mesh.mesh.axis_names)), np.int64)
             collected.nodes.append(node)
             costs.append(np.zeros(n, np.int64))

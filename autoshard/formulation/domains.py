@@ -56,7 +56,7 @@ class Domains:
         layouts = self.with_stated(self.layouts(type_, padded=bool(pins)), type_, pins, padded=True)
         if not pins:
             return layouts, np.arange(len(layouts))
-        return layouts, self._evenly(layouts, self.kept(layouts, pins), type_, pins)
+        return layouts, self.evenly(layouts, self.kept(layouts, pins), type_, pins)
 
     def of_output(self, type_: TensorType, pins: Sequence[TensorSharding]) -> tuple[tuple[Layout, ...], np.ndarray]:
         """The same of an output."""
@@ -74,7 +74,7 @@ class Domains:
         found = [i for i, lay in enumerate(layouts) if all(satisfies(lay, p, self.mesh) for p in pins)]
         return np.array(found, np.int64)
 
-    def _evenly(
+    def evenly(
         self, layouts: Sequence[Layout], kept: np.ndarray, type_: TensorType, pins: Sequence[TensorSharding]
     ) -> np.ndarray:
         """Of the `kept` layouts of an input those that are uneven only where the axes of a pin are so themselves."""

@@ -43,8 +43,8 @@ def _kept(port: Port, encoded: Encoded) -> list[object]:
     return [port.layouts[k] for k in encoded.states[port.node]]
 
 
-def _port(member: Member, collected: Collected, program: Program, ties: Mapping[int, int]) -> Port:
-    """Where the layout of a member is decided."""
+def member_port(member: Member, collected: Collected, program: Program, ties: Mapping[int, int]) -> Port | None:
+    """Where the layout of a member is decided; None for literals and values inside of a shard_map."""
     kind, index = member
     if kind == "output":
         name = program.output_names[index]
@@ -55,7 +55,14 @@ def _port(member: Member, collected: Collected, program: Program, ties: Mapping[
             return collected.definition[ties[index]]
     elif index in collected.definition:
         return (collected.definition if index in program.body.args else collected.form)[index]
-    raise UnsupportedError(
-        f"{name_of(member, program)} is in a sharding group, but nothing is decided about it: it is a literal or lies "
-        "inside of a shard_map of the program"
-    )
+    return None
+
+
+def _port(member: Member, collected: Collected, program: Program, ties: Mapping[int, int]) -> Port:
+    port = member_port(member, collected, program, ties)
+    if port is None:
+        raise UnsupportedError(
+            f"{name_of(member, program)} is in a sharding group, but nothing is decided about it: it is a literal or "
+            "lies inside of a shard_map of the program"
+        )
+    return port

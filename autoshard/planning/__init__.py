@@ -3,7 +3,7 @@
 Knows no front end.
 """
 
-from autoshard.planning.decide import ACCEPTED_GAP, Decision, assumptions, decide, finish, name_nodes
+from autoshard.planning.decide import ACCEPTED_GAP, Decision, assumptions, check_room, decide, finish, name_nodes
 from autoshard.planning.model import Model, Problem, build_model, donated_ties
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Problem",
     "assumptions",
     "build_model",
+    "check_room",
     "decide",
     "donated_ties",
     "finish",

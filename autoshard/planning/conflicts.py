@@ -16,7 +16,6 @@ from autoshard.errors import InfeasibleError
 from autoshard.formulation.domains import Domains
 from autoshard.planning.minimal import minimal_conflict
 from autoshard.program.program import Program
-from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.tensor_sharding import TensorSharding
 
@@ -31,23 +30,16 @@ class _Claims:
     barred: dict[int, frozenset[int]] = field(default_factory=dict)
 
 
-def replication_of(restriction: Restriction, rank: int) -> TensorSharding:
-    """What `Replicated` says about a value of this rank."""
-    if not restriction.axes:
-        return TensorSharding.closed(rank)
-    return TensorSharding(None, TensorSharding.open(rank).dims, tuple(AxisRef(a) for a in restriction.axes))
-
-
 def replication_pins(restriction: Restriction, program: Program) -> list[MatchedPin]:
     """The same as pins, one for each value and output."""
     text, source = restriction.text, restriction.source
     found = [
-        MatchedPin(text, replication_of(restriction, program.type_of(v).rank), (v,), (), source)
+        MatchedPin(text, restriction.sharding_for(program.type_of(v).rank), (v,), (), source)
         for v in restriction.values
     ]
     for k in restriction.outputs:
         rank = program.type_of(program.body.results[k]).rank
-        found.append(MatchedPin(text, replication_of(restriction, rank), (), (k,), source))
+        found.append(MatchedPin(text, restriction.sharding_for(rank), (), (k,), source))
     return found
 
 
@@ -95,7 +87,7 @@ class _Judge:
                     self._of(member).pins.setdefault(number, []).append(statement.sharding)
             elif statement.kind is Kind.REPLICATED:
                 for member in _members(statement):
-                    pin = replication_of(statement, len(self._shape(member)))
+                    pin = statement.sharding_for(len(self._shape(member)))
                     self._of(member).pins.setdefault(number, []).append(pin)
             elif statement.kind is Kind.AXIS_ONLY:
                 exclusive.append((number, statement))

@@ -13,6 +13,7 @@ import numpy as np
 from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import PlanCost, price
 from autoshard.errors import InfeasibleError, OutOfTimeError
+from autoshard.planning.contradiction import contradiction
 from autoshard.planning.model import Model, Problem, Progress
 from autoshard.schedule import Schedule
 from autoshard.solver.network import CostNetwork, evaluate
@@ -68,6 +69,7 @@ def decide(
     effort: float = 1.0,
     seed: int = 0,
     accepted_gap: float = ACCEPTED_GAP,
+    explain: bool = True,
     progress: Progress | None = None,
 ) -> Decision:
     """Solve the model under its memory limit. `InfeasibleError` or `OutOfTimeError` where there is no plan.
@@ -78,6 +80,7 @@ def decide(
     untightened network and therefore holds for every plan. Where no search ends within the limit, the cheapest of
     `starts` that does is the answer.
     accepted_gap: (cost - bound) / cost at which the search within a limit may end.
+    explain: where there is no plan, work out the smallest set of statements at odds.
     """
     say = progress or (lambda text: None)
     limit = model.problem.memory_limit
@@ -98,7 +101,7 @@ def decide(
 
     free = run(model.with_limit(None), "solving", starts, 1.0 if limit is None else _FREE_SHARE)
     if free.assignment is None:
-        _no_answer(model, free)
+        _no_answer(model, free, explain)
     assert free.assignment is not None
     schedule = model.schedule(free.assignment)
     memory = model.simulate(schedule)
@@ -118,7 +121,7 @@ def decide(
             elif known is not None and solution.status != "infeasible":
                 break
             else:
-                _no_answer(model, solution)
+                _no_answer(model, solution, explain)
         else:
             if attempt == 0:
                 bound = max(bound, solution.lower_bound)
@@ -143,11 +146,30 @@ def decide(
         return finish(model, kept, schedule, memory, bound, rounds)
     if stopped:
         raise KeyboardInterrupt
+    if explain:
+        raise contradiction(model.problem, achieved_bytes=memory.peak_bytes)
     raise InfeasibleError(
         f"no plan within the memory limit of {limit} bytes per device was found: with room left for resharded copies "
         f"the best one still holds {memory.peak_bytes} bytes at {memory.where} (this is no proof that there is none); "
-        "raise the limit, use more devices or recompute more"
+        "raise the limit, use more devices or recompute more",
+        facts={"proved": False},
     )
+
+
+def check_room(model: Model) -> None:
+    """Raise `InfeasibleError` at once where the decisions hold more than the memory limit whatever is chosen."""
+    limit = model.problem.memory_limit
+    delta: dict[int, int] = {}
+    for usages in model.encoded.network.usages:
+        for usage in usages:
+            least = int(usage.amounts.min())
+            delta[usage.start] = delta.get(usage.start, 0) + least
+            delta[usage.stop] = delta.get(usage.stop, 0) - least
+    live = 0
+    for time_ in sorted(delta):
+        live += delta[time_]
+        if limit is not None and live > limit:
+            raise contradiction(model.problem)
 
 
 def _best_start(
@@ -183,10 +205,12 @@ def assumptions(problem: Problem) -> list[str]:
     return out
 
 
-def _no_answer(model: Model, solution: Solution) -> None:
+def _no_answer(model: Model, solution: Solution, explain: bool) -> None:
     limit = model.problem.memory_limit
     if solution.status == "infeasible":
         reason = solution.reason or "the hard statements contradict each other"
+        if explain:
+            raise contradiction(model.problem, reason=name_nodes(model, reason))
         what = f"the memory limit of {limit} bytes per device and the pins" if limit is not None else "the pins"
         raise InfeasibleError(f"{what} cannot hold together: {name_nodes(model, reason)}")
     stopped = solution.stats.get("stopped")

@@ -17,8 +17,10 @@ from autoshard.costs.reshard import ReshardTables
 from autoshard.formulation.collect import Collected, Collector
 from autoshard.formulation.counts import Count, hold_counts, with_counts
 from autoshard.formulation.decode import decode
+from autoshard.formulation.domains import Domains
 from autoshard.formulation.encode import MEMORY_PRICE_S_PER_BYTE, Encoded, encode, price_nodes
 from autoshard.formulation.equal import with_groups
+from autoshard.formulation.loose import Loose
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
 from autoshard.planning.conflicts import check_layouts, replication_pins
@@ -118,10 +120,7 @@ def build_model(problem: Problem, progress: Progress | None = None) -> Model:
     program, mesh = problem.program, problem.mesh
     ties = donated_ties(program)
     check_layouts(program, mesh, problem.statements, ties, _axis_orders(problem))
-    fusion = fusion_model.analyse(program)
-    reach = PartialReach(program, mesh)
-    copied = [v.id for v in program.values if v.id not in fusion.held and reach.get(v.id)]
-    liveness = liveness_model.analyse(program, fusion, copied=copied)
+    fusion, liveness, reach = _analysed(program, mesh)
     value_pins, output_pins = _by_target(problem)
     say("enumerating strategies")
     collected = Collector(
@@ -139,6 +138,26 @@ def build_model(problem: Problem, progress: Progress | None = None) -> Model:
     # every reshard is counted for itself, so layers decide for themselves where reshards are counted
     repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats and not counts)
     return Model(problem, fusion, liveness, prices, collected, encoded, repeats, ties, counts)
+
+
+def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
+    """The decisions of a problem with none of its statements in force, ready for judging subsets of them."""
+    program, mesh = problem.program, problem.mesh
+    ties, orders = donated_ties(program), _axis_orders(problem)
+    fusion, liveness, reach = _analysed(program, mesh)
+    value_pins, output_pins = _by_target(problem)
+    collected = Collector(
+        program, mesh, fusion, liveness, value_pins=value_pins, output_pins=output_pins, ties=ties, axis_orders=orders,
+        trips=problem.trips, reach=reach, tile=problem.machine.profile.memory_tile, loose=True,
+    ).run()  # fmt: skip
+    return Loose(program, mesh, collected, ties, Domains(mesh, orders), problem.statements), liveness
+
+
+def _analysed(program: Program, mesh: AtomMesh) -> tuple[Fusion, Liveness, PartialReach]:
+    fusion = fusion_model.analyse(program)
+    reach = PartialReach(program, mesh)
+    copied = [v.id for v in program.values if v.id not in fusion.held and reach.get(v.id)]
+    return fusion, liveness_model.analyse(program, fusion, copied=copied), reach
 
 
 def donated_ties(program: Program) -> dict[int, int]:

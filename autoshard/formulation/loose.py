@@ -1,0 +1,112 @@
+"""All decisions of a program with nothing stated yet, and what each statement would leave of them.
+
+Where statements cannot hold together, subsets of them are judged; the decisions are then collected once, with every
+state that any statement speaks of, and each statement is a mask over the states of some nodes.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.constraints import MatchedPin
+from autoshard.constraints.groups import MatchedGroup, Member
+from autoshard.constraints.restrictions import Kind, Restriction
+from autoshard.formulation.collect import Collected
+from autoshard.formulation.domains import Domains
+from autoshard.formulation.equal import member_port
+from autoshard.formulation.model import Node, NodeKind
+from autoshard.formulation.restrict import state_masks
+from autoshard.program.program import Program
+from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.tensor_sharding import TensorSharding
+
+Stated = MatchedPin | MatchedGroup | Restriction
+Masks = dict[int, np.ndarray]
+"""Node -> which of its states are left; nodes without an entry keep all."""
+
+
+@dataclass
+class Loose:
+    """`collected` without statements; claims[statement]: pins by member; masks by statement for the others."""
+
+    program: Program
+    mesh: AtomMesh
+    collected: Collected
+    ties: Mapping[int, int]
+    domains: Domains
+    statements: Sequence[Stated]
+
+    def __post_init__(self) -> None:
+        self._claims: dict[Member, list[tuple[int, TensorSharding]]] = {}
+        self._masks: dict[int, Masks] = {}
+        self._ports = {}
+        for number, statement in enumerate(self.statements):
+            if isinstance(statement, MatchedPin):
+                for member in _members(statement):
+                    self._claims.setdefault(member, []).append((number, statement.sharding))
+            elif isinstance(statement, Restriction):
+                if statement.kind is Kind.REPLICATED:
+                    for member in _members(statement):
+                        pin = statement.sharding_for(self._rank(member))
+                        self._claims.setdefault(member, []).append((number, pin))
+                self._masks[number] = state_masks(self.collected, self.program, self.mesh, statement, self.ties)
+        self._known: dict[object, np.ndarray] = {}
+
+    def _rank(self, member: Member) -> int:
+        kind, index = member
+        return self.program.type_of(index if kind == "value" else self.program.body.results[index]).rank
+
+    def masks(self, kept: Collection[int]) -> Masks:
+        """What the statements `kept` leave, groups by the pins on their members."""
+        out: Masks = {}
+        claims = {m: tuple(pin for n, pin in said if n in kept) for m, said in self._claims.items()}
+        for members in self._tied(kept):
+            shared = tuple(dict.fromkeys(p for m in members for p in claims.get(m, ())))
+            claims.update(dict.fromkeys(members, shared))
+        for member, pins in claims.items():
+            port = self._port(member)
+            if port is None or not pins:
+                continue
+            node = self.collected.nodes[port.node]
+            _and(out, port.node, self._left(node, port.layouts, pins))
+        for number in sorted(set(kept) & self._masks.keys()):
+            for index, mask in self._masks[number].items():
+                _and(out, index, mask)
+        return out
+
+    def _tied(self, kept: Collection[int]) -> list[list[Member]]:
+        classes: list[set[Member]] = []
+        for number in sorted(kept):
+            statement = self.statements[number]
+            if isinstance(statement, MatchedGroup):
+                members = set(statement.members)
+                for other in [c for c in classes if c & members]:
+                    classes.remove(other)
+                    members |= other
+                classes.append(members)
+        return [sorted(members) for members in classes]
+
+    def _port(self, member: Member):
+        if member not in self._ports:
+            self._ports[member] = member_port(member, self.collected, self.program, self.ties)
+        return self._ports[member]
+
+    def _left(self, node: Node, layouts, pins: tuple[TensorSharding, ...]) -> np.ndarray:
+        key = (id(node), pins)
+        if key not in self._known:
+            mask = np.zeros(node.states, bool)
+            kept = self.domains.kept(layouts, pins)
+            if node.kind is NodeKind.INPUT and node.value is not None:
+                kept = self.domains.evenly(layouts, kept, self.program.type_of(node.value), pins)
+            mask[kept] = True
+            self._known[key] = mask
+        return self._known[key]
+
+
+def _members(statement: MatchedPin | Restriction) -> list[Member]:
+    return [*(("value", v) for v in statement.values), *(("output", k) for k in statement.outputs)]
+
+
+def _and(masks: Masks, node: int, mask: np.ndarray) -> None:
+    masks[node] = masks[node] & mask if node in masks else mask

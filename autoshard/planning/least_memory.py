@@ -1,0 +1,120 @@
+"""The least memory that any plan under some statements can do with: a bound for every moment of the program.
+
+Each decision is taken to hold the least that its states hold at that moment, whatever the others do; so no plan needs
+less than the sum. Copies that one op alone makes are left out.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.costs.liveness import Liveness
+from autoshard.formulation.loose import Loose, Masks
+from autoshard.formulation.model import Node, NodeKind
+from autoshard.program.program import Origin, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What one decision holds at least: its name, bytes, the layout that holds so little, and what it is.
+
+    kept: it was made before that moment and is read after it, so that computing it again would make room.
+    """
+
+    name: str
+    bytes: int
+    layout: str
+    kept: bool
+
+    def to_dict(self) -> dict[str, object]:
+        return {"name": self.name, "bytes": self.bytes, "layout": self.layout, "kept_for_later": self.kept}
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """bytes: no plan has a lower peak. time, where: the moment at which that much is live, and the op there."""
+
+    bytes: int
+    time: int
+    where: str
+
+
+class LeastMemory:
+    """Bounds under subsets of statements, as masks over the states of nodes (see `formulation.loose`)."""
+
+    def __init__(self, loose: Loose, liveness: Liveness) -> None:
+        self.loose, self.liveness = loose, liveness
+        self.program: Program = loose.program
+        self._end = max((stop for n in loose.collected.nodes for _, stop, _ in n.usages), default=1) + 1
+        self._free = np.zeros(self._end + 1, np.int64)
+        for node in loose.collected.nodes:
+            self._add(self._free, node, None, 1)
+
+    def _add(self, delta: np.ndarray, node: Node, mask: np.ndarray | None, sign: int) -> None:
+        for start, stop, amounts in node.usages:
+            if start < stop:
+                left = amounts if mask is None else amounts[mask]
+                least = int(np.ceil(left.min())) if len(left) else 0
+                delta[start] += sign * least
+                delta[stop] -= sign * least
+
+    def under(self, masks: Masks) -> Least:
+        """The bound where these masks hold."""
+        delta = self._free.copy()
+        for index, mask in masks.items():
+            node = self.loose.collected.nodes[index]
+            if node.usages:
+                self._add(delta, node, None, -1)
+                self._add(delta, node, mask, 1)
+        live = np.cumsum(delta)
+        time = int(np.argmax(live))
+        return Least(int(live[time]), time, place_of(self.program, self.liveness, time))
+
+    def there(self, masks: Masks, time: int) -> list[Tensor]:
+        """What is held at a moment, largest first, each in a layout that holds the least."""
+        found: list[Tensor] = []
+        for index, node in enumerate(self.loose.collected.nodes):
+            amounts = np.zeros(node.states)
+            for start, stop, held in node.usages:
+                if start <= time < stop:
+                    amounts = amounts + held
+            left = np.flatnonzero(masks[index]) if index in masks else np.arange(node.states)
+            if not len(left):
+                continue
+            state = int(left[np.argmin(amounts[left])])
+            least = int(np.ceil(amounts[state]))
+            if least:
+                found.append(Tensor(*self._told(index, node, state, least), self._kept(node, time)))
+        return sorted(found, key=lambda t: (-t.bytes, t.name))
+
+    def _told(self, index: int, node: Node, state: int, least: int) -> tuple[str, int, str]:
+        mesh = self.loose.mesh
+        if node.op is not None and node.space is not None:
+            results = self.program.ops[node.op].results
+            names = ", ".join(self.program.values[v].name for v in results)
+            return names, least, ", ".join(lays[state].text(mesh) for lays in node.space.result_layouts)
+        name = node.label if node.value is None else self.program.values[node.value].name
+        return name, least, node.layouts[state].text(mesh)
+
+    def _kept(self, node: Node, time: int) -> bool:
+        values = (
+            self.program.ops[node.op].results if node.op is not None else () if node.value is None else (node.value,)
+        )
+        if node.kind is NodeKind.INPUT:
+            return False
+        for value in values:
+            made = self.liveness.made.get(value)
+            read = self.liveness.reads.get(value)
+            if made is not None and read is not None and made < time < read[1]:
+                return self.program.values[value].origin is not Origin.INPUT
+        return False
+
+
+def place_of(program: Program, liveness: Liveness, time: int) -> str:
+    """The op that runs at a moment, with its source."""
+    where = "the start"
+    for op, _ in program.walk():
+        if liveness.time.get(op.id, time + 1) > time:
+            break
+        where = f"{op.kind}:{op.id} {op.source}".strip()
+    return where

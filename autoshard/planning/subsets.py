@@ -1,0 +1,153 @@
+"""Which of the user's statements can hold together, and the smallest set that cannot.
+
+A subset is judged in steps, the cheap ones first: layouts that its statements leave (`conflicts`), the least memory
+that its decisions hold, and last a search for a plan under it. What the last step cannot settle in its time counts as
+possible; `settled` then says that the set may not be the smallest.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from autoshard.errors import InfeasibleError, OutOfTimeError
+from autoshard.formulation.loose import Loose, Masks
+from autoshard.planning.least_memory import Least, LeastMemory
+from autoshard.planning.minimal import minimal_conflict
+from autoshard.planning.model import Model, Problem, build_model, collect_loosely
+from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge
+
+SEARCH_S = 12.0
+"""Seconds that all searches for plans under subsets may take together."""
+
+
+@dataclass(frozen=True)
+class MinimalSet:
+    """statements: numbers in the order of `Problem.statements`; with_limit: the memory limit is one of the set.
+
+    settled: every smaller set was shown to hold.
+    """
+
+    statements: tuple[int, ...]
+    with_limit: bool
+    settled: bool
+
+
+class Subsets:
+    """Subsets of a problem's statements; number ``len(problem.statements)`` stands for the memory limit."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.limit_number = len(problem.statements)
+        self.loose: Loose
+        self.loose, liveness = collect_loosely(problem)
+        self.memory = LeastMemory(self.loose, liveness)
+        self.settled = True
+        self._left_s = SEARCH_S
+        self._known: dict[tuple[int, ...], bool] = {}
+        self._masks: dict[tuple[int, ...], Masks] = {}
+
+    def smallest(self) -> MinimalSet:
+        """A minimal set of statements that cannot hold together; empty where every set may hold."""
+        everything = list(range(self.limit_number))
+        if self.problem.memory_limit is not None:
+            everything.append(self.limit_number)
+        if self._surely_not(everything):
+            among = minimal_conflict(everything, lambda kept: not self._surely_not(kept))
+        else:
+            among = everything
+        self._known[tuple(everything)] = False
+        self._known[tuple(sorted(among))] = False
+        found = minimal_conflict(among, self.holds)
+        statements = tuple(n for n in found if n != self.limit_number)
+        return MinimalSet(statements, self.limit_number in found, self.settled)
+
+    def masks(self, kept: Sequence[int]) -> Masks:
+        key = tuple(n for n in kept if n != self.limit_number)
+        if key not in self._masks:
+            self._masks[key] = self.loose.masks(key)
+        return self._masks[key]
+
+    def least(self, kept: Sequence[int]) -> Least:
+        """The bound on the peak under some statements."""
+        return self.memory.under(self.masks(kept))
+
+    def _surely_not(self, kept: Sequence[int]) -> bool:
+        """Is there proof without any search that these cannot hold together?"""
+        if any(not mask.any() for mask in self.masks(kept).values()):
+            return True
+        limit = self.problem.memory_limit
+        return limit is not None and self.limit_number in kept and self.least(kept).bytes > limit
+
+    def holds(self, kept: Sequence[int]) -> bool:
+        key = tuple(kept)
+        if key not in self._known:
+            self._known[key] = not self._surely_not(kept) and self._searched(kept)
+        return self._known[key]
+
+    def _searched(self, kept: Sequence[int]) -> bool:
+        if not kept:
+            return True
+        began = time.monotonic()
+        if self._left_s <= 0:
+            self.settled = False
+            return True
+        try:
+            return self._plan_exists(self.part(kept))
+        finally:
+            self._left_s -= time.monotonic() - began
+
+    def holds_all_but(self, number: int, limit: int) -> bool:
+        """Whether the bound leaves room when one statement is dropped and all others stay."""
+        kept = [n for n in range(self.limit_number) if n != number]
+        return self.least(kept).bytes <= limit
+
+    def part(self, kept: Sequence[int]) -> Problem:
+        """The problem with some of its statements only."""
+        problem, chosen = self.problem, set(kept)
+        pins, groups = len(problem.pins), len(problem.groups)
+        return replace(
+            problem,
+            pins=tuple(p for k, p in enumerate(problem.pins) if k in chosen),
+            groups=tuple(g for k, g in enumerate(problem.groups) if pins + k in chosen),
+            restrictions=tuple(r for k, r in enumerate(problem.restrictions) if pins + groups + k in chosen),
+            memory_limit=problem.memory_limit if self.limit_number in chosen else None,
+        )
+
+    def _plan_exists(self, part: Problem) -> bool:
+        from autoshard.planning.decide import decide
+
+        try:
+            model = build_model(part)
+        except InfeasibleError:
+            return False
+        if not may_hold(model):
+            return False
+        if part.memory_limit is None:
+            return True
+        try:
+            decide(model, effort=0.3, time_limit_s=max(0.5, self._left_s), accepted_gap=0.5, explain=False)
+        except InfeasibleError as error:
+            self.settled &= bool(error.facts.get("proved", True))
+            return False
+        except OutOfTimeError:
+            self.settled = False
+        return True
+
+
+def may_hold(model: Model) -> bool:
+    """Whether the model has an assignment at all, memory apart: costs do not count, only what is forbidden."""
+    from autoshard.solver import solve
+
+    network = model.with_limit(None)
+    costs = tuple(np.where(c >= IMPOSSIBLE, IMPOSSIBLE, 0) for c in network.costs)
+    edges = tuple(
+        Edge(e.first, e.second, np.where(e.costs >= IMPOSSIBLE, IMPOSSIBLE, 0))
+        for e in network.edges
+        if (e.costs >= IMPOSSIBLE).any()
+    )
+    if not edges and network.usage_limit is None:
+        return all((c < IMPOSSIBLE).any() for c in costs)
+    bare = CostNetwork(costs, edges, network.usages, network.usage_limit, network.facets)
+    return solve(bare, effort=0.3, gap=1.0, time_limit_s=SEARCH_S).status != "infeasible"
