@@ -9,6 +9,7 @@ import os
 import pickle
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,6 @@ def _in_child(work: Callable[..., Any], args: Any, kwargs: Any, from_child: int,
             pipe.write(answer)
         code = 0
     except Exception:
-        sys.excepthook(*sys.exc_info())
+        traceback.print_exc()
     finally:
         os._exit(code)

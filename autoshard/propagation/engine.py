@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from autoshard.errors import InputError
+from autoshard.propagation.collector import no_garbage_collection
 from autoshard.propagation.directions import SCHEDULE, TABLE, Direction
 from autoshard.propagation.graph import NO_HOLDER, Graph, Node
 from autoshard.propagation.spec import Dim, Ref, Spec, open_spec
@@ -54,6 +55,8 @@ class Run:
 
     erased: dead ops that were removed, in the order of removal. gone: those and what was inside them.
     events: what provenance made of the changes, once it was asked.
+    active: nodes that can do anything. kinds: numbers of kinds of nodes.
+    known: updates by (kind, rung, aggressive, specs).
     """
 
     graph: Graph
@@ -63,23 +66,38 @@ class Run:
     gone: set[int] = field(default_factory=set)
     mesh_class: tuple[int, ...] = ()
     events: dict[int, list[tuple[Ref, int, int]]] | None = None
+    active: list[int] = field(default_factory=list)
+    kinds: dict[tuple, int] = field(default_factory=dict)
+    known: dict[tuple, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
 def run_propagation(graph: Graph, strategy: Strategy, *, conservative: bool = False, trace: bool = False) -> Run:
     """Propagate to the end; the graph's holders then have their final specs."""
     run = Run(graph, conservative, [] if trace else None)
     run.mesh_class = _mesh_classes(graph)
-    _synchronise_groups(run)
-    match strategy:
-        case Strategy.BASIC:
-            _fixed_point(run, None, aggressive=False)
-        case Strategy.AGGRESSIVE:
-            _fixed_point(run, None, aggressive=True)
-        case Strategy.OP_PRIORITY:
-            _op_priorities(run)
-        case Strategy.USER_PRIORITY:
-            _user_priorities(run)
+    for index, node in enumerate(graph.nodes):
+        node.tensors = node.operands + node.results
+        _number_kind(run, node)
+        if node.erasable or (node.rule >= 0 and len(node.tensors) > 1):
+            run.active.append(index)
+    with no_garbage_collection():
+        _synchronise_groups(run)
+        match strategy:
+            case Strategy.BASIC:
+                _fixed_point(run, None, aggressive=False)
+            case Strategy.AGGRESSIVE:
+                _fixed_point(run, None, aggressive=True)
+            case Strategy.OP_PRIORITY:
+                _op_priorities(run)
+            case Strategy.USER_PRIORITY:
+                _user_priorities(run)
     return run
+
+
+def _number_kind(run: Run, node: Node) -> None:
+    """Nodes of one kind do the same to the same shardings."""
+    kind = (node.rule, node.op_class, node.shared, node.allowed, node.elementwise, node.heeds_conservative)
+    node.kind = run.kinds.setdefault(kind, len(run.kinds))
 
 
 def _mesh_classes(graph: Graph) -> tuple[int, ...]:
@@ -170,24 +188,37 @@ def _fixed_point(run: Run, level: int | None, *, aggressive: bool) -> None:
     """Outputs to values, all nodes until nothing changes, values to outputs."""
     _outputs(run, aggressive)
     graph = run.graph
-    nodes = graph.nodes
-    gone = run.gone
-    stack = [i for i in range(len(nodes) - 1, -1, -1) if i not in gone]
-    waiting = bytearray(b"\1") * len(nodes)
+    nodes, gone, active, known = graph.nodes, run.gone, run.active, run.known
+    holders = [*graph.holders, -1]  # what NO_HOLDER finds
+    graph.holders = holders
+    stack = [i for i in reversed(active) if i not in gone]
+    waiting = bytearray(b"\1") * len(nodes)  # what cannot do anything is never put on the worklist
     while stack:
         index = stack.pop()
         waiting[index] = 0
-        node = nodes[index]
         if index in gone:
             continue
+        node = nodes[index]
         if node.erasable and not any(graph.uses[v] for v in node.defines):
             for again in _erase(run, index, waiting):
                 if not waiting[again]:
                     waiting[again] = 1
                     stack.append(again)
             continue
-        if node.rule >= 0:
-            _visit(run, index, node, level, aggressive, stack, waiting)
+        tensors = node.tensors
+        if len(tensors) < 2 or node.rule < 0:
+            continue
+        numbers = tuple([holders[h] for h in tensors])
+        if node.before is not None and numbers[-1] >= 0:
+            outer = node.before(graph.steps.specs[numbers[-1]])
+            numbers = (*numbers[:-1], graph.steps.number(outer))
+        key = (node.kind, level, aggressive, numbers)
+        updates = known.get(key)
+        if updates is None:
+            updates = known[key] = _updates(run, node, numbers, level, aggressive)
+        if updates:
+            _apply(run, index, node, numbers, updates, stack, waiting)
+    holders.pop()
     _outputs(run, aggressive)
 
 
@@ -211,24 +242,20 @@ def _erase(run: Run, index: int, waiting: bytearray) -> list[int]:
             for user in dict.fromkeys(graph.users[value]):
                 other = graph.nodes[user]
                 other.shared = any(graph.uses[v] != 1 and not graph.scalar[v] for v in other.values)
+                _number_kind(run, other)
     return [a for a in again if a not in run.gone]
 
 
-def _visit(
-    run: Run, index: int, node: Node, level: int | None, aggressive: bool, stack: list[int], waiting: bytearray
-) -> None:
-    graph = run.graph
-    steps = graph.steps
-    holders = graph.holders
-    tensors = node.operands + node.results
-    numbers = tuple([holders[h] if h >= 0 else -1 for h in tensors])
-    if node.before is not None and numbers[-1] >= 0:
-        numbers = (*numbers[:-1], steps.number(node.before(steps.specs[numbers[-1]])))
+def _updates(
+    run: Run, node: Node, numbers: tuple[int, ...], level: int | None, aggressive: bool
+) -> tuple[tuple[int, int], ...]:
+    """(position of the tensor, number of its new spec) for what a step at this node changes."""
     mesh = _common_mesh(run, numbers)
     if mesh < 0:
-        return
+        return ()
+    steps = run.graph.steps
     rule = steps.rules[node.rule]
-    updates = steps.take(
+    return steps.take(
         node.rule,
         numbers,
         _directions(node, rule.passes, rule.blocked, level),
@@ -237,6 +264,20 @@ def _visit(
         elementwise=node.elementwise,
         conservative=run.conservative and node.heeds_conservative,
     )
+
+
+def _apply(
+    run: Run,
+    index: int,
+    node: Node,
+    numbers: tuple[int, ...],
+    updates: tuple[tuple[int, int], ...],
+    stack: list[int],
+    waiting: bytearray,
+) -> None:
+    """Put the new specs in place, on the members of sharding groups too, and put whom it concerns on the worklist."""
+    graph = run.graph
+    steps, holders, tensors = graph.steps, graph.holders, node.tensors
     for tensor, new in updates:
         seen = new
         if node.after is not None and tensor == len(tensors) - 1:

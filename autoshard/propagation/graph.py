@@ -30,6 +30,7 @@ class Node:
     values, defines: values used (with repetition) and defined, for removing dead ops.
     erasable: the op has no effect but its results.
     inner: how many of the nodes that follow lie inside this op's regions.
+    tensors, kind: operands and results, and the number of all that matters but them; set by the engine.
     """
 
     operands: tuple[int, ...]
@@ -47,6 +48,8 @@ class Node:
     defines: tuple[int, ...] = ()
     erasable: bool = False
     inner: int = 0
+    tensors: tuple[int, ...] = ()
+    kind: int = -1
 
 
 @dataclass(slots=True)

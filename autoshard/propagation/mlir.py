@@ -11,6 +11,7 @@ from jaxlib.mlir import ir
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes
+from autoshard.propagation.collector import no_garbage_collection
 from autoshard.propagation.engine import Strategy, run_propagation
 from autoshard.propagation.mlir_graph import ModuleGraph, build_module_graph
 from autoshard.propagation.mlir_groups import open_conflicting_groups
@@ -70,6 +71,13 @@ def propagate_module(
     """As `propagate_mlir`, on a parsed module, in place; to be called within its context."""
     chosen = Strategy.USER_PRIORITY if strategy is None else Strategy.from_text(str(strategy))
     check_functions(module, inlines_calls=strategy is None)
+    with no_garbage_collection():
+        _propagate_module(module, strategy, chosen, conservative, keep_sub_axes)
+
+
+def _propagate_module(
+    module: ir.Module, strategy: Strategy | str | None, chosen: Strategy, conservative: bool, keep_sub_axes: bool
+) -> None:
     add_edges = strategy is not None and needs_edges(module)
     if strategy is None:
         run_passes(module, IMPORT)

@@ -110,7 +110,7 @@ def _place(location: ir.Location) -> tuple[int, int] | None:
 
 def _holder_at(built: ModuleGraph, line: int, column: int, number: int) -> int | None:
     fallback: int | None = None
-    for value, holder in built.holders.items():
+    for value, holder in built.held():
         if isinstance(value, ir.BlockArgument):
             if _place(value.location) == (line, column):
                 return holder

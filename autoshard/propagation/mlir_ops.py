@@ -42,33 +42,34 @@ _MHLO_OR_STABLEHLO = ("stablehlo.", "mhlo.")
 _IDENTIFIER = "autoshard.id"
 
 
-def is_elementwise(op: ir.Operation) -> bool:
-    if op.name in _SDY_ELEMENTWISE:
+def is_elementwise(op: ir.Operation, name: str) -> bool:
+    if name in _SDY_ELEMENTWISE:
         return True
-    if not op.name.startswith(_MHLO_OR_STABLEHLO):
+    if not name.startswith(_MHLO_OR_STABLEHLO):
         return False
-    if op.name == "stablehlo.bitcast_convert":
+    if name == "stablehlo.bitcast_convert":
         return shape_of(op.operands[0]) == shape_of(op.results[0])
-    return base_name(op.name) in ELEMENTWISE
+    return base_name(name) in ELEMENTWISE
 
 
-def op_class(op: ir.Operation, elementwise: bool) -> OpClass:
-    if elementwise or op.name in _PASS_THROUGH:
+def op_class(op: ir.Operation, name: str, elementwise: bool) -> OpClass:
+    if elementwise or name in _PASS_THROUGH:
         return OpClass.PASS_THROUGH
-    if op.name == "stablehlo.custom_call":
+    if name == "stablehlo.custom_call":
         target = ir.StringAttr(op.attributes["call_target_name"]).value
         return OpClass.PASS_THROUGH if target in ("MoveToDevice", "MoveToHost") else OpClass.OTHER
-    if op.name in _SLICES:
+    if name in _SLICES:
         return OpClass.SLICE
-    return OpClass.BROADCAST if op.name == "stablehlo.broadcast_in_dim" else OpClass.OTHER
+    return OpClass.BROADCAST if name == "stablehlo.broadcast_in_dim" else OpClass.OTHER
 
 
-def erasable(module: ir.Module, operations: Sequence[ir.Operation], unused: Callable[[ir.Operation], bool]) -> set[int]:
+def erasable(module: ir.Module, operations: Sequence[ir.Operation], unused: Callable[[int], bool]) -> set[int]:
     """Ops that may be removed once their results have no use: those that a run without patterns removes.
 
-    unused: whether no result of an op has a use; where there is no such op, nothing needs to be found out.
+    unused: whether no result of the op with a number has a use; where there is no such op with results, nothing needs
+    to be found out.
     """
-    if not any(len(op.results) and unused(op) for op in operations):
+    if not any(unused(number) and len(op.results) for number, op in enumerate(operations)):
         return set()
     with module.context:
         for number, op in enumerate(operations):
@@ -102,7 +103,7 @@ def shape_of(value: ir.Value) -> tuple[int, ...] | None:
 
 
 def get_attribute(op: ir.Operation, name: str) -> ir.Attribute | None:
-    return op.attributes[name] if name in op.attributes else None  # noqa: SIM401 (the map has no get)
+    return op.attributes.get(name)
 
 
 def owning_op(value: ir.Value) -> ir.Operation:

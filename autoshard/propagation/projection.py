@@ -47,7 +47,10 @@ def project(mapping: TensorFactors, spec: Spec | None, sizes: tuple[int, ...]) -
     out = TensorFactorShardings()
     for index, factors in enumerate(mapping):
         axes, is_closed = ((), False) if spec is None else (spec.dims[index].axes, not spec.dims[index].is_open)
-        _project_dim(factors, axes, is_closed, sizes, out.factors)
+        if len(factors) == 1:  # most dimensions; the axes of a spec are merged already
+            out.factors[factors[0]] = FactorSharding(axes, is_closed)
+        else:
+            _project_dim(factors, axes, is_closed, sizes, out.factors)
     if spec is not None:
         out.replicated = spec.replicated
         out.unreduced = spec.unreduced

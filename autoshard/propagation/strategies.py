@@ -161,9 +161,9 @@ def propagate_aggressive(
 ) -> list[int]:
     """Spread to each tensor what it can take; returns the tensors changed (operands, then results)."""
     agreed = [agreed_axes(operands, results, f, d) for f, d in enumerate(directions)]
-    if not any(agreed):
+    if not _can_change((*operands, *results), agreed):
         return []
-    order = _factor_order([*operands, *results], agreed, sizes, elementwise)
+    order = _factor_order((*operands, *results), agreed, sizes, elementwise)
     changed: list[int] = []
     for index, tensor in enumerate(results):
         if _expand(tensor, order, agreed, sizes, axis_sizes, conservative, ()):
@@ -175,23 +175,39 @@ def propagate_aggressive(
     return sorted(changed)
 
 
+def _can_change(tensors: Sequence[TensorFactorShardings], agreed: Sequence[Refs]) -> bool:
+    """Whether any tensor has less on a factor than what was agreed on."""
+    return any(
+        agreed[factor]
+        and sharding.axes != agreed[factor]
+        and is_list_prefix(sharding.axes, agreed[factor], strict=True)
+        for tensor in tensors
+        for factor, sharding in tensor.factors.items()
+    )
+
+
 def _factor_order(
     tensors: Sequence[TensorFactorShardings], agreed: Sequence[Refs], sizes: tuple[int, ...], elementwise: bool
 ) -> list[int]:
-    """Factors, those preferred in a conflict first: larger source tensor, (elementwise:) more shards, lower indices."""
+    """Factors with axes, those preferred in a conflict first: larger source tensor, (elementwise:) more shards, lower
+    indices.
+    """
+    wanted = [f for f, axes in enumerate(agreed) if axes]
+    if len(wanted) == 1:
+        return wanted
     source = [(-1, -1)] * len(sizes)  # (tensor size, tensor index)
     for index, tensor in enumerate(tensors):
         elements = prod(sizes[f] for f in tensor.factors)
         for factor, sharding in tensor.factors.items():
-            is_source = bool(agreed[factor]) and is_list_prefix(agreed[factor], sharding.axes, strict=False)
-            if is_source and elements > source[factor][0]:
+            axes = agreed[factor]
+            if axes and elements > source[factor][0] and is_list_prefix(axes, sharding.axes, strict=False):
                 source[factor] = (elements, index)
 
     def key(factor: int) -> tuple[int, int, int, int]:
         shards = prod(size(a) for a in agreed[factor]) if elementwise else 0
         return -source[factor][0], -shards, source[factor][1], factor
 
-    return sorted(range(len(sizes)), key=key)
+    return sorted(wanted, key=key)
 
 
 def _expand(
