@@ -1,5 +1,7 @@
 """Profiles by name or from a user's file, which may build on another one (`base:`)."""
 
+import re
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,15 +34,24 @@ def load_profile(name_or_path: str | Path) -> Profile:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or text.endswith((".yaml", ".yml")):
         return Profile.from_dict(_read(Path(text), ()), origin=text)
-    return _packaged(ALIASES.get(text.lower(), text))
+    return _packaged(_canonical(text))
+
+
+def _canonical(name: str) -> str:
+    """The packaged name that is meant: `TPU v5e`, `v5e` and `tpu-v5e` are `tpu_v5e`."""
+    plain = re.sub(r"[\s\-]+", "_", name.strip().lower())
+    found = ALIASES.get(name.lower(), ALIASES.get(plain, plain))
+    return found if found in list_profiles() else name
 
 
 @lru_cache(maxsize=64)
 def _packaged(name: str) -> Profile:
     if name not in list_profiles():
+        near = get_close_matches(name.lower(), list_profiles(), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
         raise ProfileError(
             f"no hardware profile named {name!r}; there are {', '.join(list_profiles())}, "
-            "or give the path of a YAML file"
+            f"or give the path of a YAML file{hint}"
         )
     profile = Profile.from_dict(_read(_FOLDER / f"{name}.yaml", ()), origin=name)
     assert profile.name == name, f"profiles/{name}.yaml calls itself {profile.name}"
@@ -63,9 +74,13 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         return data
     if not isinstance(base, str):
         raise ProfileError(f"hardware profile {path}: base must be a name or a path, found {base!r}")
-    canonical = ALIASES.get(base.lower(), base)
+    canonical = _canonical(base)
     base_path = _FOLDER / f"{canonical}.yaml" if canonical in list_profiles() else path.parent / base
-    return _merge(_read(base_path, (*seen, path.resolve())), data)
+    inherited = _read(base_path, (*seen, path.resolve()))
+    mine, old = data.get("memory"), inherited.get("memory")
+    if isinstance(mine, dict) and "bytes" in mine and "usable" not in mine and isinstance(old, dict):
+        inherited["memory"] = {k: v for k, v in old.items() if k != "usable"}  # a part of bytes that are others now
+    return _merge(inherited, data)
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

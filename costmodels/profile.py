@@ -136,7 +136,7 @@ class TorusLevel(_Level):
                 raise ValueError(
                     f"level {self.name!r}: {2 * len(self.max_shape)} links of {self.link.value:g} bytes/s one way make "
                     f"{ours:g} both ways, but vendor_both_ways_per_chip says {quantity.value:g}; one of them has "
-                    "the wrong direction"
+                    "the wrong direction (a machine with other links than its base needs its own figure, or null)"
                 )
         return self
 
@@ -179,7 +179,8 @@ class SwitchLevel(_Level):
             if not 0.8 <= 2 * self.egress.value / quantity.value <= 1.25:
                 raise ValueError(
                     f"level {self.name!r}: egress {self.egress.value:g} one way is not half of "
-                    f"vendor_both_ways {quantity.value:g}; one of them has the wrong direction"
+                    f"vendor_both_ways {quantity.value:g}; one of them has the wrong direction (a machine with other "
+                    "links than its base needs its own vendor_both_ways, or null)"
                 )
         return self
 

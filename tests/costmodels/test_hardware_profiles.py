@@ -162,3 +162,32 @@ def test_profiles_are_plain_yaml_with_no_key_twice() -> None:
         keys = [line.split(":")[0] for line in text.splitlines() if line and not line[0].isspace()]
         assert len(keys) == len(set(keys))
         assert yaml.safe_load(text)["name"] == name
+
+
+def test_a_name_may_be_written_in_its_usual_ways() -> None:
+    for name in ("TPU v5e", "tpu-v5e", "v5e", "TPU_V5E"):
+        assert load_profile(name).name == "tpu_v5e"
+    assert load_profile("H100").name == "h100"
+    with pytest.raises(ProfileError, match=r"no hardware profile named 'h101'; .*did you mean h100\?"):
+        load_profile("h101")
+
+
+def test_a_users_memory_leaves_out_what_the_base_knew_of_its_own(tmp_path) -> None:
+    path = tmp_path / "half.yaml"
+    path.write_text(
+        "{base: tpu_v5e, name: half, sources: {me: {title: mine, date: '2026'}}, "
+        "memory: {bytes: {value: 8.0e9, unit: bytes, source: me}}}"
+    )
+    memory = load_profile(path).memory
+    assert (memory.bytes.value, memory.usable, memory.bandwidth.value) == (8e9, None, 8.1e11)
+
+
+def test_a_user_may_change_links_with_or_without_a_vendors_figure(tmp_path) -> None:
+    path = tmp_path / "h800.yaml"
+    link = "egress: {value: 2.0e11, unit: bytes/s, direction: one-way, source: me}"
+    head = "base: h100\nname: h800\nsources: {me: {title: mine, date: '2026'}}\nlevels:\n  - name: nvlink\n"
+    path.write_text(f"{head}    {link}\n")
+    with pytest.raises(ProfileError, match="needs its own vendor_both_ways, or null"):
+        load_profile(path)
+    path.write_text(f"{head}    {link}\n    vendor_both_ways: null\n")
+    assert load_profile(path).levels[0].egress.value == 2e11
