@@ -11,6 +11,7 @@ from autoshard.propagation.engine import Strategy, run_propagation
 from autoshard.propagation.mlir import ADD_EDGES, IMPORT, check_functions, needs_edges
 from autoshard.propagation.mlir_graph import ModuleGraph, build_module_graph
 from autoshard.propagation.mlir_groups import open_conflicting_groups
+from autoshard.propagation.mlir_ops import EDGE, MANUAL, NAMED, owning_op
 from autoshard.propagation.provenance import GROUP, OUTPUT, Step, chains
 from autoshard.propagation.spec import axis_ref
 
@@ -130,11 +131,21 @@ def _describe(built: ModuleGraph, holder: int) -> str:
         function, number = built.result_slots[holder]
         return f"result {number} of @{function}"
     value = built.holder_values[holder]
-    place = _place(value.location)
+    op = owning_op(value)
+    is_edge = op.name == EDGE
+    if is_edge:
+        value = op.operands[0]  # what the edge hangs on
+        op = owning_op(value)
+    place = _place(op.location) if is_edge else _place(value.location)
     where = f" (line {place[0]})" if place else ""
     if isinstance(value, ir.BlockArgument):
+        if op.name in (MANUAL, NAMED):
+            return f"in-sharding {value.arg_number} of {op.name}{where}"
         return f"argument {value.arg_number} {value.get_name()}{where}"
-    return f"{value.owner.name}{where}"  # pyright: ignore[reportAttributeAccessIssue]
+    number = ir.OpResult(value).result_number
+    if op.name in (MANUAL, NAMED):
+        return f"out-sharding {number} of {op.name}{where}"
+    return f"result {number} of {op.name}{where}" if len(op.results) > 1 else f"{op.name}{where}"
 
 
 def _step_text(built: ModuleGraph, step: Step) -> str:
@@ -142,6 +153,9 @@ def _step_text(built: ModuleGraph, step: Step) -> str:
         return "the output of the function"
     if step.node == GROUP:
         return "a sharding group"
-    op = built.operations[step.node]
+    op, name = built.operations[step.node], built.operations[step.node].name
+    if name == EDGE:
+        op = owning_op(op.operands[0])
+        name = f"the border of {op.name}"
     place = _place(op.location)
-    return op.name + (f" (line {place[0]})" if place else "")
+    return name + (f" (line {place[0]})" if place else "")

@@ -103,17 +103,17 @@ def _source(graph: Graph, change: Change, ref: Ref, dim: int, new: Spec) -> int:
         return next((h for _, h, s in others if s is not None and any(overlaps(ref, a) for a in s.dims[dim].axes)), -1)
     rule = steps.rules[graph.nodes[change.node].rule]
     mappings: tuple[TensorFactors, ...] = (*rule.operands, *rule.results)
-    mine = next(i for i, (h, _) in enumerate(change.seen) if h == change.holder)
-    wanted = {
-        f for f, s in project(mappings[mine], new, rule.sizes).factors.items() if any(overlaps(ref, a) for a in s.axes)
-    }
-    for index, holder, spec in others:
-        if spec is None or holder < 0:
-            continue
-        factors = project(mappings[index], spec, rule.sizes).factors
-        if any(f in factors and any(overlaps(ref, a) for a in factors[f].axes) for f in wanted):
-            return holder
-    return -1
+    for mine in (i for i, (h, _) in enumerate(change.seen) if h == change.holder):  # twice where an op uses it twice
+        factors = project(mappings[mine], new, rule.sizes).factors
+        wanted = {f for f, s in factors.items() if any(overlaps(ref, a) for a in s.axes)}
+        for index, holder, spec in others:
+            if spec is None or holder < 0:
+                continue
+            theirs = project(mappings[index], spec, rule.sizes).factors
+            if any(f in theirs and any(overlaps(ref, a) for a in theirs[f].axes) for f in wanted):
+                return holder
+    # axes of size 1 may be dealt to a neighbouring factor on the way back
+    return next((h for _, h, s in others if h >= 0 and any(overlaps(ref, a) for a in _axes(s))), -1)
 
 
 def _axes(spec: Spec | None) -> list[Ref]:

@@ -38,3 +38,8 @@ def check_comparison() -> ModuleType:
     load("cases", "cases")
     load("random_check", "random_check")
     return load("check", "propagation_diff_check")
+
+
+@pytest.fixture(scope="session")
+def origins(comparison: ModuleType) -> ModuleType:
+    return load("origins", "propagation_diff_origins")

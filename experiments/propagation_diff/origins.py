@@ -1,0 +1,81 @@
+"""Does every axis of every value lead back to a sharding that the user wrote? And does tracing change nothing?
+
+    python experiments/propagation_diff/origins.py --cases 2000
+
+On the random modules of both generators, with user priorities: each axis is followed to its origin, whose own sharding
+before propagation must have it (or a part of it).
+"""
+
+import argparse
+
+from cases import run, work
+
+
+def compare(seed: int) -> tuple[str, str]:
+    from jaxlib.mlir import ir
+    from random_module import random_module
+    from random_wide import wide_module
+
+    from autoshard.errors import AutoshardError
+    from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes
+    from autoshard.propagation.engine import Strategy, run_propagation
+    from autoshard.propagation.mlir import ADD_EDGES, IMPORT, needs_edges
+    from autoshard.propagation.mlir_graph import build_module_graph
+    from autoshard.propagation.mlir_groups import open_conflicting_groups
+    from autoshard.propagation.provenance import chains
+    from autoshard.propagation.spec import overlaps
+
+    text = (wide_module if seed % 2 else random_module)(seed)
+    found: list[str] = []
+    wrong: list[str] = []
+    axes = 0
+    for trace in (False, True):
+        module = parse_module(text)
+        with mlir_context(), ir.Location.unknown():
+            try:
+                if seed % 4 < 2:
+                    run_passes(module, IMPORT)
+                elif needs_edges(module):
+                    run_passes(module, ADD_EDGES)
+                groups = open_conflicting_groups(module)
+                run_passes(module, "func.func(sdy-populate-op-sharding-rules)")
+                built = build_module_graph(module, groups)
+            except AutoshardError:
+                return "skipped: refused", ""
+            initial = list(built.graph.holders)
+            done = run_propagation(built.graph, Strategy.USER_PRIORITY, trace=trace)
+            if trace:
+                for holder in range(len(built.graph.holders)):
+                    for ref, dim, steps in chains(built.graph, done, initial, holder):
+                        axes += 1
+                        origin = steps[-1].source if steps else holder
+                        given = built.graph.steps.spec(initial[origin])
+                        if steps and steps[-1].node >= 0 and built.graph.nodes[steps[-1].node].before is not None:
+                            continue  # a manual axis: the in or out sharding of a manual computation says it
+                        if given is None or not any(overlaps(ref, a) for d in given.dims for a in d.axes):
+                            wrong.append(f"holder {holder} dimension {dim} axis {ref}: {steps} origin {origin} {given}")
+            built.write(list(done.erased))
+            found.append(module_text(module))
+    if found[0] != found[1]:
+        return "different: tracing changes the result", ""
+    if wrong:
+        return "different: an axis without origin", "\n".join(wrong[:5])
+    return "traced" if axes else "no axes", ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--worker", nargs=2, type=int)
+    args = parser.parse_args()
+    if args.worker:
+        work(*args.worker, compare)
+        return
+    counts, different = run(__file__, args.first, args.cases)
+    print(counts)
+    print("different:", different)
+
+
+if __name__ == "__main__":
+    main()
