@@ -13,12 +13,14 @@ from autoshard.constraints.groups import MatchedGroup, SameSharding, match_group
 from autoshard.constraints.in_code import statements_in_code
 from autoshard.constraints.restrictions import Restricting, Restriction, match_restrictions
 from autoshard.errors import InputError
-from autoshard.planning import ACCEPTED_GAP, Problem, build_model
+from autoshard.planning import ACCEPTED_GAP, Problem, build_model, check_room, named_stages
+from autoshard.planning.named_stages import Named
 from autoshard.plans import Plan
 from autoshard.program.program import Program
 from autoshard.search.starts import starts_of
-from autoshard.search.strategy import SEARCHES, StrategyName, decide_by, default_strategy
+from autoshard.search.strategy import decide_by, default_strategy
 from autoshard.sharding.mesh import Mesh
+from autoshard.strategies.choice import SEARCHES, StrategyName
 from costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ def plan(
     seed: int = 0,
     accepted_gap: float = ACCEPTED_GAP,
     strategy: str | None = None,
+    priorities: Sequence[Named] = (),
     progress: Progress | None = None,
 ) -> Plan:
     """Decide the sharding of every value of `f`, minimising the seconds of one call.
@@ -71,8 +74,10 @@ def plan(
         of
         the inputs for them.
     sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; chosen from the program where not given.
-    strategy: how to decide, by name (`autoshard.search.strategy`, docs/strategies.md): ``joint`` where nothing is said,
+    strategy: how to decide, by name (docs/strategies.md): ``joint`` where nothing is said,
         ``staged`` where priorities are stated. What propagation and greedy find are starts of these two.
+    priorities: named strategies (or rules) to be decided in this order, such as ``["data", "tensor", "zero1"]``; they
+        need `roles`.
 
     Raises `InputError` for bad arguments, `InfeasibleError` where the statements cannot hold, `OutOfTimeError` where
     the time
@@ -89,7 +94,7 @@ def plan(
     result = plan_traced(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, time_limit=left,
         baselines=baselines, roles=roles, sub_axes=sub_axes, effort=effort, seed=seed, accepted_gap=accepted_gap,
-        strategy=strategy, progress=progress,
+        strategy=strategy, priorities=priorities, progress=progress,
     )  # fmt: skip
     return result.with_seconds("trace", traced_s)
 
@@ -110,6 +115,7 @@ def plan_traced(
     seed: int = 0,
     accepted_gap: float = ACCEPTED_GAP,
     strategy: str | None = None,
+    priorities: Sequence[Named] = (),
     config: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
     model_flop: float | None = None,
@@ -131,6 +137,7 @@ def plan_traced(
     )
     problem = asked.problem
     model = build_model(problem, progress)
+    check_room(model)
     built = time.monotonic()
     priced = price_baselines(
         model, baselines, roles, slow=_slow_axes(mesh) if slow_axes is None else slow_axes,
@@ -143,8 +150,11 @@ def plan_traced(
         starts += starts_of(model, time_limit_s=part, progress=progress)
     compared = time.monotonic()
     left = None if time_limit is None else max(0.1, time_limit - (compared - began))
+    slow = _slow_axes(mesh) if slow_axes is None else slow_axes
+    stages = named_stages(problem, priorities, roles, slow) if priorities else None
+    by = chosen or (StrategyName("staged") if stages else default_strategy(model))
     decision = decide_by(
-        model, chosen or default_strategy(model), starts=starts, time_limit_s=left, effort=effort, seed=seed,
+        model, by, stages=stages, starts=starts, time_limit_s=left, effort=effort, seed=seed,
         accepted_gap=accepted_gap, progress=progress,
     )  # fmt: skip
     seconds = {"build": built - began, "baselines": compared - built, "solve": time.monotonic() - compared}
@@ -158,6 +168,7 @@ def plan_traced(
         (*notes, *program.warnings, *asked.notes, *problem.machine.notes, *decision.notes), config, problem.trips,
         model_flop, None if roles is None else batch_size(program, roles),
         {"seconds": {k: round(v, 3) for k, v in seconds.items()}, **decision.stats}, traced,
+        stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint,
     )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from costmodels.machine import Machine
 if TYPE_CHECKING:
     import pandas as pd
 
+    from autoshard.breakeven import BreakEven
     from autoshard.costs.steptime import StepTime
     from autoshard.diff import PlanDiff
     from autoshard.explain import ExplainedValue
@@ -61,6 +62,8 @@ class Plan:
     gap: (objective_s - bound_s) / objective_s. memory: the peak of one device, where, and what is held there.
     model_flop: useful FLOP of a step where known (models of the library), batch: its tokens or rows; for MFU and flips.
     run: timings and solver reports; they differ from run to run and are not part of plan.json.
+    stages: where statements have priorities, what each stage placed, its cost and its bound, and its price; bound and
+    gap of the plan are then those of the last stage, and `joint` is the optimum all at once beside them.
     """
 
     program: Program
@@ -83,6 +86,8 @@ class Plan:
     batch: float | None = None
     run: Mapping[str, Any] = field(default_factory=dict, compare=False)
     traced: TracedFunction | None = field(default=None, compare=False, repr=False)
+    stages: tuple[Mapping[str, Any], ...] = ()
+    joint: Mapping[str, Any] | None = None
 
     # -- reading it ----------------------------------------------------------------------------------
 
@@ -215,6 +220,16 @@ class Plan:
 
         return instead(self, value, sharding, time_limit_s=time_limit)
 
+    def break_even(
+        self, value: str, by: str, *, instead: str | None = None, time_limit: float | None = None
+    ) -> BreakEven:
+        """At which link bandwidth, batch size or memory limit (`by`) the sharding of a value flips, by itself or
+        against the sharding `instead`; `autoshard.breakeven`.
+        """
+        from autoshard.breakeven import break_even
+
+        return break_even(self, value, by, instead=instead, time_limit_s=time_limit)
+
     def diff(self, other: Plan) -> PlanDiff:
         """What differs between this plan (a) and another one (b); `autoshard.diff`."""
         from autoshard.diff import diff_plans
@@ -308,6 +323,8 @@ class Plan:
                     {"what": h.what, "bytes": h.bytes, "start": h.start, "stop": h.stop} for h in self.memory.held
                 ],
             },
+            "stages": [plain(stage) for stage in self.stages],
+            "joint": None if self.joint is None else plain(self.joint),
             "baselines": [
                 {"name": b.name, "objective_s": b.objective_s, "peak_bytes": b.peak_bytes, "reason": b.reason}
                 for b in self.baselines
@@ -353,4 +370,5 @@ def _from_dict(data: Mapping[str, Any]) -> Plan:
         data["cost"]["memory_price_s"], data["cost"]["rounding_s"], tuple(data["statements"]),
         tuple(BaselineCost(b["name"], b["objective_s"], b["peak_bytes"], b["reason"]) for b in data["baselines"]),
         tuple(data["notes"]), data["config"], data["trips"], data.get("model_flop"), data.get("batch"),
+        stages=tuple(data.get("stages", ())), joint=data.get("joint"),
     )  # fmt: skip

@@ -125,6 +125,7 @@ def plan_config(
         mesh=config.mesh,
         hardware=machine,
         constraints=config.statements,
+        priorities=config.priorities,
         memory_limit=None if config.memory_limit is None else config.memory_limit.of(machine.hbm_bytes),
         time_limit=None if limit_s is None else max(0.1, limit_s - traced_s),
         baselines=config.baselines,

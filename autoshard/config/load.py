@@ -180,6 +180,14 @@ class Config:
         return tuple(found)
 
     @property
+    def priorities(self) -> tuple[str | dict[str, Any], ...]:
+        """Strategies to be decided one after the other: names, and ``{"name", "rules"}``."""
+        return tuple(
+            item if isinstance(item, str) else {"name": item.name, "rules": dict(item.rules)}
+            for item in self.settings.priorities
+        )
+
+    @property
     def slow_axes(self) -> frozenset[str]:
         """Mesh axes between slices, which named strategies use for data parallelism only."""
         return frozenset(axis for axis, link in self.links.items() if link.split("=")[0].strip() == "dcn")
@@ -293,6 +301,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "pins": PinSection,
     "mesh": AxisSection,
     "baselines": BaselineSection,
+    "priorities": BaselineSection,
     "replicated": ReplicatedSection,
     "axis_only": AxisOnlySection,
     "no_collective": NoCollectiveSection,
@@ -325,6 +334,7 @@ def _cross_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
     yield from _pin_faults(config)
     yield from _restriction_faults(config)
     yield from _baseline_faults(config)
+    yield from _priority_faults(config)
     settings = config.settings
     if settings.strategy is not None:
         from autoshard.strategies.choice import StrategyName
@@ -449,6 +459,25 @@ def _restriction_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
             patterns = getattr(section, "patterns", None) or [section.pattern]
             if any(not p.strip() for p in patterns):
                 yield path, "expected a pattern such as params/**, found an empty text"
+
+
+def _priority_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    if not config.priorities:
+        return
+    from autoshard.planning.named_stages import check_names
+
+    if config.settings.model is None and config.settings.logical_axes is None:
+        yield (
+            ("priorities",),
+            "priorities by name of a function need 'logical_axes': a name for each dimension of its inputs, "
+            "such as {params/w1: [embed, mlp], batch/x: [batch, null]}",
+        )
+    if any(pin.priority or any(d.priority for d in pin.parsed.dims) for pin in config.pins):
+        yield ("priorities",), "stages are named here and by the priorities of pins; use one of the two"
+    try:
+        check_names(config.priorities, config.mesh, config.slow_axes)
+    except InputError as error:
+        yield ("priorities",), str(error).replace("baseline", "priority")
 
 
 def _baseline_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:

@@ -263,6 +263,7 @@ class Schema(_Section):
     ]
     hardware: str
     pins: Annotated[list[PinSection], BeforeValidator(_pins)] = []
+    priorities: list[str | BaselineSection] = []
     same_sharding: list[Annotated[list[str], Field(min_length=1)]] = []
     replicated: list[Annotated[ReplicatedSection, _mapping_or("pattern", "a pattern, or pattern and axes")]] = []
     axis_only: Annotated[list[AxisOnlySection], BeforeValidator(_axes_only)] = []

@@ -5,17 +5,25 @@ Knows no front end.
 
 from autoshard.planning.decide import ACCEPTED_GAP, Decision, assumptions, check_room, decide, finish, name_nodes
 from autoshard.planning.model import Model, Problem, build_model, donated_ties
+from autoshard.planning.named_stages import check_names, named_stages
+from autoshard.planning.stages import Stage, StagePlan, decide_staged, stated_stages
 
 __all__ = [
     "ACCEPTED_GAP",
     "Decision",
     "Model",
     "Problem",
+    "Stage",
+    "StagePlan",
     "assumptions",
     "build_model",
+    "check_names",
     "check_room",
     "decide",
+    "decide_staged",
     "donated_ties",
     "finish",
     "name_nodes",
+    "named_stages",
+    "stated_stages",
 ]

@@ -4,7 +4,7 @@ The answer is re-priced from the schedule alone and its memory simulated before 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +41,8 @@ class Decision:
 
     objective_s = cost.step_s + memory_price_s; bound_s: no plan under the same statements (in which repeated layers
     share their decisions, where they do: see `notes`) has a lower objective.
-    stats: timings and engine reports, not reproducible, kept out of plan.json.
+    stats: timings and engine reports, not reproducible, kept out of plan.json. stages: of a decision in stages (see
+    `planning.stages`); bound_s is that of the last one. joint: the optimum all at once beside them.
     """
 
     schedule: Schedule
@@ -54,6 +55,8 @@ class Decision:
     rounding_s: float
     notes: tuple[str, ...] = ()
     stats: dict[str, Any] = field(default_factory=dict)
+    stages: tuple[Any, ...] = ()
+    joint: Mapping[str, Any] | None = None
 
     @property
     def gap(self) -> float:

@@ -20,6 +20,7 @@ from autoshard.formulation.decode import decode
 from autoshard.formulation.domains import Domains
 from autoshard.formulation.encode import MEMORY_PRICE_S_PER_BYTE, Encoded, encode, price_nodes
 from autoshard.formulation.equal import with_groups
+from autoshard.formulation.fixed import Fixed, narrow
 from autoshard.formulation.loose import Loose
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
@@ -114,8 +115,18 @@ class Model:
         return held * MEMORY_PRICE_S_PER_BYTE
 
 
-def build_model(problem: Problem, progress: Progress | None = None) -> Model:
-    """Enumerate, price and encode. Raises `InfeasibleError` where a pin leaves a value without any layout."""
+def build_model(
+    problem: Problem,
+    progress: Progress | None = None,
+    *,
+    fixed: Fixed | None = None,
+    given: Fixed | None = None,
+) -> Model:
+    """Enumerate, price and encode. Raises `InfeasibleError` where a pin leaves a value without any layout.
+
+    fixed, given: placements that the model's plans have, as far as statements leave them; of the given ones as much as
+    can be had (see `planning.stages`).
+    """
     say = progress or (lambda text: None)
     program, mesh = problem.program, problem.mesh
     ties = donated_ties(program)
@@ -129,6 +140,10 @@ def build_model(problem: Problem, progress: Progress | None = None) -> Model:
         tile=problem.machine.profile.memory_tile,
     ).run()  # fmt: skip
     restrict_nodes(collected, program, mesh, problem.restrictions, ties)
+    if fixed:
+        narrow(collected, program, fixed)
+    if given:
+        narrow(collected, program, given, partly=True)
     say("pricing ops and reshards")
     prices = StepPrices(problem.machine, mesh)
     price_nodes(collected, program, mesh, fusion, prices, problem.trips)

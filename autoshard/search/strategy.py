@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autoshard.errors import InfeasibleError
-from autoshard.planning import ACCEPTED_GAP, Decision, Model, decide, finish
+from autoshard.planning import ACCEPTED_GAP, Decision, Model, StagePlan, decide, decide_staged, finish
 from autoshard.planning.model import Progress
 from autoshard.search.by_propagation import left_by_propagation
 from autoshard.search.greedy import left_by_greedy
@@ -43,12 +43,19 @@ def decide_by(
     effort: float = 1.0,
     seed: int = 0,
     accepted_gap: float = ACCEPTED_GAP,
+    stages: Sequence[StagePlan] | None = None,
     progress: Progress | None = None,
 ) -> Decision:
-    """Solve a model as a strategy does. The bound is that of the joint model, whichever the strategy.
+    """Solve a model as a strategy does. The bound is that of the joint model; of staged that of the last stage.
 
+    stages: of staged; those of the statements' priorities where not given.
     Raises `InfeasibleError` where the strategy finds nothing, which is a proof for staged and joint only.
     """
+    if strategy.name == "staged":
+        return decide_staged(
+            model.problem, stages, joint_model=model, starts=starts, time_limit_s=time_limit_s, effort=effort,
+            seed=seed, accepted_gap=accepted_gap, progress=progress,
+        )  # fmt: skip
     if strategy.name in SEARCHES:
         return decide(
             model, starts=starts, time_limit_s=time_limit_s, effort=effort, seed=seed, accepted_gap=accepted_gap,

@@ -15,6 +15,7 @@ from autoshard.verify.check_layout import Impossible, read_atoms
 from autoshard.verify.check_lives import Lives, Sizes
 from autoshard.verify.check_memory import check_memory, priced_bytes
 from autoshard.verify.check_program import PROGRAM_OP, Findings, read_graph
+from autoshard.verify.check_stages import check_stages
 from autoshard.verify.check_statements import check_statements, pinned_outputs, pinned_unevenly
 from autoshard.verify.check_step import check_step_time
 from autoshard.verify.check_work import kept, materialised
@@ -114,8 +115,14 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     _guarded(findings, "cost", lambda: check_step_time(plan, pricer, rows, exists, compute_s, findings))
     facts.append(f"objective {plan['objective_s']} s, bound {plan['bound_s']} s, gap {plan['gap']}")
     _guarded(findings, "shardings", lambda: _check_shardings(plan, flow, findings))
+    _guarded(findings, "stages", lambda: _told_stages(check_stages(plan, flow, findings), facts))
     if not complete:
         facts.append("as layouts contradict each other, differences in memory and cost may follow from that")
+
+
+def _told_stages(count: int, facts: list[str]) -> None:
+    if count:
+        facts.append(f"{count} stages, each of which kept what was placed before it")
 
 
 def _check_machine(plan: dict[str, Any], machine: Machine, axes: dict[str, int], findings: Findings) -> None:

@@ -1,0 +1,84 @@
+"""Stages by the names of strategies: "batch first, then Megatron, then ZeRO" as a list of names or of rules (S2.5).
+
+Each strategy gets the mesh axes that it has in the mix of all of them. What it says of inputs is spread over the ops; a
+stage takes both as given and then fixes the placements of its axes. Statements hold in every stage.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from autoshard.constraints import MatchedPin
+from autoshard.errors import InputError
+from autoshard.formulation.fixed import Cut, Fixed
+from autoshard.planning.model import Problem
+from autoshard.planning.spread import factor_cuts, spread
+from autoshard.planning.stages import StagePlan
+from autoshard.sharding.mesh import Mesh
+from autoshard.strategies.named import NamedStrategy, Roles, named_strategy, statements, strategy_from_rules
+from autoshard.strategies.names import assign_axes, parts_of
+
+Named = str | Mapping[str, object]
+"""A name such as ``fsdp``, or ``{"name": ..., "rules": {logical axis: mesh axes}}``."""
+
+_ON_ROWS = {"zero1": "data"}
+"""Parts that use the axes of another one."""
+
+
+def named_stages(
+    problem: Problem, names: Sequence[Named], roles: Roles | None, slow: Collection[str] = ()
+) -> list[StagePlan]:
+    """One stage for each strategy, in order.
+
+    roles: the logical axes of the inputs. slow: mesh axes between slices. Raises `InputError` for unknown names, for
+    strategies that need more axes than the mesh has, and where no logical axes are known.
+    """
+    if roles is None:
+        raise InputError("priorities by name need to know the logical axes of the inputs; give logical_axes")
+    strategies = [_strategy(item, names, problem.mesh.mesh, slow) for item in names]
+    out: list[StagePlan] = []
+    for priority, strategy in enumerate(strategies):
+        said = statements(strategy, problem.program, problem.mesh.mesh, roles)
+        pins = [
+            *problem.pins,
+            *(MatchedPin(strategy.name, sharding, (value,), ()) for value, sharding in sorted(said.spread.items())),
+        ]
+        pins = _agreeing(pins, len(problem.pins))
+        found = spread(problem.program, problem.mesh, pins, problem.groups, problem.restrictions)
+        inputs: dict[int, Cut] = {}
+        for value, sharding in said.pins.items():
+            cut = tuple(
+                tuple(a for ref in d.axes for a in problem.mesh.atoms_for(ref) if problem.mesh.sizes[a] > 1)
+                for d in sharding.dims
+            )
+            if any(cut):
+                inputs[value] = cut
+        atoms = frozenset(a for cut in inputs.values() for atoms in cut for a in atoms)
+        given = Fixed(ops=factor_cuts(found, problem.program, problem.mesh), values=inputs)
+        words = tuple(f"{strategy.name}: {logical} on {', '.join(axes)}" for logical, axes in strategy.rules.items())
+        out.append(StagePlan(priority, problem.pins, atoms, words, given, strategy.name))
+    return out
+
+
+def _agreeing(pins: Sequence[MatchedPin], stated: int) -> list[MatchedPin]:
+    """The stated pins, and of the strategy's own those on values that no statement speaks of."""
+    taken = {v for pin in pins[:stated] for v in pin.values}
+    return [pin for k, pin in enumerate(pins) if k < stated or not taken.intersection(pin.values)]
+
+
+def _strategy(item: Named, names: Sequence[Named], mesh: Mesh, slow: Collection[str]) -> NamedStrategy:
+    if not isinstance(item, str):
+        rules = item.get("rules")
+        if not isinstance(rules, Mapping):
+            raise InputError(f"a stage is a name such as data, or a mapping with name and rules; found {item!r}")
+        return strategy_from_rules(str(item.get("name", "rules")), rules, mesh)
+    parts = [part for name in names if isinstance(name, str) for part in parts_of(name)]
+    mixed = [part for part in dict.fromkeys(parts) if part not in _ON_ROWS or _ON_ROWS[part] not in parts]
+    axes, _ = assign_axes("+".join(mixed), mesh, slow)
+    own = {a for part in parts_of(item) for a in axes[part if part in axes else _ON_ROWS[part]]}
+    sizes = {name: size for name, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True) if name in own}
+    return named_strategy(item, Mesh.from_dict(sizes), slow)
+
+
+def check_names(names: Sequence[Named], mesh: Mesh, slow: Collection[str] = ()) -> None:
+    """Raise `InputError` where a list of stages cannot be on a mesh, whatever the program."""
+    for item in names:
+        _strategy(item, names, mesh, slow)

@@ -1,0 +1,136 @@
+"""Statements spread over the program by propagation: what stages take as given on ops."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from autoshard.constraints import MatchedPin
+from autoshard.constraints.groups import MatchedGroup
+from autoshard.constraints.restrictions import Kind, Restriction
+from autoshard.errors import ShardingError
+from autoshard.formulation.fixed import Cut
+from autoshard.program.program import Block, Op, Origin, Program, Value
+from autoshard.program.rule import ShardingRule
+from autoshard.propagation import Propagated, propagate
+from autoshard.propagation.directions import Direction
+from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+
+BARRIER = "propagation_barrier"
+_OPEN_WAYS = {"both": Direction.NONE, "forward": Direction.BACKWARD, "backward": Direction.FORWARD}
+
+
+def spread(
+    program: Program,
+    mesh: AtomMesh,
+    pins: Sequence[MatchedPin],
+    groups: Sequence[MatchedGroup] = (),
+    restrictions: Sequence[Restriction] = (),
+    strategy: str = "user-priority",
+) -> Propagated:
+    """Shardings of all values that follow from the statements, barriers heeded."""
+    values: dict[int, TensorSharding] = {}
+    outputs: dict[int, TensorSharding] = {}
+    for pin in pins:
+        sharding = with_priorities(pin)
+        for value in pin.values:
+            values[value] = agreed(values[value], sharding) if value in values else sharding
+        for slot in pin.outputs:
+            outputs[slot] = agreed(outputs[slot], sharding) if slot in outputs else sharding
+    for restriction in restrictions:
+        if restriction.kind is Kind.REPLICATED:
+            for value in restriction.values:
+                sharding = restriction.sharding_for(program.type_of(value).rank)
+                values[value] = agreed(values[value], sharding) if value in values else sharding
+    tied = [group.values for group in groups if len(group.values) > 1]
+    barred = {v: r.direction for r in restrictions if r.kind is Kind.BARRIER for v in r.values}
+    whole = with_barriers(program, barred) if barred else program
+    return propagate(whole, mesh.mesh, values, strategy=strategy, groups=tied, outputs=outputs)
+
+
+def factor_cuts(found: Propagated, program: Program, mesh: AtomMesh) -> dict[int, Cut]:
+    """Op -> the atoms that all tensors of the op agree on, by factor; only ops with any."""
+    out: dict[int, Cut] = {}
+    for op in program.ops:
+        cuts = tuple(tuple(_atoms(mesh, axes)) for axes in found.factors.get(op, ()))
+        if any(cuts):
+            out[op] = cuts
+    return out
+
+
+def _atoms(mesh: AtomMesh, axes) -> list[int]:
+    atoms: list[int] = []
+    for axis in axes:
+        try:
+            atoms += [a for a in mesh.atoms_for(axis) if mesh.sizes[a] > 1]
+        except ShardingError:  # a sub-axis finer than the atoms of this program
+            break
+    return atoms
+
+
+def with_priorities(pin: MatchedPin) -> TensorSharding:
+    """The sharding with the priority of the pin on every dimension that has none of its own."""
+    dims = tuple(
+        replace(d, priority=pin.priority) if pin.priority and d.priority is None and (d.axes or d.is_open) else d
+        for d in pin.sharding.dims
+    )
+    return replace(pin.sharding, dims=dims)
+
+
+def agreed(one: TensorSharding, other: TensorSharding) -> TensorSharding:
+    """What two shardings of one value that do not contradict each other say together."""
+
+    def both(a: DimensionSharding, b: DimensionSharding) -> DimensionSharding:
+        if a.is_open != b.is_open:
+            return b if a.is_open else a
+        return a if len(a.axes) >= len(b.axes) else b
+
+    return replace(
+        one,
+        dims=tuple(both(a, b) for a, b in zip(one.dims, other.dims, strict=True)),
+        replicated=(*one.replicated, *(a for a in other.replicated if a not in one.replicated)),
+        unreduced=(*one.unreduced, *(a for a in other.unreduced if a not in one.unreduced)),
+    )
+
+
+def with_barriers(program: Program, barred: Mapping[int, str]) -> Program:
+    """The program with an op behind each barred value that lets hints pass in the ways that are left.
+
+    barred: value -> ``forward``, ``backward`` or ``both``. The program exists for propagation only.
+    """
+    behind: dict[int, int] = {}
+    values = list(program.values)
+    next_op = max(program.ops, default=-1) + 1
+
+    def block(old: Block) -> Block:
+        nonlocal next_op
+        ops: list[Op] = []
+
+        def bar(defined: Collection[int]) -> None:
+            nonlocal next_op
+            for value in defined:
+                if value in barred:
+                    it = program.values[value]
+                    behind[value] = len(values)
+                    values.append(Value(len(values), f"{it.name}, barred", it.type, Origin.OP))
+                    attrs = {"allowed_direction": int(_OPEN_WAYS[barred[value]])}
+                    rule = _identity(it.type.shape)
+                    ops.append(Op(next_op, BARRIER, (value,), (behind[value],), rule, attrs=attrs))
+                    next_op += 1
+
+        bar(old.args)
+        for op in old.ops:
+            operands = tuple(behind.get(v, v) for v in op.operands)
+            ops.append(replace(op, operands=operands, regions=tuple(map(block, op.regions))))
+            bar(op.results)
+        return Block(old.args, tuple(ops), tuple(behind.get(v, v) for v in old.results))
+
+    body = block(program.body)
+    return replace(program, values=tuple(values), body=body)
+
+
+def _identity(shape: Sequence[int]) -> ShardingRule:
+    sizes = [n for n in shape if n > 1]
+    dims: list[tuple[int, ...]] = []
+    for n in shape:
+        dims.append((sum(len(d) for d in dims),) if n > 1 else ())
+    return ShardingRule(tuple(sizes), (tuple(dims),), (tuple(dims),))

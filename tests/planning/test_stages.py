@@ -1,0 +1,171 @@
+"""Priorities: stage after stage, later ones only extend, each with its cost, bound and price (S0.42 to S0.52)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+from plan_cases import f32, mlp
+
+from autoshard import Barrier, Pin, plan
+from autoshard.plans import Plan
+from autoshard.verify import check_plan
+
+AXES = {"x": 2, "y": 4}
+MLP = (f32(64, 64), f32(64, 64), f32(512, 64))
+
+
+def planned(f: Any, *specs: Any, mesh: dict[str, int] | None = None, **options: Any) -> Plan:
+    found = plan(f, *specs, mesh=mesh or AXES, hardware="tpu_v5e", **options)
+    checked = check_plan(found.to_dict())
+    assert checked.ok, checked.findings
+    return found
+
+
+def step(state: Any, x: Any) -> Any:
+    def loss(w: Any) -> Any:
+        return jnp.square(jnp.tanh(x @ w["w1"]) @ w["w2"]).sum()
+
+    grads = jax.grad(loss)(state["w"])
+    moments = jax.tree.map(lambda m, g: 0.9 * m + g, state["m"], grads)
+    return {"w": jax.tree.map(lambda w, m: w - 0.1 * m, state["w"], moments), "m": moments}
+
+
+STATE = {"w1": f32(64, 128), "w2": f32(128, 64)}
+STEP = ({"w": STATE, "m": STATE}, f32(32, 64))
+THREE_ROUNDS = [
+    Pin("x", '[{"d", ?}, {?}]', priority=0),
+    Pin("state/w/w1", '[{?}, {"t", ?}]', priority=1),
+    Pin("state/m/w1", '[{"d", ?}, {?}]', priority=2),
+]
+
+
+def test_batch_then_megatron_then_zero_as_three_stages() -> None:  # S2.5
+    found = planned(step, *STEP, mesh={"d": 2, "t": 2}, constraints=THREE_ROUNDS, donate_argnums=(0,))
+    assert [s["priority"] for s in found.stages] == [0, 1, 2]
+    assert [s["axes"] for s in found.stages] == [["d"], ["t"], ["d"]]
+    costs = [s["cost_s"] for s in found.stages]
+    assert costs == sorted(costs)
+    assert found.objective_s == costs[-1]
+    assert all(s["bound_s"] <= s["cost_s"] for s in found.stages)
+    assert found.joint is not None and found.joint["cost_s"] <= found.objective_s
+    assert found.joint["price_of_stages_s"] == pytest.approx(found.objective_s - found.joint["cost_s"])
+    assert '"d"' in found["x"] and '"t"' in found["state/w/w1"] and '"d"' in found["state/m/w1"]
+
+
+def test_what_a_stage_placed_stays_in_all_later_ones() -> None:
+    found = planned(step, *STEP, mesh={"d": 2, "t": 2}, constraints=THREE_ROUNDS)
+    names = found.schedule.mesh.names
+    for stage in found.stages:
+        for op, factors in stage["placed"]["ops"].items():
+            now = [[names[a] for a in atoms] for atoms in found.schedule.placements[int(op)].factors]
+            assert all(set(early) <= set(late) for early, late in zip(factors, now, strict=True))
+    assert found.stages[0]["placed"]["ops"], "the batch axis runs through the ops"
+
+
+def test_the_batch_is_spread_over_ops_and_not_resharded_behind_the_pin() -> None:
+    """Cost alone would take the pinned form apart at once; propagation makes it a placement of ops."""
+    found = planned(mlp, *MLP, constraints=[Pin("x", '[{"x", ?}, {?}]'), Pin("w1", '[{?}, {"y", ?}]', priority=1)])
+    ops = found.program.ops
+    atoms = set(found.schedule.mesh.atoms_of["x"])
+    rows = [op.id for op in ops.values() if op.rule is not None and op.kind in ("dot_general", "tanh")]
+    assert all(any(atoms & set(f) for f in found.schedule.placements[op].factors) for op in rows)
+
+
+def test_equal_priorities_are_none() -> None:  # S0.51
+    pins = [Pin("x", '[{"x"}, {}]'), Pin("w1", '[{}, {"y"}]')]
+    none = planned(mlp, *MLP, constraints=pins)
+    same = planned(mlp, *MLP, constraints=[Pin(p.pattern, p.sharding, priority=3) for p in pins])
+    assert none.schedule == same.schedule
+    assert none.objective_s == same.objective_s
+
+
+def test_gaps_between_priorities_do_not_count() -> None:  # S0.45
+    def with_levels(low: int, high: int) -> Plan:
+        pins = [Pin("x", '[{"x", ?}, {?}]', priority=low), Pin("w1", '[{?}, {"y", ?}]', priority=high)]
+        return planned(mlp, *MLP, constraints=pins)
+
+    one, other = with_levels(0, 1), with_levels(2, 7)
+    assert one.schedule == other.schedule
+    assert [s["cost_s"] for s in one.stages] == [s["cost_s"] for s in other.stages]
+
+
+def test_priorities_stand_at_dimensions_too() -> None:  # S0.42, S0.43
+    found = planned(mlp, *MLP, constraints=[Pin("x", '[{"x", ?}, {"y", ?}p1]')])
+    assert [s["axes"] for s in found.stages] == [["x"], ["y"]]
+    assert found["x"] == '[{"x"}, {"y"}]'
+
+
+def test_a_later_statement_is_not_overwritten_by_an_earlier_stage() -> None:  # S0.48
+    pins = [Pin("x", '[{"x", ?}, {?}]'), Pin("out", '[{"y", ?}, {?}]', priority=1), Pin("w2", "[{}, {}]", priority=2)]
+    found = planned(mlp, *MLP, constraints=pins)
+    assert found["out"].startswith('[{"y"')
+    assert found["w2"] == "[{}, {}]"
+
+
+def test_a_barrier_keeps_hints_from_spreading() -> None:
+    def f(x: Any, w: Any) -> Any:
+        return checkpoint_name(jnp.tanh(x), "h") @ w
+
+    specs = (f32(64, 64), f32(64, 64))
+    pins = [Pin("x", '[{"x", ?}, {?}]'), Pin("w", '[{?}, {"y", ?}]', priority=1)]
+
+    def given(*extra: Any) -> set[str]:
+        found = planned(f, *specs, constraints=[*pins, *extra])
+        from autoshard.api import ask
+        from autoshard.planning import stated_stages
+
+        first = stated_stages(ask(found.program, mesh=AXES, hardware="tpu_v5e", constraints=[*pins, *extra]).problem)[0]
+        return {found.program.ops[op].kind for op in first.given.ops}
+
+    assert given() == {"tanh", "dot_general"}
+    assert given(Barrier("@h", "forward")) == {"tanh"}
+    assert given(Barrier("@h", "backward")) == {"tanh", "dot_general"}
+
+
+ROLES = {"x": ("batch", "embed"), "state/*/w1": ("embed", "mlp"), "state/*/w2": ("mlp", "embed")}
+
+
+def test_stages_by_the_names_of_strategies() -> None:  # S2.5
+    names = ["data", "tensor", "zero1"]
+    found = planned(step, *STEP, mesh={"data": 2, "model": 2}, priorities=names, roles=ROLES, donate_argnums=(0,))
+    assert [s["name"] for s in found.stages] == names
+    assert [s["axes"] for s in found.stages][:2] == [["data"], ["model"]]
+    assert found["x"] == '[{"data"}, {}]'
+    assert '"model"' in found["state/w/w1"] and '"model"' in found["state/w/w2"]
+    costs = [s["cost_s"] for s in found.stages]
+    assert costs == sorted(costs)
+
+
+def test_stages_by_rules_of_ones_own() -> None:
+    rules = [{"name": "rows", "rules": {"batch": ["x"]}}, {"name": "columns", "rules": {"mlp": ["y"]}}]
+    found = planned(step, *STEP, priorities=rules, roles=ROLES)
+    assert [(s["name"], s["axes"]) for s in found.stages] == [("rows", ["x"]), ("columns", ["y"])]
+    assert '"x"' in found["x"] and '"y"' in found["state/w/w1"]
+
+
+def test_the_checker_finds_stages_that_do_not_add_up() -> None:
+    found = planned(step, *STEP, mesh={"d": 2, "t": 2}, constraints=THREE_ROUNDS)
+
+    def findings(change: Any) -> str:
+        data = found.to_dict()
+        change(data["stages"])
+        return "\n".join(str(f) for f in check_plan(data).findings)
+
+    assert "less than the stage before" in findings(lambda s: s[0].update(cost_s=10 * s[0]["cost_s"]))
+    assert "above its cost" in findings(lambda s: s[0].update(bound_s=2 * s[0]["cost_s"]))
+    assert "the plan costs" in findings(lambda s: s.pop())
+
+    def move(stages: Any) -> None:
+        op = next(iter(stages[0]["placed"]["ops"]))
+        stages[0]["placed"]["ops"][op] = [["t", "d"] for _ in stages[0]["placed"]["ops"][op]]
+
+    assert "stage 0 placed t, d on" in findings(move)
+
+
+def test_a_memory_limit_holds_in_every_stage() -> None:
+    free = planned(step, *STEP, mesh={"d": 2, "t": 2}, constraints=THREE_ROUNDS)
+    limit = int(0.9 * free.memory.peak_bytes)
+    found = planned(step, *STEP, mesh={"d": 2, "t": 2}, constraints=THREE_ROUNDS, memory_limit=limit)
+    assert all(s["peak_bytes"] <= limit for s in found.stages)
