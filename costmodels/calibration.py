@@ -1,18 +1,20 @@
 """Latency and rates fitted to measurements, and the profile they make. Measuring needs devices and is done elsewhere.
 
-Times of collectives are ``passes or hops * latency + traffic / rate`` on a level, with the coefficients of the cost
-model itself, so all kinds, sizes and groups of one level are fitted together. Work is ``overhead + amount / rate``.
-Errors count relative to the measured time, so that small collectives weigh as much as large ones.
+Times of collectives are ``passes or hops * latency + factor of the kind * traffic / rate`` on a level, with the
+coefficients of the cost model itself, so all kinds, sizes and groups of one level are fitted together. Work is
+``overhead + amount / rate``. Errors count relative to the measured time, so that small collectives weigh as much as
+large ones.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import yaml
 from scipy.optimize import nnls
 
+from costmodels.collectives import CollectiveKind, named_kind
 from costmodels.errors import ProfileError
 from costmodels.machine import AxisPart, Machine
 from costmodels.profile import Profile, SwitchLevel
@@ -37,6 +39,7 @@ class LineFit:
     points: int
     rms_relative_error: float
     worst_relative_error: float
+    kinds: dict[str, float] = field(default_factory=dict)  # of collectives: time over that of the formula at this rate
 
 
 def fit_line(latency_parts: Sequence[float], amounts: Sequence[float], seconds: Sequence[float]) -> LineFit:
@@ -65,9 +68,18 @@ def fit_line(latency_parts: Sequence[float], amounts: Sequence[float], seconds: 
     )
 
 
+SIGNIFICANT = 1.15
+"""A kind has a factor of its own where its times differ by more than this from what the level's rate gives."""
+_ROUNDS = 5
+
+
 def fit_levels(machine: Machine, measurements: Sequence[CollectiveMeasurement]) -> dict[str, LineFit]:
-    """Per link level, its latency and rate from the collectives that run on that level alone."""
-    rows: dict[str, list[tuple[float, float, float]]] = {}
+    """Per link level, its latency and rate from the collectives that run on that level alone.
+
+    Implementations reach different shares of a link by kind. The rate is that of all-gathers (of all kinds where there
+    are none); `kinds` has the factor of every other kind that differs significantly.
+    """
+    rows: dict[str, list[tuple[str, float, float, float]]] = {}
     for measured in measurements:
         costs = machine.costs(measured.kind, measured.parts)
         if len(costs) != 1:
@@ -77,10 +89,36 @@ def fit_levels(machine: Machine, measurements: Sequence[CollectiveMeasurement]) 
         rate = level.egress.value if isinstance(level, SwitchLevel) else level.link.value
         if level.latency.value <= 0:
             raise ProfileError(f"level {level.name!r} of {machine.profile.name} has no latency to scale; give it one")
+        kind = CollectiveKind(measured.kind)
+        known = level.kind_factors.get(named_kind(kind), 1.0)
+        amount = cost.seconds_per_byte * rate * measured.bytes / known
         rows.setdefault(cost.level, []).append(
-            (cost.latency_s / level.latency.value, cost.seconds_per_byte * rate * measured.bytes, measured.seconds)
+            (kind.value, cost.latency_s / level.latency.value, amount, measured.seconds)
         )
-    return {level: fit_line(*zip(*found, strict=True)) for level, found in rows.items()}
+    return {level: _fit_kinds(found) for level, found in rows.items()}
+
+
+def _fit_kinds(rows: Sequence[tuple[str, float, float, float]]) -> LineFit:
+    """Latency, rate and factors of kinds in turn, until they agree; rows are kind, latency part, amount, seconds."""
+    kinds, latency_parts, amounts, seconds = (list(column) for column in zip(*rows, strict=True))
+    factors: dict[str, float] = {}
+    fit = fit_line(latency_parts, amounts, seconds)
+    for _ in range(_ROUNDS):
+        ratios: dict[str, list[float]] = {}
+        for kind, part, amount, took in rows:
+            moving = amount / fit.rate
+            if moving * factors.get(kind, 1.0) > part * fit.latency_s:  # where bandwidth, not latency, decides
+                ratios.setdefault(kind, []).append(max(took - part * fit.latency_s, 0.1 * took) / moving)
+        found = {kind: float(np.median(values)) for kind, values in ratios.items() if len(values) >= 3}
+        unit = found.get("all_gather", 1.0)
+        factors = {
+            kind: float(np.clip(value / unit, 0.05, 100))
+            for kind, value in found.items()
+            if kind != "all_gather" and not 1 / SIGNIFICANT <= value / unit <= SIGNIFICANT
+        }
+        scaled = [amount * factors.get(kind, 1.0) for kind, amount in zip(kinds, amounts, strict=True)]
+        fit = fit_line(latency_parts, scaled, seconds)
+    return replace(fit, kinds={kind: round(factors[kind], 3) for kind in sorted(factors)})
 
 
 def calibrated_profile(
@@ -113,6 +151,7 @@ def calibrated_profile(
             fit.rate, "bytes/s", note, direction="one-way"
         )
         level["latency"] = measured(fit.latency_s, "s")
+        level["kind_factors"] = dict(fit.kinds)
         for key in ("vendor_both_ways", "vendor_both_ways_per_chip"):  # peak figures; a measured rate is below
             level.pop(key, None)
     for key in ("matmul_efficiency", "attention_efficiency") if matmul_flops_per_s else ():  # shares of a peak

@@ -18,16 +18,17 @@ devices inside it; an all-to-all goes straight to its destination. Levels work a
 so their bandwidth times combine by max; their latencies add.
 
 Sources: How To Scale Your Model, chapter 3 (torus), chapter 12 (switches, nodes); entries for lines, odd sizes, strides
-and permutations follow by counting link loads and are checked against brute-force routing in the tests.
+and permutations follow by counting link loads and are checked against brute-force routing in the tests. A calibrated
+profile may say that a kind takes some factor longer than its formula (`kind_factors`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 from math import prod
 
-from costmodels.profile import FullMeshLevel, Profile, SwitchLevel, TorusLevel
+from costmodels.profile import Collective, FullMeshLevel, Profile, SwitchLevel, TorusLevel
 
 
 class CollectiveKind(StrEnum):
@@ -102,6 +103,11 @@ class Torus:
     wraps: tuple[bool, ...]
 
 
+def named_kind(kind: CollectiveKind) -> Collective:
+    """The kind as profiles name it."""
+    return kind.value  # type: ignore[return-value]
+
+
 def level_costs(
     kind: CollectiveKind, pieces: Sequence[Piece], profile: Profile, torus: Torus | None, in_network_reduction: bool
 ) -> tuple[LevelCost, ...]:
@@ -123,7 +129,8 @@ def level_costs(
             through = _size_through(index, groups, profile)
             reduces = in_network_reduction and level.in_network_reduction
             cost = _switch_cost(kind, level, size, through, inside, n, reduces)
-        costs.append(cost)
+        factor = level.kind_factors.get(named_kind(kind), 1.0)
+        costs.append(cost if factor == 1.0 else replace(cost, seconds_per_byte=cost.seconds_per_byte * factor))
         inside *= size
     return tuple(costs)
 

@@ -90,9 +90,14 @@ class Wraparound(_Strict):
                 return tuple(all(n % size == 0 for n in shape) and n > 2 for n in shape)
 
 
+Collective = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "shift"]
+
+
 class _Level(_Strict):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     latency: Quantity
+    # Measured: how much longer than its formula a kind takes (the bandwidth part); 1 where nothing is said.
+    kind_factors: dict[Collective, Annotated[float, Field(ge=0.05, le=100, allow_inf_nan=False)]] = {}
     note: str | None = None
 
     @model_validator(mode="after")

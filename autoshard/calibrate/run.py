@@ -128,7 +128,9 @@ def calibrate(
             skipped.append(
                 f"link {level}: {fit.rate:.3g} bytes/s is more than the memory's rate, which is used instead"
             )
-            levels[level] = replace(fit, rate=memory_rate)
+            slower = memory_rate / fit.rate  # what is measured of the other kinds stays as it is
+            kinds = {kind: factor * slower for kind, factor in fit.kinds.items()}
+            levels[level] = replace(fit, rate=memory_rate, kinds=kinds)
     families = {family: work[f"matmul {family}"].rate for family in DTYPES if f"matmul {family}" in work}
     result = calibrated_profile(
         profile,

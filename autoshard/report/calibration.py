@@ -25,5 +25,9 @@ def show_calibration(found: Mapping[str, Any]) -> None:
             f"{fit['rms_relative_error']:.0%}", f"{fit['worst_relative_error']:.0%}",
         )  # fmt: skip
     console.print(table)
+    for name, fit in found["levels"].items():
+        if fit.get("kinds"):
+            factors = ", ".join(f"{kind} {factor:.2f}" for kind, factor in fit["kinds"].items())
+            console.print(f"link {name}, time over that of all-gathers at the same bytes on a link: {factors}")
     for line in found["skipped"]:
         console.print(f"note: {line}")

@@ -61,3 +61,20 @@ def test_measurements_that_say_nothing_are_refused() -> None:
         fit_line([1], [1], [1])
     with pytest.raises(ProfileError, match="do not grow with the amount"):
         fit_line([1, 1, 1], [1e6, 2e6, 3e6], [3.0, 2.0, 1.0])
+
+
+def test_a_kind_that_reaches_less_of_the_links_has_a_factor() -> None:
+    machine = place_mesh(load_profile("cpu_sim"), {"data": 2, "model": 4})
+    slow = {"all_to_all": 3.0, "all_reduce": 0.7}
+    times = [
+        CollectiveMeasurement(m.kind, m.parts, m.bytes, machine.collective(m.kind, m.bytes, m.parts).latency_s
+                              + machine.collective(m.kind, m.bytes, m.parts).bandwidth_s * slow.get(m.kind, 1.0))
+        for m in measured(machine)
+    ]  # fmt: skip
+    (fit,) = fit_levels(machine, times).values()
+    assert fit.kinds == {"all_reduce": pytest.approx(0.7, rel=0.02), "all_to_all": pytest.approx(3.0, rel=0.02)}
+    assert fit.worst_relative_error < 0.02
+    profile = calibrated_profile(load_profile("cpu_sim"), name="mine", date="2026", title="t", levels={"host": fit})
+    again = place_mesh(profile, {"data": 2, "model": 4})
+    for one in times:
+        assert again.collective_s(one.kind, one.bytes, one.parts) == pytest.approx(one.seconds, rel=0.02)
