@@ -21,7 +21,7 @@ MATMUL_KINDS: Final = frozenset({"dot_general", "conv_general_dilated", "ragged_
 # FLOP per element of functions that take more than one machine operation; a convention, in the range
 # of what XLA's cost analysis counts (transcendentals apart), so that no op is free.
 _PER_ELEMENT: Final = {
-    "exp": 8.0, "exp2": 8.0, "log": 8.0, "log1p": 8.0, "expm1": 8.0, "tanh": 10.0, "logistic": 10.0,
+    "exp": 8.0, "exp2": 8.0, "log": 8.0, "log1p": 8.0, "log2": 8.0, "expm1": 8.0, "tanh": 10.0, "logistic": 10.0,
     "sin": 10.0, "cos": 10.0, "tan": 12.0, "pow": 16.0, "rsqrt": 4.0, "sqrt": 4.0, "cbrt": 8.0, "div": 4.0,
     "erf": 12.0, "erfc": 12.0, "erf_inv": 20.0, "lgamma": 30.0, "digamma": 30.0, "atan2": 16.0,
     "random_bits": 40.0, "threefry2x32": 40.0,

@@ -21,14 +21,16 @@ NONLINEAR = (
     # unary
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clz", "cos",
     "cosh", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "integer_pow", "is_finite", "lgamma",
-    "log", "log1p", "logistic", "not", "one_minus_square", "population_count", "reduce_precision", "round", "rsqrt",
-    "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "to_edtype", "from_edtype",
+    "log", "log1p", "log2", "logistic", "not", "one_minus_square", "population_count", "reduce_precision", "round",
+    "rsqrt", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "to_edtype", "from_edtype",
     # binary
     "and", "atan2", "eq", "eq_to", "ge", "gt", "igamma", "igamma_grad_a", "igammac", "le", "le_to", "lt", "lt_to",
     "max", "min", "mulhi", "ne", "nextafter", "or", "polygamma", "pow", "random_gamma_grad", "rem", "shift_left",
     "shift_right_arithmetic", "shift_right_logical", "xor", "zeta",
     # ternary
     "clamp", "regularized_incomplete_beta",
+    # any number of them: the argument and the coefficients
+    "polynomial",
     # random numbers: each element is a function of its own key, message or counter
     "random_seed", "random_fold_in", "random_clone", "threefry2x32", "threefry4x32", "philox2x32", "philox4x32",
 )  # fmt: skip

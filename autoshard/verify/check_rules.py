@@ -107,10 +107,11 @@ _FUNCTIONS: Final = frozenset(
     {
         "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clz",
         "cos", "cosh", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "integer_pow",
-        "is_finite", "lgamma", "log", "log1p", "logistic", "not", "population_count", "reduce_precision", "round",
+        "is_finite", "lgamma", "log", "log1p", "log2", "logistic", "not", "population_count", "reduce_precision",
+        "round",
         "rsqrt", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "and", "atan2", "eq", "ge", "gt", "le",
         "lt", "max", "min", "ne", "nextafter", "or", "pow", "rem", "shift_left", "shift_right_arithmetic",
-        "shift_right_logical", "xor", "clamp",
+        "shift_right_logical", "xor", "clamp", "polynomial",
     }
 )  # fmt: skip
 """Functions of single elements that are not linear."""

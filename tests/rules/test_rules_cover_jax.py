@@ -10,6 +10,7 @@ from autoshard.rules import known_primitives
 REGIONS_AND_CALLS = {
     "call", "closed_call", "cond", "custom_jvp_call", "custom_lin", "custom_vjp_call", "jit", "remat2", "remat", "scan",
     "while", "checkpoint", "pjit", "core_call", "xla_call", "core_closed_call", "custom_vjp_call_jaxpr",
+    "eval_jaxpr",
 }  # fmt: skip
 """Inlined by the front end, or tied by data-flow edges."""
 
