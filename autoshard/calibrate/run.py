@@ -43,7 +43,8 @@ class Calibration:
         """Plain data for ``--json``."""
 
         def fit(line: LineFit) -> dict[str, Any]:
-            return {name: getattr(line, name) for name in line.__slots__}
+            data = {name: getattr(line, name) for name in line.__slots__ if name != "kinds"}
+            return {**data, "kinds": dict(line.kinds)} if line.kinds else data
 
         return {
             "devices": self.devices,
