@@ -1,10 +1,8 @@
 """MLIR modules as a `Program`: what they compute, and what they say about shardings.
 
 Rules come from Shardy's own registry (the pass that populates them); ours are used for elementwise ops that it does
-not know. Calls and named
-computations are inlined, with a data-flow edge op wherever a value passes their border, so that the shardings
-stated there have
-a value to stand on. Loops and branches may use values from outside.
+not know. Calls and named computations are inlined, with a data-flow edge op wherever a value passes their border, so
+that the shardings stated there have a value to stand on. Loops and branches may use values from outside.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +14,10 @@ from jaxlib.mlir.dialects import sdy
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.mlir_context import mlir_context, parse_module, run_passes
+from autoshard.frontends.mlir_rules import combiner_of, free, identity, rule_from_attr
 from autoshard.interop.sdy import is_maximal, mesh_from_attr, sharding_from_attr
 from autoshard.program.program import Block, Op, Origin, Program, Value
-from autoshard.program.rule import ShardingRule, TensorFactors
+from autoshard.program.rule import ShardingRule
 from autoshard.program.types import TensorType
 from autoshard.rules import rule_for
 from autoshard.sharding.mesh import Mesh
@@ -26,12 +25,6 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 
 PREPARE = "symbol-dce,sdy-lift-inlined-meshes,sdy-remove-size-one-axes,sdy-propagate-sharding-from-func-to-call"
 _TYPES = {"bf16": "bfloat16", "i1": "bool"}
-_LINEAR_UNARY = frozenset(
-    {"negate", "convert", "transpose", "reshape", "reverse", "slice", "broadcast_in_dim", "reduce", "real", "imag"}
-)
-_SUMS = frozenset({"add", "subtract", "concatenate"})
-_PRODUCTS = frozenset({"multiply", "dot_general", "convolution"})
-_REDUCERS = {"stablehlo.maximum": "max", "stablehlo.minimum": "min", "stablehlo.add": "add"}
 _KEPT = frozenset({"sharding_constraint", "optimization_barrier", "data_flow_edge"})
 _CHLO_NAMES = {"erf", "erfc", "lgamma", "digamma", "square", "tan", "sinh", "cosh", "asin", "acos", "atan", "erf_inv"}
 
@@ -235,10 +228,10 @@ class _Reader:
             return identity(types[1][0].shape)
         if "sdy.sharding_rule" in op.attributes:
             attr = op.attributes["sdy.sharding_rule"]
-            combiner = _combiner(op)
+            combiner = combiner_of(op)
             key = (attr, kind + combiner)
             if key not in self.rules:
-                self.rules[key] = _rule_from_attr(attr, kind, combiner, types)
+                self.rules[key] = rule_from_attr(attr, kind, combiner, types)
             return self.rules[key]
         name = kind.removeprefix("chlo.")
         if op.name.startswith("chlo.") and name in _CHLO_NAMES:
@@ -349,83 +342,6 @@ def _without_dead(block: Block, used: set[int]) -> Block:
         return replace(inner, ops=tuple(reversed(ops)))
 
     return walk(block, set(used))
-
-
-def identity(shape: tuple[int, ...]) -> ShardingRule:
-    """One operand, one result, every dimension (but those of size 1) a factor of its own."""
-    sizes = [n for n in shape if n > 1]
-    at = iter(range(len(sizes)))
-    mapping = tuple((next(at),) if n > 1 else () for n in shape)
-    return ShardingRule(tuple(sizes), (mapping,), (mapping,), linear=((0,),))
-
-
-def free(results: Sequence[TensorType]) -> ShardingRule:
-    """For ops without operands: every dimension of every result is free."""
-    sizes: list[int] = []
-    mappings: list[TensorFactors] = []
-    for type_ in results:
-        mapping: list[tuple[int, ...]] = []
-        for n in type_.shape:
-            mapping.append((len(sizes),) if n > 1 else ())
-            if n > 1:
-                sizes.append(n)
-        mappings.append(tuple(mapping))
-    return ShardingRule(tuple(sizes), (), tuple(mappings))
-
-
-def _rule_from_attr(
-    attr: ir.Attribute, kind: str, combiner: str, types: tuple[Sequence[TensorType], Sequence[TensorType]]
-) -> ShardingRule:
-    """Shardy's rule without its factors of size 1."""
-    rule = sdy.OpShardingRuleAttr(attr)
-    sizes = list(rule.factor_sizes)
-    number = {f: i for i, f in enumerate(f for f, n in enumerate(sizes) if n > 1)}
-
-    def mapping(tensor: ir.Attribute) -> TensorFactors:
-        dims = sdy.TensorMappingAttr(tensor).dim_mappings
-        return tuple(tuple(number[f] for f in sdy.DimMappingAttr(d).factor_indices if f in number) for d in dims)
-
-    def special(factors: Sequence[int]) -> frozenset[int]:
-        return frozenset(number[f] for f in factors if f in number)
-
-    found = ShardingRule(
-        tuple(n for n in sizes if n > 1),
-        tuple(mapping(t) for t in rule.operand_mappings),
-        tuple(mapping(t) for t in rule.result_mappings),
-        special(rule.reduction_factors),
-        special(rule.need_replication_factors),
-        special(rule.permutation_factors),
-        special(rule.blocked_propagation_factors),
-        combiner or "add",
-        _linear(kind, combiner, types),
-        is_custom=rule.is_custom,
-    )
-    return found
-
-
-def _linear(
-    kind: str, combiner: str, types: tuple[Sequence[TensorType], Sequence[TensorType]]
-) -> tuple[tuple[int, ...], ...]:
-    """Sets of operands whose partial sums pass through; none for integer and boolean results."""
-    if not types[1] or not types[1][0].dtype.startswith(("float", "bfloat", "complex")):
-        return ()
-    if kind in _SUMS:
-        return (tuple(range(len(types[0]))),)
-    if kind in _PRODUCTS:
-        return ((0,), (1,))
-    if kind == "convert" and not types[0][0].dtype.startswith(("float", "bfloat", "complex")):
-        return ()
-    if kind in _LINEAR_UNARY and combiner in ("", "add"):
-        return ((0,),)
-    return ()
-
-
-def _combiner(op: ir.Operation) -> str:
-    """How a reduction combines: by the only op of its body; '' where the op has none, an error is never raised."""
-    if op.name not in ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter") or not len(op.regions):
-        return ""
-    names = [o.operation.name for o in op.regions[0].blocks[0].operations]
-    return _REDUCERS.get(names[0], "") if len(names) == 2 else ""
 
 
 def _dtype(kind: ir.Type) -> str:

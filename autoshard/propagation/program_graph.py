@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 from autoshard.errors import UnsupportedError
 from autoshard.program.program import Block, Op, Origin, Program
-from autoshard.program.rule import ShardingRule, TensorFactors
+from autoshard.program.rule import ShardingRule
 from autoshard.propagation.directions import Direction, OpClass
 from autoshard.propagation.graph import NO_HOLDER, Graph, Node
 from autoshard.propagation.op_classes import CONSTRAINTS, EDGES, is_constant, is_elementwise, keeps_constant, op_class
+from autoshard.propagation.program_regions import region_op
 from autoshard.propagation.spec import Dim, Spec
 from autoshard.propagation.step import StepRule, identity_rule
 
@@ -50,11 +51,11 @@ def build_graph(
     outputs: Sequence[tuple[int, Spec | None]] = (),
 ) -> ProgramGraph:
     """specs: what the user gave, by value id. groups: value ids. outputs: index and sharding of program outputs."""
-    return _Builder(program, graph, dict(specs)).build(groups, outputs)
+    return Builder(program, graph, dict(specs)).build(groups, outputs)
 
 
 @dataclass
-class _Builder:
+class Builder:
     """Walks the program once; `pending` are nodes in program order with their copies of constants before them."""
 
     program: Program
@@ -75,8 +76,8 @@ class _Builder:
     def build(self, groups: Sequence[Sequence[int]], outputs: Sequence[tuple[int, Spec | None]]) -> ProgramGraph:
         self._count_uses()
         self._apply_constraints()
-        self._block(self.program.body)
-        returned = [self._use(value) for value in self.program.body.results]
+        self.block(self.program.body)
+        returned = [self.use(value) for value in self.program.body.results]
         self._place()
         graph = self.graph
         graph.prioritised = list(range(len(graph.holders)))
@@ -165,7 +166,8 @@ class _Builder:
     def _new_holder(self, value: int) -> int:
         return self.graph.holder(self.specs.get(value), self.program.type_of(value).rank)
 
-    def _define(self, value: int) -> int:
+    def define(self, value: int) -> int:
+        """The holder of a value, made where it has none yet."""
         if value not in self.holder_of:
             self.holder_of[value] = self._new_holder(value)
         return self.holder_of[value]
@@ -173,11 +175,11 @@ class _Builder:
     def _holders(self, value: int) -> list[int]:
         return self.copies.get(value) or ([self.holder_of[value]] if value in self.holder_of else [])
 
-    def _use(self, value: int, user: Op | None = None) -> int:
+    def use(self, value: int, user: Op | None = None) -> int:
         """The holder that a use of `value` sees: its own copy of a constant, what is behind a constraint on an edge."""
         constraint = self.redirected.get(value)
         if constraint is not None and (user is None or user.id != constraint.id):
-            return self._define(constraint.results[0])
+            return self.define(constraint.results[0])
         if self.program.values[value].origin is Origin.LITERAL:
             return NO_HOLDER
         op = self.constants.get(value) or self.expansions.get(value)
@@ -237,9 +239,9 @@ class _Builder:
         self._add(op, node)
 
     def _add(self, op: Op, node: Node) -> None:
-        self._slot(op.id).append(node)
+        self.slot(op.id).append(node)
 
-    def _slot(self, op: int, *, after: bool = False) -> list[Node]:
+    def slot(self, op: int, *, after: bool = False) -> list[Node]:
         """The nodes of an op, or those that stand behind a region op's bodies: the edges of its results."""
         key = -1 - op if after else op
         if key not in self.slots:
@@ -247,8 +249,9 @@ class _Builder:
             self.slots[key] = []
         return self.slots[key]
 
-    def _edge(self, op: Op, sources: Sequence[int], target: int, rule: StepRule, *, after: bool = False) -> None:
-        self._slot(op.id, after=after).append(
+    def edge(self, op: Op, sources: Sequence[int], target: int, rule: StepRule, *, after: bool = False) -> None:
+        """A data-flow edge from holders to a holder."""
+        self.slot(op.id, after=after).append(
             Node(
                 tuple(sources),
                 (target,),
@@ -281,17 +284,18 @@ class _Builder:
 
     # the walk
 
-    def _block(self, block: Block) -> None:
+    def block(self, block: Block) -> None:
+        """Holders and nodes of everything in a block."""
         for arg in block.args:
             if arg not in self.holder_of:
-                self._define(arg)
+                self.define(arg)
         for op in block.ops:
-            self._slot(op.id)
+            self.slot(op.id)
             if op.regions:
-                self._region_op(op)
+                region_op(self, op)
             elif not self._note_constant(op):
-                operands = tuple(self._use(v, op) for v in op.operands)
-                self._node(op, operands, tuple(self._define(r) for r in op.results))
+                operands = tuple(self.use(v, op) for v in op.operands)
+                self._node(op, operands, tuple(self.define(r) for r in op.results))
 
     def _note_constant(self, op: Op) -> bool:
         """Whether the op is (part of) a constant, to be copied for each use instead of built here."""
@@ -308,134 +312,3 @@ class _Builder:
             self.expansions.update((r, op) for r in op.results)
             return True
         return False
-
-    def _shape(self, value: int) -> tuple[int, ...]:
-        return self.program.type_of(value).shape
-
-    def _tie(self, op: Op, source: int, target: int) -> None:
-        """One edge from a use of `source` to the holder of `target`."""
-        self._edge(op, (self._use(source),), self.holder_of[target], identity_rule(self._shape(target)))
-
-    def _region_op(self, op: Op) -> None:
-        match op.kind:
-            case "scan":
-                self._scan(op)
-            case "while":
-                self._while(op)
-            case "cond":
-                self._cond(op)
-            case "shard_map":
-                self._shard_map(op)
-            case _:
-                raise UnsupportedError(f"op {op.id}: propagation through the region op {op.kind!r} is not supported")
-
-    def _loop(self, op: Op, inits: Sequence[int], bodies: Sequence[Block], args: Sequence[Sequence[int]]) -> None:
-        """One edge per carried value: the init and what the body hands back feed the arguments and the result
-        (S2.41).
-        """
-        for index, (init, result) in enumerate(zip(inits, op.results, strict=False)):
-            holder = self._define(result)
-            for block_args in args:
-                self.holder_of[block_args[index]] = holder
-                if self.graph.holders[holder] < 0 and block_args[index] in self.specs:
-                    self.graph.holders[holder] = self.graph.steps.number(self.specs[block_args[index]])
-            self._late(op, init, holder, self._shape(result))
-        for block in bodies:
-            self._block(block)
-
-    def _late(self, op: Op, init: int, holder: int, shape: tuple[int, ...]) -> None:
-        """An edge whose second source, the body's result, is known only after the body was walked."""
-        node = Node(
-            (self._use(init),),
-            (holder,),
-            self.graph.steps.rule_number(identity_rule(shape, 2)),
-            OpClass.PASS_THROUGH,
-            heeds_conservative=False,
-            op=op.id,
-        )
-        self.pending.setdefault(op.id, []).append(node)
-
-    def _close_loop(self, op: Op, results: Sequence[int]) -> None:
-        edges = self.pending.pop(op.id, [])
-        for node, result in zip(edges, results, strict=True):
-            node.operands = (*node.operands, self._use(result))
-        self._slot(op.id, after=True).extend(edges)
-
-    def _while(self, op: Op) -> None:
-        n_cond, n_body = op.attrs["cond_nconsts"], op.attrs["body_nconsts"]
-        cond, body = op.regions
-        for source, arg in zip(op.operands[:n_cond], cond.args[:n_cond], strict=True):
-            self._define(arg)
-            self._tie(op, source, arg)
-        for source, arg in zip(op.operands[n_cond : n_cond + n_body], body.args[:n_body], strict=True):
-            self._define(arg)
-            self._tie(op, source, arg)
-        carries = (cond.args[n_cond:], body.args[n_body:])
-        self._loop(op, op.operands[n_cond + n_body :], (cond, body), carries)
-        for value in cond.results:
-            self._use(value)
-        self._close_loop(op, body.results)
-
-    def _scan(self, op: Op) -> None:
-        n_consts, n_carry, length = op.attrs["num_consts"], op.attrs["num_carry"], op.attrs["length"]
-        (body,) = op.regions
-        for source, arg in zip(op.operands[:n_consts], body.args[:n_consts], strict=True):
-            self._define(arg)
-            self._tie(op, source, arg)
-        for source, arg in zip(op.operands[n_consts + n_carry :], body.args[n_consts + n_carry :], strict=True):
-            self._define(arg)
-            self._edge(op, (self._use(source),), self.holder_of[arg], _stack_rule(length, self._shape(arg), False))
-        for result in op.results[n_carry:]:
-            self._define(result)
-        carries = (body.args[n_consts : n_consts + n_carry],)
-        self._loop(op, op.operands[n_consts : n_consts + n_carry], (body,), carries)
-        self._close_loop(op, body.results[:n_carry])
-        for source, result in zip(body.results[n_carry:], op.results[n_carry:], strict=True):
-            rule = _stack_rule(length, self._shape(source), True)
-            self._edge(op, (self._use(source),), self.holder_of[result], rule, after=True)
-
-    def _cond(self, op: Op) -> None:
-        for block in op.regions:
-            for source, arg in zip(op.operands[1:], block.args, strict=True):
-                self._define(arg)
-                self._tie(op, source, arg)
-        for result in op.results:
-            self._define(result)
-        for block in op.regions:
-            self._block(block)
-        for index, result in enumerate(op.results):
-            sources = tuple(self._use(block.results[index]) for block in op.regions)
-            rule = identity_rule(self._shape(result), len(sources))
-            self._edge(op, sources, self.holder_of[result], rule, after=True)
-
-    def _shard_map(self, op: Op) -> None:
-        """The outside has the stated shardings; the body works on local shapes and is left alone."""
-        for value in op.operands:
-            self._use(value)
-        for result in op.results:
-            self._define(result)
-        for block in op.regions:
-            for value in (*block.args, *(r for o in block.ops for r in o.results)):
-                self.holder_of[value] = NO_HOLDER
-            for inner in block.ops:
-                for region in inner.regions:
-                    self._mute(region)
-
-    def _mute(self, block: Block) -> None:
-        for arg in block.args:
-            self.holder_of[arg] = NO_HOLDER
-        for op in block.ops:
-            for result in op.results:
-                self.holder_of[result] = NO_HOLDER
-            for region in op.regions:
-                self._mute(region)
-
-
-def _stack_rule(length: int, shape: tuple[int, ...], stacking: bool) -> StepRule:
-    """Between a slice and the stacked array it comes from or goes to; the stacked dimension passes nothing."""
-    slice_: TensorFactors = tuple((i,) for i in range(len(shape)))
-    stacked: TensorFactors = ((len(shape),), *slice_)
-    sizes = (*shape, length)
-    passes = (True,) * len(sizes)
-    operand, result = (slice_, stacked) if stacking else (stacked, slice_)
-    return StepRule(sizes, (operand,), (result,), frozenset(), passes)
