@@ -11,16 +11,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from autoshard.errors import InputError
-from autoshard.solver import dual as duals
 from autoshard.solver import facets as facet_search
-from autoshard.solver import pieces, search, toulbar2
-from autoshard.solver.exact import profile, solve_work, worst_slots
-from autoshard.solver.flat import flatten
 from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race
 from autoshard.solver.network import CostNetwork
-from autoshard.solver.reductions import arc_consistency, least_usage, only_slots, reduce_network
+from autoshard.solver.reductions import reduce_network
 from autoshard.solver.solution import Solution, Status
-from autoshard.solver.work import FORBIDDEN, Infeasible, Work, from_network
+from autoshard.solver.work import Infeasible, Work, from_network
 
 SMALL_ENTRIES = 20_000
 """Reduced networks up to this many table entries go to exact search at once, without compiled message passing."""
@@ -28,22 +24,19 @@ ROUNDS = 4
 """Rounds of the portfolio at effort 1."""
 PASSES = 200
 """Double passes of message passing in one round."""
-TREE_SIZES = (20, 5, 100, 400, 2000)
-"""Inner nodes of the trees that one search round re-chooses."""
 PIECES = 12
 """Pieces solved exactly in one round."""
-PIECE_NODES = 1_000
-PIECE_ENTRIES = 200_000
-"""Table entries that a piece may touch before its strategies are thinned out."""
+BUDGET = 16_000_000_000
+"""Table entries that message passing and search visit at effort 1 in large networks: some 20 s on one core."""
+BUDGET_PASSES = 6_000
+"""The same in small networks, as a multiple of their table entries."""
+LEAST_BUDGET = 200_000_000
+BRANCH_NODES = 2_000
+"""Networks of up to this many nodes after reduction are branched on when a memory limit leaves a gap."""
 FACET_NODES = 3_000
 """Larger networks are not built up facet by facet when an assignment is known."""
 EXACT_ENTRIES_WITH_MEMORY = 100_000
 """The same under a memory limit, whose rows make exact search harder."""
-RELAXED_ENTRIES = 600_000
-"""The same when few time slots are held to the limit."""
-SLOTS_FIRST = 40
-SLOT_ROUNDS = 12
-"""Slots that exact search first holds to the limit, and how often it may add overfilled ones."""
 EXACT_ENTRIES = 1_500_000
 """Largest number of table entries given to exact search."""
 
@@ -81,7 +74,7 @@ def solve(
     try:
         for start in starts:
             race.offer(start)
-        _run(race, effort, seed, gap, stats)
+        _run(race, effort, seed, gap, starts, stats)
     except CloseEnough:
         stopped = "gap"
     except Infeasible as why:
@@ -113,142 +106,84 @@ def trivial_bound(network: CostNetwork) -> int:
     return sum(int(c.min()) for c in network.costs) + sum(int(e.costs.min()) for e in network.edges)
 
 
-def _run(race: Race, effort: float, seed: int, gap: float, stats: dict) -> None:
+def _run(
+    race: Race, effort: float, seed: int, gap: float, starts: Sequence[Sequence[int] | np.ndarray], stats: dict
+) -> None:
     race.enter("reduce")
     work = from_network(race.network)
     stats["before"] = work.sizes()
     reduce_network(work, elimination=int(3_000_000_000 * min(effort, 10.0)), check=race.check)
     stats["after"] = work.sizes() | {"memory": work.limit is not None}
     if not work.nodes():
-        _offer_complete(race, work, {})
+        whole = work.complete({})
+        race.offer([whole[i] for i in range(race.network.n_nodes)])
         race.raise_bound(work.constant)
         return
     race.check()
     slots: list[int] = []
     if stats["after"]["entries"] <= SMALL_ENTRIES:
+        from autoshard.solver.proof import exact
+
         race.enter("exact")
-        if _exact(race, work, int(2_000 * min(effort, 100.0)), slots):
+        if exact(race, work, int(2_000 * min(effort, 100.0)), slots):
             return
     race.accepted_gap = gap
-    _bound_and_search(race, work, effort, seed, stats, slots)
+    _bound_and_search(race, work, effort, seed, starts, stats, slots)
 
 
-def _offer_complete(race: Race, work: Work, choice: dict[int, int]) -> bool:
-    whole = work.complete(choice)
-    return race.offer([whole[i] for i in range(race.network.n_nodes)])
-
-
-def _exact(race: Race, work: Work, backtracks: int, slots: list[int], vac: int = 0) -> bool:
-    """Exact search below the incumbent; True when it ended with a proof."""
-    found = solve_work(
-        work, upper=race.cost, backtracks=backtracks, seconds=max(0.1, race.left()), slots=slots, vac=vac
-    )
-    if found is None:
-        return False
-    choice, lower, complete, timed_out = found
-    if choice is not None:
-        race.offer([choice[i] for i in range(race.network.n_nodes)])
-    elif complete and race.cost is None:
-        least = int(least_usage(work).max(initial=0)) if work.limit is not None else 0
-        raise Infeasible(
-            "no assignment satisfies all forbidden pairs"
-            + (
-                f" within the limit of {work.limit} (at least {least} is live at once)"
-                if work.limit is not None
-                else ""
-            )
-        )
-    if complete and race.cost is not None:
-        race.raise_bound(race.cost)
-        return True
-    race.raise_bound(lower)
-    if timed_out:
-        raise OutOfTime
-    return False
-
-
-def _bound_and_search(race: Race, work: Work, effort: float, seed: int, stats: dict, slots: list[int]) -> None:
+def _bound_and_search(
+    race: Race, work: Work, effort: float, seed: int, starts: Sequence[Sequence[int] | np.ndarray], stats: dict,
+    slots: list[int],
+) -> None:  # fmt: skip
     """Rounds of message passing, search and exact attempts on what the bound leaves, until proved or out of effort."""
-    state = _Portfolio(race, work, seed)
+    from autoshard.solver import proof
+    from autoshard.solver.portfolio import Portfolio
+
+    entries = stats["after"]["entries"]
+    budget = effort * min(BUDGET, max(LEAST_BUDGET, BUDGET_PASSES * entries))
+    state = Portfolio(race, work, seed, budget)
+    branches = work.limit is not None and state.flat.n <= BRANCH_NODES
     rounds = max(1, math.ceil(ROUNDS * effort)) if math.isfinite(effort) else 10**9
     share = min(1.0, effort)
+    race.enter("starts")
+    for start in starts:
+        race.check()
+        state.begin_from(start)
     for round_ in range(rounds):
         before = (race.cost, race.lower)
         race.enter("dual")
-        state.message_passing(max(1, int(PASSES * share)))
+        state.message_passing(max(1, int(PASSES * share)), branches)
         if race.proved():
             return
         race.enter("search")
         state.search(share)
         race.enter("fix")
-        core, reach = fixed_by_bound(race, work, state.dual, state.prices.best if state.prices else None)
+        core, reach = proof.fixed_by_bound(state)
         if core is None:
             return
         sizes = stats["core"] = core.sizes()
         if sizes["entries"] <= (EXACT_ENTRIES if work.limit is None else EXACT_ENTRIES_WITH_MEMORY):
             race.enter("exact")
-            if _exact(race, core, int(10_000 * share) * (round_ + 1), slots):
+            if proof.exact(race, core, int(10_000 * share) * (round_ + 1), slots):
                 return
         elif work.limit is not None and state.prices is not None:
             race.enter("relaxed")
-            if _exact_by_slots(race, core, state, int(10_000 * share)):
+            if proof.exact_by_slots(race, core, state, int(10_000 * share)):
                 return
-        if round_ == 0 and facet_search.facet_count(race.network):
+        if round_ == 0 and facet_search.facet_count(race.network) and (not branches or race.cost is None):
             race.enter("facets")
             _facets(race, work, share)
+        if branches and race.cost is not None:
+            race.enter("branch")
+            if proof.branch(state):
+                return
         elif reach is not None and round_:  # the first prices are too rough to thin out strategies by
             race.enter("pieces")
             state.pieces(reach, max(1, int(PIECES * share)), round_)
-        if race.proved() or ((race.cost, race.lower) == before and round_ >= 3 and math.isfinite(effort)):
+        if race.proved() or state.budget <= 0:
             return
-
-
-def _exact_by_slots(race: Race, core: Work, state: "_Portfolio", backtracks: int) -> bool:
-    """Exact search with the memory limit only at the slots that matter: most nodes then hold none and can go.
-
-    Slots that the answer overfills are added and the search repeated. True when that ends with a proof.
-    """
-    if core.slots != state.flat.slots or core.limit is None or state.prices is None:
-        return False
-    price = state.prices.best
-    active = {int(s) for s in np.argsort(-price, kind="stable")[:SLOTS_FIRST] if price[s] > 1e-3 * price.max()}
-    nodes = core.nodes()
-    for _ in range(SLOT_ROUNDS):
-        race.check()
-        relaxed = core.copy()
-        try:
-            only_slots(relaxed, sorted(active))
-            reduce_network(relaxed)
-        except Infeasible:
-            if race.cost is None:
-                raise
-            race.raise_bound(race.cost)
-            return True
-        if relaxed.entries() > RELAXED_ENTRIES:
-            return False
-        found = solve_work(relaxed, upper=race.cost, backtracks=backtracks, seconds=max(0.1, race.left()), slots=[])
-        if found is None:
-            return False
-        choice, lower, complete, timed_out = found
-        race.raise_bound(lower if race.cost is None else min(lower, race.cost))
-        if choice is None:
-            if complete and race.cost is not None:
-                race.raise_bound(race.cost)
-            if timed_out:
-                raise OutOfTime
-            return complete and race.cost is not None
-        positions = [core.position(i, choice[i]) for i in nodes]
-        if any(p is None for p in positions):
-            return False
-        excess = profile(core, tuple(p for p in positions if p is not None)) - core.limit
-        if int(excess.max(initial=0)) <= 0:
-            race.offer([choice[i] for i in range(race.network.n_nodes)])
-            if complete:
-                race.raise_bound(lower)
-            return race.proved()
-        state.decode(np.array([state.work.position(int(i), choice[int(i)]) for i in state.flat.nodes]))
-        active |= set(worst_slots(excess))
-    return False
+        if (race.cost, race.lower) == before and round_ >= 3 and math.isfinite(effort):
+            return
 
 
 def _facets(race: Race, work: Work, share: float) -> None:
@@ -259,172 +194,3 @@ def _facets(race: Race, work: Work, share: float) -> None:
     if race.cost is None or race.network.n_nodes <= FACET_NODES:
         facet_search.build_up(race, backtracks=backtracks, largest=EXACT_ENTRIES)
     facet_search.descend(race, pairs=True, backtracks=backtracks, largest=EXACT_ENTRIES)
-
-
-class _Portfolio:
-    """Message passing and local search on one reduced network; keeps messages, prices and the random state."""
-
-    def __init__(self, race: Race, work: Work, seed: int) -> None:
-        self.race, self.work = race, work
-        self.flat = flatten(work)
-        self.dual = duals.start(self.flat)
-        self.prices: duals.Prices | None = None
-        self.field = search.field_for(self.flat, seed)
-        self.random = np.random.default_rng(seed)
-        self.known: int | None = None
-        self.best: np.ndarray | None = None
-
-    def message_passing(self, passes: int) -> None:
-        """Raise the bound; decode on the way."""
-        race, dual = self.race, self.dual
-        idle, before = 0, dual.bound
-        for k in range(passes):
-            race.check()
-            duals.run_pass(dual, True)
-            chosen = duals.run_pass(dual, False)
-            if math.isfinite(dual.bound):
-                race.raise_bound(self.work.constant + math.ceil(dual.bound))
-            if self.flat.limit is not None and dual.passes > 8:
-                live = duals.usage(self.flat, chosen)
-                if self.prices is None:
-                    self.prices = duals.first_prices(dual, live)
-                elif self.prices.settled:
-                    break
-                duals.adjust_prices(dual, self.prices, live)
-            if k % 20 == 9:
-                self.decode(chosen)
-                if race.proved():
-                    return
-                if self.flat.limit is None:
-                    idle = idle + 1 if dual.bound - before <= 1e-6 * abs(before) else 0
-                    before = dual.bound
-                    if idle >= 2:
-                        break
-
-    def price(self) -> np.ndarray:
-        return np.zeros(self.flat.slots) if self.prices is None else self.prices.best
-
-    def decode(self, chosen: np.ndarray) -> None:
-        """Repair and polish a decoded assignment, then offer it."""
-        field = self.field
-        search.place(field, chosen)
-        if search.over(field) > 0 and not search.repair(field, self.price()):
-            return
-        if self.flat.limit is not None:
-            search.descend(field, search.prefix_of(self.price()))
-        search.descend(field, search.prefix_of(np.zeros(self.flat.slots)))
-        self.offer()
-
-    def offer(self) -> bool:
-        """Offer what stands on the field; remembers it when it is the best so far."""
-        cost = search.cost(self.field)
-        if not math.isfinite(cost):
-            return False
-        if self.race.cost is not None and self.work.constant + cost >= self.race.cost:
-            return False
-        if _offer_flat(self.race, self.work, self.flat, self.field.chosen):
-            self.known, self.best = self.race.cost, self.field.chosen.copy()
-            return True
-        return False
-
-    def restart(self) -> bool:
-        """Put the incumbent on the field; False when there is none or reductions dropped a strategy of it."""
-        race = self.race
-        if race.assignment is None:
-            return False
-        if self.known != race.cost or self.best is None:
-            places = [self.work.position(int(node), race.assignment[node]) for node in self.flat.nodes]
-            if any(p is None for p in places):
-                return False
-            self.known, self.best = race.cost, np.array(places, dtype=np.int64)
-        search.place(self.field, self.best)
-        return True
-
-    def search(self, effort: float) -> None:
-        """Random trees of several sizes around the incumbent."""
-        race, field = self.race, self.field
-        if not self.restart() and self.best is None:
-            return
-        prefix = search.prefix_of(self.price())
-        budget = max(1000, 4 * self.flat.n)
-        idle, k = 0, 0
-        while idle < 2 * len(TREE_SIZES) and k < max(1, int(40 * effort)):
-            race.check()
-            size = TREE_SIZES[k % len(TREE_SIZES)]
-            gain = search.trees(field, prefix, max(4, budget // size), size, scales=(0.0, 1.3))
-            idle = 0 if gain > 1e-5 * abs(search.cost(field)) else idle + 1
-            k += 1
-            if gain > 0:
-                self.offer()
-
-    def pieces(self, reach: list[np.ndarray], count: int, round_: int) -> None:
-        """Solve large connected pieces exactly, each node with its few most promising strategies."""
-        race, field = self.race, self.field
-        if not self.restart() or not toulbar2.available():
-            return
-        keep = (3, 2, 4, 3, 6)[round_ % 5]
-        options = [np.sort(np.argsort(r, kind="stable")[:keep]) for r in reach]
-        undecided = np.array([len(o) > 1 for o in options])
-        roots = np.flatnonzero(undecided)
-        if not len(roots):
-            return
-        for _ in range(count):
-            race.check()
-            root = int(roots[self.random.integers(len(roots))])
-            piece = pieces.grow(self.flat, root, PIECE_NODES, PIECE_ENTRIES, self.random, undecided)
-            left = max(0.1, race.left())
-            if pieces.improve(field, piece, options, backtracks=300, seconds=left) > 0:
-                self.offer()
-
-
-def _offer_flat(race: Race, work: Work, flat, chosen: np.ndarray) -> bool:
-    choice = {int(node): int(work.domains[node][x]) for node, x in zip(flat.nodes, chosen, strict=True)}
-    return _offer_complete(race, work, choice)
-
-
-def fixed_by_bound(
-    race: Race, work: Work, dual: duals.Dual, best_prices: np.ndarray | None
-) -> tuple[Work | None, list[np.ndarray] | None]:
-    """What can still beat the incumbent: strategies and pairs with a reduced cost below the gap; None if nothing can.
-
-    With it, per node of the flat network the least amount above the bound that each strategy costs.
-    """
-    copy = work.copy()
-    if race.cost is None:
-        return copy, None
-    if best_prices is not None:
-        duals.set_prices(dual, best_prices)
-    for _ in range(2):
-        duals.run_pass(dual, True)
-        duals.run_pass(dual, False)
-    bound, nodes, edges = duals.reparametrise(dual)
-    race.raise_bound(work.constant + math.ceil(bound))
-    room = race.cost - work.constant - bound - 1  # a better assignment costs at most this much above the bound
-    if room < 0:
-        race.raise_bound(race.cost)
-        return None, None
-    flat = dual.flat
-    reach = [own.copy() for own in nodes]
-    for e, table in enumerate(edges):
-        i, j = flat.first[e], flat.second[e]
-        reach[i] += (table + nodes[j][None, :]).min(axis=1)
-        reach[j] += (table + nodes[i][:, None]).min(axis=0)
-    try:
-        for e, table in enumerate(edges):
-            i, j = flat.first[e], flat.second[e]
-            a, b = int(flat.nodes[i]), int(flat.nodes[j])
-            dead = table + nodes[i][:, None] + nodes[j][None, :] > room
-            if dead.any():
-                copy.set_edge(a, b, np.where(dead, FORBIDDEN, copy.tables[a][b]))
-        for k, own in enumerate(reach):
-            alive = own <= room
-            if not alive.any():
-                raise Infeasible("nothing beats the incumbent")
-            if not alive.all():
-                copy.keep(int(flat.nodes[k]), alive)
-        arc_consistency(copy)
-        reduce_network(copy, renumber=False)
-    except Infeasible:
-        race.raise_bound(race.cost)
-        return None, None
-    return copy, reach

@@ -35,6 +35,11 @@ class Dual:
     passes: int = 0
 
 
+def rounded_down(exact: Fraction) -> float:
+    value = float(exact)
+    return value if Fraction(value) <= exact else math.nextafter(value, -math.inf)
+
+
 def pick_quantum(flat: Flat) -> float:
     """A power of two small against the costs, with room for sums: the largest cost stays below 2**44 quanta."""
     finite = flat.unary[np.isfinite(flat.unary)]
@@ -71,9 +76,7 @@ def run_pass(dual: Dual, forward: bool) -> np.ndarray:
     dual.last = -math.inf
     if largest < dual.quantum * EXACT_QUANTA:
         exact = Fraction(float(value)) - dual.charge
-        dual.last = float(exact)
-        if Fraction(dual.last) > exact:
-            dual.last = math.nextafter(dual.last, -math.inf)
+        dual.last = rounded_down(exact)
         dual.bound = max(dual.bound, dual.last)
     elif dual.quantum < 1.0:  # a coarser quantum makes the sums exact again (costs are integers: up to 1)
         dual.quantum = min(1.0, dual.quantum * 16.0)
@@ -159,31 +162,42 @@ def reparametrise(dual: Dual) -> tuple[float, list[np.ndarray], list[np.ndarray]
         low = float(table.min())
         bound += Fraction(low)
         edges.append(table - low)
-    exact = bound - dual.charge
-    value = float(exact)
-    return (value if Fraction(value) <= exact else math.nextafter(value, -math.inf)), nodes, edges
+    return rounded_down(bound - dual.charge), nodes, edges
+
+
+FIRST_RATE = 0.25
+"""Largest relative change of a price in one step at first."""
+SETTLED_RATE = 2e-3
+MEAN_DECAY = 0.9
+SQUARE_DECAY = 0.98
+PATIENCE = 25
+"""Passes without a better bound after which steps are shortened and prices go back to the best ones."""
 
 
 @dataclass
 class Prices:
-    """Search for good prices: multiplicative steps, undone and shortened when the bound falls.
+    """Search for good prices: exponentiated steps along a running mean of how full each slot was.
 
-    current: price per slot. best: the prices of the best bound. rate: largest relative change of one step. wait: passes
-    left before the next step, so that messages settle after a jump. scale: index of the first magnitude tried, or -1.
+    current: price per slot. best: the prices of the best bound. mean, square: running first and second moments of the
+    relative excess per slot. rate: size of a step. idle: passes without a better bound. wait: passes left before the
+    next step, so that messages settle after a jump. scale: index of the first magnitude tried, or -1 once it is found.
     """
 
     current: np.ndarray
     best: np.ndarray
     shape: np.ndarray
     bound: float
-    rate: float = 0.3
+    mean: np.ndarray
+    square: np.ndarray
+    steps: int = 0
+    rate: float = FIRST_RATE
     idle: int = 0
     wait: int = 0
     scale: int = 0
 
     @property
     def settled(self) -> bool:
-        return self.rate < 1e-4
+        return self.rate < SETTLED_RATE
 
 
 SETTLING_PASSES = 3
@@ -198,7 +212,14 @@ def first_prices(dual: Dual, live: np.ndarray) -> Prices:
     assert flat.limit is not None
     shape = np.where(live > flat.limit, 1.0, 0.05)
     zero = np.zeros(flat.slots)
-    return Prices(zero, zero, shape / max(1e-300, float(shape.sum())), dual.last)
+    shape /= max(1e-300, float(shape.sum()))
+    return Prices(zero, zero, shape, dual.last, zero.copy(), zero.copy())
+
+
+def known_prices(prices: np.ndarray, rate: float) -> Prices:
+    """Go on from good prices, as those of a larger network are for a part of it."""
+    zero = np.zeros(len(prices))
+    return Prices(prices, prices, zero, -math.inf, zero.copy(), zero.copy(), rate=rate, scale=-1)
 
 
 def adjust_prices(dual: Dual, prices: Prices, live: np.ndarray) -> None:
@@ -225,18 +246,22 @@ def adjust_prices(dual: Dual, prices: Prices, live: np.ndarray) -> None:
             prices.wait = SETTLING_PASSES - 1
         set_prices(dual, prices.current)
         return
-    if better:
-        prices.rate = min(prices.rate * 1.03, 2.0)
-    else:
+    if not better:
         prices.idle += 1
-        if prices.idle >= 12 or dual.last < prices.bound - 0.02 * abs(prices.bound):
+        if prices.idle >= PATIENCE or dual.last < prices.bound - 0.02 * abs(prices.bound):
             if prices.best.any():
                 prices.current = prices.best.copy()
             prices.rate *= 0.6
             prices.idle = 0
             prices.wait = SETTLING_PASSES
-    over = np.clip(live / max(1, flat.limit) - 1.0, -1.0, 1.0)
-    stepped = prices.current * np.exp(prices.rate * over)
+            prices.mean = np.zeros(flat.slots)
+    excess = np.clip(live / max(1, flat.limit) - 1.0, -1.0, 1.0)
+    prices.steps += 1
+    prices.mean = MEAN_DECAY * prices.mean + (1.0 - MEAN_DECAY) * excess
+    prices.square = SQUARE_DECAY * prices.square + (1.0 - SQUARE_DECAY) * excess * excess
+    mean = prices.mean / (1.0 - MEAN_DECAY**prices.steps)
+    spread = np.sqrt(prices.square / (1.0 - SQUARE_DECAY**prices.steps)) + 0.01
+    stepped = prices.current * np.exp(prices.rate * mean / spread)
     prices.current = np.maximum(stepped, 1e-7 * stepped.max(initial=0.0))
     set_prices(dual, prices.current)
 

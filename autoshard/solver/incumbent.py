@@ -1,5 +1,6 @@
 """The best assignment so far, the clock, and the proven bound: what every engine reports to."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -90,6 +91,12 @@ class Race:
         if self.accepted_gap > 0 and self.cost is not None and self.lower is not None:
             if self.cost - self.lower <= self.accepted_gap * abs(self.cost):
                 raise CloseEnough
+
+    def target(self) -> float:
+        """Only assignments that cost at most this are worth finding; inf while none is known."""
+        if self.cost is None:
+            return math.inf
+        return min(self.cost - 1, math.floor(self.cost - self.accepted_gap * abs(self.cost)))
 
     def proved(self) -> bool:
         return self.cost is not None and self.lower is not None and self.lower >= self.cost

@@ -13,14 +13,15 @@ from numba import njit
 FAST = {"nnan", "nsz", "reassoc"}
 
 
-def _cached(function):
+def compiled(function):
+    """njit with the project's options, cached on disk where there is a folder for it."""
     try:
         return njit(cache=True, fastmath=FAST, nogil=True)(function)
     except RuntimeError:  # numba found no folder to write its cache to
         return njit(fastmath=FAST, nogil=True)(function)
 
 
-@_cached
+@compiled
 def message_pass(
     forward, quantum, offsets, unary, first, second, table_at, tables, incident_at, incident,
     second_at, first_at, to_second, to_first, total, chosen,
@@ -145,38 +146,3 @@ def message_pass(
                     largest = max(largest, to_first[theirs + b])
                 bound += lowest
     return bound, max(largest, abs(bound))
-
-
-@_cached
-def coordinate_descent(sweeps, offsets, unary, first, second, table_at, tables, incident_at, incident, chosen, scratch):
-    """Improve `chosen` one node at a time until no node improves or `sweeps` are used; returns the sweeps used."""
-    n = len(offsets) - 1
-    for sweep in range(sweeps):
-        changed = False
-        for i in range(n):
-            low = offsets[i]
-            d = offsets[i + 1] - low
-            for a in range(d):
-                scratch[a] = unary[low + a]
-            for k in range(incident_at[i], incident_at[i + 1]):
-                e = incident[k]
-                at = table_at[e]
-                if first[e] == i:
-                    c = offsets[second[e] + 1] - offsets[second[e]]
-                    x = chosen[second[e]]
-                    for a in range(d):
-                        scratch[a] += tables[at + a * c + x]
-                else:
-                    x = chosen[first[e]]
-                    for a in range(d):
-                        scratch[a] += tables[at + x * d + a]
-            best = chosen[i]
-            for a in range(d):
-                if scratch[a] < scratch[best]:
-                    best = a
-            if best != chosen[i]:
-                chosen[i] = best
-                changed = True
-        if not changed:
-            return sweep + 1
-    return sweeps

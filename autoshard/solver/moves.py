@@ -7,21 +7,13 @@ tree at those prices is found by dynamic programming, then checked against the t
 """
 
 import numpy as np
-from numba import njit
 
-from autoshard.solver.kernels import FAST
+from autoshard.solver.kernels import compiled
 
 BLOCK = 64
 
 
-def _cached(function):
-    try:
-        return njit(cache=True, fastmath=FAST, nogil=True)(function)
-    except RuntimeError:  # numba found no folder to write its cache to
-        return njit(fastmath=FAST, nogil=True)(function)
-
-
-@_cached
+@compiled
 def next_random(state):
     """xorshift64*: the same numbers on every machine."""
     x = state[0]
@@ -32,7 +24,7 @@ def next_random(state):
     return np.int64((x * np.uint64(2685821657736338717)) >> np.uint64(33))
 
 
-@_cached
+@compiled
 def add_live(live, blocks, start, stop, amount):
     """Add to the slots [start, stop) and renew the block maxima."""
     if amount == 0 or start >= stop:
@@ -51,7 +43,7 @@ def add_live(live, blocks, start, stop, amount):
             blocks[b] = high
 
 
-@_cached
+@compiled
 def most_live(live, blocks, start, stop):
     """The largest live amount over [start, stop)."""
     high = live[start]
@@ -66,7 +58,7 @@ def most_live(live, blocks, start, stop):
     return high
 
 
-@_cached
+@compiled
 def local_costs(i, out, offsets, unary, first, second, table_at, tables, incident_at, incident, chosen):
     """Cost of each strategy of node i with everything else fixed."""
     low = offsets[i]
@@ -87,7 +79,7 @@ def local_costs(i, out, offsets, unary, first, second, table_at, tables, inciden
                 out[a] += tables[at + x * d + a]
 
 
-@_cached
+@compiled
 def try_switch(i, a, chosen, limit, live, blocks, record_at, starts, stops, amount_at, amounts):
     """Switch node i to strategy a unless some slot would rise above the limit; returns whether it did."""
     x = chosen[i]
@@ -108,7 +100,7 @@ def try_switch(i, a, chosen, limit, live, blocks, record_at, starts, stops, amou
     return False
 
 
-@_cached
+@compiled
 def node_descent(
     sweeps, limit, prefix, offsets, unary, first, second, table_at, tables, incident_at, incident,
     record_at, starts, stops, amount_at, amounts, live, blocks, chosen, scratch,
@@ -146,7 +138,7 @@ def node_descent(
     return switches
 
 
-@_cached
+@compiled
 def tree_search(
     trees, size, low_node, high_node, limit, scale_low, scale_high, judge, prefix, state,
     offsets, unary, first, second, table_at, tables, incident_at, incident,

@@ -1,0 +1,280 @@
+"""What a bound leaves of a flat network: reduced costs, consistency of what survives, and the smaller network itself.
+
+A strategy whose reduced cost exceeds the gap is in no better assignment. What is left is made consistent (a partner on
+every edge, room beside the least memory of all others), cut out of the arrays, and the messages go on from where
+they stood: bounds stay valid, and passes become as cheap as the network is small.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from autoshard.solver import dual as duals
+from autoshard.solver.dual import Dual
+from autoshard.solver.flat import Flat
+from autoshard.solver.kernels import compiled
+
+
+@dataclass(frozen=True)
+class ReducedCosts:
+    """bound: of the reparametrised network, without the work network's constant. reach: per strategy the least amount
+    above it that any assignment with this strategy costs.
+    """
+
+    bound: float
+    reach: np.ndarray
+
+
+def reduced_costs(dual: Dual) -> ReducedCosts:
+    """Reduced costs by the messages of a backward pass; all sums exact as in `dual.run_pass`."""
+    flat = dual.flat
+    outgoing = np.bincount(flat.second, minlength=flat.n)
+    incoming = np.bincount(flat.first, minlength=flat.n)
+    reach = np.zeros(len(flat.unary))
+    low = _reach(
+        dual.quantum, flat.offsets, dual.priced, flat.first, flat.second, flat.table_at, flat.tables,
+        dual.second_at, dual.first_at, dual.to_second, dual.to_first, outgoing, incoming, reach,
+        np.zeros(len(flat.unary)), np.zeros(len(flat.unary)),
+    )  # fmt: skip
+    return ReducedCosts(duals.rounded_down(Fraction(float(low)) - dual.charge), reach)
+
+
+@compiled
+def _reach(
+    quantum, offsets, unary, first, second, table_at, tables, second_at, first_at, to_second, to_first,
+    outgoing, incoming, reach, share, own,
+):  # fmt: skip
+    n = len(offsets) - 1
+    bound = 0.0
+    for i in range(n):
+        for a in range(offsets[i], offsets[i + 1]):
+            own[a] = unary[a]
+    for e in range(len(first)):
+        low = offsets[first[e]]
+        for a in range(first_at[e + 1] - first_at[e]):
+            own[low + a] += to_first[first_at[e] + a]
+        low = offsets[second[e]]
+        for b in range(second_at[e + 1] - second_at[e]):
+            own[low + b] += to_second[second_at[e] + b]
+    for i in range(n):
+        weight = 1.0 / max(1, outgoing[i], incoming[i])
+        lowest = np.inf
+        for a in range(offsets[i], offsets[i + 1]):
+            share[a] = np.floor(own[a] * weight / quantum) * quantum
+            own[a] -= outgoing[i] * share[a]
+            lowest = min(lowest, own[a])
+        bound += lowest
+        for a in range(offsets[i], offsets[i + 1]):
+            own[a] -= lowest
+            reach[a] = own[a]
+    widest = 1
+    for i in range(n):
+        widest = max(widest, offsets[i + 1] - offsets[i])
+    into = np.empty(widest)
+    term = np.empty(widest)
+    for e in range(len(first)):
+        i = offsets[first[e]]
+        j = offsets[second[e]]
+        d = first_at[e + 1] - first_at[e]
+        c = second_at[e + 1] - second_at[e]
+        lowest = np.inf
+        for b in range(c):
+            into[b] = np.inf
+            term[b] = share[j + b] - to_second[second_at[e] + b]
+        for a in range(d):
+            at = table_at[e] + a * c
+            mine = to_first[first_at[e] + a]
+            row = np.inf
+            for b in range(c):
+                row = min(row, tables[at + b] + term[b])
+            lowest = min(lowest, row - mine)
+        bound += lowest
+        for a in range(d):
+            at = table_at[e] + a * c
+            mine = to_first[first_at[e] + a] + lowest
+            best = np.inf
+            for b in range(c):
+                best = min(best, tables[at + b] + term[b] + own[j + b])
+                into[b] = min(into[b], tables[at + b] + own[i + a] - mine)
+            reach[i + a] += best - mine
+        for b in range(c):
+            reach[j + b] += into[b] + term[b]
+    return bound
+
+
+def make_consistent(flat: Flat, alive: np.ndarray) -> bool:
+    """Clear from `alive` what has no partner on some edge or no room beside the least of all others; False: empty."""
+    while True:
+        if not _supported(flat.offsets, flat.first, flat.second, flat.table_at, flat.tables, alive):
+            return False
+        if flat.limit is None or not len(flat.held_node):
+            return True
+        found = _fitting(
+            flat.offsets, flat.held_node, flat.held_start, flat.held_stop, flat.held_at, flat.amounts,
+            flat.slots, flat.limit, alive,
+        )  # fmt: skip
+        if found < 0:
+            return False
+        if found == 0:
+            return True
+
+
+@compiled
+def _supported(offsets, first, second, table_at, tables, alive):
+    changed = True
+    while changed:
+        changed = False
+        for e in range(len(first)):
+            i = offsets[first[e]]
+            j = offsets[second[e]]
+            d = offsets[first[e] + 1] - i
+            c = offsets[second[e] + 1] - j
+            at = table_at[e]
+            any_left = False
+            for a in range(d):
+                if not alive[i + a]:
+                    continue
+                found = False
+                for b in range(c):
+                    if alive[j + b] and tables[at + a * c + b] < np.inf:
+                        found = True
+                        break
+                if found:
+                    any_left = True
+                else:
+                    alive[i + a] = False
+                    changed = True
+            if not any_left:
+                return False
+            any_left = False
+            for b in range(c):
+                if not alive[j + b]:
+                    continue
+                found = False
+                for a in range(d):
+                    if alive[i + a] and tables[at + a * c + b] < np.inf:
+                        found = True
+                        break
+                if found:
+                    any_left = True
+                else:
+                    alive[j + b] = False
+                    changed = True
+            if not any_left:
+                return False
+    for i in range(len(offsets) - 1):
+        found = False
+        for a in range(offsets[i], offsets[i + 1]):
+            if alive[a]:
+                found = True
+                break
+        if not found:
+            return False
+    return True
+
+
+@compiled
+def _fitting(offsets, held_node, held_start, held_stop, held_at, amounts, slots, limit, alive):
+    """Clears what does not fit beside the least of all others; how many went, or -1: the least itself is too much."""
+    least = np.zeros(slots + 1, dtype=np.int64)
+    lows = np.zeros(len(held_node), dtype=np.int64)
+    for r in range(len(held_node)):
+        i = offsets[held_node[r]]
+        low = np.int64(2**62)
+        for a in range(held_at[r + 1] - held_at[r]):
+            if alive[i + a]:
+                low = min(low, amounts[held_at[r] + a])
+        lows[r] = low
+        least[held_start[r]] += low
+        least[held_stop[r]] -= low
+    running = np.int64(0)
+    for t in range(slots):
+        running += least[t]
+        least[t] = running
+        if running > limit:
+            return -1
+    gone = 0
+    for r in range(len(held_node)):
+        i = offsets[held_node[r]]
+        room = np.int64(-1)
+        for a in range(held_at[r + 1] - held_at[r]):
+            if alive[i + a] and amounts[held_at[r] + a] > lows[r]:
+                if room < 0:
+                    most = np.int64(0)
+                    for t in range(held_start[r], held_stop[r]):
+                        most = max(most, least[t])
+                    room = limit - most
+                if amounts[held_at[r] + a] - lows[r] > room:
+                    alive[i + a] = False
+                    gone += 1
+    return gone
+
+
+@dataclass(frozen=True)
+class Part:
+    """A restricted network with its messages; `origin`: its strategies as indices into the unrestricted one's."""
+
+    dual: Dual
+    origin: np.ndarray
+
+    @property
+    def flat(self) -> Flat:
+        return self.dual.flat
+
+    def positions(self, chosen: np.ndarray) -> np.ndarray:
+        """An assignment of the part as indices into the strategies of the unrestricted network."""
+        return self.origin[self.flat.offsets[:-1] + chosen]
+
+
+def restrict(part: Part, alive: np.ndarray) -> Part:
+    """The part with the strategies where `alive` is true (consistent: see `make_consistent`); messages carried over."""
+    old, flat = part.dual, part.flat
+    sizes = np.add.reduceat(alive.astype(np.int64), flat.offsets[:-1])
+    offsets = _starts(sizes)
+    table_at = _starts(sizes[flat.first] * sizes[flat.second])
+    tables = np.empty(int(table_at[-1]))
+    _cut_tables(flat.offsets, flat.first, flat.second, flat.table_at, flat.tables, alive, tables)
+    lengths = np.diff(flat.held_at)
+    index = np.repeat(flat.offsets[flat.held_node] - flat.held_at[:-1], lengths) + np.arange(len(flat.amounts))
+    new = Flat(
+        nodes=flat.nodes, offsets=offsets, unary=flat.unary[alive], first=flat.first, second=flat.second,
+        table_at=table_at, tables=tables, incident_at=flat.incident_at, incident=flat.incident,
+        held_node=flat.held_node, held_start=flat.held_start, held_stop=flat.held_stop,
+        held_at=_starts(sizes[flat.held_node]), amounts=flat.amounts[alive[index]], slots=flat.slots, limit=flat.limit,
+    )  # fmt: skip
+    second_at = _starts(sizes[flat.second])
+    first_at = _starts(sizes[flat.first])
+    to_second = old.to_second[alive[_message_index(flat, flat.second, old.second_at)]]
+    to_first = old.to_first[alive[_message_index(flat, flat.first, old.first_at)]]
+    dual = Dual(
+        new, old.quantum, second_at, first_at, to_second, to_first, np.zeros(len(new.unary)),
+        old.prices, old.priced[alive], old.charge, old.bound,
+    )  # fmt: skip
+    return Part(dual, part.origin[alive])
+
+
+def _message_index(flat: Flat, ends: np.ndarray, at: np.ndarray) -> np.ndarray:
+    lengths = np.diff(at)
+    return np.repeat(flat.offsets[ends] - at[:-1], lengths) + np.arange(int(at[-1]))
+
+
+def _starts(lengths: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+@compiled
+def _cut_tables(offsets, first, second, table_at, tables, alive, out):
+    at = 0
+    for e in range(len(first)):
+        i = offsets[first[e]]
+        j = offsets[second[e]]
+        d = offsets[first[e] + 1] - i
+        c = offsets[second[e] + 1] - j
+        for a in range(d):
+            if alive[i + a]:
+                row = table_at[e] + a * c
+                for b in range(c):
+                    if alive[j + b]:
+                        out[at] = tables[row + b]
+                        at += 1

@@ -1,0 +1,222 @@
+"""Message passing and local search around one reduced network: what raises the bound and what lowers the cost.
+
+The dual side works on a part of the network that shrinks as the bound rules strategies out; the primal side keeps
+the whole reduced network, so that every assignment stays reachable.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from autoshard.solver import dual as duals
+from autoshard.solver import pieces, search, toulbar2
+from autoshard.solver.fixing import Part, make_consistent, reduced_costs, restrict
+from autoshard.solver.flat import flatten
+from autoshard.solver.incumbent import Race
+from autoshard.solver.work import Work
+
+TREE_SIZES = (20, 5, 100, 400, 2000)
+"""Inner nodes of the trees that one search round re-chooses."""
+PIECE_NODES = 1_000
+PIECE_ENTRIES = 200_000
+"""Table entries that a piece may touch before its strategies are thinned out."""
+DECODED_EVERY = 20
+"""Double passes between decodings that are repaired and polished."""
+WORTH_CUTTING = 0.9
+"""The part is cut down when fewer than this share of its strategies are left."""
+STALLED = 1e-2
+"""Message passing ends in networks small enough to branch when `DECODED_EVERY` passes close less of the gap twice."""
+TREE_WORK = 8
+"""Table entries visited by a sweep of tree moves, as a multiple of those of the network."""
+
+
+class Portfolio:
+    """Message passing and local search on one reduced network; keeps messages, prices and the random state.
+
+    budget: table entries that message passing and search may still visit: the measure of effort.
+    """
+
+    def __init__(self, race: Race, work: Work, seed: int, budget: float) -> None:
+        self.race, self.work, self.budget = race, work, budget
+        self.flat = flatten(work)
+        self.part = Part(duals.start(self.flat), np.arange(len(self.flat.unary)))
+        self.prices: duals.Prices | None = None
+        self.field = search.field_for(self.flat, seed)
+        self.random = np.random.default_rng(seed)
+        self.known: int | None = None
+        self.best: np.ndarray | None = None
+
+    @property
+    def bound(self) -> float:
+        return self.part.dual.bound
+
+    def target(self) -> float:
+        """`race.target` without the constant of the work network."""
+        return self.race.target() - self.work.constant
+
+    def tell_bound(self, bound: float) -> None:
+        """Report a bound on what costs at most the target; inf where there is nothing."""
+        if self.race.cost is not None:
+            bound = min(bound, self.target() + 1)
+        if math.isfinite(bound):
+            self.race.raise_bound(self.work.constant + math.ceil(bound))
+
+    def message_passing(self, passes: int, stalls: bool) -> None:
+        """Raise the bound; decode, and drop what the bound rules out, on the way.
+
+        stalls: end when the bound hardly rises any more.
+        """
+        idle, before = 0, self.bound
+        for k in range(passes):
+            if self.budget <= 0:
+                return
+            self.race.check()
+            dual = self.part.dual
+            duals.run_pass(dual, True)
+            chosen = duals.run_pass(dual, False)
+            self.budget -= 2 * len(self.part.flat.tables)
+            if math.isfinite(dual.bound):
+                self.tell_bound(dual.bound)
+            if self.flat.limit is not None and dual.passes > 8:
+                live = duals.usage(self.part.flat, chosen)
+                if self.prices is None:
+                    self.prices = duals.first_prices(dual, live)
+                elif self.prices.settled:
+                    break
+                duals.adjust_prices(dual, self.prices, live)
+            if k % DECODED_EVERY == DECODED_EVERY // 2 - 1:
+                self.decode(self.positions(chosen))
+                if self.race.proved() or not self.cut():
+                    return
+                if self.flat.limit is None:
+                    idle = idle + 1 if dual.bound - before <= 1e-6 * abs(before) else 0
+                elif stalls and self.prices is not None and self.prices.scale < 0 and self.race.cost is not None:
+                    idle = idle + 1 if dual.bound - before <= STALLED * (self.target() - before) else 0
+                before = dual.bound
+                if idle >= 2:
+                    break
+
+    def begin_from(self, start: Sequence[int] | np.ndarray) -> None:
+        """Repair and polish an assignment of the original network, unless reductions dropped a strategy of it."""
+        places = [self.work.position(int(node), int(start[node])) for node in self.flat.nodes]
+        if not any(p is None for p in places):
+            self.decode(np.array(places, dtype=np.int64))
+
+    def positions(self, chosen: np.ndarray) -> np.ndarray:
+        """Positions in the whole reduced network of an assignment of the part."""
+        return self.part.positions(chosen) - self.flat.offsets[:-1]
+
+    def cut(self) -> bool:
+        """Drop the strategies that the bound rules out; False when nothing better than the target is left."""
+        if self.race.cost is None:
+            return True
+        found = reduced_costs(self.part.dual)
+        alive = found.reach <= self.target() - found.bound
+        if alive.sum() >= WORTH_CUTTING * len(alive):
+            return True
+        if not make_consistent(self.part.flat, alive):
+            self.tell_bound(math.inf)
+            return False
+        self.part = restrict(self.part, alive)
+        return True
+
+    def to_best_prices(self) -> None:
+        """Let the messages settle at the prices of the best bound."""
+        if self.prices is not None:
+            duals.set_prices(self.part.dual, self.prices.best)
+        for _ in range(2):
+            duals.run_pass(self.part.dual, True)
+            duals.run_pass(self.part.dual, False)
+
+    def price(self) -> np.ndarray:
+        return np.zeros(self.flat.slots) if self.prices is None else self.prices.best
+
+    def decode(self, chosen: np.ndarray, *, repair: bool = True) -> None:
+        """Repair and polish an assignment (positions in the whole reduced network), then offer it."""
+        field = self.field
+        search.place(field, chosen)
+        if search.over(field) > 0 and not (repair and search.repair(field, self.price())):
+            return
+        if self.flat.limit is not None:
+            search.descend(field, search.prefix_of(self.price()))
+        search.descend(field, search.prefix_of(np.zeros(self.flat.slots)))
+        self.offer()
+
+    def offer(self) -> bool:
+        """Offer what stands on the field; remembers it when it is the best so far."""
+        cost = search.cost(self.field)
+        if not math.isfinite(cost):
+            return False
+        if self.race.cost is not None and self.work.constant + cost >= self.race.cost:
+            return False
+        if self._offer_field():
+            self.known, self.best = self.race.cost, self.field.chosen.copy()
+            return True
+        return False
+
+    def restart(self) -> bool:
+        """Put the incumbent on the field; False when there is none or reductions dropped a strategy of it."""
+        race = self.race
+        if race.assignment is None:
+            return False
+        if self.known != race.cost or self.best is None:
+            places = [self.work.position(int(node), race.assignment[node]) for node in self.flat.nodes]
+            if any(p is None for p in places):
+                return False
+            self.known, self.best = race.cost, np.array(places, dtype=np.int64)
+        search.place(self.field, self.best)
+        return True
+
+    def search(self, effort: float) -> None:
+        """Random trees of several sizes around the incumbent."""
+        race, field = self.race, self.field
+        if not self.restart() and self.best is None:
+            return
+        visited = TREE_WORK * len(self.flat.tables)
+        prefix = search.prefix_of(self.price())
+        budget = max(1000, 4 * self.flat.n)
+        idle, k = 0, 0
+        while idle < 2 * len(TREE_SIZES) and k < max(1, int(40 * effort)) and self.budget > 0:
+            race.check()
+            self.budget -= visited
+            size = TREE_SIZES[k % len(TREE_SIZES)]
+            gain = search.trees(field, prefix, max(4, budget // size), size, scales=(0.0, 1.3))
+            idle = 0 if gain > 1e-5 * abs(search.cost(field)) else idle + 1
+            k += 1
+            if gain > 0:
+                self.offer()
+
+    def pieces(self, reach: np.ndarray, count: int, round_: int) -> None:
+        """Solve large connected pieces exactly, each node with its few most promising strategies.
+
+        reach: per strategy what it costs above the bound.
+        """
+        race, field = self.race, self.field
+        if not self.restart() or not toulbar2.available():
+            return
+        keep = (3, 2, 4, 3, 6)[round_ % 5]
+        own = np.split(reach, self.flat.offsets[1:-1])
+        options = [np.sort(np.argsort(r, kind="stable")[: min(keep, int(np.isfinite(r).sum()))]) for r in own]
+        undecided = np.array([len(o) > 1 for o in options])
+        roots = np.flatnonzero(undecided)
+        if not len(roots):
+            return
+        for _ in range(count):
+            race.check()
+            root = int(roots[self.random.integers(len(roots))])
+            piece = pieces.grow(self.flat, root, PIECE_NODES, PIECE_ENTRIES, self.random, undecided)
+            left = max(0.1, race.left())
+            if pieces.improve(field, piece, options, backtracks=300, seconds=left) > 0:
+                self.offer()
+
+    def _offer_field(self) -> bool:
+        nodes, chosen = self.flat.nodes, self.field.chosen
+        choice = {int(node): int(self.work.domains[node][x]) for node, x in zip(nodes, chosen, strict=True)}
+        return offer_complete(self.race, self.work, choice)
+
+
+def offer_complete(race: Race, work: Work, choice: dict[int, int]) -> bool:
+    """Offer what `choice` (original strategies of the remaining nodes) becomes on the original network."""
+    whole = work.complete(choice)
+    return race.offer([whole[i] for i in range(race.network.n_nodes)])
