@@ -1,19 +1,31 @@
-"""Why a value of a plan is where it is: its statements, the ops around it, and what moving it costs.
+"""Why a value of a plan is where it is: its statements, the ops around it, what moving it costs, and what else it
+could have been.
 
-Everything is read off the schedule; nothing is inferred about the reasons of the solver.
+All but the alternatives is read off the schedule; nothing is inferred about the reasons of the solver.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints.patterns import Addresses
 from autoshard.plans import Plan
 from autoshard.program.program import Op, Origin
 from autoshard.program.rule import factor_name
+from autoshard.report.amounts import bytes_text, seconds_text
 from autoshard.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard
+
+if TYPE_CHECKING:
+    from autoshard.alternatives import Alternative
+
+MOST_PRICED = 8
+"""Values of a pattern whose alternatives are priced."""
+MOST_SHOWN = 6
+"""Alternatives of a value that the text shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,7 @@ class ExplainedValue:
     name: of an input, an output (``out/...``) or an intermediate. sharding: the one that `Plan.shardings` gives.
     defined: the sharding it is made in (`sharding` where its uses share no other form). statements: those that pin it.
     origin: the op that makes it, with its place in the source, or what else it is. bytes: on one device, in `sharding`.
+    stage: what fixed it, in words. alternatives: other shardings that the statements leave, cheapest first.
     """
 
     name: str
@@ -55,6 +68,8 @@ class ExplainedValue:
     origin: str
     readers: tuple[Reader, ...]
     moves: tuple[Move, ...]
+    stage: str = ""
+    alternatives: tuple[Alternative, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -73,7 +88,8 @@ class ExplainedValue:
                 }
                 for m in self.moves
             ],
-            "reshard_s": self.seconds,
+            "reshard_s": self.seconds, "stage": self.stage,
+            "alternatives": [a.to_dict() for a in self.alternatives],
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -81,16 +97,29 @@ class ExplainedValue:
         if self.defined != self.sharding:
             lines.append(f"  made in {self.defined}, resharded once for all its uses")
         lines += [f"  stated by {s}" for s in self.statements] or ["  no statement says so: the solver chose it"]
+        lines += [f"  {self.stage}"] if self.stage else []
         lines.append(f"  {self.origin}")
         lines += [f"  used by {_at(r.op, r.source)} in {r.sharding}" for r in self.readers]
         for m in self.moves:
             often = "" if m.times == 1 else f", {m.times:g} times a step"
             lines.append(f"  {m.kind} over {m.axes}, {m.bytes:.0f} bytes, {m.seconds:.3e} s{often}: {m.where}")
+        lines += [f"  {_instead(a)}" for a in self.alternatives[:MOST_SHOWN]]
+        if len(self.alternatives) > MOST_SHOWN:
+            lines.append(f"  and {len(self.alternatives) - MOST_SHOWN} other shardings that cost more")
         return "\n".join(lines)
 
 
-def explain_plan(plan: Plan, pattern: str) -> list[ExplainedValue]:
+def _instead(a: Alternative) -> str:
+    more = "costs the same" if a.extra_s <= 0 else f"costs at most {seconds_text(a.extra_s)} more"
+    return f"instead {a.sharding}: {more}" + (
+        "" if a.fits else f", and exceeds the memory limit ({bytes_text(a.peak_bytes)})"
+    )
+
+
+def explain_plan(plan: Plan, pattern: str, *, alternatives: bool = True) -> list[ExplainedValue]:
     """Everything the plan says about the values that a name or a pattern addresses, in the order of the program.
+
+    alternatives: price the other shardings of the first `MOST_PRICED` of them too, which builds the network again.
 
     pattern: a name (``state/params/wq``, ``out/0/w``, ``dot_general:12``) or a pin's pattern (``state/*/wq``,
         ``@attn_out``, ``model.py:12``). Raises `InputError` with near names where there is none.
@@ -98,7 +127,16 @@ def explain_plan(plan: Plan, pattern: str) -> list[ExplainedValue]:
     program = plan.program
     values, slots = addressed(plan, pattern)
     defining = {v: op for op, _ in program.walk() for v in op.results}
-    return [_value(plan, v, defining.get(v)) for v in values] + [_output(plan, k) for k in slots]
+    found = [_value(plan, v, defining.get(v)) for v in values] + [_output(plan, k) for k in slots]
+    if not alternatives:
+        return found
+    from autoshard.alternatives import Alternatives
+
+    others = Alternatives(plan)
+    priced = [others.of(v) for v in values[:MOST_PRICED]]
+    priced += [()] * (len(values) - len(priced))
+    priced += [others.output(k) for k in slots[: max(0, MOST_PRICED - len(values))]]
+    return [replace(it, alternatives=told) for it, told in zip(found, priced, strict=False)] + found[len(priced) :]
 
 
 def addressed(plan: Plan, pattern: str) -> tuple[list[int], list[int]]:

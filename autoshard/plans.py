@@ -280,6 +280,12 @@ class Plan:
         """The jitted function: arrays in and out as before, sharded as planned. `options` go to `jax.jit`."""
         return self.lowered.jit(**options)
 
+    def place(self, *arguments: Any) -> tuple[Any, ...]:
+        """Arguments from the host as global arrays, sharded as planned; of many processes each copies its own shards."""
+        from autoshard.interop.place import place_tree
+
+        return place_tree(tuple(arguments), self.in_shardings)
+
     @property
     def in_shardings(self) -> Any:
         """`NamedSharding`s as a pytree like the arguments."""

@@ -25,6 +25,12 @@ def explain(
         str | None,
         typer.Option(help="Another sharding, '[{\"x\"}, {}]': solve the plan again with it and tell what changes."),
     ] = None,
+    break_even: Annotated[
+        str | None,
+        typer.Option(
+            help="bandwidth, batch or memory: where the sharding flips as that moves, by itself or against --instead."
+        ),
+    ] = None,
     time_limit: Annotated[
         str | None, typer.Option(help="Wall-clock limit of each search, such as 60 or 10min.")
     ] = None,
@@ -32,18 +38,20 @@ def explain(
 ) -> None:
     """Tell where a value's sharding came from: an axis's source and way in a module, statements and costs in a plan.
 
-    Of a plan also what another sharding would cost (--instead).
+    Of a plan also what another sharding would cost (--instead) and from where on it would pay (--break-even).
     """
     if file != STDIN and Path(file).suffix == ".json":
         if strategy is not None or conservative:
             raise InputError("--strategy and --conservative are for MLIR modules; a plan is decided already")
         limit_s = limit_option(time_limit)
-        if instead is not None:
+        if break_even is not None:
+            _break_even(file, value, break_even, instead, limit_s, as_json)
+        elif instead is not None:
             _instead(file, value, instead, limit_s, as_json)
         else:
             _explain_plan(file, value, as_json)
-    elif instead is not None or time_limit is not None:
-        raise InputError("--instead and --time-limit are for plans (a plan.json written by solve)")
+    elif instead is not None or break_even is not None or time_limit is not None:
+        raise InputError("--instead, --break-even and --time-limit are for plans (a plan.json written by solve)")
     else:
         _explain_module(file, value, strategy, conservative, as_json)
 
@@ -69,6 +77,16 @@ def _instead(file: str, value: str, sharding: str, limit_s: float | None, as_jso
 
     with Progress(quiet=as_json) as progress:
         found = instead(Plan.load(file), value, sharding, time_limit_s=limit_s, progress=progress)
+    print(json.dumps(found.to_dict(), indent=1) if as_json else found)
+
+
+def _break_even(file: str, value: str, by: str, sharding: str | None, limit_s: float | None, as_json: bool) -> None:
+    from autoshard.breakeven import break_even
+    from autoshard.plans import Plan
+    from autoshard.report.progress import Progress
+
+    with Progress(quiet=as_json) as progress:
+        found = break_even(Plan.load(file), value, by, instead=sharding, time_limit_s=limit_s, progress=progress)
     print(json.dumps(found.to_dict(), indent=1) if as_json else found)
 
 

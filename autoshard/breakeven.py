@@ -1,0 +1,312 @@
+"""Break-even: at which link bandwidth, batch size or memory limit the sharding of a value flips.
+
+A parameter is moved away from where it is, further and further, and the plan solved again each time; between the last
+point where the decision stands and the first where it does not, the border is bisected. A decision has flipped where
+keeping it is proved to cost more than the best plan found, so that ties and what a search missed are no flips. With
+another sharding named, the question is where that one becomes the cheaper of the two.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any
+
+from autoshard.constraints import MatchedPin
+from autoshard.errors import InfeasibleError, InputError
+from autoshard.explain import explain_plan
+from autoshard.instead import pin_for
+from autoshard.planning import Model, build_model
+from autoshard.plans import Plan
+from autoshard.program.program import Program
+from autoshard.replan import KEEP, Changed, Effort, Progress, decide_again, plan_of, problem_of, stated_limit
+from autoshard.report.amounts import bytes_text
+from autoshard.sharding.tensor_sharding import TensorSharding
+from costmodels.machine import Machine
+
+BY = ("bandwidth", "batch", "memory")
+STRIDE, STEPS = 4.0, 3
+"""How far a parameter is moved by one step, and steps in each direction."""
+CLOSE = 1.05
+"""Ratio of the two ends of the border at which bisection ends."""
+EFFORT = 0.1
+"""Work that the solver puts into one point: its bounds decide, not how good its plans are."""
+
+Solve = Callable[[float, MatchedPin | None], Plan | None]
+"""The plan at a value of the parameter, perhaps with a pin; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """A border of a decision: it stands at `stands_at`, and at `flips_at` it does not.
+
+    sharding: what the value has beyond (None where no plan exists there). cost_kept_s, cost_best_s: at `flips_at`, of
+    the best plan that keeps the decision (None: none does) and of the best one.
+    """
+
+    direction: str
+    stands_at: float
+    flips_at: float
+    sharding: str | None
+    cost_kept_s: float | None
+    cost_best_s: float | None
+
+    @property
+    def at(self) -> float:
+        """Between the two, in the middle of their ratio."""
+        return sqrt(self.stands_at * self.flips_at)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "direction": self.direction, "at": self.at, "stands_at": self.stands_at, "flips_at": self.flips_at,
+            "sharding": self.sharding, "cost_kept_s": self.cost_kept_s, "cost_best_s": self.cost_best_s,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """Where the sharding of a value flips as one parameter moves.
+
+    by: the parameter. now: its value in the plan (factor 1 for bandwidth; bytes; rows), None for no memory limit.
+    unit: of `now` and the flips. searched: the least and largest value that was looked at. levels: for bandwidth the
+    links and their bytes/s one way in the plan. rival: the sharding that the decision is held against, if any.
+    """
+
+    value: str
+    sharding: str
+    by: str
+    unit: str
+    now: float | None
+    searched: tuple[float, float]
+    flips: tuple[Flip, ...]
+    levels: tuple[tuple[str, float], ...] = ()
+    rival: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "value": self.value, "sharding": self.sharding, "instead": self.rival, "by": self.by, "unit": self.unit,
+            "now": self.now, "searched": list(self.searched),
+            "flips": [
+                {**flip.to_dict(), "links": [{"link": n, "bytes_per_s": rate * flip.at} for n, rate in self.levels]}
+                if self.levels
+                else flip.to_dict()
+                for flip in self.flips
+            ],
+            "links": [{"link": name, "bytes_per_s": rate} for name, rate in self.levels],
+        }  # fmt: skip
+
+    def _amount(self, at: float) -> str:
+        if self.by == "memory":
+            return bytes_text(at)
+        if self.by == "batch":
+            return f"{at:.0f} rows"
+        return (
+            f"{at:.3g} x the bandwidth ("
+            + ", ".join(f"{n} {rate * at / 1e9:.4g} GB/s" for n, rate in self.levels)
+            + ")"
+        )
+
+    def __str__(self) -> str:
+        against = f" against {self.rival}" if self.rival else ""
+        now = "no limit" if self.now is None else self._amount(self.now)
+        lines = [f"{self.value}: {self.sharding}{against}, by {self.by}, now {now}"]
+        for flip in self.flips:
+            word = "above" if flip.direction == "up" else "below"
+            becomes = "no plan exists" if flip.sharding is None else f"it is {flip.sharding}"
+            lines.append(f"  {word} {self._amount(flip.at)} {becomes}")
+        if not self.flips:
+            lo, hi = self.searched
+            lines.append(f"  stands everywhere from {self._amount(lo)} to {self._amount(hi)}")
+        return "\n".join(lines)
+
+
+def break_even(
+    plan: Plan,
+    pattern: str,
+    by: str,
+    *,
+    instead: str | TensorSharding | None = None,
+    time_limit_s: float | None = None,
+    effort: Effort | None = None,
+    progress: Progress | None = None,
+) -> BreakEven:
+    """Where the sharding of the one value that `pattern` addresses flips as `by` moves (see `BY`).
+
+    instead: the sharding to hold it against; the best other one where not given. time_limit_s: wall clock of each
+    search, a guard. Raises `InputError` where `pattern` addresses several values that differ or `by` is unknown,
+    `UnsupportedError` for batch where the plan does not say how to find its function again.
+    """
+    if by not in BY:
+        raise InputError(f"unknown break-even {by!r}; choices: {', '.join(BY)}")
+    rival = None if instead is None else pin_for(plan, pattern, instead)
+    kept, name, sharding = _kept(plan, pattern)
+    say = progress or (lambda text: None)
+
+    own = Effort.of(plan)
+    hard = effort or replace(own, effort=min(EFFORT, own.effort))
+    models: dict[object, Model] = {}  # limits share a network
+
+    def solve(changed: Changed, what: str, pin: MatchedPin | None) -> Plan | None:
+        say(f"break-even by {by}: {what}")
+        pinned = replace(changed, pins=() if pin is None else (pin,))
+        try:
+            key = (pin, id(changed.machine), id(changed.program))
+            if by != "memory" or key not in models:
+                models.clear() if by != "memory" else None
+                models[key] = build_model(problem_of(plan, pinned))
+            model = models[key]
+            limit = stated_limit(plan) if changed.memory_limit is KEEP else changed.memory_limit
+            model = replace(model, problem=replace(model.problem, memory_limit=limit))
+            return plan_of(plan, model, pinned, decide_again(plan, model, time_limit_s, hard, None))
+        except InfeasibleError:
+            return None
+
+    judge = _Judge(name, kept, rival)
+    told = None if rival is None else str(rival.sharding)
+    if by == "memory":
+        return _by_memory(plan, judge, name, sharding, told, solve)
+    if by == "batch":
+        return _by_batch(plan, judge, name, sharding, told, solve)
+    return _by_bandwidth(plan, judge, name, sharding, told, solve)
+
+
+def _kept(plan: Plan, pattern: str) -> tuple[MatchedPin, str, str]:
+    """The plan's own sharding of the values as a pin, the name of the first, and the sharding."""
+    found = explain_plan(plan, pattern, alternatives=False)
+    shardings = {item.sharding for item in found}
+    if len(shardings) > 1:
+        raise InputError(
+            f"{pattern!r} addresses {len(found)} values with {len(shardings)} shardings; ask about one, such as "
+            f"{found[0].name}"
+        )
+    return pin_for(plan, pattern, found[0].sharding), found[0].name, found[0].sharding
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Whether a decision stands at one point: (stands, sharding beyond, cost if kept, best cost)."""
+
+    name: str
+    kept: MatchedPin
+    rival: MatchedPin | None
+
+    def __call__(self, solve: Callable[[MatchedPin | None], Plan | None]) -> tuple[bool, str | None, Any, Any]:
+        best = solve(self.rival)
+        if best is None:
+            # without a rival there is no plan at all; with one, it cannot be there and the decision stands
+            return self.rival is not None, None, None, None
+        if self.rival is None and best[self.name] == str(self.kept.sharding):
+            return True, best[self.name], best.objective_s, best.objective_s
+        kept = solve(self.kept)
+        cost = None if kept is None else kept.objective_s
+        stands = kept is not None and kept.bound_s <= best.objective_s
+        return stands, best[self.name], cost, best.objective_s
+
+
+def _border(
+    points: list[float],
+    now: float,
+    test: Callable[[float], tuple],
+    direction: str,
+    between: Callable[[float, float], float | None],
+) -> Flip | None:
+    """The first of `points` (moving away from `now`) where the decision does not stand, bisected towards `now`."""
+    stands = now
+    for point in points:
+        found = test(point)
+        if found[0]:
+            stands = point
+            continue
+        flips = point
+        while (middle := between(stands, flips)) is not None:
+            at = test(middle)
+            if at[0]:
+                stands = middle
+            else:
+                flips, found = middle, at
+        return Flip(direction, stands, flips, found[1], found[2], found[3])
+    return None
+
+
+def _ratio(one: float, other: float) -> float | None:
+    """The geometric middle, None where the two are close."""
+    return None if max(one / other, other / one) <= CLOSE else sqrt(one * other)
+
+
+# -- the parameters -------------------------------------------------------------------------------------
+
+
+def _by_bandwidth(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
+    machine = plan.machine
+    used = {s.level for segments in machine.layout for s in segments if s.size > 1}
+    levels = tuple((lv.name, _rate(lv)) for lv in machine.profile.levels if lv.name in used)
+
+    def test(factor: float) -> tuple:
+        changed = Changed(machine=with_bandwidth(machine, factor))
+        return judge(lambda pin: solve(changed, f"{factor:.3g} x the bandwidth", pin))
+
+    up, down = [STRIDE**k for k in range(1, STEPS + 1)], [STRIDE**-k for k in range(1, STEPS + 1)]
+    flips = [_border(down, 1.0, test, "down", _ratio), _border(up, 1.0, test, "up", _ratio)]
+    return BreakEven(
+        name, sharding, "bandwidth", "factor", 1.0, (down[-1], up[-1]), tuple(f for f in flips if f), levels, rival
+    )
+
+
+def _rate(level: Any) -> float:
+    return level.egress.value if level.kind == "switch" else level.link.value
+
+
+def with_bandwidth(machine: Machine, factor: float) -> Machine:
+    """The machine with links of `factor` times the bandwidth, latencies as they are."""
+    levels = []
+    for level in machine.profile.levels:
+        key = "egress" if level.kind == "switch" else "link"
+        rate = getattr(level, key)
+        levels.append(level.model_copy(update={key: rate.model_copy(update={"value": rate.value * factor})}))
+    return replace(machine, profile=machine.profile.model_copy(update={"levels": tuple(levels)}))
+
+
+def _by_memory(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
+    limit, peak = stated_limit(plan), float(plan.memory.peak_bytes)
+
+    def test(amount: float) -> tuple:
+        bound = None if amount == float("inf") else int(amount)
+        return judge(
+            lambda pin: solve(Changed(memory_limit=bound), "no limit" if bound is None else bytes_text(bound), pin)
+        )
+
+    down = [peak * 2.0**-k for k in range(1, 2 * STEPS + 1)]
+    flips = [_border(down, peak, test, "down", _ratio)]
+    top = peak
+    if limit is not None:
+        up = [limit * 2.0**k for k in range(1, 2 * STEPS + 1)]
+        top = up[-1]
+        if not test(float("inf"))[0]:  # else no limit above flips it
+            flips.append(_border(up, float(limit), test, "up", _ratio))
+    now = None if limit is None else float(limit)
+    return BreakEven(name, sharding, "memory", "bytes", now, (down[-1], top), tuple(f for f in flips if f), (), rival)
+
+
+def _by_batch(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
+    from autoshard.resize import batch_rows, with_rows
+
+    rows = batch_rows(plan)
+    devices = plan.schedule.mesh.mesh.size
+
+    def test(count: float) -> tuple:
+        program: Program = with_rows(plan, round(count))
+        return judge(lambda pin: solve(Changed(program=program, memory_limit=KEEP), f"{count:.0f} rows", pin))
+
+    def between(one: float, other: float) -> float | None:
+        """Multiples of the devices only: what does not divide flips decisions for a reason of its own."""
+        low, high = sorted((round(one), round(other)))
+        if low % devices or high % devices or high - low < 2 * devices or high <= CLOSE * low:
+            return None
+        return float((low + high) // (2 * devices) * devices)
+
+    up = [float(rows * 4**k) for k in range(1, STEPS + 1)]
+    down = [float(rows // 2**k) for k in range(1, 2 * STEPS + 1) if rows % 2**k == 0]
+    flips = [_border(down, float(rows), test, "down", between), _border(up, float(rows), test, "up", between)]
+    low = down[-1] if down else float(rows)
+    return BreakEven(
+        name, sharding, "batch", "rows", float(rows), (low, up[-1]), tuple(f for f in flips if f), (), rival
+    )

@@ -1,0 +1,58 @@
+"""What else a value could have been: figures that re-planning never exceeds."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from autoshard import Pin, plan
+from autoshard.alternatives import Alternatives
+from autoshard.plans import Plan
+
+SPEC = jax.ShapeDtypeStruct
+
+
+def f(w1, w2, x):
+    return jnp.tanh(x @ w1) @ w2
+
+
+@pytest.fixture(scope="module")
+def found() -> Plan:
+    return plan(
+        f, SPEC((64, 128), jnp.float32), SPEC((128, 64), jnp.float32), SPEC((32, 64), jnp.float32),
+        mesh={"x": 2, "y": 4}, hardware="tpu_v5e", constraints=[Pin("out", "[{}, {}]"), Pin("w2", '[{"y", ?}, {}]')],
+    )  # fmt: skip
+
+
+def test_every_other_sharding_that_the_statements_leave_is_told_once_cheapest_first(found: Plan) -> None:
+    (told,) = found.explain("w1")
+    shardings = [a.sharding for a in told.alternatives]
+    assert told.sharding not in shardings
+    assert len(set(shardings)) == len(shardings) >= 8
+    assert [a.extra_s for a in told.alternatives] == sorted(a.extra_s for a in told.alternatives)
+    assert all(a.sharding.startswith('[{"y"') for a in found.explain("w2")[0].alternatives)
+
+
+def test_planning_with_that_sharding_costs_no_more_than_is_told(found: Plan) -> None:
+    for value in ("w1", "x"):
+        for other in found.explain(value)[0].alternatives[:4]:
+            exact = found.instead(value, other.sharding)
+            assert exact.extra_s <= other.extra_s + 2 * exact.other.rounding_s
+
+
+def test_in_a_small_program_the_figure_is_exact(found: Plan) -> None:
+    """All of it lies near the value."""
+    for other in found.explain("w1")[0].alternatives[:3]:
+        exact = found.instead("w1", other.sharding)
+        assert other.extra_s == pytest.approx(exact.extra_s, abs=4 * exact.other.rounding_s)
+
+
+def test_no_alternative_is_cheaper_than_a_proven_optimum(found: Plan) -> None:
+    assert found.status == "optimal"
+    others = Alternatives(found)
+    for value in found.program.body.args:
+        assert all(a.extra_s >= -others.model.encoded.tick_s for a in others.of(value))
+
+
+def test_outputs_and_intermediates_have_alternatives_too(found: Plan) -> None:
+    assert any(v.alternatives for v in found.explain("tanh:1"))
+    assert found.explain("out")[0].alternatives == ()  # pinned

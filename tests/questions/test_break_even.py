@@ -1,0 +1,108 @@
+"""Break-even: where a sharding flips as bandwidth, batch or memory moves, judged by planning on both sides of it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from autoshard import InputError, Pin, UnsupportedError, plan
+from autoshard.breakeven import BreakEven, break_even, with_bandwidth
+from autoshard.cli import main
+from autoshard.plans import Plan
+from autoshard.replan import Changed, solve_again
+
+SPEC = jax.ShapeDtypeStruct
+
+CONFIG = """\
+function: break_even_program:f
+args: {x: "float32[512,256]", w: "float32[256,2048]"}
+mesh: {a: 8}
+hardware: tpu_v5e
+pins: {x: '[{"a"}, {}]', out: "[{}, {}]"}
+logical_axes: {x: [batch, null], w: [null, null]}
+baselines: []
+"""
+
+
+def f(x, w):
+    return jnp.tanh(jnp.tanh(x @ w) @ w.T)
+
+
+@pytest.fixture(scope="module")
+def found() -> Plan:
+    """On the rows nothing is sent but the result; on the columns of w what is computed can be, at a price."""
+    pins = [Pin("out", "[{}, {}]")]
+    return plan(
+        f, SPEC((512, 256), jnp.float32), SPEC((256, 2048), jnp.float32), mesh={"a": 8}, hardware="tpu_v5e",
+        constraints=pins,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def by_bandwidth(found: Plan) -> BreakEven:
+    return break_even(found, "w", "bandwidth", instead='[{}, {"a"}]')
+
+
+def test_beyond_a_flip_the_rival_is_cheaper_and_before_it_the_plan(found: Plan, by_bandwidth: BreakEven) -> None:
+    now = found.explain("w")[0].sharding
+    for flip in by_bandwidth.flips:
+        assert max(flip.stands_at, flip.flips_at) / min(flip.stands_at, flip.flips_at) <= 1.05
+        for factor, cheaper in ((flip.stands_at, now), (flip.flips_at, '[{}, {"a"}]')):
+            machine = with_bandwidth(found.machine, factor)
+            at = Plan.instead(replace(found, machine=machine), "w", cheaper).other
+            other = '[{}, {"a"}]' if cheaper == now else now
+            rival = Plan.instead(replace(found, machine=machine), "w", other).other
+            assert at.objective_s <= rival.objective_s + at.rounding_s + rival.rounding_s
+
+
+def test_a_decision_that_never_flips_says_so_with_what_was_searched(found: Plan) -> None:
+    told = break_even(found, "x", "bandwidth", instead=found.explain("x")[0].sharding)
+    assert told.flips == ()
+    assert "stands everywhere from" in str(told)
+    assert told.searched == (4.0**-3, 4.0**3)
+
+
+def test_bandwidth_alone_is_scaled(found: Plan) -> None:
+    machine = with_bandwidth(found.machine, 2.0)
+    parts = machine.whole("a")
+    slow, fast = (m.alpha_beta("all_gather", parts) for m in (found.machine, machine))
+    assert fast[0] == slow[0]
+    assert fast[1] == pytest.approx(slow[1] / 2)
+    assert solve_again(found, Changed(machine=machine)).cost.communication_s <= found.cost.communication_s
+
+
+def test_below_a_memory_limit_the_plan_changes_or_there_is_none(found: Plan) -> None:
+    told = break_even(found, "w", "memory")
+    (flip,) = [f for f in told.flips if f.direction == "down"]
+    assert flip.flips_at < flip.stands_at <= found.memory.peak_bytes
+    assert solve_again(found, Changed(memory_limit=int(flip.stands_at))).memory.peak_bytes <= flip.stands_at
+    assert told.now is None
+    assert "below" in str(told)
+
+
+def test_wrong_questions_are_refused(found: Plan) -> None:
+    with pytest.raises(InputError, match="unknown break-even 'speed'"):
+        break_even(found, "w", "speed")
+    with pytest.raises(UnsupportedError, match="where its function comes from"):
+        break_even(found, "w", "batch")
+
+
+def test_the_command_by_batch_and_bandwidth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "break_even_program.py").write_text(
+        "import jax.numpy as jnp\ndef f(x, w):\n    return jnp.tanh(jnp.tanh(x @ w) @ w.T)\n"
+    )
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    file = str(tmp_path / "out" / "plan.json")
+    assert main(["solve", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    assert main(["explain", file, "w", "--break-even", "batch", "--instead", '[{}, {"a"}]', "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["by"], told["unit"], told["now"]) == ("batch", "rows", 512.0)
+    assert all(flip["at"] > 0 for flip in told["flips"])
+    assert main(["explain", file, "w", "--break-even", "bandwidth"]) == 0
+    assert "by bandwidth, now 1 x the bandwidth (ici 45 GB/s)" in capsys.readouterr().out
+    assert main(["explain", file, "w", "--break-even", "colour"]) == 2
+    assert main(["explain", file, "*", "--break-even", "memory"]) == 2
