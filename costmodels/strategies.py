@@ -6,6 +6,7 @@ tokens in the whole batch and 2-byte numbers (How To Scale Your Model, chapter 5
 | part | weights | collectives of a layer, forward + backward |
 | --- | --- | --- |
 | data | whole | all-reduce of the gradients |
+| zero1 | whole, optimizer cut | reduce-scatter of the gradients, all-gather of the updated weights |
 | fsdp, fsdp_transpose | cut | all-gather of the weights, twice; reduce-scatter of the gradients |
 | tensor | cut | per block (attention, MLP) all-gather and reduce-scatter of the activations, forward and backward |
 | context | whole | all-gather of keys and values, reduce-scatter of their gradients; all-reduce of weight gradients |
@@ -25,53 +26,13 @@ from costmodels.errors import ProfileError
 from costmodels.intensities import pipeline_bubble, sequence_head_limit
 from costmodels.machine import Machine
 from costmodels.models import ModelCard
+from costmodels.strategy_names import ON_ROWS, PARTS, part_size, read_strategy
 
-# What a part of a strategy is called, and the mesh axes it may lie on.
-PARTS: dict[str, tuple[str, ...]] = {
-    "data": ("data", "replica"),
-    "fsdp": ("fsdp",),
-    "fsdp_transpose": ("fsdp_transpose", "fsdp"),
-    "tensor": ("tensor", "model"),
-    "context": ("context",),
-    "sequence": ("sequence",),
-    "expert": ("expert",),
-    "pipeline": ("pipeline", "stage"),
-}
 _ADAM_BYTES_PER_PARAMETER = 8.0  # two float32 moments
 _POINTWISE_ELEMENTS = 150.0
 """Elements that norms, residuals, activation functions and the like read and write, forward and backward, per token,
 layer and unit of width: fitted to published runs, 100 to 250 do nearly as well (experiments/training_runs)."""
 _ACTIVATION_BYTES = 2.0
-_SPELLINGS = {
-    "dp": "data", "data_parallel": "data", "ddp": "data", "zero3": "fsdp", "zero_3": "fsdp", "tp": "tensor",
-    "megatron": "tensor", "tensor_parallel": "tensor", "sp": "sequence", "ulysses": "sequence", "cp": "context",
-    "ep": "expert", "pp": "pipeline", "fsdp-transpose": "fsdp_transpose",
-}  # fmt: skip
-
-
-def read_strategy(text: str, mesh: Mapping[str, int]) -> dict[str, str]:
-    """The parts of a strategy and the mesh axis each lies on; every axis of size above 1 must have a part.
-
-    >>> read_strategy("fsdp+tp", {"fsdp": 64, "model": 8})
-    {'fsdp': 'fsdp', 'tensor': 'model'}
-    """
-    found: dict[str, str] = {}
-    for word in (w.strip().lower() for w in text.split("+")):
-        part = _SPELLINGS.get(word, word.replace("-", "_"))
-        if part not in PARTS:
-            raise ProfileError(f"unknown strategy {word!r}; parts are {', '.join(PARTS)}, joined by +")
-        axis = next((a for a in PARTS[part] if a in mesh and a not in found.values()), None)
-        if axis is None and part == "data" and len(mesh) == 1:
-            axis = next(iter(mesh))
-        if axis is None or part in found:
-            raise ProfileError(
-                f"strategy {text!r}: {part} needs a mesh axis of its own named {PARTS[part][0]!r}; "
-                f"the mesh has {dict(mesh)}"
-            )
-        found[part] = axis
-    if idle := [a for a, n in mesh.items() if n > 1 and a not in found.values()]:
-        raise ProfileError(f"strategy {text!r} does not use mesh axes {idle}; the work would be repeated on them")
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +105,7 @@ def price_strategy(
             raise ProfileError(f"{name} is {count}; give a whole number from 1 on")
     mesh = dict(machine.axes)
     parts = read_strategy(strategy, mesh)
-    size = {part: mesh[axis] for part, axis in parts.items()}
+    size = {part: part_size(axes, mesh) for part, axes in parts.items()}
     notes: list[str] = []
     length = seq if seq is not None else card.train_seq
     if length is None:
@@ -154,7 +115,9 @@ def price_strategy(
         notes.append(
             f"tensor x sequence = {n['tensor'] * n['sequence']} cuts {card.kv_heads} key/value heads: they are repeated"
         )
-    if n["expert"] > 1 and (not card.experts or card.experts % n["expert"]):
+    if n["expert"] > 1 and not card.experts:
+        raise ProfileError(f"strategy {strategy!r}: the model is dense, it has no experts to cut")
+    if n["expert"] > 1 and card.experts % n["expert"]:
         raise ProfileError(f"expert={n['expert']} does not divide the model's {card.experts} experts")
     if card.layers % n["pipeline"]:
         notes.append(f"{card.layers} layers do not divide into {n['pipeline']} stages; the largest stage is longer")
@@ -200,7 +163,7 @@ def price_strategy(
         mfu_bounds=(ideal / upper, ideal / lower),
         bound="compute" if lower == compute else "communication",
         weight_bytes_per_device=on_device * dtype_bytes,
-        optimizer_bytes_per_device=on_device * _ADAM_BYTES_PER_PARAMETER,
+        optimizer_bytes_per_device=on_device * _ADAM_BYTES_PER_PARAMETER / n["zero1"],
         notes=tuple(notes),
     )
 
@@ -256,12 +219,14 @@ def _moves(
     # Bytes of one layer as an fsdp group sees it: cut by tensor parallelism, experts also by expert parallelism.
     common = (block - routed) / card.layers / n["tensor"] * dtype_bytes
     weights = common + routed / card.layers / n["tensor"] / n["expert"] * dtype_bytes
-    tokens = batch_tokens / (n["data"] * fsdp * n["context"] * n["sequence"] * n["expert"])
+    tokens = batch_tokens / (n["data"] * n["zero1"] * fsdp * n["context"] * n["sequence"] * n["expert"])
 
     # Weights are gathered anew for every microbatch; gradients are scattered as often.
     for part in ("fsdp", "fsdp_transpose"):
         yield _Move(part, "weights, forward and backward", "all_gather", (part,), weights, 2 * layers * microbatches)
         yield _Move(part, "weight gradients", "reduce_scatter", (part,), weights, layers * microbatches)
+    yield _Move("zero1", "weight gradients", "reduce_scatter", ("zero1",), weights / fsdp, layers)
+    yield _Move("zero1", "updated weights", "all_gather", ("zero1",), weights / fsdp, layers)
     replicas = ("data", "context", "sequence")
     first = next((part for part in replicas if n[part] > 1), "data")
     yield _Move(first, "weight gradients", "all_reduce", replicas, weights / fsdp, layers)
@@ -286,8 +251,8 @@ def _moves(
     )
 
 
-def _priced(machine: Machine, move: _Move, parts: Mapping[str, str], flops: float, peak: float) -> Term:
-    axes = tuple(parts[p] for p in move.over if p in parts and machine.axis_size(parts[p]) > 1)
+def _priced(machine: Machine, move: _Move, parts: Mapping[str, tuple[str, ...]], flops: float, peak: float) -> Term:
+    axes = tuple(a for p in move.over if p in parts for a in parts[p] if machine.axis_size(a) > 1)
     group = machine.whole(*axes)
     time = machine.collective(move.kind, move.bytes, group)
     passes = 2 if move.kind == "all_reduce" else 1
@@ -339,14 +304,18 @@ def critical_values(
     collectives overlap, 4 times that if they add (How To Scale Your Model, chapter 5).
     """
     mesh = dict(machine.axes)
-    parts = {part: axis for part, axis in read_strategy(strategy, mesh).items() if mesh[axis] > 1}
+    parts = {part: axes for part, axes in read_strategy(strategy, mesh).items() if part_size(axes, mesh) > 1}
+    size = {part: part_size(axes, mesh) for part, axes in parts.items()}
     peak = machine.flops_per_s(dtype)
     sparsity = card.experts / card.experts_per_token if card.experts else 1.0
     width = (card.d_ff_expert if card.experts else card.d_ff) or 1
-    exact = {p: peak * machine.alpha_beta("all_gather", machine.whole(axis))[1] for p, axis in parts.items()}
-    alpha = {p: exact[p] * mesh[axis] / (mesh[axis] - 1) for p, axis in parts.items()}
+    exact = {p: peak * machine.alpha_beta("all_gather", machine.whole(*axes))[1] for p, axes in parts.items()}
+    alpha = {p: exact[p] * size[p] / (size[p] - 1) for p in parts}
     batch_axes: list[str] = []
     found: list[CriticalBatch] = []
+
+    def words(part: str) -> str:
+        return " x ".join(parts[part])
 
     def add(name: str, what: str, formula: str, value: float, with_mesh: float, at_most: bool = False) -> None:
         found.append(
@@ -354,29 +323,29 @@ def critical_values(
         )
 
     for part in parts:
-        if part in ("data", "fsdp", "fsdp_transpose"):
-            batch_axes.append(parts[part])
+        if part in ON_ROWS:
+            batch_axes += parts[part]
             what = f"batch tokens / ({' * '.join(batch_axes)})"
             add(part, what, "C / W * experts / experts per token", alpha[part] * sparsity, exact[part] * sparsity)
         elif part == "tensor":
-            add(part, f"size of {parts[part]}", "F * W / C", width / alpha[part], width / exact[part], at_most=True)
+            add(part, f"size of {words(part)}", "F * W / C", width / alpha[part], width / exact[part], at_most=True)
         elif part == "context":
             share = card.kv_heads / card.heads
-            what = f"tokens of a sequence / {parts[part]}"
+            what = f"tokens of a sequence / {words(part)}"
             add(part, what, "C / W * kv_heads / heads", alpha[part] * share, exact[part] * share)
         elif part == "expert":
             # Time of an all-to-all per byte of a whole gather, against one matmul of the experts.
-            beta = machine.alpha_beta("all_to_all", machine.whole(parts[part]))[1] * mesh[parts[part]]
+            beta = machine.alpha_beta("all_to_all", machine.whole(*parts[part]))[1] * size[part]
             add(part, "width of an expert", "C * n * t(all-to-all) / V", peak * beta, peak * beta)
-    weights = next((p for p in ("fsdp", "fsdp_transpose", "data") if p in parts), None)
+    weights = next((p for p in ("fsdp", "fsdp_transpose", "zero1", "data") if p in parts), None)
     if weights is not None and "tensor" in parts:
         name, product = f"{weights}+tensor", alpha[weights] * alpha["tensor"] / width
         add(name, "tokens per device, collectives overlap", "alpha_x alpha_y / F", product, product)
         add(name, "tokens per device, collectives add", "4 alpha_x alpha_y / F", 4 * product, 4 * product)
         if batch_tokens is not None:
-            devices = mesh[parts[weights]] * mesh[parts["tensor"]]
+            devices = size[weights] * size["tensor"]
             best = (batch_tokens / width * alpha["tensor"] / alpha[weights] * devices) ** 0.5
-            what = f"size of {parts[weights]} that communicates least, of {devices} on both"
+            what = f"size of {words(weights)} that communicates least, of {devices} on both"
             found.append(CriticalBatch(name, what, best, best, "sqrt(B / F * alpha_y / alpha_x * N)", best))
     return found
 
@@ -387,6 +356,6 @@ def strategy_rows(cost: StrategyCost) -> list[dict[str, Any]]:
 
 
 __all__ = [
-    "PARTS", "CriticalBatch", "StrategyCost", "Term", "critical_values", "price_strategy",
-    "read_strategy", "strategy_rows",
+    "CriticalBatch", "StrategyCost", "Term", "critical_values", "price_strategy",
+    "strategy_rows",
 ]  # fmt: skip

@@ -290,3 +290,42 @@ def test_answers_are_plain_data() -> None:
     assert {"seconds", "bound", "cost", "critical", "layout"} <= set(data)
     matmul = ask.ask_matmul("B_x E @ E_x M -> B_x M", DIMS, POD, "tpu_v5e")
     assert json.loads(json.dumps(matmul.to_dict()))["collectives"][0]["kind"] == "all_gather"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "mesh", "parts"),
+    [
+        ("fsdp+tensor", {"data": 64, "tensor": 8}, {"fsdp": ("data",), "tensor": ("tensor",)}),
+        ("fsdp+tensor", {"data": 64, "model": 8}, {"fsdp": ("data",), "tensor": ("model",)}),
+        ("fsdp+tensor", {"x": 64, "y": 8}, {"fsdp": ("x",), "tensor": ("y",)}),
+        ("fsdp", {"x": 16, "y": 16}, {"fsdp": ("x", "y")}),
+        ("fsdp", {"data": 4, "fsdp": 64}, {"fsdp": ("data", "fsdp")}),
+        ("data+fsdp", {"data": 4, "fsdp": 64}, {"data": ("data",), "fsdp": ("fsdp",)}),
+        ("zero1+tp", {"data": 4, "tensor": 8}, {"zero1": ("data",), "tensor": ("tensor",)}),
+        ("dp", {"anything": 8}, {"data": ("anything",)}),
+    ],
+)
+def test_parts_take_the_axes_named_for_them_then_free_ones(strategy, mesh, parts) -> None:
+    from costmodels.strategy_names import read_strategy
+
+    assert read_strategy(strategy, mesh) == parts
+
+
+def test_fsdp_over_two_axes_costs_what_one_axis_of_all_costs() -> None:
+    one = ask.ask_strategy("llama3_8b", "fsdp", {"fsdp": 256}, 4e6, "tpu_v5e")
+    two = ask.ask_strategy("llama3_8b", "fsdp", {"x": 16, "y": 16}, 4e6, "tpu_v5e")
+    assert (two.seconds, two.estimate_seconds, two.bound) == (one.seconds, one.estimate_seconds, one.bound)
+    assert two.cost.weight_bytes_per_device == one.cost.weight_bytes_per_device
+
+
+def test_zero1_moves_what_data_parallelism_moves_and_cuts_the_optimizer() -> None:
+    whole = ask.ask_strategy("llama3_8b", "data", {"data": 64}, 4e6, "h100").cost
+    cut = ask.ask_strategy("llama3_8b", "zero1", {"data": 64}, 4e6, "h100").cost
+    assert cut.communication_s == {k: pytest.approx(v) for k, v in whole.communication_s.items()}
+    assert cut.optimizer_bytes_per_device == whole.optimizer_bytes_per_device / 64
+    assert cut.weight_bytes_per_device == whole.weight_bytes_per_device
+
+
+def test_a_dense_model_has_no_experts_to_cut() -> None:
+    with pytest.raises(ProfileError, match="the model is dense"):
+        ask.ask_strategy("llama3_8b", "ep", {"expert": 8}, 1e6, "h100")
