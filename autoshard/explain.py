@@ -166,7 +166,7 @@ def _value(plan: Plan, value: int, maker: Op | None) -> ExplainedValue:
     return ExplainedValue(
         what.name, str(what.type), layout.text(schedule.mesh), defined.text(schedule.mesh), _bytes(plan, value, layout),
         _statements(plan, "values", value), _origin(plan, value, maker), tuple(readers),
-        tuple(_moves(plan, value, None)),
+        tuple(_moves(plan, value, None)), _stage(plan, "values", value, maker),
     )  # fmt: skip
 
 
@@ -179,8 +179,25 @@ def _output(plan: Plan, slot: int) -> ExplainedValue:
     return ExplainedValue(
         program.output_names[slot], str(program.type_of(value)), text, text, _bytes(plan, value, layout),
         _statements(plan, "outputs", slot), f"it is {program.values[value].name}, handed back", (),
-        tuple(_moves(plan, value, f"output {program.output_names[slot]}")),
+        tuple(_moves(plan, value, f"output {program.output_names[slot]}")), _stage(plan, "outputs", slot, None),
     )  # fmt: skip
+
+
+def _stage(plan: Plan, kind: str, index: int, maker: Op | None) -> str:
+    """The stage that placed a value, an output or the op that makes it, and what that stage cost."""
+    kinds = ("outputs",) if kind == "outputs" else ("inputs", "shared", "boundaries")
+    for number, stage in enumerate(plan.stages):
+        placed = stage["placed"]
+        by_value = any(any(map(bool, placed.get(k, {}).get(str(index), ()))) for k in kinds)
+        by_op = maker is not None and any(map(bool, placed.get("ops", {}).get(str(maker.id), ())))
+        if by_value or by_op:
+            name = stage["name"] or f"priority {stage['priority']}"
+            through = "" if by_value else " by the op that makes it"
+            return (
+                f"fixed{through} in stage {number + 1} of {len(plan.stages)} ({name}): all up to it costs "
+                f"{seconds_text(stage['cost_s'])}, {seconds_text(stage['price_s'])} of that is its price"
+            )
+    return "decided by cost, when all stages were fixed" if len(plan.stages) > 1 else ""
 
 
 def _uses(plan: Plan, value: int) -> Iterator[tuple[Use, Reshard]]:

@@ -12,9 +12,10 @@ from typing import Any
 from autoshard.constraints import MatchedPin, restrictions_of
 from autoshard.constraints.groups import MatchedGroup
 from autoshard.constraints.matching import conflict
-from autoshard.errors import ShardingError
+from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.formulation.assign import assignment_of
 from autoshard.planning import ACCEPTED_GAP, Decision, Model, Problem, build_model, decide
+from autoshard.planning.stages import decide_staged
 from autoshard.plans import Plan
 from autoshard.program.program import Program
 from autoshard.sharding.layout import AtomMesh
@@ -169,11 +170,23 @@ def solve_again(
 def decide_again(
     plan: Plan, model: Model, time_limit_s: float | None, effort: Effort | None, progress: Progress | None
 ) -> Decision:
+    """Decide a changed problem as the plan was decided: all at once, or its user priorities one after the other."""
     chosen = effort or Effort.of(plan)
     start = assignment_of(model.collected, model.encoded, model.repeats, plan.schedule)
+    starts = [] if start is None else [start]
+    if any(stage["name"] for stage in plan.stages):
+        raise UnsupportedError(
+            "this plan was decided in stages by names of strategies, which are not decided again from a plan file; put "
+            "the pin into its config and compare the two plans with autoshard diff"
+        )
+    if len(plan.stages) > 1:
+        return decide_staged(
+            model.problem, joint_model=model, starts=starts, time_limit_s=time_limit_s, effort=chosen.effort,
+            seed=chosen.seed, accepted_gap=chosen.accepted_gap, progress=progress,
+        )  # fmt: skip
     return decide(
-        model, starts=[] if start is None else [start], time_limit_s=time_limit_s, effort=chosen.effort,
-        seed=chosen.seed, accepted_gap=chosen.accepted_gap, progress=progress,
+        model, starts=starts, time_limit_s=time_limit_s, effort=chosen.effort, seed=chosen.seed,
+        accepted_gap=chosen.accepted_gap, progress=progress,
     )  # fmt: skip
 
 
@@ -191,5 +204,5 @@ def plan_of(plan: Plan, model: Model, changed: Changed, decision: Decision) -> P
         cost=decision.cost, memory=decision.memory, status=decision.status, objective_s=decision.objective_s,
         bound_s=decision.bound_s, gap=decision.gap, memory_price_s=decision.memory_price_s,
         rounding_s=decision.rounding_s, statements=tuple(statements), baselines=(), notes=decision.notes,
-        run=dict(decision.stats),
+        run=dict(decision.stats), stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint,
     )  # fmt: skip

@@ -56,3 +56,17 @@ def test_no_alternative_is_cheaper_than_a_proven_optimum(found: Plan) -> None:
 def test_outputs_and_intermediates_have_alternatives_too(found: Plan) -> None:
     assert any(v.alternatives for v in found.explain("tanh:1"))
     assert found.explain("out")[0].alternatives == ()  # pinned
+
+
+def test_the_stage_that_fixed_a_value_is_told_with_its_cost_and_asked_again_in_stages() -> None:
+    staged = plan(
+        f, SPEC((64, 128), jnp.float32), SPEC((128, 64), jnp.float32), SPEC((32, 64), jnp.float32),
+        mesh={"x": 2, "y": 4}, hardware="tpu_v5e",
+        constraints=[Pin("x", '[{"x"}, {?}]'), Pin("w1", '[{?}, {"y", ?}]', priority=1)],
+    )  # fmt: skip
+    assert len(staged.stages) == 2
+    assert "in stage 1 of 2 (priority 0)" in staged.explain("x")[0].stage
+    assert "in stage 2 of 2 (priority 1)" in staged.explain("w1")[0].stage
+    told = staged.instead("w2", "[{}, {}]")
+    assert len(told.other.stages) == 2
+    assert told.extra_s >= -told.other.rounding_s
