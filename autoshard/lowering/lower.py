@@ -19,6 +19,7 @@ from autoshard.frontends.jax_function import TracedFunction
 from autoshard.interop.jax import auto_abstract_mesh, auto_mesh
 from autoshard.lowering.blocks import even_prefix
 from autoshard.lowering.collectives import PlannedCollective, planned_collectives
+from autoshard.lowering.derivatives import with_derivatives
 from autoshard.lowering.interpret import LocalInterpreter
 from autoshard.lowering.steps import run_step
 from autoshard.lowering.walk import check_schedule
@@ -88,19 +89,24 @@ class Lowered:
         def fn(*call_args: Any) -> Any:
             return tree_util.tree_unflatten(traced.out_tree, mapped(*flat_arguments(traced, call_args), *traced.consts))
 
-        fn.__name__ = fn.__qualname__ = traced.program.name if traced.program.name.isidentifier() else "autoshard"
-        return fn
+        return self.finished(fn, mesh)
+
+    def finished(self, fn: Callable[..., Any], mesh: JaxMesh | AbstractMesh) -> Callable[..., Any]:
+        """`fn` with the program's name and the derivatives of the traced function."""
+        name = self.traced.program.name
+        fn.__name__ = fn.__qualname__ = name if name.isidentifier() else "autoshard"
+        return with_derivatives(fn, self.traced.function, self.in_shardings_on(mesh), self.out_shardings_on(mesh))
 
     @cached_property
     def fn(self) -> Callable[..., Any]:
         """Global arrays in and out, same pytrees as the traced function; may be jitted."""
         return self.function(self.jax_mesh())
 
-    def in_shardings_on(self, mesh: JaxMesh) -> Any:
+    def in_shardings_on(self, mesh: JaxMesh | AbstractMesh) -> Any:
         shardings = [NamedSharding(mesh, partition_spec(x, self.schedule.mesh)) for x in self.input_layouts]
         return tree_util.tree_unflatten(self.traced.in_tree, shardings)
 
-    def out_shardings_on(self, mesh: JaxMesh) -> Any:
+    def out_shardings_on(self, mesh: JaxMesh | AbstractMesh) -> Any:
         shardings = [NamedSharding(mesh, partition_spec(x, self.schedule.mesh)) for x in self.output_layouts]
         return tree_util.tree_unflatten(self.traced.out_tree, shardings)
 
@@ -137,7 +143,7 @@ class Lowered:
 
     def stablehlo(self, platform: str = "cpu") -> str:
         """StableHLO text of the program with its collectives written out; needs no devices of the mesh."""
-        mesh = AbstractMesh(self.schedule.mesh.sizes, self.schedule.mesh.names)
+        mesh = auto_abstract_mesh(self.schedule.mesh.sizes, self.schedule.mesh.names)
         arguments = tree_util.tree_unflatten(self.traced.in_tree, self.traced.in_types)
         staged = jax.jit(self.function(mesh)).trace(*arguments).lower(lowering_platforms=(platform,))
         return str(staged.as_text())
