@@ -264,8 +264,16 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(size) for size in sizes)
 
 
+_THOUSANDS = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9}
+
+
 def _positive(option: str, text: str) -> float:
-    number = number_or_text(text)
+    """A positive number, with ``k``, ``M`` or ``B`` for thousands, millions and billions if need be."""
+    plain = text.strip()
+    unit = _THOUSANDS.get(plain[-1:])
+    number = number_or_text(plain if unit is None else plain[:-1])
+    if unit is not None and isinstance(number, float):
+        number *= unit
     if not isinstance(number, float) or not 0 < number < float("inf"):
         raise InputError(f"{option}: expected a positive number such as 4e6, found {text!r}")
     return number

@@ -131,3 +131,10 @@ def test_the_best_split_of_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
 def test_other_wrong_questions_exit_2(arguments, message, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", *arguments]) == 2
     assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def test_tokens_may_be_in_millions(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["cost", "--model", "llama3_8b", "--strategy", "fsdp", "--mesh", "data=8", "--hardware", "h100"]
+    assert answer([*asked, "--batch-tokens", "4M"], capsys) == answer([*asked, "--batch-tokens", "4e6"], capsys)
+    assert main([*asked, "--batch-tokens", "4 million"]) == 2
+    assert "expected a positive number such as 4e6, found '4 million'" in capsys.readouterr().err
