@@ -122,3 +122,40 @@ def test_where_shardy_has_no_rule_ours_passes_more() -> None:
     ours, theirs = ours_and_shardys(lambda x: jax.lax.top_k(x, 4), ((16, 64),), (P("data", U),))
     assert ours[0] == '[{"data", ?}, {?}]'
     assert theirs[0] == "[{?}, {?}]"
+
+
+LAYERS = {"layers": 2, "d_model": 32, "d_ff": 64, "heads": 4, "kv_heads": 2, "vocab": 64, "batch": 8, "seq": 16}
+WEIGHTS = {"wq": -2, "w_gate": -1, "w_up": -1}  # the dimension that goes on "model"
+MODELS = {
+    "mlp": {},
+    "transformer": LAYERS,
+    "transformer, remat": {**LAYERS, "remat": True},
+    "moe": LAYERS,
+    "resnet": {},
+}
+
+
+def stated(path: str, rank: int) -> P | None:
+    """Batches on data; heads and the hidden dimension of some weights on model."""
+    if path.startswith("[1]"):
+        return P("data", *[U] * (rank - 1))
+    cut = next((d for name, d in WEIGHTS.items() if path.endswith(f"['{name}']") and "params" in path), None)
+    return None if cut is None else P(*("model" if d == rank + cut else U for d in range(rank)))
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in ("transformer", "mlp") else pytest.param(n, marks=pytest.mark.slow) for n in MODELS]
+)
+def test_train_steps_of_the_library_get_the_shardings_of_their_lowered_form(name: str) -> None:
+    from autoshard.models import build
+
+    model = build(name.split(",")[0], **MODELS[name])
+    leaves, tree = jax.tree.flatten(model.specs)
+    paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_flatten_with_path(model.specs)[0]]
+    specs = [stated(path, leaf.ndim) for path, leaf in zip(paths, leaves, strict=True)]
+    shapes = [(str(leaf.dtype), *leaf.shape) for leaf in leaves]
+    ours, theirs = ours_and_shardys(
+        lambda *xs: jax.tree.leaves(model.step(*jax.tree.unflatten(tree, xs))), shapes, specs
+    )
+    assert ours == theirs
+    assert sum('"' in sharding for sharding in ours) >= 2
