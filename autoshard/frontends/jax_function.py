@@ -28,6 +28,7 @@ class TracedFunction:
     consts: arrays the function closes over, one for each body argument after the inputs.
     in_tree: tree of the tuple of positional arguments. out_tree: tree of the result.
     in_types: abstract value of each input leaf, weak types kept.
+    function: what was traced, for what the program no longer knows (its derivative rules).
     """
 
     program: Program
@@ -36,6 +37,7 @@ class TracedFunction:
     in_tree: Any
     out_tree: Any
     in_types: tuple[jax.ShapeDtypeStruct, ...]
+    function: Callable[..., Any]
 
 
 def trace(
@@ -99,7 +101,7 @@ def trace(
     in_types = tuple(
         jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False)) for a in jaxpr.in_avals
     )
-    return TracedFunction(program, numbered.origins, consts, in_tree, traced.out_tree, in_types)
+    return TracedFunction(program, numbered.origins, consts, in_tree, traced.out_tree, in_types, f)
 
 
 def _without_high_level_types(traced: Any) -> Any:

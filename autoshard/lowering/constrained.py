@@ -82,8 +82,7 @@ def constrained_function(lowered: Lowered, mesh: JaxMesh | AbstractMesh, *, insi
         results = interpreter.block(traced.program.body, [*leaves, *traced.consts])
         return tree_util.tree_unflatten(traced.out_tree, results)
 
-    fn.__name__ = fn.__qualname__ = traced.program.name if traced.program.name.isidentifier() else "autoshard"
-    return fn
+    return lowered.finished(fn, mesh)
 
 
 def _spec(dims: Sequence[Sequence[str]]) -> PartitionSpec:

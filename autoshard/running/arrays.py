@@ -1,4 +1,4 @@
-"""Arrays of which every process makes its own shards only, and figures about them that need no communication."""
+"""Generated arrays of which every process makes its own shards only, and figures that need no communication."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -13,30 +13,6 @@ LARGEST_FLOAT = 0.1
 """Generated floats lie in ``[0, LARGEST_FLOAT)``: not negative, because optimizer states may hold squares."""
 INTEGERS = 8
 """Generated integers lie in ``0 .. INTEGERS - 1``, so that they may index small tables."""
-
-
-def place(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
-    """A host array as a global one: every process copies its own shards, no process sends anything.
-
-    value: the whole array on the host (each process may hold another copy of it), or a Python number.
-    """
-    host = np.asarray(value)
-    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
-
-
-def place_tree(values: Any, shardings: Any) -> Any:
-    """`place` for every leaf of a pytree; arrays that are global already keep their place if it is the wanted one."""
-
-    def one(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
-        if isinstance(value, jax.Array) and value.sharding.is_equivalent_to(sharding, value.ndim):
-            return value
-        if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
-            return jax.device_put(value, sharding)  # random keys: NumPy has no type for them
-        if isinstance(value, jax.Array) and not value.is_fully_addressable:
-            return jax.device_put(value, sharding)
-        return place(value, sharding)
-
-    return jax.tree.map(one, values, shardings)
 
 
 def generated(types: Sequence[Any], shardings: Sequence[jax.sharding.Sharding], seed: int) -> list[Any]:

@@ -123,7 +123,7 @@ def _train_inputs(plan: "Plan", problem: "Problem", seed: int) -> Inputs:
     """First the initial state, made shard by shard, then the state of the last step; every time a new batch."""
     import jax
 
-    from autoshard.running.arrays import place, place_tree
+    from autoshard.interop.place import place, place_tree
 
     model = problem.model
     assert model is not None

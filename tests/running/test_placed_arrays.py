@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
-from autoshard.running.arrays import generated, held_bytes, own_sums, place, place_tree, values_at
+from autoshard.interop.place import place, place_tree
+from autoshard.running.arrays import generated, held_bytes, own_sums, values_at
 from autoshard.running.checksums import combined
 
 

@@ -1,0 +1,30 @@
+"""Values of the host as global arrays: every process of a run copies its own shards, and no process sends anything."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def place(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+    """A host array as a global one.
+
+    value: the whole array on the host (each process may hold another copy of it), or a Python number.
+    """
+    host = np.asarray(value)
+    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+
+def place_tree(values: Any, shardings: Any) -> Any:
+    """`place` for every leaf of a pytree; arrays that are global already keep their place if it is the wanted one."""
+
+    def one(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
+        if isinstance(value, jax.Array) and value.sharding.is_equivalent_to(sharding, value.ndim):
+            return value
+        if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+            return jax.device_put(value, sharding)  # random keys: NumPy has no type for them
+        if isinstance(value, jax.Array) and not value.is_fully_addressable:
+            return jax.device_put(value, sharding)
+        return place(value, sharding)
+
+    return jax.tree.map(one, values, shardings)
