@@ -250,7 +250,8 @@ def flip_sizes(
     None where no size changes the verdict (work and communication grow alike). With `large_group`, gathers and
     reductions take V / W, without the (n-1)/n.
     """
-    by_name = dict(zip(("left", "right", "result"), operands, strict=True))
+    by_name: dict[str, Operand] = {}
+    by_name.update(zip(("left", "right", "result"), operands, strict=True))
 
     def seconds(item: MatmulCollective) -> float:
         n, rounded = item.time.group_size, large_group and item.time.kind in _ROUNDED

@@ -13,6 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
@@ -79,8 +80,8 @@ def summary(name: str, runs: list[Run]) -> str:
     slack = [run.answer.seconds / run.step_s for run in runs]
     rho = "-"
     if len(runs) > 3:
-        rank = spearmanr([r.answer.estimate_seconds for r in runs], [r.step_s for r in runs])
-        per_token = spearmanr([r.answer.mfu for r in runs], [ideal(r) / r.step_s for r in runs])
+        rank: Any = spearmanr([r.answer.estimate_seconds for r in runs], [r.step_s for r in runs])
+        per_token: Any = spearmanr([r.answer.mfu for r in runs], [ideal(r) / r.step_s for r in runs])
         rho = f"{rank.statistic:.3f} | {per_token.statistic:.2f}"
     else:
         rho = "- | -"

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from costmodels import Profile, ProfileError, list_profiles, load_profile, place_mesh
+from costmodels.profile import SwitchLevel
 from costmodels.questions import critical_intensities, hardware_overview, hardware_rows
 
 NAMES = {
@@ -190,4 +191,5 @@ def test_a_user_may_change_links_with_or_without_a_vendors_figure(tmp_path) -> N
     with pytest.raises(ProfileError, match="needs its own vendor_both_ways, or null"):
         load_profile(path)
     path.write_text(f"{head}    {link}\n    vendor_both_ways: null\n")
-    assert load_profile(path).levels[0].egress.value == 2e11
+    level = load_profile(path).levels[0]
+    assert isinstance(level, SwitchLevel) and level.egress.value == 2e11
