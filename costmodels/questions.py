@@ -29,6 +29,7 @@ _KINDS = {
     "psum_scatter": CollectiveKind.REDUCE_SCATTER,
     "any_permute": CollectiveKind.PERMUTE,
 }
+_SLICES = ("slice", "all_slice", "dynamic_slice")  # every device keeps a part of what it has: nothing is sent
 _BITS = re.compile(r"(\d+)")
 _WORTH_MENTIONING = 0.95  # a quicker way is told only if it saves at least 5%
 
@@ -48,7 +49,7 @@ def collective_kind(text: str) -> CollectiveKind:
     try:
         return CollectiveKind(name)
     except ValueError:
-        known = sorted({*CollectiveKind, *_KINDS})
+        known = sorted({*CollectiveKind, *_KINDS, _SLICES[0]})
         raise ProfileError(f"unknown collective {text!r}; known are {', '.join(known)}") from None
 
 
@@ -135,10 +136,18 @@ def ask_collective(
     (0.0333, 'bandwidth', ('ici: dimension 0 (line of 4)',))
     """
     machine = _place(hardware, mesh, links, slice_shape, in_network_reduction)
-    named = collective_kind(kind)
     if not axes:
         raise ProfileError(f"name the axes that the {kind} runs over; the mesh has {dict(mesh)}")
     parts = tuple(axis_part(machine, axis) for axis in axes)
+    if kind.strip().lower().replace("-", "_") in _SLICES:
+        machine.costs(CollectiveKind.ALL_GATHER, parts)  # the axes must make a group
+        return CollectiveAnswer(
+            kind="slice", bytes=float(bytes_), axes=tuple(axes), group_size=prod(part.size for part in parts),
+            hardware=machine.profile.name, seconds=0.0, upper_seconds=0.0, bandwidth_s=0.0, latency_s=0.0,
+            large_group_s=0.0, bound="bandwidth", flip_bytes=None, bus_bytes_per_s=None, levels=(), links=(),
+            bytes_sent_per_device={}, layout=machine.describe(),
+        )  # fmt: skip
+    named = collective_kind(kind)
     time = machine.collective(named, bytes_, parts)
     n, passes = time.group_size, 2 if named is CollectiveKind.ALL_REDUCE else 1
     sent = bytes_ if named in (CollectiveKind.SHIFT, CollectiveKind.PERMUTE) else passes * bytes_ * (n - 1) / n

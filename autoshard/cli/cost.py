@@ -146,7 +146,7 @@ def critical_batch(
 @app.command()
 @reports_errors
 def collective(
-    kind: Annotated[str, typer.Option(help="all-gather, reduce-scatter, all-reduce, all-to-all, permute.")],
+    kind: Annotated[str, typer.Option(help="all-gather, reduce-scatter, all-reduce, all-to-all, permute, slice.")],
     amount: Annotated[
         str, typer.Option("--bytes", help="The whole array on the axes: what an all-gather returns. 2e9, 64MiB.")
     ],

@@ -329,3 +329,10 @@ def test_zero1_moves_what_data_parallelism_moves_and_cuts_the_optimizer() -> Non
 def test_a_dense_model_has_no_experts_to_cut() -> None:
     with pytest.raises(ProfileError, match="the model is dense"):
         ask.ask_strategy("llama3_8b", "ep", {"expert": 8}, 1e6, "h100")
+
+
+def test_cutting_an_array_that_every_device_has_sends_nothing() -> None:
+    answer = ask.ask_collective("slice", 2e9, {"x": 8, "y": 4}, ["y"], "tpu_v5e")
+    assert (answer.seconds, answer.links, answer.group_size) == (0.0, (), 4)
+    with pytest.raises(ProfileError, match="no axis 'z'"):
+        ask.ask_collective("slice", 2e9, {"x": 8, "y": 4}, ["z"], "tpu_v5e")
