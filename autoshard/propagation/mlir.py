@@ -7,6 +7,8 @@ propagation, its
 export passes. Rules come from Shardy's own registry.
 """
 
+import re
+
 from jaxlib.mlir import ir
 
 from autoshard.errors import InputError, UnsupportedError
@@ -35,6 +37,8 @@ EXPORT = (
     "canonicalize{cse-between-iterations=false enable-patterns={sdy-collective} max-iterations=10 max-num-rewrites=-1 "
     "region-simplify=aggressive test-convergence=false top-down=false},func.func(sdy-drop-sharding-rules)"
 )
+
+_LINE = re.compile(r'"[^"]*":(\d+):\d+')
 
 ADD_EDGES = "sdy-add-data-flow-edges"
 SINK_EDGES = "func.func(sdy-sink-data-flow-edges)"
@@ -140,18 +144,20 @@ def check_functions(module: ir.Module, *, inlines_calls: bool = True) -> None:
             callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
             if callee not in functions or not list(functions[callee].regions[0].blocks):
                 raise UnsupportedError(
-                    f"@{function} calls @{callee}, which has no body; give its body or use a custom call"
+                    f"{_line(op)}@{function} calls @{callee}, which has no body; give its body or use a custom call"
                 )
             calls[function].append(callee)
         for result in op.results:
             kind = result.type
             if isinstance(kind, ir.TupleType):
                 raise UnsupportedError(
-                    f"{op.name} in @{function} makes a tuple {kind}; propagation supports tensors only"
+                    f"{_line(op)}{op.name} in @{function} makes a tuple {kind}; propagation supports tensors only, so "
+                    "let it have several results"
                 )
             if isinstance(kind, ir.RankedTensorType) and not kind.has_static_shape:
                 raise UnsupportedError(
-                    f"{op.name} in @{function} makes {kind}; propagation supports static shapes only"
+                    f"{_line(op)}{op.name} in @{function} makes {kind}; propagation supports static shapes only, so "
+                    "write the module with the sizes that it is run with"
                 )
         for region in op.regions:
             for block in region.blocks:
@@ -169,3 +175,8 @@ def check_functions(module: ir.Module, *, inlines_calls: bool = True) -> None:
                 if callee not in path:
                     path.add(callee)
                     at.append(callee)
+
+
+def _line(op: ir.Operation) -> str:
+    found = _LINE.search(str(op.location))
+    return f"line {found[1]}: " if found else ""
