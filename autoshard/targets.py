@@ -133,6 +133,9 @@ class Target:
         text = str(staged.lower(lowering_platforms=(platform,)).as_text())
         return on_logical_mesh(text, mesh) if self.name == "mlir" else text
 
+    def __str__(self) -> str:
+        return self.stablehlo()
+
     def report(self, devices: Sequence[Any] | None = None) -> TargetReport:
         """Compile it, and compare its collectives with the planned ones by kind, axes, bytes and count.
 

@@ -13,7 +13,8 @@ def run_setup(setup: RunSetup, progress: Callable[[str], None] = lambda text: No
         from autoshard.running.group import run_group
 
         return run_group(setup, progress)
-    simulate_devices(setup.devices_per_process)
+    if setup.simulated:
+        simulate_devices(setup.devices_per_process)
     from autoshard.running.program import run
 
     records: list[Mapping[str, Any]] = []

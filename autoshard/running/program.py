@@ -1,6 +1,7 @@
 """A plan run in this process, alone or as one of many: its train steps, or calls of the user's own function."""
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -70,6 +71,7 @@ def run(job: Job, report: Report) -> None:
             "trains": problem.model is not None,
         }
     )  # fmt: skip
+    _check_memory(plan)
     inputs = _train_inputs(plan, problem, seed) if problem.model is not None else _call_inputs(plan, seed)
     began = time.monotonic()
     jitted = plan.jit()
@@ -102,6 +104,21 @@ def run(job: Job, report: Report) -> None:
             ]
         }
     )
+
+
+def _check_memory(plan: "Plan") -> None:
+    """`InputError` where simulated devices together would take more memory than the machine has."""
+    import jax
+
+    if jax.default_backend() != "cpu" or not hasattr(os, "sysconf"):
+        return
+    wanted = plan.memory.peak_bytes * plan.schedule.mesh.mesh.size
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if wanted > have:
+        raise InputError(
+            f"the plan holds {wanted / 1e9:.3g} GB at its peak on all devices together, and this machine, which would "
+            f"simulate them, has {have / 1e9:.3g} GB; plan a smaller program, or run it on the devices it is meant for"
+        )
 
 
 def _amounts(job: Job, plan: "Plan", problem: "Problem") -> tuple[int, int]:

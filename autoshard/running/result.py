@@ -14,11 +14,12 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RunSetup:
-    """A job on so many processes with so many devices each."""
+    """A job on so many processes with so many devices each. simulated: on the CPU; else on the devices there are."""
 
     job: Job
     processes: int
     devices_per_process: int
+    simulated: bool = True
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ def make_setup(
     """
     axes = mesh_axes(plan, job.plan_file)
     total, shown = prod(axes.values()), ", ".join(f"{n}={s}" for n, s in axes.items())
-    if total > MAX_SIMULATED_DEVICES:
+    simulated = processes > 1 or not _on_real_devices(plan)
+    if simulated and total > MAX_SIMULATED_DEVICES:
         raise InputError(
             f"the mesh ({shown}) has {total} devices; at most {MAX_SIMULATED_DEVICES} are simulated on one machine. "
             "On a pod call jax.distributed.initialize() and plan.jit() on every host (docs/lowering.md)"
@@ -88,7 +90,14 @@ def make_setup(
         fits = ", ".join(f"{n} x {total // n}" for n in range(1, total + 1) if total % n == 0)
         asked = f"{processes} processes" + (f" of {each} devices" if devices_per_process is not None else "")
         raise InputError(f"the mesh ({shown}) has {total} devices, which {asked} cannot share evenly; possible: {fits}")
-    return RunSetup(job, processes, each)
+    return RunSetup(job, processes, each, simulated)
+
+
+def _on_real_devices(plan: Mapping[str, Any]) -> bool:
+    """Whether the config of a plan says ``devices: real``."""
+    config = plan.get("config")
+    settings = config.get("settings") if isinstance(config, Mapping) else None
+    return isinstance(settings, Mapping) and settings.get("devices") == "real"
 
 
 def collect(setup: RunSetup, records: Sequence[Sequence[Record]]) -> RunResult:

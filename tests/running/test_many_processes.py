@@ -16,7 +16,8 @@ from autoshard.errors import InputError
 from autoshard.running.group import ProcessError, run_group
 from autoshard.running.local import run_setup
 from autoshard.running.program import Job
-from autoshard.running.result import RunSetup
+from autoshard.running.result import RunSetup, make_setup
+from autoshard.running.worker import HEARTBEAT_TIMEOUT_S
 
 SOON_S = 20
 """A killed process ends the run within so much, on a machine under load; usually it is about a second."""
@@ -174,3 +175,25 @@ def test_a_file_that_is_no_plan_is_told(tmp_path, capsys):
     assert main(["run", str(tmp_path / "plan.json"), "--processes", "2"]) == 2
     assert main(["run", str(tmp_path / "absent.json"), "--processes", "2"]) == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_a_plan_larger_than_the_memory_of_the_machine_is_refused(mlp_plan, monkeypatch):
+    monkeypatch.setattr("os.sysconf", lambda name: 100)
+    with pytest.raises(InputError, match="this machine, which would simulate them, has 1e-05 GB"):
+        run(mlp_plan, 1, 8, steps=1)
+
+
+def test_a_plan_for_real_devices_is_not_simulated_by_one_process():
+    plan = {"mesh": {"axes": {"x": 128}}, "config": {"settings": {"devices": "real"}}}
+    assert not make_setup(Job("plan.json"), plan).simulated
+    with pytest.raises(InputError, match="at most 64 are simulated"):
+        make_setup(Job("plan.json"), plan, processes=2)
+
+
+@pytest.mark.slow
+def test_a_stopped_process_ends_the_run_too(endless):
+    process, children, errors = endless
+    os.kill(children[1], signal.SIGSTOP)
+    assert process.wait(HEARTBEAT_TIMEOUT_S + 60) == ProcessError.exit_code
+    assert "error: process" in errors.read_text()
+    assert _gone(children)

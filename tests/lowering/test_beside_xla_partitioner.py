@@ -1,0 +1,42 @@
+"""With the same shardings of inputs and outputs a plan sends no more bytes than XLA's own partitioner does.
+
+All models and meshes with ``-m slow``, and in `experiments/communication/`, which prints the figures.
+"""
+
+import jax
+import pytest
+
+import autoshard
+from autoshard.models import build
+from autoshard.verify.hlo import hlo_collectives
+from autoshard.verify.traffic import moved_bytes, of_found
+
+MODELS = {
+    "mlp": ("mlp", {"batch": 64, "inputs": 128, "hidden": 256, "outputs": 64}),
+    "transformer": ("transformer", {}),
+    "transformer_unrolled": ("transformer", {"scan": False}),
+    "moe": ("moe", {}),
+    "resnet": ("resnet", {}),
+}
+MESHES = {"8": {"x": 8}, "2x4": {"x": 2, "y": 4}, "2x2x2": {"x": 2, "y": 2, "z": 2}}
+CASES = [
+    pytest.param(model, mesh, marks=() if (model, mesh) == ("mlp", "2x4") else pytest.mark.slow)
+    for model in MODELS
+    for mesh in MESHES
+]
+
+
+@pytest.mark.parametrize(("name", "mesh"), CASES)
+def test_a_plan_sends_no_more_than_xlas_partitioner(name, mesh):
+    kind, options = MODELS[name]
+    model = build(kind, **options)
+    plan = autoshard.plan(model.step, *model.specs, mesh=MESHES[mesh], hardware="cpu_sim", argnames=model.argnames)
+
+    def sent(jitted):
+        return moved_bytes(
+            of_found(hlo_collectives(jitted.lower(*model.specs).compile().as_text()), plan.schedule.mesh)
+        )
+
+    ours = sent(plan.jit())
+    xlas = sent(jax.jit(model.step, in_shardings=plan.in_shardings, out_shardings=plan.out_shardings))
+    assert 0 < ours <= xlas
