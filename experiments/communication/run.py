@@ -87,7 +87,7 @@ def why(ours: Counter, xla: Counter) -> str:
         extra["reduce_scatter"] += scattered
         extra["all_reduce"] -= 2 * scattered
     names = {
-        "all_reduce": "further all-reduces", "all_gather": "gathers", "all_to_all": "all-to-alls",
+        "all_reduce": "other all-reduces", "all_gather": "gathers", "all_to_all": "all-to-alls",
         "permute": "permutes", "reduce_scatter": "reduce-scatters",
     }  # fmt: skip
     for kind, size in extra.items():
