@@ -14,6 +14,7 @@ from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import PlanCost, price
 from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.planning.contradiction import contradiction
+from autoshard.planning.enumerate import MOST_SIMULATED, by_cost, is_tiny
 from autoshard.planning.model import Model, Problem, Progress
 from autoshard.schedule import Schedule
 from autoshard.solver.network import CostNetwork, evaluate
@@ -111,6 +112,16 @@ def decide(
     bound = free.lower_bound
     if limit is None or memory.peak_bytes <= limit:
         return finish(model, free, schedule, memory, bound, rounds)
+    if is_tiny(model.repeats.network):
+        try:
+            found, least = _enumerated(model, limit, rounds)
+        except InfeasibleError:
+            if explain:
+                raise contradiction(model.problem, achieved_bytes=memory.peak_bytes) from None
+            raise
+        if found is not None:
+            return found
+        bound = max(bound, least)
     # slack: bytes left for copies that the network does not see; too little below `low`, no answer from `high` on
     slack, low, high = 0, 0, limit + 1
     known = _best_start(model, starts, limit)
@@ -157,6 +168,24 @@ def decide(
         "raise the limit, use more devices or recompute more",
         facts={"proved": False},
     )
+
+
+def _enumerated(model: Model, limit: int, rounds: list[dict[str, Any]]) -> tuple[Decision | None, int]:
+    """The optimum within the limit where assignments can be listed and few need simulation, and a bound in ticks.
+
+    Raises `InfeasibleError` with the proof where there is none.
+    """
+    listed = by_cost(model.with_limit(limit))
+    for cost, assignment in listed[:MOST_SIMULATED]:
+        schedule = model.schedule(assignment)
+        memory = model.simulate(schedule)
+        if memory.peak_bytes <= limit:
+            rounds.append({"what": "every assignment in the order of cost", "status": "optimal", "stopped": "done"})
+            solution = Solution(assignment, cost, cost, "optimal", stats={"stopped": "done"})
+            return finish(model, solution, schedule, memory, cost, rounds), cost
+    if len(listed) <= MOST_SIMULATED:
+        raise InfeasibleError("every plan was simulated, and none fits", facts={"proved": True})
+    return None, listed[MOST_SIMULATED][0]
 
 
 def check_room(model: Model) -> None:

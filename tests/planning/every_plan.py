@@ -19,6 +19,7 @@ from autoshard.costs.fusion import Fusion
 from autoshard.costs.liveness import Liveness
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import op_seconds
+from autoshard.formulation.fixed import Fixed
 from autoshard.program.program import Op, Origin, Program
 from autoshard.program.types import TensorType
 from autoshard.schedule import Placement
@@ -166,8 +167,18 @@ def cheapest(
     fusion: Fusion,
     liveness: Liveness,
     pins: Sequence[MatchedPin] = (),
+    *,
+    groups: Sequence[Sequence[tuple[str, int]]] = (),
+    fixed: Fixed | None = None,
+    given: Fixed | None = None,
+    most: int = MOST_PLANS,
 ) -> Best:
-    """Exhaustive search: one axis of the big table per input and op, the rest is minimised in closed form."""
+    """Exhaustive search: one axis of the big table per input and op, the rest is minimised in closed form.
+
+    groups: inputs ("value", id) and outputs ("output", slot) of equal layouts; those outputs are axes of the table too.
+    fixed: placements that hold. given: placements of ops that hold as far as the fixed ones leave them.
+    """
+    fixed, given = fixed or Fixed(), given or Fixed()
     partial = _partial_sums(program, mesh)
     value_pins = {v: [p.sharding for p in pins if v in p.values] for v in range(len(program.values))}
     out_pins = [[p.sharding for p in pins if k in p.outputs] for k in range(len(program.body.results))]
@@ -181,20 +192,37 @@ def cheapest(
             for lay in every_layout(program.type_of(value).shape, mesh, any_order=False)
             if all(holds(lay, p, mesh) for p in value_pins[value])
         ]
+        found = [lay for lay in found if has(lay.dims, fixed.values.get(value))] or found
         layouts_of[value] = (len(states), found)
         states.append(list(found))
     axis_of_op = {}
     for op in ops:
         placed = every_placement(op, mesh, partial)
+        placed = [p for p in placed if has(p.factors, fixed.ops.get(op.id))] or placed
+        placed = as_given(placed, given.ops.get(op.id))
         axis_of_op[op.id] = len(states)
         assert op.rule is not None
         for k, value in enumerate(op.results):
             layouts_of[value] = (len(states), [p.result(op.rule, k) for p in placed])
         states.append(list(placed))
+    ends_of: dict[int, tuple[int | None, list[Layout]]] = {}
+    tied = {index for members in groups for kind, index in members if kind == "output"}
+    for slot, result in enumerate(program.body.results):
+        ends = [
+            lay
+            for lay in every_layout(program.type_of(result).shape, mesh, any_order=False)
+            if all(holds(lay, p, mesh) for p in out_pins[slot])
+        ]
+        ends = [lay for lay in ends if has(lay.dims, fixed.outputs.get(slot))] or ends
+        if not ends:
+            return Best(float("inf"), 0)
+        ends_of[slot] = (len(states) if slot in tied else None, ends)
+        if slot in tied:
+            states.append(list(ends))
     shape = [len(s) for s in states]
     if prod(shape) == 0:
         return Best(float("inf"), 0)
-    if prod(shape) > MOST_PLANS:
+    if prod(shape) > most:
         raise TooManyPlansError(prod(shape))
     total = np.zeros(shape)
 
@@ -236,28 +264,48 @@ def cheapest(
                     targets.append((axis_of_op[op.id], [p.operand(op.rule, k) for p in placed]))
         for slot, result in enumerate(program.body.results):
             if result == value:
-                ends = [
-                    lay
-                    for lay in every_layout(program.type_of(value).shape, mesh, any_order=False)
-                    if all(holds(lay, p, mesh) for p in out_pins[slot])
-                ]
-                if not ends:
-                    return Best(float("inf"), prod(shape))
-                targets.append((None, ends))
+                targets.append(ends_of[slot])
         if not targets:
             continue
         table = Reshards(program.type_of(value), sorted(partial[value]), mesh, prices)
         add(
             *_value_costs(
-                value, axis, layouts, targets, table, value_pins[value] if value not in inputs else (), held, mesh
+                value, axis, layouts, targets, table, value_pins[value] if value not in inputs else (), held, mesh,
+                fixed.forms.get(value),
             )
-        )
+        )  # fmt: skip
+    for members in groups:
+        sides = [layouts_of[index] if kind == "value" else ends_of[index] for kind, index in members]
+        for axis, layouts in sides[1:]:
+            first, others = sides[0]
+            assert first is not None and axis is not None
+            if first != axis:
+                add([first, axis], np.array([[0.0 if a == b else np.inf for b in layouts] for a in others]))
     where = np.unravel_index(int(total.argmin()), shape)
     choices = tuple(s[int(k)] for s, k in zip(states, where, strict=True))
     return Best(float(total.min()), prod(shape), choices)
 
 
-def _value_costs(value, axis, layouts, targets, table, pins, held, mesh):  # type: ignore[no-untyped-def]
+def has(cut: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]] | None) -> bool:
+    """Whether a cut has these atoms on its dimensions or factors, in their order."""
+    if wanted is None:
+        return True
+    return all([a for a in own if a in asked] == list(asked) for own, asked in zip(cut, wanted, strict=True))
+
+
+def as_given(placed: list[Placement], wanted: Sequence[Sequence[int]] | None) -> list[Placement]:
+    """The placements with as much of what is given as any has, the minor-most of the longest list dropped first."""
+    asked = [list(atoms) for atoms in wanted or ()]
+    while any(asked):
+        found = [p for p in placed if has(p.factors, asked)]
+        if found:
+            return found
+        longest = max(range(len(asked)), key=lambda f: (len(asked[f]), f))
+        asked[longest].pop()
+    return placed
+
+
+def _value_costs(value, axis, layouts, targets, table, pins, held, mesh, wanted=None):  # type: ignore[no-untyped-def]
     """Axes and table of one value's reshards: the best form for each combination of definition and uses."""
 
     def matrix(sources: list[Layout], ends: list[Layout]) -> np.ndarray:
@@ -268,6 +316,10 @@ def _value_costs(value, axis, layouts, targets, table, pins, held, mesh):  # typ
     forms: list[Layout] = list(dict.fromkeys([*layouts, *every_layout(_shape_of(table), mesh, any_order=False)]))
     if len(targets) < 2 and not pins:
         forms = []
+    shares = bool(forms)
+    if shares and not any(has(form.dims, wanted) and all(holds(form, p, mesh) for p in pins) for form in forms):
+        wanted = None  # statements leave no such form
+    forms = [form for form in forms if has(form.dims, wanted)]
     best = np.full([sizes[a] for a in axes], np.inf)
 
     def spread(column: np.ndarray, on: Sequence[int]) -> np.ndarray:
@@ -289,6 +341,8 @@ def _value_costs(value, axis, layouts, targets, table, pins, held, mesh):  # typ
                 direct = direct + spread(m[:, 0], [axis])
             else:
                 direct = direct + spread(m, [axis, a])
+        if shares:  # the definition is the form
+            direct = direct + spread(np.array([0.0 if has(lay.dims, wanted) else np.inf for lay in layouts]), [axis])
         best = np.minimum(best, direct)
     # or from one shared form, which is a copy unless the definition is in it already
     for form in forms:
