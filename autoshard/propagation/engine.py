@@ -12,8 +12,9 @@ from enum import StrEnum
 
 from autoshard.errors import InputError
 from autoshard.propagation.collector import no_garbage_collection
-from autoshard.propagation.directions import SCHEDULE, TABLE, Direction
+from autoshard.propagation.directions import SCHEDULE, Direction
 from autoshard.propagation.graph import NO_HOLDER, Graph, Node
+from autoshard.propagation.moves import Move, Moves, MovesOnRung
 from autoshard.propagation.spec import Dim, Ref, Spec, open_spec
 from autoshard.sharding.mesh import Mesh
 
@@ -55,11 +56,13 @@ class Run:
 
     erased: dead ops that were removed, in the order of removal. gone: those and what was inside them.
     events: what provenance made of the changes, once it was asked.
-    active: nodes that can do anything. kinds: numbers of kinds of nodes.
-    known: updates by (kind, rung, aggressive, specs).
+    active: nodes that can do anything; has_erasable: whether some may turn out dead.
+    moves: what a step depends on but the specs.
+    known: updates by (move, aggressive, specs).
     """
 
     graph: Graph
+    moves: Moves
     conservative: bool = False
     changes: list[Change] | None = None
     erased: dict[int, None] = field(default_factory=dict)
@@ -67,19 +70,20 @@ class Run:
     mesh_class: tuple[int, ...] = ()
     events: dict[int, list[tuple[Ref, int, int]]] | None = None
     active: list[int] = field(default_factory=list)
-    kinds: dict[tuple, int] = field(default_factory=dict)
+    has_erasable: bool = False
     known: dict[tuple, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
 def run_propagation(graph: Graph, strategy: Strategy, *, conservative: bool = False, trace: bool = False) -> Run:
     """Propagate to the end; the graph's holders then have their final specs."""
-    run = Run(graph, conservative, [] if trace else None)
+    run = Run(graph, Moves(graph.steps), conservative, [] if trace else None)
     run.mesh_class = _mesh_classes(graph)
     for index, node in enumerate(graph.nodes):
         node.tensors = node.operands + node.results
-        _number_kind(run, node)
+        run.moves.set_kind(node)
         if node.erasable or (node.rule >= 0 and len(node.tensors) > 1):
             run.active.append(index)
+            run.has_erasable |= node.erasable
     with no_garbage_collection():
         _synchronise_groups(run)
         match strategy:
@@ -92,12 +96,6 @@ def run_propagation(graph: Graph, strategy: Strategy, *, conservative: bool = Fa
             case Strategy.USER_PRIORITY:
                 _user_priorities(run)
     return run
-
-
-def _number_kind(run: Run, node: Node) -> None:
-    """Nodes of one kind do the same to the same shardings."""
-    kind = (node.rule, node.op_class, node.shared, node.allowed, node.elementwise, node.heeds_conservative)
-    node.kind = run.kinds.setdefault(kind, len(run.kinds))
 
 
 def _mesh_classes(graph: Graph) -> tuple[int, ...]:
@@ -188,10 +186,13 @@ def _fixed_point(run: Run, level: int | None, *, aggressive: bool) -> None:
     """Outputs to values, all nodes until nothing changes, values to outputs."""
     _outputs(run, aggressive)
     graph = run.graph
-    nodes, gone, active, known = graph.nodes, run.gone, run.active, run.known
+    nodes, gone, known = graph.nodes, run.gone, run.known
+    moves = MovesOnRung(run.moves, level)
     holders = [*graph.holders, -1]  # what NO_HOLDER finds
     graph.holders = holders
-    stack = [i for i in reversed(active) if i not in gone]
+    stack = [i for i in reversed(run.active) if i not in gone]
+    if not run.has_erasable:  # else what an op may pass can change on the way
+        stack = [i for i in stack if moves[nodes[i].kind] >= 0]
     waiting = bytearray(b"\1") * len(nodes)  # what cannot do anything is never put on the worklist
     while stack:
         index = stack.pop()
@@ -205,17 +206,17 @@ def _fixed_point(run: Run, level: int | None, *, aggressive: bool) -> None:
                     waiting[again] = 1
                     stack.append(again)
             continue
-        tensors = node.tensors
-        if len(tensors) < 2 or node.rule < 0:
+        move = moves[node.kind]
+        if move < 0:
             continue
-        numbers = tuple([holders[h] for h in tensors])
+        numbers = tuple([holders[h] for h in node.tensors])
         if node.before is not None and numbers[-1] >= 0:
             outer = node.before(graph.steps.specs[numbers[-1]])
             numbers = (*numbers[:-1], graph.steps.number(outer))
-        key = (node.kind, level, aggressive, numbers)
+        key = (move, aggressive, numbers)
         updates = known.get(key)
         if updates is None:
-            updates = known[key] = _updates(run, node, numbers, level, aggressive)
+            updates = known[key] = _updates(run, run.moves.moves[move], numbers, aggressive)
         if updates:
             _apply(run, index, node, numbers, updates, stack, waiting)
     holders.pop()
@@ -242,27 +243,23 @@ def _erase(run: Run, index: int, waiting: bytearray) -> list[int]:
             for user in dict.fromkeys(graph.users[value]):
                 other = graph.nodes[user]
                 other.shared = any(graph.uses[v] != 1 and not graph.scalar[v] for v in other.values)
-                _number_kind(run, other)
+                run.moves.set_kind(other)
     return [a for a in again if a not in run.gone]
 
 
-def _updates(
-    run: Run, node: Node, numbers: tuple[int, ...], level: int | None, aggressive: bool
-) -> tuple[tuple[int, int], ...]:
-    """(position of the tensor, number of its new spec) for what a step at this node changes."""
+def _updates(run: Run, move: Move, numbers: tuple[int, ...], aggressive: bool) -> tuple[tuple[int, int], ...]:
+    """(position of the tensor, number of its new spec) for what a step changes."""
     mesh = _common_mesh(run, numbers)
     if mesh < 0:
         return ()
-    steps = run.graph.steps
-    rule = steps.rules[node.rule]
-    return steps.take(
-        node.rule,
+    return run.graph.steps.take(
+        move.rule,
         numbers,
-        _directions(node, rule.passes, rule.blocked, level),
+        move.directions,
         mesh,
         aggressive=aggressive,
-        elementwise=node.elementwise,
-        conservative=run.conservative and node.heeds_conservative,
+        elementwise=move.elementwise,
+        conservative=run.conservative and move.heeds_conservative,
     )
 
 
@@ -316,27 +313,6 @@ def _push(nodes: Sequence[int], visiting: int, stack: list[int], waiting: bytear
         if node != visiting and not waiting[node]:
             waiting[node] = 1
             stack.append(node)
-
-
-_DIRECTIONS: dict[tuple, tuple[Direction, ...]] = {}
-
-
-def _directions(
-    node: Node, passes: tuple[bool, ...], blocked: frozenset[int], level: int | None
-) -> tuple[Direction, ...]:
-    any_rung = node.allowed is not Direction.BOTH  # a barrier's own direction holds on every rung
-    key = (level, node.op_class, node.shared, node.allowed, passes, blocked)
-    found = _DIRECTIONS.get(key)
-    if found is None:
-        found = tuple(
-            Direction.NONE
-            if factor in blocked
-            else (Direction.BOTH if level is None or any_rung else TABLE[level, node.op_class, node.shared, through])
-            & node.allowed
-            for factor, through in enumerate(passes)
-        )
-        _DIRECTIONS[key] = found
-    return found
 
 
 def _common_mesh(run: Run, numbers: Sequence[int]) -> int:
