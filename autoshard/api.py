@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.constraints import MatchedPin, Pin, match_pins
 from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups
 from autoshard.constraints.in_code import statements_in_code
@@ -63,7 +64,8 @@ def plan(
     """Decide the sharding of every value of `f`, minimising the seconds of one call.
 
     specs: pytrees of anything with shape and dtype; nothing is executed or allocated.
-    mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``.
+    mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``; with
+        ``{"devices": 8, "axes": ["data", "model"]}`` the sizes are searched too (`Plan.mesh_search`).
     hardware: a profile's name (``tpu_v5e``), a profile file, or a placed machine.
     constraints: `Pin`, `SameSharding`, `Replicated`, `AxisOnly`, `NoCollective`, `MaxReshards`, `Barrier` (see
         docs/statements.md); they hold in the answer. memory_limit: bytes per device, at every point of the program.
@@ -129,6 +131,16 @@ def plan_traced(
     from autoshard.baselines import price_baselines
     from autoshard.strategies.named import batch_size
 
+    if not isinstance(mesh, Mesh) and MeshSearch.is_one(mesh):
+        return _search_mesh(
+            traced, MeshSearch.read(mesh), time_limit,
+            {
+                "hardware": hardware, "constraints": constraints, "memory_limit": memory_limit, "baselines": baselines,
+                "slow_axes": slow_axes, "roles": roles, "sub_axes": sub_axes, "effort": effort, "seed": seed,
+                "accepted_gap": accepted_gap, "strategy": strategy, "priorities": priorities, "config": config,
+                "notes": notes, "model_flop": model_flop, "progress": progress,
+            },
+        )  # fmt: skip
     began = time.monotonic()
     program = traced.program
     chosen = None if strategy is None else StrategyName.parse(strategy)
@@ -170,6 +182,45 @@ def plan_traced(
         {"seconds": {k: round(v, 3) for k, v in seconds.items()}, **decision.stats}, traced,
         stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint,
     )  # fmt: skip
+
+
+def _search_mesh(traced: TracedFunction, search: MeshSearch, time_limit: float | None, given: dict[str, Any]) -> Plan:
+    """`plan_traced` with the sizes of the mesh searched; `given`: its other arguments."""
+    from autoshard.baselines import read_baseline
+    from autoshard.mesh_search import search_mesh
+
+    hardware = given.pop("hardware")
+    if isinstance(hardware, Machine):
+        raise InputError("a machine is placed for one mesh; give a profile to search the sizes of the mesh")
+    try:
+        allowed, refused = search.allowed(hardware)
+    except ProfileError as error:
+        raise InputError(str(error)) from error
+    if not allowed:
+        raise InputError(f"no sizes of {', '.join(search.axes)} fit the machine: {refused[0][1]}")
+    baselines = given.pop("baselines")
+    words = {k: given[k] for k in ("constraints", "memory_limit", "sub_axes")}
+
+    def solve(sizes: Mapping[str, int], left: float | None) -> Plan:
+        fits = [b for b in baselines if _reads(read_baseline, b, Mesh.from_dict(dict(sizes)))]
+        return plan_traced(traced, mesh=dict(sizes), hardware=hardware, time_limit=left, baselines=fits, **given)
+
+    return search_mesh(
+        allowed, refused, lambda sizes: ask(traced.program, mesh=dict(sizes), hardware=hardware, **words).problem,
+        solve, effort=given["effort"], seed=given["seed"], accepted_gap=given["accepted_gap"],
+        time_limit_s=time_limit, progress=given["progress"],
+    )  # fmt: skip
+
+
+def _reads(read: Callable[..., Any], baseline: Baseline, mesh: Mesh) -> bool:
+    """Whether a mesh has the axes that a baseline needs."""
+    from autoshard.sharding.layout import AtomMesh
+
+    try:
+        read(baseline, AtomMesh.split(mesh))
+    except InputError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

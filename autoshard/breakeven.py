@@ -156,7 +156,7 @@ def break_even(
             model = models[key]
             limit = stated_limit(plan) if changed.memory_limit is KEEP else changed.memory_limit
             model = replace(model, problem=replace(model.problem, memory_limit=limit))
-            return plan_of(plan, model, pinned, decide_again(plan, model, time_limit_s, hard, None))
+            return plan_of(plan, model, pinned, decide_again(plan, model, time_limit_s, hard, None, explain=False))
         except InfeasibleError:
             return None
 

@@ -168,7 +168,12 @@ def solve_again(
 
 
 def decide_again(
-    plan: Plan, model: Model, time_limit_s: float | None, effort: Effort | None, progress: Progress | None
+    plan: Plan,
+    model: Model,
+    time_limit_s: float | None,
+    effort: Effort | None,
+    progress: Progress | None,
+    explain: bool = True,
 ) -> Decision:
     """Decide a changed problem as the plan was decided: all at once, or its user priorities one after the other."""
     chosen = effort or Effort.of(plan)

@@ -113,13 +113,28 @@ def plan_config(
 
     time_limit_s: wall clock for tracing and solving together; the config's where not given.
     """
-    from autoshard import api
-
     began = time.monotonic()
     traced = trace_config(config, problem, progress)
-    _, machine = api.placed(_mesh(config), config.hardware)
     limit_s = config.time_limit_s if time_limit_s is None else time_limit_s
     traced_s = time.monotonic() - began
+    left = None if limit_s is None else max(0.1, limit_s - traced_s)
+    if config.mesh_search is not None:
+        plan = _search_mesh(config, problem, traced, left, progress)
+    else:
+        plan = _plan_traced(config, problem, traced, left, progress)
+    return plan.with_seconds("trace", traced_s)
+
+
+def _plan_traced(
+    config: Config,
+    problem: Problem,
+    traced: "TracedFunction",
+    time_limit_s: float | None,
+    progress: Callable[[str], None] | None,
+) -> "Plan":
+    from autoshard import api
+
+    _, machine = api.placed(_mesh(config), config.hardware)
     return api.plan_traced(
         traced,
         mesh=config.mesh,
@@ -127,7 +142,7 @@ def plan_config(
         constraints=config.statements,
         priorities=config.priorities,
         memory_limit=None if config.memory_limit is None else config.memory_limit.of(machine.hbm_bytes),
-        time_limit=None if limit_s is None else max(0.1, limit_s - traced_s),
+        time_limit=time_limit_s,
         baselines=config.baselines,
         slow_axes=config.slow_axes,
         roles=_roles(config, problem),
@@ -138,7 +153,35 @@ def plan_config(
         config=config.to_dict(),
         model_flop=None if problem.model is None else float(problem.model.model_flop_per_step),
         progress=progress,
-    ).with_seconds("trace", traced_s)
+    )
+
+
+def _search_mesh(
+    config: Config,
+    problem: Problem,
+    traced: "TracedFunction",
+    time_limit_s: float | None,
+    progress: Callable[[str], None] | None,
+) -> "Plan":
+    from autoshard import api
+    from autoshard.mesh_search import search_mesh
+
+    assert config.mesh_search is not None
+    allowed, refused = config.mesh_search.allowed(config.hardware)
+    return search_mesh(
+        allowed, refused, lambda sizes: _ask(config.with_mesh(sizes), traced, api).problem,
+        lambda sizes, left: _plan_traced(config.with_mesh(sizes), problem, traced, left, progress),
+        effort=config.solver.effort, seed=config.solver.seed, accepted_gap=config.solver.accepted_gap,
+        time_limit_s=time_limit_s, progress=progress,
+    )  # fmt: skip
+
+
+def _ask(config: Config, traced: "TracedFunction", api: Any) -> Any:
+    _, machine = api.placed(_mesh(config), config.hardware)
+    return api.ask(
+        traced.program, mesh=config.mesh, hardware=machine, constraints=config.statements,
+        memory_limit=None if config.memory_limit is None else config.memory_limit.of(machine.hbm_bytes),
+    )  # fmt: skip
 
 
 def trace_config(config: Config, problem: Problem, progress: Callable[[str], None] | None = None) -> "TracedFunction":
@@ -189,12 +232,7 @@ def compare_config(
     problem = build_problem(config)
     began = time.monotonic()
     traced = trace_config(config, problem, progress)
-    _, machine = api.placed(_mesh(config), config.hardware)
-    asked = api.ask(
-        traced.program, mesh=config.mesh, hardware=machine,
-        constraints=config.statements,
-        memory_limit=None if config.memory_limit is None else config.memory_limit.of(machine.hbm_bytes),
-    )  # fmt: skip
+    asked = _ask(config, traced, api)
     model = build_model(asked.problem, progress)
     limit_s = config.time_limit_s if time_limit_s is None else time_limit_s
     return compare_strategies(

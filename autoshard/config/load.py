@@ -71,9 +71,12 @@ class Config:
     mesh_search: MeshSearch | None = None
 
     def with_mesh(self, sizes: Mapping[str, int]) -> "Config":
-        """The same with a mesh of these sizes."""
-        document = replace(self.document, data={**self.raw, "mesh": dict(sizes)})
-        return config_from_document(document)
+        """The same with a mesh of these sizes; baselines that need more axes than it has are left out."""
+        data = {**self.raw, "mesh": dict(sizes)}
+        if isinstance(data.get("baselines"), list):
+            mesh = Mesh.from_dict(dict(sizes))
+            data["baselines"] = [b for b in data["baselines"] if not isinstance(b, str) or _has_axes(b, mesh)]
+        return config_from_document(replace(self.document, data=data))
 
     @property
     def directory(self) -> Path:
@@ -239,6 +242,16 @@ def config_from_document(document: Document) -> Config:
     if faults:
         raise ConfigError("\n".join(_line(document, path, message) for path, message in faults))
     return config
+
+
+def _has_axes(baseline: str, mesh: Mesh) -> bool:
+    from autoshard.strategies.named import named_strategy
+
+    try:
+        named_strategy(baseline, mesh)
+    except InputError:
+        return False
+    return True
 
 
 def _first_sizes(search: MeshSearch, hardware: Any, document: Document) -> dict[str, int]:

@@ -63,7 +63,14 @@ def _console(stream: TextIO, width: int | None) -> "Console":
 
 def _show(plan: Json, console: "Console") -> None:
     console.print(headline(plan))
-    for part in (_inputs(plan, console.width), _traffic(plan), *_cost(plan), *_memory(plan), _baselines(plan)):
+    for part in (
+        _inputs(plan, console.width),
+        _traffic(plan),
+        *_cost(plan),
+        *_memory(plan),
+        _baselines(plan),
+        *_meshes(plan),
+    ):
         if part is not None:
             console.print(part)
     for note in plan.get("notes", ()):
@@ -208,6 +215,40 @@ def _fits(memory: Json) -> str:
         return f"does not fit: {allocated}"
     roomy = usable * memory["peak_bytes"] / memory["allocation_bytes"]
     return f"may not fit: {allocated}; a memory_limit of {bytes_text(roomy)} leaves it room"
+
+
+MOST_MESHES = 12
+"""Meshes of a search that are shown, those with the quickest plans first."""
+
+
+def _meshes(plan: Json) -> "list[RenderableType]":
+    search = plan.get("mesh_search")
+    if search is None:
+        return []
+    table = plain_table(
+        f"sizes of the mesh ({len(search['tried'])} ways to put {search['devices']} devices along "
+        f"{', '.join(search['axes'])}; none takes less than {seconds_text(search['bound_s'])})",
+        [("mesh", ""), ("step", "right"), ("at least", "right"), ("memory", "right"), ("", "")],
+    )
+    rows = sorted(search["tried"], key=lambda r: (r["objective_s"] is None, r["objective_s"] or 0.0))
+    for row in rows[:MOST_MESHES]:
+        cost, bound, peak = row["objective_s"], row["bound_s"], row["peak_bytes"]
+        says = {"alike": f"as {row['reason']}", "cannot be": row["reason"].split("\n")[0], "out of time": "out of time"}
+        table.add_row(
+            _mesh_text(row["mesh"]), "" if cost is None else seconds_text(cost),
+            "" if bound is None else seconds_text(bound), "" if peak is None else bytes_text(peak),
+            says.get(row["status"], row["status"]),
+        )  # fmt: skip
+    if len(rows) > MOST_MESHES:
+        table.add_row(f"and {len(rows) - MOST_MESHES} more", "", "", "", "")
+    points = plain_table("step time against memory", [("mesh", ""), ("step", "right"), ("memory", "right")])
+    for point in search["frontier"]:
+        points.add_row(_mesh_text(point["mesh"]), seconds_text(point["objective_s"]), bytes_text(point["peak_bytes"]))
+    return [table, points]
+
+
+def _mesh_text(sizes: Json) -> str:
+    return " x ".join(f"{axis}={size}" for axis, size in sizes.items())
 
 
 def _baselines(plan: Json) -> "Table | None":

@@ -1,0 +1,131 @@
+"""Meshes whose sizes are open: all of them are looked at, ruled out by bounds or solved; the frontier is one."""
+
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from autoshard import InfeasibleError, InputError, Pin, plan
+from autoshard.cli import main
+from autoshard.config.mesh_sizes import MeshSearch
+from autoshard.plans import Plan
+from autoshard.verify.plan_checker import check_plan
+
+SPEC = jax.ShapeDtypeStruct
+W, X = SPEC((48, 96), jnp.float32), SPEC((32, 48), jnp.float32)
+SEARCH = {"devices": 8, "axes": ["a", "b"]}
+
+CONFIG = """\
+function: mesh_program:f
+args: {w: "float32[48,96]", x: "float32[32,48]"}
+mesh: {devices: 8, axes: [a, b]}
+hardware: tpu_v5e
+logical_axes: {x: [batch, null], w: [embed, mlp]}
+baselines: [data, fsdp+tensor]
+"""
+
+
+def f(w, x):
+    return jnp.tanh(x @ w) @ w.T
+
+
+@pytest.fixture(scope="module")
+def found() -> Plan:
+    return plan(f, W, X, mesh=SEARCH, hardware="tpu_v5e", constraints=[Pin("x", '[{"a"}, {?}]')])
+
+
+@pytest.mark.parametrize(("devices", "axes"), [(8, 2), (12, 3), (1, 2), (7, 2), (64, 3), (60, 4)])
+def test_every_way_to_write_the_number_as_a_product_occurs_once(devices: int, axes: int) -> None:
+    search = MeshSearch(devices, tuple("abcd"[:axes]))
+    sizes = [tuple(s.values()) for s in search.sizes()]
+    assert len(set(sizes)) == len(sizes) == search.count()
+    assert all(prod(s) == devices for s in sizes)
+
+
+def test_the_answer_is_the_best_of_planning_on_every_mesh(found: Plan) -> None:
+    search = found.mesh_search
+    assert search is not None
+    assert len(search["tried"]) == 4
+    each = {}
+    for a in (8, 4, 2, 1):
+        each[a] = plan(f, W, X, mesh={"a": a, "b": 8 // a}, hardware="tpu_v5e", constraints=[Pin("x", '[{"a"}, {?}]')])
+    best = min(p.objective_s for p in each.values())
+    assert found.objective_s == pytest.approx(best, rel=1e-9)
+    assert search["bound_s"] <= best
+    for row in search["tried"]:
+        if row["bound_s"] is not None:
+            assert row["bound_s"] <= each[row["mesh"]["a"]].objective_s
+
+
+def test_the_frontier_holds_no_plan_that_another_one_beats(found: Plan) -> None:
+    assert found.mesh_search is not None
+    points = found.mesh_search["frontier"]
+    assert points
+    for one, other in pairwise(points):
+        assert one["objective_s"] <= other["objective_s"]
+        assert one["peak_bytes"] > other["peak_bytes"]
+    assert points[0]["objective_s"] <= found.objective_s + found.rounding_s
+
+
+def test_without_statements_meshes_that_differ_in_names_only_are_looked_at_once() -> None:
+    free = plan(f, W, X, mesh={"devices": 4, "axes": ["a", "b"]}, hardware="tpu_v5e")
+    assert free.mesh_search is not None
+    rows = {tuple(r["mesh"].values()): r for r in free.mesh_search["tried"]}
+    assert rows[1, 4]["status"] == "alike"
+    assert rows[1, 4]["objective_s"] == rows[4, 1]["objective_s"]
+
+
+def test_sizes_that_the_machine_has_no_room_for_are_told() -> None:
+    search = MeshSearch(64, ("a", "b", "c"))
+    fits, refused = search.allowed("tpu_v5e")
+    assert len(fits) + len(refused) == search.count()
+    assert all(reason for _, reason in refused)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "message"),
+    [
+        ({"devices": 0, "axes": ["a"]}, "positive whole number"),
+        ({"axes": ["a"]}, "devices is missing"),
+        ({"devices": 8, "axes": []}, "axes is a list of names"),
+        ({"devices": 8, "axes": ["a", "a"]}, "names an axis twice"),
+        ({"devices": 8, "axes": ["a"], "link": "ici"}, "found link besides"),
+        ({"devices": 2**60, "axes": list("abcdefgh")}, "name fewer axes"),
+    ],
+)
+def test_malformed_searches_are_refused(mesh: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan(f, W, X, mesh=mesh, hardware="tpu_v5e")
+
+
+def test_where_no_mesh_has_a_plan_the_reasons_are_told() -> None:
+    with pytest.raises(InfeasibleError, match="none of the 2 meshes"):
+        plan(f, W, X, mesh={"devices": 2, "axes": ["a", "b"]}, hardware="tpu_v5e", memory_limit=100)
+
+
+def test_the_command_writes_a_plan_that_holds_its_mesh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mesh_program.py").write_text(
+        "import jax.numpy as jnp\ndef f(w, x):\n    return jnp.tanh(x @ w) @ w.T\n"
+    )
+    config = tmp_path / "c.yaml"
+    config.write_text(CONFIG)
+    assert main(["solve", str(config), "--output", str(tmp_path / "out")]) == 0
+    assert "step time against memory" in capsys.readouterr().out
+    first = (tmp_path / "out" / "plan.json").read_bytes()
+    made = Plan.load(tmp_path / "out" / "plan.json")
+    assert check_plan(made.to_dict()).ok
+    assert made.mesh_search is not None
+    assert made.config is not None
+    assert made.config["settings"]["mesh"] == dict(
+        zip(made.schedule.mesh.mesh.axis_names, made.schedule.mesh.mesh.axis_sizes, strict=True)
+    )
+    assert main(["solve", str(config), "--output", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "plan.json").read_bytes() == first
+    config.write_text(CONFIG.replace("devices: 8", "devices: eight"))
+    assert main(["solve", str(config)]) == 2
+    assert "c.yaml:3:" in capsys.readouterr().err
+    config.write_text(CONFIG)
+    assert main(["compare", str(config)]) == 2
