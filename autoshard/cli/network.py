@@ -1,6 +1,8 @@
 """``autoshard network``: the solver alone, on problems in the format of the IOPDDL contest."""
 
 import json
+import math
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -15,13 +17,29 @@ app = typer.Typer(
 )
 
 
+STARTING_S = 0.4
+"""Kept back from the time limit for what Python loads before the clock starts."""
+
+
 @app.command()
 @reports_errors
 def solve(
     file: Annotated[Path, typer.Argument(help="A contest problem, .json or .json.gz.")],
     time_limit: Annotated[str | None, typer.Option(help="Wall-clock limit, reading included: 60, 3min.")] = None,
     seed: Annotated[int, typer.Option(help="Where the search begins.", min=0)] = 0,
-    effort: Annotated[float, typer.Option(help="Amount of deterministic work, 1.0 is normal.", min=0.001)] = 1.0,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Cores to search on. Default: 1 (reproducible), all of up to 4 under a time limit.", min=1, max=64
+        ),
+    ] = None,
+    effort: Annotated[
+        float | None,
+        typer.Option(
+            help="Amount of deterministic work, 1.0 is normal. Default: 1.0, until the end under a time limit.",
+            min=0.001,
+        ),
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Write the solution (a list of indices) here.")] = None,
     progress: Annotated[bool, typer.Option("--progress", help="Say on stderr what is going on.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -31,16 +49,25 @@ def solve(
     from autoshard.config.units import seconds
     from autoshard.report.progress import Progress
     from autoshard.solver import solve as solve_network
-    from autoshard.solver.contest import read_problem, score, write_solution
+    from autoshard.solver.contest import WRITING_S, peak_memory_mb, read_problem, score, write_solution
 
     try:
         limit_s = None if time_limit is None else seconds(number_or_text(time_limit))
     except InputError as error:
         raise InputError(f"--time-limit: {error}") from None
+    if output is not None and not output.absolute().parent.is_dir():
+        raise InputError(f"--output {output}: there is no folder {output.absolute().parent}")
     problem = read_problem(file)
+    parse_s = time.monotonic() - began
+    if effort is None:
+        effort = 1.0 if limit_s is None else math.inf
+    if workers is None:
+        workers = 1 if limit_s is None else min(4, os.cpu_count() or 1)
     with Progress(quiet=not progress) as say:
-        left_s = None if limit_s is None else max(0.1, limit_s - (time.monotonic() - began))
-        found = solve_network(problem.network, time_limit_s=left_s, effort=effort, seed=seed, progress=say)
+        left_s = None if limit_s is None else max(0.1, limit_s - STARTING_S - WRITING_S - (time.monotonic() - began))
+        found = solve_network(
+            problem.network, time_limit_s=left_s, effort=effort, seed=seed, workers=workers, progress=say
+        )
     if found.assignment is None:
         if found.status == "infeasible":
             raise InfeasibleError(f"{file} has no solution: {found.reason or 'its usage limit cannot be held'}")
@@ -59,8 +86,12 @@ def solve(
         "gap": found.gap,
         "peak": checked.peak,
         "usage_limit": problem.network.usage_limit,
+        "stopped": found.stats["stopped"],
+        "workers": workers,
         "seconds": round(time.monotonic() - began, 3),
-        "trace": [[round(s, 3), cost] for s, cost in found.trace],
+        "parse_seconds": round(parse_s, 3),
+        "memory_mb": peak_memory_mb(),
+        "trace": [[round(parse_s + s, 3), cost] for s, cost in found.trace],
     }
     if as_json:
         print(json.dumps({**result, "assignment": list(found.assignment)}))

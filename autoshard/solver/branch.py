@@ -74,7 +74,7 @@ class Branching:
         """No assignment that costs at most the target costs less than this; inf when there is none at all."""
         return min(self.unsplit, self.open[0][0] if self.open else np.inf)
 
-    def run(self, prices: np.ndarray, budget: int, report: Callable[[], None]) -> None:
+    def run(self, prices: np.ndarray, budget: float, report: Callable[[], None]) -> None:
         """Split parts until none is open or `budget` table entries have been visited; `report` follows every split."""
         limit = self.work + budget
         if not self.parts:

@@ -11,6 +11,7 @@ import importlib
 import json
 import math
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -149,6 +150,16 @@ def score(network: CostNetwork, solution: Sequence[int]) -> Evaluation:
     return evaluate(network, solution)
 
 
+def peak_memory_mb() -> int | None:
+    """Most memory this process has held, in MB (2**20 bytes); None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // (2**20 if sys.platform == "darwin" else 2**10)
+
+
 @dataclass(frozen=True, slots=True)
 class Solved:
     """A solved contest file. parse_s: seconds spent reading, part of the time limit."""
@@ -164,6 +175,7 @@ def solve_file(
     *,
     time_limit_s: float | None = None,
     seed: int = 0,
+    workers: int = 1,
     effort: float | None = None,
     output: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -180,7 +192,7 @@ def solve_file(
     if effort is None:
         effort = 1.0 if time_limit_s is None else math.inf
     left = None if time_limit_s is None else max(0.1, time_limit_s - parse_s - WRITING_S)
-    solution = solve(problem.network, time_limit_s=left, effort=effort, seed=seed, progress=progress)
+    solution = solve(problem.network, time_limit_s=left, effort=effort, seed=seed, workers=workers, progress=progress)
     evaluation = None if solution.assignment is None else evaluate(problem.network, solution.assignment)
     if output is not None and solution.assignment is not None:
         write_solution(output, solution.assignment)

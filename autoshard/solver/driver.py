@@ -7,6 +7,7 @@ that only ends a run early, and `Solution.stats["stopped"]` says when it did.
 import math
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +17,10 @@ from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.reductions import reduce_network
 from autoshard.solver.solution import Solution, Status
-from autoshard.solver.work import Infeasible, Work, from_network
+from autoshard.solver.work import Infeasible, from_network
+
+if TYPE_CHECKING:
+    from autoshard.solver.portfolio import Portfolio
 
 SMALL_ENTRIES = 20_000
 """Reduced networks up to this many table entries go to exact search at once, without compiled message passing."""
@@ -24,6 +28,10 @@ ROUNDS = 4
 """Rounds of the portfolio at effort 1."""
 PASSES = 200
 """Double passes of message passing in one round."""
+BRANCH_SLICE = 8_000_000_000
+"""Table entries that branching may visit in one round."""
+FIXED_AGAIN = 0.9
+"""What the bound leaves is looked at again when the gap has shrunk to this share of what it was then."""
 PIECES = 12
 """Pieces solved exactly in one round."""
 BUDGET = 16_000_000_000
@@ -47,12 +55,14 @@ def solve(
     time_limit_s: float | None = None,
     effort: float = 1.0,
     seed: int = 0,
+    workers: int = 1,
     gap: float = 0.0,
     starts: Sequence[Sequence[int] | np.ndarray] = (),
     progress: Callable[[Progress], None] | None = None,
 ) -> Solution:
     """The cheapest assignment found, a proven lower bound, and how the run went.
 
+    workers: cores to search on; the result is reproducible with one, and without a time limit that ends the run.
     starts: known assignments; the result is never worse than the best feasible one. effort scales the deterministic
     amounts of work. gap: in networks too large for exact search at once, stop when (cost - bound) / cost is at most
     this.
@@ -68,13 +78,13 @@ def solve(
                 f"a start needs one strategy index per node ({network.n_nodes}), each within its node's range"
             )
     deadline = began + time_limit_s if time_limit_s is not None else math.inf
-    race = Race(network, began, deadline, progress)
+    race = Race(network, began, deadline, progress, endless=math.isinf(effort))
     stats: dict = {}
     stopped, reason = "done", None
     try:
         for start in starts:
             race.offer(start)
-        _run(race, effort, seed, gap, starts, stats)
+        _run(race, effort, seed, workers, gap, starts, stats)
     except CloseEnough:
         stopped = "gap"
     except Infeasible as why:
@@ -107,7 +117,13 @@ def trivial_bound(network: CostNetwork) -> int:
 
 
 def _run(
-    race: Race, effort: float, seed: int, gap: float, starts: Sequence[Sequence[int] | np.ndarray], stats: dict
+    race: Race,
+    effort: float,
+    seed: int,
+    workers: int,
+    gap: float,
+    starts: Sequence[Sequence[int] | np.ndarray],
+    stats: dict,
 ) -> None:
     race.enter("reduce")
     work = from_network(race.network)
@@ -128,21 +144,30 @@ def _run(
         if exact(race, work, int(2_000 * min(effort, 100.0)), slots):
             return
     race.accepted_gap = gap
-    _bound_and_search(race, work, effort, seed, starts, stats, slots)
-
-
-def _bound_and_search(
-    race: Race, work: Work, effort: float, seed: int, starts: Sequence[Sequence[int] | np.ndarray], stats: dict,
-    slots: list[int],
-) -> None:  # fmt: skip
-    """Rounds of message passing, search and exact attempts on what the bound leaves, until proved or out of effort."""
-    from autoshard.solver import proof
     from autoshard.solver.portfolio import Portfolio
 
+    race.enter("flatten")
     entries = stats["after"]["entries"]
     budget = effort * min(BUDGET, max(LEAST_BUDGET, BUDGET_PASSES * entries))
     state = Portfolio(race, work, seed, budget)
+    if workers <= 1:
+        _bound_and_search(state, effort, starts, stats, slots)
+        return
+    from autoshard.solver.helpers import Helpers
+
+    with Helpers(state, workers - 1, seed):
+        _bound_and_search(state, effort, starts, stats, slots)
+
+
+def _bound_and_search(
+    state: "Portfolio", effort: float, starts: Sequence[Sequence[int] | np.ndarray], stats: dict, slots: list[int]
+) -> None:
+    """Rounds of message passing, search and exact attempts on what the bound leaves, until proved or out of effort."""
+    from autoshard.solver import proof
+
+    race, work = state.race, state.work
     branches = work.limit is not None and state.flat.n <= BRANCH_NODES
+    fixed_at, reach = math.inf, None
     rounds = max(1, math.ceil(ROUNDS * effort)) if math.isfinite(effort) else 10**9
     share = min(1.0, effort)
     race.enter("starts")
@@ -157,25 +182,28 @@ def _bound_and_search(
             return
         race.enter("search")
         state.search(share)
-        race.enter("fix")
-        core, reach = proof.fixed_by_bound(state)
-        if core is None:
-            return
-        sizes = stats["core"] = core.sizes()
-        if sizes["entries"] <= (EXACT_ENTRIES if work.limit is None else EXACT_ENTRIES_WITH_MEMORY):
-            race.enter("exact")
-            if proof.exact(race, core, int(10_000 * share) * (round_ + 1), slots):
+        gap = race.gap()
+        if round_ < 2 or gap < FIXED_AGAIN * fixed_at:
+            fixed_at = gap
+            race.enter("fix")
+            core, reach = proof.fixed_by_bound(state)
+            if core is None:
                 return
-        elif work.limit is not None and state.prices is not None:
-            race.enter("relaxed")
-            if proof.exact_by_slots(race, core, state, int(10_000 * share)):
-                return
+            sizes = stats["core"] = core.sizes()
+            if sizes["entries"] <= (EXACT_ENTRIES if work.limit is None else EXACT_ENTRIES_WITH_MEMORY):
+                race.enter("exact")
+                if proof.exact(race, core, int(10_000 * share) * (round_ + 1), slots):
+                    return
+            elif work.limit is not None and state.prices is not None:
+                race.enter("relaxed")
+                if proof.exact_by_slots(race, core, state, int(10_000 * share)):
+                    return
         if round_ == 0 and facet_search.facet_count(race.network) and (not branches or race.cost is None):
             race.enter("facets")
-            _facets(race, work, share)
+            _facets(race, work.limit is not None, share)
         if branches and race.cost is not None:
             race.enter("branch")
-            if proof.branch(state):
+            if proof.branch(state, BRANCH_SLICE):
                 return
         elif reach is not None and round_:  # the first prices are too rough to thin out strategies by
             race.enter("pieces")
@@ -186,9 +214,9 @@ def _bound_and_search(
             return
 
 
-def _facets(race: Race, work: Work, share: float) -> None:
+def _facets(race: Race, limited: bool, share: float) -> None:
     """Facet by facet: from scratch, then downhill; in large networks only when nothing is known yet."""
-    if work.limit is not None and race.cost is not None and race.network.n_nodes > FACET_NODES:
+    if limited and race.cost is not None and race.network.n_nodes > FACET_NODES:
         return
     backtracks = int(2_000 * share)
     if race.cost is None or race.network.n_nodes <= FACET_NODES:

@@ -1,6 +1,7 @@
 """The best assignment so far, the clock, and the proven bound: what every engine reports to."""
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,9 @@ class Progress:
     lower_bound: int | None
 
 
+PATIENT_SHARE = 0.2
+
+
 @dataclass
 class Race:
     """State of one run. Assignments enter only after `evaluate` on the original network."""
@@ -46,7 +50,10 @@ class Race:
     """Seconds spent per stage."""
     accepted_gap: float = 0.0
     """(cost - lower) / cost at which the run may end; 0 for a full proof."""
+    endless: bool = False
+    """Whether effort never ends the run, so that only time or a proof does."""
     _since: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def seconds(self) -> float:
         return time.monotonic() - self.started
@@ -54,9 +61,14 @@ class Race:
     def left(self) -> float:
         return self.deadline - time.monotonic()
 
+    def patience(self) -> float:
+        """Seconds that one exact attempt may take: all that is left, or a part where time alone ends the run."""
+        return max(0.1, self.left() * (PATIENT_SHARE if self.endless else 1.0))
+
     def check(self) -> None:
         if self.left() <= 0:
             raise OutOfTime
+        self._end_if_close()
 
     def enter(self, stage: str) -> None:
         """Begin a stage: books the time of the last one and tells the caller."""
@@ -73,13 +85,19 @@ class Race:
         """Take an assignment if it is feasible and better; returns whether it was."""
         chosen = tuple(int(x) for x in assignment)
         found = evaluate(self.network, chosen)
-        if not found.feasible or found.cost is None or (self.cost is not None and found.cost >= self.cost):
-            return False
-        self.assignment, self.cost, self.peak = chosen, found.cost, found.peak
-        self.trace.append((round(self.seconds(), 3), found.cost))
-        self._tell()
+        with self._lock:  # searchers in other threads offer too
+            if not found.feasible or found.cost is None or (self.cost is not None and found.cost >= self.cost):
+                return False
+            self.assignment, self.cost, self.peak = chosen, found.cost, found.peak
+            self.trace.append((round(self.seconds(), 3), found.cost))
+            self._tell()
         self._end_if_close()
         return True
+
+    def incumbent(self) -> tuple[int | None, tuple[int, ...] | None]:
+        """Cost and assignment, together."""
+        with self._lock:
+            return self.cost, self.assignment
 
     def raise_bound(self, bound: int) -> None:
         if self.lower is None or bound > self.lower:
@@ -97,6 +115,12 @@ class Race:
         if self.cost is None:
             return math.inf
         return min(self.cost - 1, math.floor(self.cost - self.accepted_gap * abs(self.cost)))
+
+    def gap(self) -> float:
+        """(cost - lower) / |cost|; inf while one of them is not known."""
+        if self.cost is None or self.lower is None:
+            return math.inf
+        return (self.cost - self.lower) / max(1, abs(self.cost))
 
     def proved(self) -> bool:
         return self.cost is not None and self.lower is not None and self.lower >= self.cost

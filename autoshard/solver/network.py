@@ -97,15 +97,9 @@ def usage_profile(network: CostNetwork, assignment: Sequence[int]) -> list[tuple
 
 def evaluate(network: CostNetwork, assignment: Sequence[int]) -> Evaluation:
     """Cost, peak and feasibility of an assignment, in exact integers; knows no solver."""
-    total, allowed = 0, True
-    for cost, choice in zip(network.costs, assignment, strict=True):
-        value = int(cost[choice])
-        allowed &= value < IMPOSSIBLE
-        total += value
-    for edge in network.edges:
-        value = int(edge.costs[assignment[edge.first], assignment[edge.second]])
-        allowed &= value < IMPOSSIBLE
-        total += value
+    values = [cost.item(choice) for cost, choice in zip(network.costs, assignment, strict=True)]
+    values += [edge.costs.item(assignment[edge.first], assignment[edge.second]) for edge in network.edges]
+    allowed, total = max(values, default=0) < IMPOSSIBLE, sum(values)
     peak = max((live for _, live in usage_profile(network, assignment)), default=0)
     within = network.usage_limit is None or peak <= network.usage_limit
     return Evaluation(total if allowed else None, peak, allowed and within)

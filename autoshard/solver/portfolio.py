@@ -10,14 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from autoshard.solver import dual as duals
-from autoshard.solver import pieces, search, toulbar2
+from autoshard.solver import pieces, toulbar2
+from autoshard.solver.branch import Branching
 from autoshard.solver.fixing import Part, make_consistent, reduced_costs, restrict
 from autoshard.solver.flat import flatten
 from autoshard.solver.incumbent import Race
+from autoshard.solver.searcher import Searcher
 from autoshard.solver.work import Work
 
-TREE_SIZES = (20, 5, 100, 400, 2000)
-"""Inner nodes of the trees that one search round re-chooses."""
 PIECE_NODES = 1_000
 PIECE_ENTRIES = 200_000
 """Table entries that a piece may touch before its strategies are thinned out."""
@@ -42,14 +42,19 @@ class Portfolio:
         self.flat = flatten(work)
         self.part = Part(duals.start(self.flat), np.arange(len(self.flat.unary)))
         self.prices: duals.Prices | None = None
-        self.field = search.field_for(self.flat, seed)
-        self.random = np.random.default_rng(seed)
-        self.known: int | None = None
-        self.best: np.ndarray | None = None
+        self.tree: Branching | None = None
+        self.searcher = Searcher(race, work, self.flat, seed, self.price)
 
     @property
     def bound(self) -> float:
         return self.part.dual.bound
+
+    @property
+    def ready(self) -> bool:
+        """Whether message passing has found prices of the right magnitude, or needs none."""
+        return (
+            self.part.dual.passes > 8 if self.flat.limit is None else self.prices is not None and self.prices.scale < 0
+        )
 
     def target(self) -> float:
         """`race.target` without the constant of the work network."""
@@ -132,68 +137,35 @@ class Portfolio:
     def price(self) -> np.ndarray:
         return np.zeros(self.flat.slots) if self.prices is None else self.prices.best
 
-    def decode(self, chosen: np.ndarray, *, repair: bool = True) -> None:
-        """Repair and polish an assignment (positions in the whole reduced network), then offer it."""
-        field = self.field
-        search.place(field, chosen)
-        if search.over(field) > 0 and not (repair and search.repair(field, self.price())):
-            return
-        if self.flat.limit is not None:
-            search.descend(field, search.prefix_of(self.price()))
-        search.descend(field, search.prefix_of(np.zeros(self.flat.slots)))
-        self.offer()
-
-    def offer(self) -> bool:
-        """Offer what stands on the field; remembers it when it is the best so far."""
-        cost = search.cost(self.field)
-        if not math.isfinite(cost):
-            return False
-        if self.race.cost is not None and self.work.constant + cost >= self.race.cost:
-            return False
-        if self._offer_field():
-            self.known, self.best = self.race.cost, self.field.chosen.copy()
-            return True
-        return False
-
-    def restart(self) -> bool:
-        """Put the incumbent on the field; False when there is none or reductions dropped a strategy of it."""
-        race = self.race
-        if race.assignment is None:
-            return False
-        if self.known != race.cost or self.best is None:
-            places = [self.work.position(int(node), race.assignment[node]) for node in self.flat.nodes]
-            if any(p is None for p in places):
-                return False
-            self.known, self.best = race.cost, np.array(places, dtype=np.int64)
-        search.place(self.field, self.best)
-        return True
+    def decode(self, chosen: np.ndarray) -> None:
+        """Repair, polish and offer an assignment (positions in the whole reduced network)."""
+        self.searcher.decode(chosen)
 
     def search(self, effort: float) -> None:
-        """Random trees of several sizes around the incumbent."""
-        race, field = self.race, self.field
-        if not self.restart() and self.best is None:
+        """Tree moves around the incumbent, then, when they have nothing to give, shaking."""
+        if not self.searcher.restart() and self.searcher.best is None:
             return
         visited = TREE_WORK * len(self.flat.tables)
-        prefix = search.prefix_of(self.price())
-        budget = max(1000, 4 * self.flat.n)
-        idle, k = 0, 0
-        while idle < 2 * len(TREE_SIZES) and k < max(1, int(40 * effort)) and self.budget > 0:
-            race.check()
+
+        def spend() -> bool:
             self.budget -= visited
-            size = TREE_SIZES[k % len(TREE_SIZES)]
-            gain = search.trees(field, prefix, max(4, budget // size), size, scales=(0.0, 1.3))
-            idle = 0 if gain > 1e-5 * abs(search.cost(field)) else idle + 1
-            k += 1
-            if gain > 0:
-                self.offer()
+            return self.budget > 0
+
+        before = self.race.cost
+        self.searcher.improve(max(1, int(40 * effort)), spend)
+        if self.race.cost == before:
+            for _ in range(max(1, int(20 * effort))):
+                if not spend():
+                    return
+                self.searcher.wander(1)
 
     def pieces(self, reach: np.ndarray, count: int, round_: int) -> None:
         """Solve large connected pieces exactly, each node with its few most promising strategies.
 
         reach: per strategy what it costs above the bound.
         """
-        race, field = self.race, self.field
-        if not self.restart() or not toulbar2.available():
+        race, searcher = self.race, self.searcher
+        if not searcher.restart() or not toulbar2.available():
             return
         keep = (3, 2, 4, 3, 6)[round_ % 5]
         own = np.split(reach, self.flat.offsets[1:-1])
@@ -204,19 +176,8 @@ class Portfolio:
             return
         for _ in range(count):
             race.check()
-            root = int(roots[self.random.integers(len(roots))])
-            piece = pieces.grow(self.flat, root, PIECE_NODES, PIECE_ENTRIES, self.random, undecided)
+            root = int(roots[searcher.random.integers(len(roots))])
+            piece = pieces.grow(self.flat, root, PIECE_NODES, PIECE_ENTRIES, searcher.random, undecided)
             left = max(0.1, race.left())
-            if pieces.improve(field, piece, options, backtracks=300, seconds=left) > 0:
-                self.offer()
-
-    def _offer_field(self) -> bool:
-        nodes, chosen = self.flat.nodes, self.field.chosen
-        choice = {int(node): int(self.work.domains[node][x]) for node, x in zip(nodes, chosen, strict=True)}
-        return offer_complete(self.race, self.work, choice)
-
-
-def offer_complete(race: Race, work: Work, choice: dict[int, int]) -> bool:
-    """Offer what `choice` (original strategies of the remaining nodes) becomes on the original network."""
-    whole = work.complete(choice)
-    return race.offer([whole[i] for i in range(race.network.n_nodes)])
+            if pieces.improve(searcher.field, piece, options, backtracks=300, seconds=left) > 0:
+                searcher.offer()

@@ -8,7 +8,7 @@ from autoshard.solver import dual as duals
 from autoshard.solver.branch import Branching
 from autoshard.solver.exact import profile, solve_work, worst_slots
 from autoshard.solver.fixing import make_consistent, reduced_costs, restrict
-from autoshard.solver.incumbent import OutOfTime, Race
+from autoshard.solver.incumbent import Race
 from autoshard.solver.portfolio import Portfolio
 from autoshard.solver.reductions import arc_consistency, least_usage, only_slots, reduce_network
 from autoshard.solver.work import FORBIDDEN, Infeasible, Work
@@ -23,7 +23,7 @@ SLOT_ROUNDS = 12
 def exact(race: Race, work: Work, backtracks: int, slots: list[int]) -> bool:
     """Exact search for what is worth finding (`Race.target`); True when it ended with a proof."""
     upper = None if race.cost is None else int(race.target()) + 1
-    found = solve_work(work, upper=upper, backtracks=backtracks, seconds=max(0.1, race.left()), slots=slots)
+    found = solve_work(work, upper=upper, backtracks=backtracks, seconds=race.patience(), slots=slots)
     if found is None:
         return False
     choice, lower, complete, timed_out = found
@@ -45,7 +45,7 @@ def exact(race: Race, work: Work, backtracks: int, slots: list[int]) -> bool:
     if complete:
         return True
     if timed_out:
-        raise OutOfTime
+        race.check()
     return False
 
 
@@ -73,7 +73,7 @@ def exact_by_slots(race: Race, core: Work, state: Portfolio, backtracks: int) ->
         if relaxed.entries() > RELAXED_ENTRIES:
             return False
         upper = None if race.cost is None else int(race.target()) + 1
-        found = solve_work(relaxed, upper=upper, backtracks=backtracks, seconds=max(0.1, race.left()), slots=[])
+        found = solve_work(relaxed, upper=upper, backtracks=backtracks, seconds=race.patience(), slots=[])
         if found is None:
             return False
         choice, lower, complete, timed_out = found
@@ -82,7 +82,7 @@ def exact_by_slots(race: Race, core: Work, state: Portfolio, backtracks: int) ->
             if complete and upper is not None:
                 race.raise_bound(upper)
             if timed_out:
-                raise OutOfTime
+                race.check()
             return complete and upper is not None
         positions = [core.position(i, choice[i]) for i in nodes]
         if any(p is None for p in positions):
@@ -137,18 +137,21 @@ def fixed_by_bound(state: Portfolio) -> tuple[Work | None, np.ndarray | None]:
     return copy, reach
 
 
-def branch(state: Portfolio) -> bool:
-    """Branch and bound until the target is out of reach or the budget is used; True when it ended with a proof."""
+def branch(state: Portfolio, budget: float) -> bool:
+    """Branch and bound for `budget` table entries, going on where it stood; True when it ended with a proof."""
     if state.prices is None:
         return False
     race = state.race
-    state.to_best_prices()
 
     def offer(strategies: np.ndarray) -> None:
         state.decode(strategies - state.flat.offsets[:-1])
 
-    tree = Branching(state.part, state.target, offer, race.check)
-    tree.run(state.prices.best, state.budget, lambda: state.tell_bound(tree.bound))
-    state.budget -= tree.work
+    if state.tree is None:
+        state.to_best_prices()
+        state.tree = Branching(state.part, state.target, offer, race.check)
+    tree = state.tree
+    before = tree.work
+    tree.run(state.prices.best, min(budget, state.budget), lambda: state.tell_bound(tree.bound))
+    state.budget -= tree.work - before
     state.tell_bound(tree.bound)
     return not tree.open and race.cost is not None

@@ -1,5 +1,8 @@
 """Local search on a flat network with the memory limit hard: descent, repair, and re-choosing of random trees."""
 
+import dataclasses
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,12 +98,15 @@ def descend(field: Field, prefix: np.ndarray, *, sweeps: int = 20, limit: int | 
 def trees(
     field: Field, prefix: np.ndarray, count: int, size: int, *,
     scales: tuple[float, float] = (0.0, 1.5), judge: float = 0.0, limit: int | None = None,
-    window: tuple[int, int] | None = None,
+    window: tuple[int, int] | None = None, flat: Flat | None = None,
 ) -> float:  # fmt: skip
-    """Re-choose `count` random trees of up to `size` inner nodes rooted in `window`; returns the gain."""
+    """Re-choose `count` random trees of up to `size` inner nodes rooted in `window`; returns the gain.
+
+    flat: the same network with other costs, where the field's own are not to be judged by.
+    """
     from autoshard.solver.moves import tree_search
 
-    f = field.flat
+    f = field.flat if flat is None else flat
     low, high = (0, f.n) if window is None else window
     return tree_search(
         count, size, low, high, field.limit if limit is None else limit, scales[0], scales[1], judge,
@@ -111,12 +117,54 @@ def trees(
     )  # fmt: skip
 
 
-def repair(field: Field, prices: np.ndarray, rounds: int = 40) -> bool:
+def resolve(field: Field, prices: np.ndarray, rounds: int, check: Callable[[], None]) -> bool:
+    """Tree moves at finite weights on forbidden pairs, which grow where they stay violated; whether none is left.
+
+    Memory counts at its prices only: `repair` comes afterwards.
+    """
+    f = field.flat
+    forbidden = np.isinf(f.tables)
+    finite = f.tables[~forbidden]
+    weight = 2.0 ** math.ceil(
+        math.log2(1.0 + float(np.abs(finite).max(initial=0.0) + np.abs(f.unary).max(initial=0.0)))
+    )
+    soft = dataclasses.replace(f, tables=np.where(forbidden, weight, f.tables))
+    prefix = prefix_of(prices)
+    columns = f.sizes[f.second]
+    best, idle = f.n + len(f.first), 0
+    for round_ in range(rounds):
+        check()
+        at = f.table_at[:-1] + field.chosen[f.first] * columns + field.chosen[f.second]
+        broken = np.flatnonzero(forbidden[at])
+        if not len(broken):
+            return True
+        if len(broken) < best:
+            best, idle = len(broken), 0
+        else:
+            idle += 1
+            if idle > 25:
+                return False
+        if round_:
+            soft.tables[at[broken]] += weight
+        size = (20, 100, 5, 400)[round_ % 4]
+        for e in broken[:: max(1, len(broken) // 200)]:  # trees grown from the places that hurt
+            for end in (int(f.first[e]), int(f.second[e])):
+                trees(
+                    field, prefix, 1, size, scales=(0.0, 1.0), judge=0.5, limit=UNLIMITED, window=(end, end + 1),
+                    flat=soft,
+                )  # fmt: skip
+        if len(broken) > 50:
+            trees(field, prefix, max(20, f.n // 20), size, scales=(1.0, 1.0), judge=1.0, limit=UNLIMITED, flat=soft)
+    return False
+
+
+def repair(field: Field, prices: np.ndarray, rounds: int = 40, check: Callable[[], None] = lambda: None) -> bool:
     """Raise prices where the limit is exceeded until descent and trees bring every slot below it; whether they did."""
     current = prices.copy()
     floor = max(float(current.max(initial=0.0)) * 0.02, 1e-12)
     count = max(20, field.flat.n // 10)
     for _ in range(rounds):
+        check()
         excess = field.live[: field.flat.slots] - field.limit
         if excess.max(initial=-1) <= 0:
             return True

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from autoshard.solver import CostNetwork, Edge, Usage, evaluate
+from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Usage, evaluate
 
 
 def random_network(
@@ -62,3 +62,69 @@ def layered_network(seed: int, layers: int = 60, labels: int = 3, facets: int = 
         [Usage(i, i + int(rng.integers(1, 9)), 2 ** (facets - (grid > 0).sum(axis=1)) * 100)] for i in range(layers)
     ]
     return CostNetwork(costs, edges, usages, None, [grid] * layers)
+
+
+def optimum_by_tensor(network: CostNetwork) -> int | None:
+    """As `optimum`, with all assignments in one array: node i varies along dimension i."""
+    n = network.n_nodes
+    sizes = tuple(len(c) for c in network.costs)
+
+    def along(values: np.ndarray, *nodes: int) -> np.ndarray:
+        shape = [1] * n
+        for i in nodes:
+            shape[i] = sizes[i]
+        return values.reshape(shape)
+
+    forbidden = np.zeros(sizes, dtype=bool)
+    total = np.zeros(sizes, dtype=np.int64)
+    tables = [(c, (i,)) for i, c in enumerate(network.costs)]
+    for edge in network.edges:
+        if edge.first == edge.second:
+            tables.append((np.diagonal(edge.costs), (edge.first,)))
+        elif edge.first < edge.second:
+            tables.append((edge.costs, (edge.first, edge.second)))
+        else:
+            tables.append((np.ascontiguousarray(edge.costs.T), (edge.second, edge.first)))
+    for values, nodes in tables:
+        bad = values >= IMPOSSIBLE
+        forbidden |= along(bad, *nodes)
+        total += along(np.where(bad, 0, values), *nodes)
+    if network.usage_limit is not None:
+        used = [(u, i) for i, usages in enumerate(network.usages) for u in usages if u.start < u.stop]
+        for time in sorted({u.start for u, _ in used}):
+            live = np.zeros(sizes, dtype=np.int64)
+            for u, i in used:
+                if u.start <= time < u.stop:
+                    live += along(u.amounts, i)
+            forbidden |= live > network.usage_limit
+    return None if forbidden.all() else int(total[~forbidden].min())
+
+
+def hard_network(
+    seed: int, nodes: int = 1_000, strategies: int = 8, forbidden: float = 0.6, room: float = 1.03
+) -> CostNetwork:
+    """Most pairs forbidden and little room, with an assignment hidden in it that is feasible.
+
+    Every node is joined to one shortly before it, some to one far before. `room`: the limit as a multiple of what
+    the hidden assignment holds at most; other strategies hold less or more.
+    """
+    rng = np.random.default_rng(seed)
+    hidden = rng.integers(0, strategies, nodes)
+    costs = [rng.integers(0, 1_000, strategies) for _ in range(nodes)]
+    edges = []
+    for i in range(1, nodes):
+        others = {max(0, i - int(rng.integers(1, 6)))}
+        if rng.random() < 0.5:
+            others.add(int(rng.integers(0, i)))
+        for j in sorted(others):
+            table = rng.integers(0, 3_000, (strategies, strategies))
+            bad = rng.random(table.shape) < forbidden
+            bad[hidden[j], hidden[i]] = False
+            edges.append(Edge(j, i, np.where(bad, 10**18, table)))
+    usages = []
+    for i in range(nodes):
+        start = int(rng.integers(max(0, i - 2), i + 1))
+        stop = start + int(rng.integers(1, 12 if rng.random() < 0.9 else nodes // 3))
+        usages.append((Usage(start, stop, rng.integers(1, 100, strategies)),))
+    whole = CostNetwork(costs, edges, usages, None)
+    return CostNetwork(costs, edges, usages, int(evaluate(whole, hidden.tolist()).peak * room))

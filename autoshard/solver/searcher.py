@@ -1,0 +1,144 @@
+"""One assignment on a field and what improves it: repair of forbidden pairs and of memory, tree moves, shaking.
+
+Several searchers may work on one network at a time, each in a thread of its own: the compiled moves release Python's
+lock, the network is shared and never written to, and incumbents are exchanged through the race.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from autoshard.solver import search
+from autoshard.solver.flat import Flat
+from autoshard.solver.incumbent import Race
+from autoshard.solver.work import Work
+
+TREE_SIZES = (20, 5, 100, 400, 2000)
+"""Inner nodes of the trees that one search round re-chooses."""
+WORTH_OFFERING = 2e-5
+"""Relative improvement from which an assignment is checked on the original network at once."""
+SHAKE_SCALES = (1.0, 0.6, 1.6, 2.5)
+"""Multiples of the memory prices at which a shaken assignment is polished before it is polished at its true cost."""
+WANDERED = 5e-4
+"""A shaken assignment that costs this share more than the best is gone on from in one of three cases."""
+CONFLICT_ROUNDS = 60
+"""Sweeps of tree moves that may be spent on forbidden pairs."""
+
+
+class Searcher:
+    """A field with its random state. price: tells the current prices on memory."""
+
+    def __init__(
+        self, race: Race, work: Work, flat: Flat, seed: int, price: Callable[[], np.ndarray],
+        check: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.race, self.work, self.flat, self.price = race, work, flat, price
+        self.check = race.check if check is None else check
+        self.field = search.field_for(flat, seed)
+        self.random = np.random.default_rng(seed)
+        self.known: int | None = None
+        self.best: np.ndarray | None = None
+        self.shakes = 0
+        self.zero = search.prefix_of(np.zeros(flat.slots))
+
+    def decode(self, chosen: np.ndarray) -> None:
+        """Repair and polish an assignment (positions in the network), then offer it."""
+        field = self.field
+        search.place(field, chosen)
+        if not math.isfinite(search.cost(field)) and not search.resolve(
+            field, self.price(), CONFLICT_ROUNDS, self.check
+        ):
+            return
+        if search.over(field) > 0 and not search.repair(field, self.price(), check=self.check):
+            return
+        if self.flat.limit is not None:
+            search.descend(field, search.prefix_of(self.price()))
+        search.descend(field, self.zero)
+        self.offer()
+
+    def offer(self, least: float = 0.0) -> bool:
+        """Offer what stands on the field if it is better by the share `least`; remembers it when it is the best."""
+        cost = search.cost(self.field)
+        if not math.isfinite(cost):
+            return False
+        if self.race.cost is not None and self.work.constant + cost >= self.race.cost - least * abs(self.race.cost):
+            return False
+        nodes, chosen = self.flat.nodes, self.field.chosen
+        choice = {int(node): int(self.work.domains[node][x]) for node, x in zip(nodes, chosen, strict=True)}
+        if offer_complete(self.race, self.work, choice):
+            self.known, self.best = self.race.cost, self.field.chosen.copy()
+            return True
+        return False
+
+    def restart(self) -> bool:
+        """Put the incumbent on the field; False when there is none or reductions dropped a strategy of it."""
+        cost, assignment = self.race.incumbent()
+        if assignment is None:
+            return False
+        if self.known != cost or self.best is None:
+            places = [self.work.position(int(node), assignment[node]) for node in self.flat.nodes]
+            if any(p is None for p in places):
+                return False
+            self.known, self.best = cost, np.array(places, dtype=np.int64)
+        search.place(self.field, self.best)
+        return True
+
+    def sweep(self, size: int, scales: tuple[float, float] = (0.0, 1.3)) -> float:
+        """Re-choose random trees of up to `size` inner nodes, about four times as many nodes as there are."""
+        count = max(4, max(1000, 4 * self.flat.n) // size)
+        return search.trees(self.field, search.prefix_of(self.price()), count, size, scales=scales)
+
+    def improve(self, sweeps: int, spend: Callable[[], bool] = lambda: True) -> None:
+        """Sweeps of several tree sizes from where the field stands, until they gain no more; `spend` may end it."""
+        idle, k = 0, 0
+        try:
+            while idle < 2 * len(TREE_SIZES) and k < sweeps and spend():
+                self.check()
+                gain = self.sweep(TREE_SIZES[k % len(TREE_SIZES)])
+                idle = 0 if gain > 1e-5 * abs(search.cost(self.field)) else idle + 1
+                k += 1
+                if gain > 0:
+                    self.offer(WORTH_OFFERING)
+        finally:
+            self.offer()
+
+    def shake(self) -> None:
+        """Change a stretch of the assignment against its cost, polish it at other prices, then at its true cost."""
+        field, flat = self.field, self.flat
+        kind, self.shakes = self.shakes, self.shakes + 1
+        count = max(1, min(flat.n, (flat.n // 20, flat.n // 5, 200)[kind % 3]))
+        low = int(self.random.integers(0, flat.n - count + 1))
+        window = (low, low + count)
+        prefix = search.prefix_of(self.price())
+        scale = SHAKE_SCALES[kind % len(SHAKE_SCALES)]
+        if kind % 2 or flat.limit is None:
+            a, b = flat.offsets[low], flat.offsets[low + count]
+            unary = flat.unary.copy()
+            unary[a:b] += self.random.exponential(2.0 * abs(search.cost(field)) / flat.n, b - a)
+            noisy = dataclasses.replace(flat, unary=unary)
+            search.trees(field, prefix, max(4, count // 5), 20, scales=(0.0, scale), window=window, flat=noisy)
+        else:
+            search.trees(field, prefix * scale, max(4, count // 5), 20, scales=(1.0, 1.0), judge=1.0, window=window)
+        for size in (20, 100):
+            self.check()
+            search.trees(field, prefix, max(4, 4 * count // size), size, scales=(0.0, 1.3), window=window)
+        self.sweep(TREE_SIZES[kind % len(TREE_SIZES)])
+        self.offer()
+
+    def wander(self, shakes: int) -> None:
+        """Shake again and again, mostly from the incumbent."""
+        for _ in range(shakes):
+            self.check()
+            cost = self.race.cost
+            far = cost is None or self.work.constant + search.cost(self.field) > cost + WANDERED * abs(cost)
+            if (far or self.random.integers(3)) and not self.restart():
+                return
+            self.shake()
+
+
+def offer_complete(race: Race, work: Work, choice: dict[int, int]) -> bool:
+    """Offer what `choice` (original strategies of the remaining nodes) becomes on the original network."""
+    whole = work.complete(choice)
+    return race.offer([whole[i] for i in range(race.network.n_nodes)])

@@ -1,0 +1,55 @@
+"""Random networks of up to 12 nodes against all their assignments: optimum, bound, and proof that there is none."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from autoshard.solver import CostNetwork, evaluate, solve
+
+sys.path.insert(0, str(Path(__file__).parent))
+from solver_cases import optimum, optimum_by_tensor, random_network
+
+NETWORKS = 5_000
+BY_DEFAULT = 300
+
+
+def network_of(seed: int) -> CostNetwork:
+    """Up to 12 nodes with 2 or 3 strategies each, from sparse and free to dense with many forbidden pairs."""
+    return random_network(
+        seed,
+        nodes=12,
+        strategies=2 + seed % 2,
+        forbidden=(0.02, 0.08, 0.2)[seed % 3],
+        density=(0.08, 0.15, 0.3)[seed % 7 % 3],
+    )
+
+
+def judge(seed: int) -> str:
+    network = network_of(seed)
+    best = optimum_by_tensor(network)
+    found = solve(network)
+    assert found.cost == best, seed
+    if best is None:
+        assert found.status == "infeasible" and found.reason, seed
+        return "infeasible"
+    assert found.status == "optimal" and found.lower_bound == best, seed
+    assert evaluate(network, found.assignment).feasible, seed
+    return "optimal"
+
+
+def test_the_two_brute_forces_agree():
+    for seed in range(200):
+        network = random_network(seed, nodes=5, strategies=3)
+        assert optimum_by_tensor(network) == optimum(network), seed
+
+
+def test_a_seeded_part_of_the_random_networks_is_solved_exactly():
+    seen = [judge(seed) for seed in range(0, NETWORKS, NETWORKS // BY_DEFAULT)]
+    assert min(seen.count("optimal"), seen.count("infeasible")) > BY_DEFAULT // 10
+
+
+@pytest.mark.slow
+def test_all_random_networks_are_solved_exactly():
+    for seed in range(NETWORKS):
+        judge(seed)
