@@ -36,6 +36,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ("device", "the device list is a permutation of 0..N-1 with N the product of the axis sizes"),
     ("maximal", "a maximal sharding has no dimension shardings, replicated or unreduced axes"),
     ("factor", "every factor needs a size, and the sizes of a dimension's factors multiply to its size"),
+    ("malformed null-terminated string", "the bytecode is damaged: write the module anew, or give it as text"),
     ("bytecode", "write the module anew with this MLIR, or give it as text"),
     ("undeclared SSA value", "define the value before its first use, or correct the name"),
     ("expected", "compare the text with the syntax of the op or attribute"),

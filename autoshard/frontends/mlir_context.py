@@ -15,6 +15,7 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, mhlo, mpmd, sdy, stablehlo
 
 from autoshard.errors import InputError
+from autoshard.frontends.mlir_advice import advice_on
 
 _LOCATION = re.compile(r'loc\("(?P<file>[^"]*)":(?P<line>\d+):(?P<column>\d+)\)')
 BYTECODE_MAGIC = b"ML\xefR"
@@ -41,19 +42,23 @@ def parse_module(text: str | bytes, *, verify: bool = True) -> ir.Module:
         try:
             module = ir.Module.parse(text)
         except ir.MLIRError as error:
-            raise InputError(f"cannot read the MLIR module: {error_text(error)}") from None
+            raise InputError(f"cannot read the MLIR module: {error_text(error, advise=True)}") from None
         if verify and not module.operation.verify():
             raise InputError("the MLIR module breaks an invariant of one of its ops")
         return module
 
 
-def error_text(error: ir.MLIRError) -> str:
-    """The diagnostics of an MLIR error, one a line, each with its line and column where it has one."""
+def error_text(error: ir.MLIRError, *, advise: bool = False) -> str:
+    """The diagnostics of an MLIR error, one a line, each with its line and column where it has one.
+
+    advise: say what to try too.
+    """
     found = []
     for diagnostic in error.error_diagnostics:
         match = _LOCATION.match(str(diagnostic.location))
         where = f"line {match['line']}, column {match['column']}: " if match else ""
-        found.append(where + diagnostic.message)
+        more = f"; {advice_on(diagnostic.message)}" if advise else ""
+        found.append(where + diagnostic.message + more)
     return "\n".join(found) or str(error)
 
 
