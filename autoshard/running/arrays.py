@@ -29,7 +29,7 @@ def generated(types: Sequence[Any], shardings: Sequence[jax.sharding.Sharding], 
         if t.dtype == jax.dtypes.float0:
             raise InputError(f"input {number} has type float0, which holds nothing and cannot be generated")
 
-        def block(index: tuple[slice, ...], t: Any = t, number: int = number) -> np.ndarray:
+        def block(index: Any, t: Any = t, number: int = number) -> np.ndarray:
             return values_at(t.shape, t.dtype, index, seed=seed, number=number)
 
         out.append(jax.make_array_from_callback(tuple(t.shape), sharding, block))
@@ -98,7 +98,7 @@ def _sums(host: np.ndarray) -> tuple[float, float, float]:
     if host.size == 0:
         return 0.0, 0.0, 0.0
     magnitudes = np.abs(host.astype(np.complex128 if np.iscomplexobj(host) else np.float64))
-    values = host.real if np.iscomplexobj(host) else host
+    values = np.real(host) if np.iscomplexobj(host) else host
     return float(values.astype(np.float64).sum()), float((magnitudes**2).sum()), float(magnitudes.max())
 
 

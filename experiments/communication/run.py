@@ -109,8 +109,8 @@ def main() -> int:
         for mesh in given.meshes.split(","):
             rows.append(case(name, mesh, given.hardware))
             print({k: v for k, v in rows[-1].items() if k != "why"}, rows[-1]["why"], sep="\n  ", flush=True)
+            pd.DataFrame(rows).to_csv(given.output, index=False)  # what is known so far
     table = pd.DataFrame(rows)
-    table.to_csv(given.output, index=False)
     shown = [
         "model",
         "mesh",

@@ -86,8 +86,8 @@ def main() -> int:
         for mesh in given.meshes.split(","):
             rows.append(case(name, mesh, given.repeats))
             print(rows[-1], flush=True)
+            pd.DataFrame(rows).to_csv(given.output, index=False)  # what is known so far
     table = pd.DataFrame(rows)
-    table.to_csv(given.output, index=False)
     print(table.to_string(index=False))
     return 0 if (table["cpu_ratio"] <= LIMIT).all() else 1
 
