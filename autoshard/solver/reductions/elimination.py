@@ -1,0 +1,81 @@
+"""Nodes that hold no memory and have few neighbours, or one strategy, are folded into their neighbours.
+
+`Eliminated.invert` chooses for them what is cheapest beside their neighbours' choices.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.solver.work import FORBIDDEN_FROM, Infeasible, Work, clipped
+
+
+@dataclass(frozen=True, slots=True)
+class Eliminated:
+    """A node whose best choice follows from its neighbours' choices."""
+
+    node: int
+    cost: np.ndarray
+    domain: np.ndarray
+    neighbours: tuple[tuple[int, np.ndarray, np.ndarray], ...]
+    """(neighbour, its domain then, table [node, neighbour])."""
+
+    def invert(self, choice: dict[int, int]) -> None:
+        total = self.cost
+        for other, domain, table in self.neighbours:
+            total = total + table[:, np.searchsorted(domain, choice[other])]
+        choice[self.node] = int(self.domain[int(np.argmin(total))])
+
+
+def min_plus(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """out[a, b] = min over x of left[a, x] + right[x, b], forbidden entries kept."""
+    left = np.ascontiguousarray(left)
+    right = np.ascontiguousarray(right)
+    out = left[:, :1] + right[:1, :]
+    scratch = np.empty_like(out)
+    for x in range(1, left.shape[1]):
+        np.add(left[:, x : x + 1], right[x : x + 1, :], out=scratch)
+        np.minimum(out, scratch, out=out)
+    return clipped(out)
+
+
+def eliminate(work: Work, node: int) -> None:
+    """Remove a node with at most two neighbours and no memory."""
+    others = tuple(work.tables[node])
+    assert len(others) <= 2 and not (work.limit is not None and work.held[node])
+    cost = work.cost(node)
+    step = Eliminated(node, cost, work.domains[node], tuple((j, work.domains[j], work.tables[node][j]) for j in others))
+    if not others:
+        best = int(cost.min())
+        work.constant += best
+    elif len(others) == 1:
+        (j,) = others
+        folded = (cost[:, None] + work.tables[node][j]).min(axis=0)
+        work.costs[j] = clipped(work.cost(j) + clipped(folded))
+    else:
+        i, j = others
+        table = min_plus((cost[:, None] + work.tables[node][i]).T, work.tables[node][j])
+        work.add_edge(i, j, table)
+    work.remove(node, step)
+    for j in others:
+        _drop_forbidden(work, j, node)
+
+
+def fix_single(work: Work, node: int) -> None:
+    """Fold a node with one strategy left and no memory into its neighbours, whatever its degree."""
+    others = tuple(work.tables[node])
+    step = Eliminated(node, work.cost(node), work.domains[node], ())
+    work.constant += int(work.cost(node)[0])
+    for j in others:
+        work.costs[j] = clipped(work.cost(j) + work.tables[node][j][0])
+    work.remove(node, step)
+    for j in others:
+        _drop_forbidden(work, j, node)
+
+
+def _drop_forbidden(work: Work, node: int, because: int) -> None:
+    mask = work.cost(node) < FORBIDDEN_FROM
+    if not mask.any():
+        raise Infeasible(f"node {node} has no strategy left that its neighbour {because} allows")
+    if not mask.all():
+        work.keep(node, mask)
