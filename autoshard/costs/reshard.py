@@ -40,7 +40,7 @@ def waypoints(type_: TensorType, mesh: AtomMesh, unreduced: frozenset[int]) -> l
         if index == len(axes):
             orders: list[tuple[tuple[int, ...], ...]] = [()]
             for d in dims:
-                choices = permutations(d) if any_order else (d,)
+                choices = list(permutations(d)) if any_order else [d]  # gone through once for each order so far
                 orders = [(*o, tuple(a for axis in p for a in axis)) for o in orders for p in choices]
             out.extend(Layout(o, partial) for o in orders)
             return
