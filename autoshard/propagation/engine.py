@@ -113,13 +113,19 @@ def _user_priorities(run: Run) -> None:
     """Priority 0 first; dimensions of later priorities stay empty and closed until their turn (S0.47, S0.48)."""
     graph = run.graph
     waiting: dict[int, list[tuple[int, Spec]]] = {}
+    first: dict[int, int] = {}
+    later: dict[int, list[int]] = {}
     for holder in graph.prioritised:
-        original = graph.spec(holder)
-        if original is None:
+        number = graph.holders[holder]
+        if number < 0:
             continue
-        for priority in sorted({d.priority for d in original.dims if d.priority}):
+        original = graph.steps.specs[number]
+        if number not in first:
+            first[number] = graph.steps.number(_first_round(original))
+            later[number] = sorted({d.priority for d in original.dims if d.priority})
+        for priority in later[number]:
             waiting.setdefault(priority, []).append((holder, original))
-        graph.holders[holder] = graph.steps.number(_first_round(original))
+        graph.holders[holder] = first[number]
     _op_priorities(run)
     for priority in sorted(waiting):
         for holder, original in waiting[priority]:

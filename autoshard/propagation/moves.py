@@ -5,10 +5,11 @@ nodes and not at each visit.
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from autoshard.propagation.directions import TABLE, Direction, OpClass
 from autoshard.propagation.graph import Node
-from autoshard.propagation.step import StepRule, Steps
+from autoshard.propagation.step import Steps
 
 NOTHING = -1
 """The number of the move of nodes that pass nothing."""
@@ -52,7 +53,8 @@ class Moves:
         rule_number, tensors, op_class, shared, allowed, elementwise, heeds_conservative = self.kinds[kind]
         if rule_number < 0 or tensors < 2:
             return NOTHING
-        directions = _directions(op_class, shared, allowed, self.steps.rules[rule_number], level)
+        rule = self.steps.rules[rule_number]
+        directions = _directions(op_class, shared, allowed, rule.passes, rule.blocked, level)
         if not any(directions):
             return NOTHING
         move = Move(rule_number, directions, elementwise, heeds_conservative)
@@ -74,13 +76,19 @@ class MovesOnRung(dict[int, int]):
         return found
 
 
+@lru_cache(maxsize=4096)
 def _directions(
-    op_class: OpClass, shared: bool, allowed: Direction, rule: StepRule, level: int | None
+    op_class: OpClass,
+    shared: bool,
+    allowed: Direction,
+    passes: tuple[bool, ...],
+    blocked: frozenset[int],
+    level: int | None,
 ) -> tuple[Direction, ...]:
     any_rung = allowed is not Direction.BOTH  # a barrier's own direction holds on every rung
     return tuple(
         Direction.NONE
-        if factor in rule.blocked
+        if factor in blocked
         else (Direction.BOTH if level is None or any_rung else TABLE[level, op_class, shared, through]) & allowed
-        for factor, through in enumerate(rule.passes)
+        for factor, through in enumerate(passes)
     )
