@@ -216,4 +216,30 @@ CASES = (
         "data",
         held_out=True,
     ),
+    *(  # near the memory of a v5e chip: what is said to fit must be accepted
+        Case(
+            f"border_mlp_data_v5e4_{rows}k",
+            "mlp",
+            {**_MLP, "batch": rows * 1024},
+            {"data": 4},
+            "tpu_v5e",
+            "v5e:2x2",
+            "data",
+            held_out=True,
+        )
+        for rows in (416, 448, 480)
+    ),
+    *(
+        Case(
+            f"border_tf_fsdp_v5e4_{layers}l",
+            "transformer",
+            _tf(remat="none", layers=layers, batch=32),
+            {"data": 4},
+            "tpu_v5e",
+            "v5e:2x2",
+            "fsdp",
+            held_out=True,
+        )
+        for layers in (5, 6)
+    ),
 )

@@ -71,7 +71,7 @@ def test_a_program_that_the_compiler_refuses_is_never_said_to_fit() -> None:
 
 
 def test_programs_that_the_compiler_takes_with_room_are_said_to_fit() -> None:
-    for name in COMPILED:
+    for name in (name for name in COMPILED if not name.startswith("border_")):
         (case,) = (case for case in run.CASES if case.name == name)
         machine = place_mesh(load_profile(case.hardware), case.mesh)
         assert verdict(profile_of(name), machine.hbm_bytes, machine.usable_bytes)["fits"] is True
