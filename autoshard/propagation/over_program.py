@@ -125,7 +125,7 @@ def _check_group_conflicts(program: Program, mesh: Mesh, built: ProgramGraph, gr
     for members in groups:
         closed: dict[int, Spec] = {}
         for value in members:
-            spec = built.graph.spec(built.holder_of[value])
+            spec = built.graph.spec(built.holder_of.get(value, NO_HOLDER))
             if spec is not None and not any(d.is_open for d in spec.dims):
                 closed[value] = spec
         for value, spec in closed.items():

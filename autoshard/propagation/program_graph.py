@@ -34,13 +34,20 @@ def step_rule(rule: ShardingRule) -> StepRule:
 
 @dataclass
 class ProgramGraph:
-    """A graph with the holder of every value. `copies`: every holder of a constant that was copied for its uses."""
+    """A graph with the holder of every value.
+
+    copies: every holder of a constant that was copied for its uses.
+    stated: values with a sharding of their own from the start; bound: those of them that have it from a constraint or
+    a `shard_map`, with that op.
+    """
 
     program: Program
     graph: Graph
     holder_of: dict[int, int] = field(default_factory=dict)
     copies: dict[int, list[int]] = field(default_factory=dict)
     nodes_of: dict[int, list[int]] = field(default_factory=dict)
+    stated: frozenset[int] = frozenset()
+    bound: dict[int, Op] = field(default_factory=dict)
 
 
 def build_graph(
@@ -71,6 +78,7 @@ class Builder:
     uses: dict[int, int] = field(default_factory=dict)
     rules: dict[ShardingRule, int] = field(default_factory=dict)
     redirected: dict[int, Op] = field(default_factory=dict)
+    bound: dict[int, Op] = field(default_factory=dict)
     pending: dict[int, list[Node]] = field(default_factory=dict)
 
     def build(self, groups: Sequence[Sequence[int]], outputs: Sequence[tuple[int, Spec | None]]) -> ProgramGraph:
@@ -90,7 +98,8 @@ class Builder:
             slot = graph.holder(spec, len(shape))
             graph.prioritised.append(slot)
             graph.outputs.append((returned[index], slot, graph.steps.rule_number(identity_rule(shape))))
-        return ProgramGraph(self.program, graph, self.holder_of, self.copies, self.nodes_of)
+        stated = frozenset(self.specs)
+        return ProgramGraph(self.program, graph, self.holder_of, self.copies, self.nodes_of, stated, self.bound)
 
     # before the walk
 
@@ -111,17 +120,21 @@ class Builder:
         """
         wanted: dict[int, list[Spec | None]] = {}
         constraints: dict[int, Op] = {}
+        binding: dict[int, Op] = {}
         for op, _ in self.program.walk():
             if op.kind in CONSTRAINTS and op.results and op.results[0] in self.specs:
                 wanted.setdefault(op.operands[0], []).append(self.specs[op.results[0]])
                 constraints.setdefault(op.operands[0], op)
+                binding.setdefault(op.operands[0], op)
             elif op.kind == "shard_map":
                 for value, names in zip(op.operands, op.attrs["in_names"], strict=True):
                     wanted.setdefault(value, []).append(self._named_spec(names))
+                    binding.setdefault(value, op)
                 for value, names in zip(op.results, op.attrs["out_names"], strict=True):
                     spec = self._named_spec(names)
-                    if spec is not None:
-                        self.specs.setdefault(value, spec)
+                    if spec is not None and value not in self.specs:
+                        self.specs[value] = spec
+                        self.bound[value] = op
         targets = self._edge_targets()
         for value, found in wanted.items():
             first = found[0]
@@ -131,6 +144,7 @@ class Builder:
                 continue
             if value not in targets:
                 self.specs[value] = first
+                self.bound[value] = binding[value]
             elif value in constraints:
                 self._redirect(value, constraints[value])
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from autoshard.program.rule import TensorFactors
 from autoshard.propagation.engine import Change, Run
 from autoshard.propagation.graph import Graph
+from autoshard.propagation.op_classes import CONSTRAINTS
 from autoshard.propagation.program_graph import ProgramGraph
 from autoshard.propagation.projection import project
 from autoshard.propagation.spec import Ref, Spec, axis_ref, overlaps
@@ -123,7 +124,7 @@ def _axes(spec: Spec | None) -> list[Ref]:
 def trace_back(built: ProgramGraph, run: Run, initial: list[int], mesh: Mesh) -> dict[int, tuple[Provenance, ...]]:
     """Follow every axis of every value of a program back to the statement it stems from."""
     value_of: dict[int, int] = {}
-    for value, holder in sorted(built.holder_of.items()):
+    for value, holder in sorted(built.holder_of.items(), key=lambda e: (e[0] not in built.stated, e[0])):
         value_of.setdefault(holder, value)
     for value, holders in sorted(built.copies.items()):
         for holder in holders:
@@ -136,16 +137,21 @@ def trace_back(built: ProgramGraph, run: Run, initial: list[int], mesh: Mesh) ->
         if holder not in known:
             found: list[Provenance] = []
             for ref, dim, steps in chains(built.graph, run, initial, holder):
-                hops = tuple(
+                hops = [
                     Hop(
                         built.graph.nodes[s.node].op if s.node >= 0 else s.node,
                         value_of.get(s.source, -1),
                         value_of.get(s.holder, -1),
                     )
                     for s in steps
-                )
+                ]
                 origin = value_of.get(steps[-1].source if steps else holder, -1)
-                found.append(Provenance(axis_ref(ref, mesh), dim, origin, hops))
+                if origin in built.bound:  # the statement is the op that binds the value
+                    op = built.bound[origin]
+                    source = op.results[0] if op.kind in CONSTRAINTS else origin
+                    hops.append(Hop(op.id, source, origin))
+                    origin = source
+                found.append(Provenance(axis_ref(ref, mesh), dim, origin, tuple(hops)))
             known[holder] = tuple(found)
         out[value] = known[holder]
     return out

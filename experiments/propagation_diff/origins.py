@@ -3,7 +3,7 @@
     python experiments/propagation_diff/origins.py --cases 2000
 
 On the random modules of both generators, with user priorities: each axis is followed to its origin, whose own sharding
-before propagation must have it (or a part of it).
+before propagation must have it (or a part of it). With `--programs` the modules are read as programs.
 """
 
 import argparse
@@ -63,16 +63,51 @@ def compare(seed: int) -> tuple[str, str]:
     return "traced" if axes else "no axes", ""
 
 
+def compare_program(seed: int) -> tuple[str, str]:
+    from random_module import random_module
+    from random_wide import wide_module
+
+    from autoshard.errors import AutoshardError
+    from autoshard.frontends.mlir_program import read_mlir
+    from autoshard.propagation import propagate
+
+    try:
+        read = read_mlir((wide_module if seed % 2 else random_module)(seed))
+        mesh = read.mesh or next(iter(read.meshes.values()))
+        given = {v: s for v, s in read.shardings.items() if s.mesh_name == mesh.name}
+        outputs = {i: s for i, s in read.outputs.items() if s.mesh_name == mesh.name}
+        plain, traced = (
+            propagate(read.program, mesh, given, outputs=outputs, groups=read.groups, trace=trace)
+            for trace in (False, True)
+        )
+    except AutoshardError:
+        return "skipped: refused", ""
+    if (plain.values, plain.factors, plain.outputs) != (traced.values, traced.factors, traced.outputs):
+        return "different: tracing changes the result", ""
+    wrong: list[str] = []
+    for value, found in (traced.provenance or {}).items():
+        for axis in found:
+            if axis.path and axis.path[-1].op >= 0 and read.program.ops[axis.path[-1].op].kind == "shard_map":
+                continue  # its in or out names say it
+            stated = list(outputs.values()) if axis.origin < 0 else [given[axis.origin]] if axis.origin in given else []
+            if not any(a.name == axis.axis.name for s in stated for d in s.dims for a in d.axes):
+                wrong.append(f"value {value}: {axis}")
+    if wrong:
+        return "different: an axis without origin", "\n".join(wrong[:5])
+    return "traced" if traced.provenance else "no axes", ""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--programs", action="store_true")
     parser.add_argument("--worker", nargs=2, type=int)
     args = parser.parse_args()
     if args.worker:
-        work(*args.worker, compare)
+        work(*args.worker, compare_program if args.programs else compare)
         return
-    counts, different = run(__file__, args.first, args.cases)
+    counts, different = run(__file__, args.first, args.cases, *(["--programs"] if args.programs else []))
     print(counts)
     print("different:", different)
 

@@ -61,6 +61,12 @@ def test_every_axis_leads_to_a_statement_and_tracing_changes_nothing(origins) ->
         assert not verdict.startswith("different"), f"seed {seed}: {verdict}\n{detail}"
 
 
+def test_every_axis_of_a_program_leads_to_a_statement(origins) -> None:  # S2.50, S2.53
+    for seed in range(80):
+        verdict, detail = origins.compare_program(seed)
+        assert not verdict.startswith("different"), f"seed {seed}: {verdict}\n{detail}"
+
+
 GIVEN = """sdy.mesh @mesh = <["x"=2, "y"=2, "z"=2]>
 func.func @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y", ?}p1, {?}]>}, %b: tensor<8x8xf32>) -> tensor<8x8xf32> {
   %m = sdy.manual_computation(%a) in_shardings=[<@mesh, [{?}, {"x", ?}]>] out_shardings=[<@mesh, [{?}, {"x", ?}]>] manual_axes={"x"} (%i: tensor<8x4xf32>) {

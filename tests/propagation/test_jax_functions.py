@@ -159,3 +159,20 @@ def test_train_steps_of_the_library_get_the_shardings_of_their_lowered_form(name
     )
     assert ours == theirs
     assert sum('"' in sharding for sharding in ours) >= 2
+
+
+def test_the_source_of_an_axis_is_the_constraint_in_the_code() -> None:  # S2.50
+    sharding = NamedSharding(auto_abstract_mesh((4, 2), ("data", "model")), P("data", None))
+
+    def f(x):
+        y = jnp.exp(x)
+        return jnp.tanh(jax.lax.with_sharding_constraint(y, sharding))
+
+    program = trace(f, jax.ShapeDtypeStruct((8, 8), "float32")).program
+    found = propagate(program, MESH, {}, trace=True)
+    assert found.provenance is not None
+    (constraint,) = (op for op in program.ops.values() if op.kind == "sharding_constraint")
+    for value in (program.body.args[0], constraint.operands[0], program.body.results[0]):
+        (axis,) = found.provenance[value]
+        assert (str(axis.axis), axis.dim, axis.origin) == ('"data"', 0, constraint.results[0])
+    assert found.provenance[program.body.args[0]][0].path[-1].op == constraint.id
