@@ -49,23 +49,34 @@ def choose_atoms(program: Program, mesh: Mesh, splits: Mapping[str, Sequence[int
     """The refined mesh for `program`; `splits` states it per axis (S0.35), the rest is chosen.
 
     An axis of size n is split into (g, n/g) where a shardable factor of a matmul or convolution has
-    size f and ``g = gcd(n, f)`` is neither 1 nor n. Axes that a `shard_map` of the user runs over stay whole.
+    size f and ``g = gcd(n, f)`` is neither 1 nor n; where none asks, a reshape may whose dimension ends with the factor
+    (64 rows cut by 16 become 8 x 8 cut by 8 and 2). Axes that a `shard_map` of the user runs over stay whole.
     """
     chosen: dict[str, Sequence[int]] = dict(splits or {})
     sizes: Counter[int] = Counter()
+    ending: Counter[int] = Counter()
     manual = {name for op, _ in program.walk() if op.kind == "shard_map" for name, _ in op.attrs["mesh_axes"]}
     for op, _ in program.walk():
         if op.kind in _ASKING and op.rule is not None:
             sizes.update({op.rule.factor_sizes[f] for f in op.rule.shardable})
+        if op.kind == "reshape" and op.rule is not None:
+            dims = [d for tensor in (*op.rule.operands, *op.rule.results) for d in tensor]
+            ending.update({op.rule.factor_sizes[f] for d in dims for f in d[:-1] if f in op.rule.shardable})
     for axis, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True):
         if axis in chosen or axis in manual or size > MAX_SPLIT_AXIS:
             continue
-        asked: Counter[int] = Counter()
-        for factor, count in sizes.items():
-            divisor = gcd(size, factor)
-            if divisor not in (1, size):
-                asked[divisor] += count
+        asked = _divisors(size, sizes) or _divisors(size, ending)
         if asked:
             best = max(asked, key=lambda d: (asked[d], d))
             chosen[axis] = (best, size // best)
     return AtomMesh.split(mesh, chosen)
+
+
+def _divisors(size: int, factors: Mapping[int, int]) -> Counter[int]:
+    """Real parts of an axis of this size that factors ask for, and how often."""
+    asked: Counter[int] = Counter()
+    for factor, count in factors.items():
+        divisor = gcd(size, factor)
+        if divisor not in (1, size):
+            asked[divisor] += count
+    return asked
