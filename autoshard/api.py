@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.constraints import MatchedPin, Pin, match_pins
 from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups
-from autoshard.constraints.in_code import statements_in_code
+from autoshard.constraints.in_code import manual_statements, statements_in_code
 from autoshard.constraints.restrictions import Restricting, Restriction, match_restrictions
 from autoshard.errors import InputError
-from autoshard.planning import ACCEPTED_GAP, Problem, build_model, check_room, named_stages
+from autoshard.planning import ACCEPTED_GAP, Problem, build_model, check_room, named_stages, price_of_sharing
+from autoshard.planning.memory_cap import memory_cap
 from autoshard.planning.named_stages import Named
 from autoshard.plans import Plan
 from autoshard.program.program import Program
@@ -59,6 +60,9 @@ def plan(
     accepted_gap: float = ACCEPTED_GAP,
     strategy: str | None = None,
     priorities: Sequence[Named] = (),
+    share_repeats: bool = True,
+    price_sharing: bool = False,
+    solver_memory: int | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """Decide the sharding of every value of `f`, minimising the seconds of one call.
@@ -80,6 +84,8 @@ def plan(
         ``staged`` where priorities are stated. What propagation and greedy find are starts of these two.
     priorities: named strategies (or rules) to be decided in this order, such as ``["data", "tensor", "zero1"]``; they
         need `roles`.
+    share_repeats: let repeated layers share their decisions; price_sharing: work out what that costs at most also in
+        large programs. solver_memory: bytes of this process at which the search ends with the best plan so far.
 
     Raises `InputError` for bad arguments, `InfeasibleError` where the statements cannot hold, `OutOfTimeError` where
     the time
@@ -96,7 +102,8 @@ def plan(
     result = plan_traced(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, time_limit=left,
         baselines=baselines, roles=roles, sub_axes=sub_axes, effort=effort, seed=seed, accepted_gap=accepted_gap,
-        strategy=strategy, priorities=priorities, progress=progress,
+        strategy=strategy, priorities=priorities, share_repeats=share_repeats,
+        price_sharing=price_sharing, solver_memory=solver_memory, progress=progress,
     )  # fmt: skip
     return result.with_seconds("trace", traced_s)
 
@@ -118,6 +125,9 @@ def plan_traced(
     accepted_gap: float = ACCEPTED_GAP,
     strategy: str | None = None,
     priorities: Sequence[Named] = (),
+    share_repeats: bool = True,
+    price_sharing: bool = False,
+    solver_memory: int | None = None,
     config: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
     model_flop: float | None = None,
@@ -138,6 +148,7 @@ def plan_traced(
                 "hardware": hardware, "constraints": constraints, "memory_limit": memory_limit, "baselines": baselines,
                 "slow_axes": slow_axes, "roles": roles, "sub_axes": sub_axes, "effort": effort, "seed": seed,
                 "accepted_gap": accepted_gap, "strategy": strategy, "priorities": priorities, "config": config,
+                "share_repeats": share_repeats, "price_sharing": price_sharing, "solver_memory": solver_memory,
                 "notes": notes, "model_flop": model_flop, "progress": progress,
             },
         )  # fmt: skip
@@ -147,7 +158,7 @@ def plan_traced(
     asked = ask(
         program, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, sub_axes=sub_axes
     )
-    problem = asked.problem
+    problem = replace(asked.problem, share_repeats=share_repeats)
     model = build_model(problem, progress)
     check_room(model)
     built = time.monotonic()
@@ -165,10 +176,15 @@ def plan_traced(
     slow = _slow_axes(mesh) if slow_axes is None else slow_axes
     stages = named_stages(problem, priorities, roles, slow) if priorities else None
     by = chosen or (StrategyName("staged") if stages else default_strategy(model))
-    decision = decide_by(
-        model, by, stages=stages, starts=starts, time_limit_s=left, effort=effort, seed=seed,
-        accepted_gap=accepted_gap, progress=progress,
-    )  # fmt: skip
+    with memory_cap(solver_memory) as cap:
+        decision = decide_by(
+            model, by, stages=stages, starts=starts, time_limit_s=left, effort=effort, seed=seed,
+            accepted_gap=accepted_gap, progress=progress,
+        )  # fmt: skip
+        left = None if time_limit is None else max(0.1, time_limit - (time.monotonic() - began))
+        sharing = price_of_sharing(model, decision, always=price_sharing, time_limit_s=left, seed=seed)
+    if cap.reached:
+        notes = (*notes, f"planning held more than {solver_memory} bytes: its search was ended there")
     seconds = {"build": built - began, "baselines": compared - built, "solve": time.monotonic() - compared}
     cut = [b.cost.name for b in priced if b.timed_out]
     if cut:
@@ -181,6 +197,7 @@ def plan_traced(
         model_flop, None if roles is None else batch_size(program, roles),
         {"seconds": {k: round(v, 3) for k, v in seconds.items()}, **decision.stats}, traced,
         stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint,
+        sharing=None if sharing is None else sharing.to_dict(),
     )  # fmt: skip
 
 
@@ -255,7 +272,8 @@ def ask(
         program, logical, machine, pins=matched, memory_limit=memory_limit, sub_axes=sub_axes, groups=groups,
         restrictions=restrictions,
     )  # fmt: skip
-    return Asked(problem, _statements(matched, groups, restrictions, memory_limit), tuple(code_notes))
+    stated = (*_statements(matched, groups, restrictions, memory_limit), *manual_statements(program))
+    return Asked(problem, stated, tuple(code_notes))
 
 
 def placed(mesh: Mesh | Mapping[str, Any], hardware: str | Path | Profile | Machine) -> tuple[Mesh, Machine]:

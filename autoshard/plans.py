@@ -64,6 +64,7 @@ class Plan:
     run: timings and solver reports; they differ from run to run and are not part of plan.json.
     stages: where statements have priorities, what each stage placed, its cost and its bound, and its price; bound and
     gap of the plan are then those of the last stage, and `joint` is the optimum all at once beside them.
+    sharing: where repeated layers share decisions, how many, and what that costs at most.
     mesh_search: where the sizes of the mesh were searched too, what was tried and the frontier of time against memory.
     """
 
@@ -89,6 +90,7 @@ class Plan:
     traced: TracedFunction | None = field(default=None, compare=False, repr=False)
     stages: tuple[Mapping[str, Any], ...] = ()
     joint: Mapping[str, Any] | None = None
+    sharing: Mapping[str, Any] | None = None
     mesh_search: Mapping[str, Any] | None = None
 
     # -- reading it ----------------------------------------------------------------------------------
@@ -333,6 +335,7 @@ class Plan:
             },
             "stages": [plain(stage) for stage in self.stages],
             "joint": None if self.joint is None else plain(self.joint),
+            "sharing": None if self.sharing is None else plain(self.sharing),
             **({} if self.mesh_search is None else {"mesh_search": plain(self.mesh_search)}),
             "baselines": [
                 {"name": b.name, "objective_s": b.objective_s, "peak_bytes": b.peak_bytes, "reason": b.reason}
@@ -380,5 +383,6 @@ def _from_dict(data: Mapping[str, Any]) -> Plan:
         tuple(BaselineCost(b["name"], b["objective_s"], b["peak_bytes"], b["reason"]) for b in data["baselines"]),
         tuple(data["notes"]), data["config"], data["trips"], data.get("model_flop"), data.get("batch"),
         stages=tuple(data.get("stages", ())), joint=data.get("joint"),
+        sharing=data.get("sharing"),
         mesh_search=data.get("mesh_search"),
     )  # fmt: skip

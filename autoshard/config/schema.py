@@ -40,6 +40,15 @@ def _mapping_or(shorthand: str, what: str):
     return BeforeValidator(before)
 
 
+def _plain_bytes(given: Any) -> int | None:
+    if given is None:
+        return None
+    amount = memory_amount(given)
+    if amount.bytes is None:
+        raise InputError(f"expected an amount such as 8GB, found {given!r}")
+    return amount.bytes
+
+
 Reference = Annotated[str, AfterValidator(_reference)]
 Seconds = Annotated[float, BeforeValidator(seconds)]
 Memory = Annotated[MemoryAmount, BeforeValidator(memory_amount)]
@@ -146,12 +155,14 @@ class BaselineSection(_Section):
 class SolverSection(_Section):
     """How hard the solver tries: effort 1.0 is the normal amount of deterministic work.
 
-    accepted_gap: (cost - bound) / cost at which the search within a memory limit ends.
+    accepted_gap: (cost - bound) / cost at which the search within a memory limit ends. memory: of the planning process
+    (``8GB``): where it holds more, the search ends with the best plan so far.
     """
 
     effort: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     accepted_gap: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 1e-3
+    memory: Annotated[int | None, BeforeValidator(_plain_bytes)] = None
 
 
 class RunSection(_Section):
@@ -277,6 +288,7 @@ class Schema(_Section):
     time_limit: Seconds | None = None
     baselines: list[str | BaselineSection] | None = None
     logical_axis_rules: dict[str, Axes] | None = None
+    share_repeats: bool | Literal["price"] = True
     strict: bool = False
     strategy: str | None = None
     solver: SolverSection = SolverSection()

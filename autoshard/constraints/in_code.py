@@ -5,6 +5,8 @@ constraint is free (S4.5), and uses of the result may reshard it again.
 """
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 from autoshard.constraints.model import MatchedPin
 from autoshard.errors import ShardingError, UnsupportedError
@@ -46,6 +48,31 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
                     None
                 )
     return tuple(found), tuple(notes)
+
+
+def manual_statements(program: Program) -> tuple[dict[str, Any], ...]:
+    """The user's own `shard_map` regions as statements of plan.json: where their operands and results are.
+
+    Their bodies run on local arrays as they are written, so their axes are not for the planner to place in them.
+    """
+    found: list[dict[str, Any]] = []
+    for op, outer in program.walk():
+        if op.kind != "shard_map" or any(o.kind == "shard_map" for o in outer):
+            continue
+        sides = [[_sharding_text(names) for names in op.attrs[key]] for key in ("in_names", "out_names")]
+        axes = [axis if isinstance(axis, str) else axis[0] for axis in op.attrs["mesh_axes"]]
+        found.append(
+            {
+                "kind": "manual", "text": f"shard_map over {', '.join(axes)}", "source": _place(op), "op": op.id,
+                "axes": list(axes), "in_shardings": sides[0], "out_shardings": sides[1],
+            }
+        )  # fmt: skip
+    return tuple(found)
+
+
+def _sharding_text(names: Sequence[Sequence[str]]) -> str:
+    dims = ("{" + ", ".join(f'"{name}"' for name in axes) + "}" for axes in names)
+    return "[" + ", ".join(dims) + "]"
 
 
 def _known_axes(op: Op, mesh: Mesh, where: str) -> None:

@@ -1,5 +1,6 @@
 """Where in the user's code a statement was made, for messages about it."""
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def callers_place() -> str:
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(_ROOT) and not file.startswith("<"):
+        if not file.startswith((_ROOT, "<")) and file != dataclasses.__file__:
             return f"{_seen(file)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""

@@ -6,6 +6,7 @@ Knows no front end.
 from autoshard.planning.decide import ACCEPTED_GAP, Decision, assumptions, check_room, decide, finish, name_nodes
 from autoshard.planning.model import Model, Problem, build_model, donated_ties
 from autoshard.planning.named_stages import check_names, named_stages
+from autoshard.planning.sharing import price_of_sharing
 from autoshard.planning.stages import Stage, StagePlan, decide_staged, stated_stages
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "finish",
     "name_nodes",
     "named_stages",
+    "price_of_sharing",
     "stated_stages",
 ]

@@ -120,6 +120,9 @@ def decide_staged(
     limit = time_limit_s if time_limit_s is None or alone else JOINT_SHARE * time_limit_s
     say("solving all at once")
     joint = decide(model, starts=starts, time_limit_s=limit, **options)
+    if not alone and any(r.get("stopped") == "interrupt" for r in joint.stats.get("rounds", ())):
+        note = "the user stopped the run before any stage was decided: this is the best plan all at once"
+        return replace(joint, notes=(*joint.notes, note))
     if alone:
         return replace(joint, stages=tuple(_only(plan, joint, problem) for plan in plans))
     for full in (False, True):
@@ -127,6 +130,9 @@ def decide_staged(
         try:
             last, stages = _run(model, plans, full, left, options, joint)
             break
+        except KeyboardInterrupt:
+            note = "the user stopped the run before all stages were decided: this is the best plan all at once"
+            return replace(joint, notes=(*joint.notes, note))
         except InfeasibleError:
             if full:
                 raise contradiction(problem) from None
@@ -171,6 +177,8 @@ def _run(
         left = None if time_limit_s is None else max(0.2, time_limit_s - (time.monotonic() - began))
         share = None if left is None else left / (len(plans) - number)
         decision = _solve(part, fixed, plan.given, share, options)
+        if not last and any(r.get("stopped") == "interrupt" for r in decision.stats.get("rounds", ())):
+            raise KeyboardInterrupt
         atoms |= plan.atoms
         # what a later statement forbids is not fixed: it starts with that statement in the end (S0.48)
         now = possible(whole.collected, problem.program, placed(decision.schedule, problem.program, atoms))

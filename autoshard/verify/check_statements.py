@@ -88,6 +88,8 @@ def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings)
             _check_group(statement, flow, findings)
         elif statement["kind"] in KINDS:
             check_restriction(statement, flow, findings)
+        elif statement["kind"] == "manual":
+            _check_manual(statement, flow, findings)
         elif statement["kind"] == "memory_limit":
             if peak_bytes > statement["bytes"]:
                 findings.add(
@@ -162,6 +164,29 @@ def _check_group(statement: Any, flow: Flow, findings: Findings) -> None:
     for item, text in told.items():
         if first is not None and text != told[first]:
             findings.add("statements", f"{what} is broken: {name(first)} is {told[first]}, {name(item)} is {text}")
+
+
+def _check_manual(statement: Any, flow: Flow, findings: Findings) -> None:
+    """A region of the program that is written for local arrays: are its operands and results where it says?"""
+    graph, mesh = flow.graph, flow.mesh
+    node = graph.nodes.get(statement["op"])
+    what = f"{statement['source']}: {statement['text']}"
+    if node is None or not node.is_manual:
+        findings.add("statements", f"{what} speaks of op {statement['op']}, which is no shard_map")
+        return
+    ends = [flow.uses.get((node.id, k, -1)) for k in range(len(node.operands))]
+    held = [None if way is None else way.end for way in ends], [flow.defined.get(v) for v in node.results]
+    for key, values, found in zip(("in_shardings", "out_shardings"), (node.operands, node.results), held, strict=True):
+        if len(statement[key]) != len(values):
+            findings.add("statements", f"{what} has {len(statement[key])} {key} for {len(values)} values")
+            continue
+        for text, v, at in zip(statement[key], values, found, strict=True):
+            try:
+                fault = "" if at is None else read_pin(text, mesh).broken_by(at, mesh)
+            except Impossible as error:
+                fault = str(error)
+            if fault:
+                findings.add("statements", f"{what} is broken: {graph.values[v].name} should be {text}: {fault}")
 
 
 def _addressed(pattern: str, flow: Flow, rank: int) -> set[int | str]:

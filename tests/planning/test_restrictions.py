@@ -161,3 +161,26 @@ def test_wrong_statements_are_refused_with_what_to_try() -> None:
         Barrier("x", "sideways")
     with pytest.raises(InputError, match="constraints takes"):
         planned(mlp, *MLP, constraints=["x"])
+
+
+def test_a_shard_map_of_the_users_is_a_statement_with_its_place() -> None:
+    import jax
+    from jax.sharding import AbstractMesh, PartitionSpec
+
+    mesh = AbstractMesh((2, 4), ("x", "y"))
+
+    def f(w: Any, x: Any) -> Any:
+        local = jax.shard_map(
+            lambda a: jax.lax.psum(jnp.tanh(a), "y"), mesh=mesh, in_specs=PartitionSpec("x", "y"),
+            out_specs=PartitionSpec("x", None), check_vma=False,
+        )  # fmt: skip
+        return local(x) @ w
+
+    held = plan(f, f32(16, 32), f32(32, 64), mesh=AXES, hardware="tpu_v5e")
+    assert not any(str(f).startswith("statements") for f in check_plan(held.to_dict()).findings)
+    (manual,) = [s for s in held.statements if s["kind"] == "manual"]
+    assert manual["in_shardings"] == ['[{"x"}, {"y"}]'] and manual["out_shardings"] == ['[{"x"}, {}]']
+    assert manual["axes"] == ["x", "y"] and "test_restrictions.py:" in manual["source"]
+    data = held.to_dict()
+    data["statements"][-1]["in_shardings"] = ['[{"y"}, {}]']
+    assert any("is broken" in str(f) for f in check_plan(data).findings)

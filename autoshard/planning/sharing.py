@@ -1,0 +1,56 @@
+"""What it costs at most that repeated layers share their decisions: the plan beside a bound for layers on their own."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from autoshard.planning.decide import ACCEPTED_GAP, Decision
+from autoshard.planning.model import Model
+
+PRICED_ENTRIES = 300_000
+"""Networks of all layers up to this many table entries are bounded without being asked to."""
+_EFFORT = 0.2
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """decisions: how many there are, shared: how many of them are taken over from another layer. bound_s: no plan in
+    which layers differ costs less; None where that was not worked out. price_s: what sharing costs at most.
+    """
+
+    decisions: int
+    shared: int
+    bound_s: float | None
+    price_s: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``sharing`` in plan.json."""
+        return {
+            "decisions": self.decisions, "shared": self.shared, "bound_s": self.bound_s,
+            "price_at_most_s": self.price_s,
+        }  # fmt: skip
+
+
+def price_of_sharing(
+    model: Model, decision: Decision, *, always: bool = False, time_limit_s: float | None = None, seed: int = 0
+) -> Sharing | None:
+    """None where nothing is shared. always: prove the bound however large the network of all layers is.
+
+    The bound does not know the memory limit, so it holds within any.
+    """
+    if not model.repeats.shared:
+        return None
+    whole = model.encoded.network
+    shared = whole.n_nodes - model.repeats.network.n_nodes
+    if not always and sum(e.costs.size for e in whole.edges) > PRICED_ENTRIES:
+        return Sharing(whole.n_nodes, shared, None, None)
+    from autoshard.formulation.assign import assignment_of
+    from autoshard.solver import solve
+
+    start = assignment_of(model.collected, model.encoded, model.repeats, decision.schedule)
+    solution = solve(
+        whole, effort=_EFFORT, seed=seed, gap=ACCEPTED_GAP, time_limit_s=time_limit_s,
+        starts=[] if start is None else [model.repeats.expand(start)],
+    )  # fmt: skip
+    bound = min(solution.lower_bound * model.encoded.tick_s - model.encoded.rounding_s, decision.objective_s)
+    bound = max(0.0, bound)
+    return Sharing(whole.n_nodes, shared, bound, decision.objective_s - bound)
