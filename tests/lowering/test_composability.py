@@ -59,7 +59,10 @@ def test_the_plan_communicates(plan):
     assert len(plan.lowered.planned) > 0
 
 
-@pytest.mark.parametrize("target", ["explicit", "constraints", "shardings"])
+SLOW = [pytest.param(target, marks=pytest.mark.slow) for target in ("constraints", "shardings")]
+
+
+@pytest.mark.parametrize("target", ["explicit", *SLOW])
 def test_gradients_are_those_of_the_function(plan, target):
     lowered = plan.lower(target)
 
@@ -75,6 +78,7 @@ def test_gradients_may_be_taken_of_the_jitted_function_and_outside_of_jit(plan):
     close(found, jax.grad(lambda params: forward(params, *arguments()[1:])["loss"])(arguments()[0]))
 
 
+@pytest.mark.slow
 def test_forward_and_second_derivatives_are_those_of_the_function():
     def f(x):
         return jnp.tanh(x @ x.T).sum()

@@ -49,7 +49,9 @@ def original():
 
 
 @pytest.mark.parametrize("target", ["constraints", "shardings"])
-@pytest.mark.parametrize(("mesh", "uneven"), [("2x4", False), ("6", True), ("8 split", False)])
+@pytest.mark.parametrize(
+    ("mesh", "uneven"), [("6", True), *(pytest.param(m, False, marks=pytest.mark.slow) for m in ("2x4", "8 split"))]
+)
 def test_results_are_those_of_the_unsharded_program(original, target, mesh, uneven):
     schedule = naive_schedule(original.traced.program, MESHES[mesh], 5, uneven=uneven, place=0.5)
     chosen = Target(target, original.lower(schedule))

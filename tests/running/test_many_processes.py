@@ -129,12 +129,13 @@ def test_a_killed_process_ends_the_run_with_an_error_within_seconds(endless, vic
     assert _gone(children)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_process_outlives_the_command(endless, how):
     process, children, errors = endless
     assert len(children) == 2
     process.send_signal(how)
-    assert process.wait(SOON_S) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    assert process.wait(SOON_S) == (130 if how == signal.SIGINT else -how)
     assert _gone(children)
     assert "Traceback" not in errors.read_text()
 
