@@ -7,10 +7,13 @@ from dataclasses import replace
 from autoshard.errors import InfeasibleError
 from autoshard.planning import ACCEPTED_GAP, Decision, Model, StagePlan, decide, decide_staged, finish
 from autoshard.planning.model import Progress
+from autoshard.planning.spread import spread
+from autoshard.planning.stages import stated_stages
 from autoshard.search.by_propagation import left_by_propagation
 from autoshard.search.greedy import left_by_greedy
+from autoshard.search.placing import Placing
 from autoshard.search.restricted import EFFORT, CannotBe, Restricted, best_within
-from autoshard.strategies.choice import LADDER, SEARCHES, StrategyName
+from autoshard.strategies.choice import LADDER, SEARCHES, Conflicts, StrategyName
 
 BOUND_SHARE = 0.5
 """The part of a time limit that proving a bound beside a strategy without one may take."""
@@ -52,6 +55,8 @@ def decide_by(
     Raises `InfeasibleError` where the strategy finds nothing, which is a proof for staged and joint only.
     """
     if strategy.name == "staged":
+        if stages is None and strategy.rule is not Conflicts.COST:
+            stages = [_settled(model, stage, strategy.rule) for stage in stated_stages(model.problem)]
         return decide_staged(
             model.problem, stages, joint_model=model, starts=starts, time_limit_s=time_limit_s, effort=effort,
             seed=seed, accepted_gap=accepted_gap, progress=progress,
@@ -83,6 +88,15 @@ def decide_by(
     decision = finish(model, solution, found.schedule, found.memory, bound, rounds)
     note = f"decided by strategy {strategy}, not by cost alone: joint may find a cheaper plan"
     return replace(decision, notes=(*decision.notes, note))
+
+
+def _settled(model: Model, stage: StagePlan, rule: Conflicts) -> StagePlan:
+    """A stage whose conflicts are settled by a rule: the axes concerned are given there too."""
+    problem = model.problem
+    found = spread(problem.program, problem.mesh, stage.pins, problem.groups, problem.restrictions)
+    placing = Placing(problem.program, problem.mesh, found.values, rule)
+    cuts = {op.id: tuple(map(tuple, placing.of(op)[0])) for op, _ in problem.program.walk() if op.rule is not None}
+    return replace(stage, given=replace(stage.given, ops={k: cut for k, cut in cuts.items() if any(cut)}))
 
 
 def bound_of(

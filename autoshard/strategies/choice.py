@@ -71,9 +71,11 @@ class StrategyName:
         if not colon:
             return StrategyName(name)
         conflicts = Conflicts.from_text(rule)
-        if name == "greedy" or (name in SEARCHES and conflicts is not Conflicts.COST):
+        fixed = name in ("greedy", "joint") and conflicts is not Conflicts.COST
+        if fixed or (name == "staged" and conflicts is Conflicts.NONE):
             raise InputError(
                 f"strategy {name!r} settles conflicts by cost; a rule such as {rule!r} goes with {', '.join(LADDER)}"
+                + (" and, but for none, staged" if name != "staged" else "")
             )
         return StrategyName(name, conflicts)
 

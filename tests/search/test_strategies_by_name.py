@@ -158,3 +158,24 @@ def test_lists_of_names_are_read_and_repetitions_refused() -> None:
     for wrong in ("basic,basic", "basic,,joint", ""):
         with pytest.raises(InputError):
             strategy_names(wrong)
+
+
+def test_a_stage_may_settle_its_conflicts_by_a_rule() -> None:
+    """x has the axis on its rows, w on what is summed over: by the rule the batch wins, at a price."""
+    pins = (Pin("x", '[{"x", ?}, {?}]'), Pin("w", '[{"x", ?}, {?}]'), Pin("out", '[{?}, {"y", ?}]', priority=1))
+    specs = SPEC((16, 64), jnp.float32), SPEC((64, 512), jnp.float32)
+    contested = model_of(matmul, *specs, pins=pins)
+    (x,) = contested.problem.mesh.atoms_of["x"]
+    costs = {}
+    for rule, factor in (("cost", None), ("batch-before-contracting", 0), ("biggest-tensor", 2)):
+        found = decide_by(contested, StrategyName.parse(f"staged:{rule}"))
+        costs[rule] = found.objective_s
+        (placement,) = found.schedule.placements.values()
+        where = [f for f, atoms in enumerate(placement.factors) if x in atoms]
+        rule_of = next(iter(contested.problem.program.ops.values())).rule
+        assert rule_of is not None
+        if factor is not None:
+            assert where == (sorted(rule_of.reduction) if factor == 2 else [factor])
+    assert costs["cost"] <= min(costs.values())
+    with pytest.raises(InputError):
+        StrategyName.parse("staged:none")
