@@ -39,8 +39,10 @@ def propagate(
     targets = _targets(files, output)
     _known_strategy(strategy)
     from autoshard.files import write_text
+    from autoshard.frontends.mlir_context import mlir_context
     from autoshard.propagation.mlir import propagate_mlir
 
+    mlir_context()  # once, and not in each copy of the process
     failed = False
     for file, target in zip(files, targets, strict=True):
         try:

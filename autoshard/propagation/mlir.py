@@ -84,7 +84,16 @@ def _propagate_module(
 ) -> None:
     add_edges = strategy is not None and needs_edges(module)
     if strategy is None:
-        run_passes(module, IMPORT)
+        has_named = _has_named_computations(module)
+        try:
+            run_passes(module, IMPORT)
+        except InputError as error:
+            if not has_named:
+                raise
+            raise InputError(
+                f"{error}; Shardy's import passes cannot handle every named computation: name a strategy "
+                "(--strategy user-priority does without these passes), or write it as a function and a call"
+            ) from None
     elif add_edges:
         run_passes(module, ADD_EDGES)
     _propagate(module, chosen, conservative)
@@ -119,6 +128,18 @@ def needs_edges(module: ir.Module) -> bool:
 
     module.operation.walk(visit)
     return found["op"] and not found["edge"]
+
+
+def _has_named_computations(module: ir.Module) -> bool:
+    found = False
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        nonlocal found
+        found |= op.name == NAMED
+        return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
 
 
 def check_functions(module: ir.Module, *, inlines_calls: bool = True) -> None:

@@ -312,3 +312,10 @@ BODY = " {{\n  %0 = func.call @{callee}(%a) : (tensor<8xf32>) -> tensor<8xf32>\n
 def test_what_would_end_the_process_is_refused(text: str, message: str) -> None:
     with pytest.raises(AutoshardError, match=message):
         propagate_mlir(text)
+
+
+def test_named_computations_that_the_import_passes_refuse_are_told_what_to_try(random_module) -> None:
+    text = random_module.random_module(15)
+    with pytest.raises(InputError, match="--strategy user-priority"):
+        propagate_mlir(text)
+    assert "sdy.named_computation" in propagate_mlir(text, strategy="user-priority")
