@@ -318,4 +318,4 @@ def test_named_computations_that_the_import_passes_refuse_are_told_what_to_try(r
     text = random_module.random_module(15)
     with pytest.raises(InputError, match="--strategy user-priority"):
         propagate_mlir(text)
-    assert "sdy.named_computation" in propagate_mlir(text, strategy="user-priority")
+    assert "func.func public @main" in propagate_mlir(text, strategy="user-priority")
