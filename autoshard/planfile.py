@@ -9,7 +9,7 @@ from typing import Any
 
 from autoshard.errors import AutoshardError, InputError
 from autoshard.program.program import Block, Op, Origin, Program, Value
-from autoshard.program.rule import ShardingRule, rule_from_text
+from autoshard.program.rule import Halo, ShardingRule, rule_from_text
 from autoshard.program.types import TensorType
 from autoshard.schedule import Placement, Schedule, Use
 from autoshard.sharding.axis import AxisRef
@@ -86,6 +86,8 @@ def _op_to_json(op: Op) -> Json:
             "linear": [list(s) for s in op.rule.linear],
             "accumulators": list(op.rule.accumulators),
         }
+        if op.rule.halos:
+            rule["halos"] = [[h.operand, h.dim, h.factor, h.low, h.high] for h in op.rule.halos]
     return {
         "id": op.id, "kind": op.kind, "operands": list(op.operands), "results": list(op.results), "source": op.source,
         "attrs": plain(op.attrs), "rule": rule, "regions": [_block_to_json(r) for r in op.regions],
@@ -124,6 +126,7 @@ def _rule_from_json(data: Json | None) -> ShardingRule | None:
     return ShardingRule(
         rule.factor_sizes, rule.operands, rule.results, rule.reduction, rule.need_replication, rule.permutation,
         rule.blocked, rule.combiner, tuple(tuple(s) for s in data["linear"]), tuple(data["accumulators"]),
+        halos=tuple(Halo(*h) for h in data.get("halos", ())),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ where there is one, else from the definition.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import NamedTuple
 
 from autoshard.program.program import Op, Program
@@ -35,6 +36,27 @@ class Use(NamedTuple):
             return program.body.results[self.slot]
         op = program.ops[self.op]
         return op.operands[self.slot] if self.region < 0 else op.regions[self.region].results[self.slot]
+
+
+class Exchange(NamedTuple):
+    """Edges that every device of a group sends to a neighbour before an op: a permute.
+
+    shift 1: the last `width` elements of its block of dimension `dim` of an operand to the device after it in the order
+    of `atoms`; -1: the first ones to the device before it. before: (dimension, elements) that earlier exchanges of the op
+    have added to the block, so that corners travel along.
+    """
+
+    operand: int
+    dim: int
+    atoms: tuple[int, ...]
+    width: int
+    shift: int
+    before: tuple[tuple[int, int], ...] = ()
+
+    def elements(self, local_shape: Sequence[int]) -> int:
+        """Elements that one device gives, of its block of the operand."""
+        added = dict(self.before)
+        return prod(self.width if d == self.dim else n + added.get(d, 0) for d, n in enumerate(local_shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +92,18 @@ class Placement:
         if rule.combiner == "add":
             unreduced += self.reduced_atoms(rule)
         return Layout(self._dims(rule.results[index]), tuple(sorted(unreduced)))
+
+    def exchanges(self, rule: ShardingRule) -> list["Exchange"]:
+        """The exchanges of edges between neighbours before the op runs: one permute each, in this order."""
+        cut = [h for h in rule.halos if self.factors[h.factor]]
+        return [
+            Exchange(
+                h.operand, h.dim, self.factors[h.factor], width, shift, tuple((g.dim, g.low + g.high) for g in cut[:k])
+            )
+            for k, h in enumerate(cut)
+            for width, shift in ((h.low, 1), (h.high, -1))
+            if width
+        ]
 
     def combine_atoms(self, rule: ShardingRule) -> tuple[int, ...]:
         """Atoms over which each result is all-reduced inside the op (combiner max or min)."""

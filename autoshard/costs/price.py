@@ -10,6 +10,7 @@ from autoshard.costs.manual import body_trips, manual_collectives, manual_comput
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import op_seconds
 from autoshard.program.program import Block, Program
+from autoshard.program.types import dtype_bytes
 from autoshard.schedule import PROGRAM, Schedule
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard, StepKind
@@ -118,6 +119,13 @@ def _rows(
     for op_id, placement in schedule.placements.items():
         op = program.ops[op_id]
         assert op.rule is not None
+        for exchange in placement.exchanges(op.rule):
+            value = op.operands[exchange.operand]
+            type_, layout = program.type_of(value), placement.operand(op.rule, exchange.operand)
+            size = exchange.elements(layout.local_shape(type_.shape, schedule.mesh)) * dtype_bytes(type_.dtype)
+            seconds = prices.step_s(StepKind.PERMUTE, exchange.atoms, size, size)
+            label = f"{op.kind}:{op.id} exchanges edges with neighbours"
+            yield CommRow(label, value, "permute", exchange.atoms, exchange.dim, -1, size, seconds, times[op_id], op_id)
         atoms = placement.combine_atoms(op.rule)
         for k, result in enumerate(op.results) if atoms else ():
             held = _local_bytes(program, schedule, result, placement.result(op.rule, k))

@@ -18,7 +18,7 @@ from autoshard.costs.roofline import op_seconds
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.model import Node, NodeKind
 from autoshard.program.program import Op, Program
-from autoshard.program.types import TensorType
+from autoshard.program.types import TensorType, dtype_bytes
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
 
@@ -50,11 +50,17 @@ class Encoded:
         return self.tick_s / 2 * (self.network.n_nodes + len(self.network.edges))
 
 
-def _combine_seconds(op: Op, program: Program, node: Node, mesh: AtomMesh, prices: StepPrices) -> np.ndarray:
-    """[strategy] seconds of the all-reduces inside an op whose partial results are combined by max or min."""
+def _inside_seconds(op: Op, program: Program, node: Node, mesh: AtomMesh, prices: StepPrices) -> np.ndarray:
+    """[strategy] seconds of the collectives inside an op: edges exchanged, partial results combined by max or min."""
     rule, space = op.rule, node.space
     assert rule is not None and space is not None
     out = np.zeros(len(space.placements))
+    for s, placement in enumerate(space.placements if rule.halos else ()):
+        for exchange in placement.exchanges(rule):
+            type_ = program.type_of(op.operands[exchange.operand])
+            local = space.operand_layouts[exchange.operand][s].local_shape(type_.shape, mesh)
+            size = exchange.elements(local) * dtype_bytes(type_.dtype)
+            out[s] += prices.step_s("permute", exchange.atoms, size, size)
     if rule.combiner == "add":
         return out
     for s, placement in enumerate(space.placements):
@@ -85,7 +91,7 @@ def price_nodes(
         )  # fmt: skip
         if key not in cache:
             seconds = op_seconds(op, program, node.space.shards, fusion, prices)
-            cache[key] = seconds + _combine_seconds(op, program, node, mesh, prices)
+            cache[key] = seconds + _inside_seconds(op, program, node, mesh, prices)
         node.costs = cache[key] * node.weight
 
 

@@ -36,6 +36,7 @@ class PlannedCollective:
     result_elements: of the array one device gets.
     dtype: by name; random keys move as their words (uint32).
     combiner: of reductions, ``add``, ``max`` or ``min``; else "".
+    shift: of a permute that exchanges edges, 1 where every device sends to the next of its group, -1 to the one before.
     value: id of the tensor. use: where it goes; None for a shared form or a reduction inside an op (`op`).
     loops: regions around it, outermost first.
     """
@@ -53,6 +54,7 @@ class PlannedCollective:
     loops: tuple[Loop, ...] = ()
     combiner: str = ""
     from_atoms: tuple[int, ...] = ()
+    shift: int = 0
 
     @property
     def local_bytes(self) -> float:
@@ -99,6 +101,7 @@ def _block(
                 yield from _steps(program, schedule.mesh, value, reshard, where, use, loops)
             case Run(op):
                 if op.rule is not None:
+                    yield from _exchanges(program, schedule, op, loops)
                     atoms = schedule.placements[op.id].combine_atoms(op.rule)
                     if atoms:
                         for value in op.results:
@@ -123,6 +126,29 @@ def _block(
                     for index, region in enumerate(op.regions):
                         inner = (*loops, Loop(op.id, op.kind, index, trips(op, index)))
                         yield from _block(program, schedule, region, (op.id, index), inner)
+
+
+def _exchanges(program: Program, schedule: Schedule, op: Op, loops: tuple[Loop, ...]) -> Iterator[PlannedCollective]:
+    """The edges of blocks that neighbours exchange before an op with a sliding window."""
+    assert op.rule is not None
+    placement = schedule.placements[op.id]
+    for exchange in placement.exchanges(op.rule):
+        value = op.operands[exchange.operand]
+        layout, tensor = placement.operand(op.rule, exchange.operand), program.type_of(value)
+        elements = exchange.elements(layout.local_shape(tensor.shape, schedule.mesh))
+        yield PlannedCollective(
+            where=f"{_op_text(op)}: edges of operand {exchange.operand}",
+            kind=StepKind.PERMUTE.value,
+            atoms=exchange.atoms,
+            group_size=schedule.mesh.size(exchange.atoms),
+            elements=elements,
+            result_elements=elements,
+            dtype=tensor.dtype,
+            value=value,
+            op=op.id,
+            loops=loops,
+            shift=exchange.shift,
+        )
 
 
 def _manual(program: Program, mesh: AtomMesh, block: Block, loops: tuple[Loop, ...]) -> Iterator[PlannedCollective]:

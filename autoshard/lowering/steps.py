@@ -116,6 +116,23 @@ def permute_pairs(old: Sequence[int], new: Sequence[int], mesh: AtomMesh) -> lis
     return [(holder(block, old), holder(block, new)) for block in range(prod(sizes))]
 
 
+def exchange(x: jax.Array, dim: int, atoms: Sequence[int], width: int, shift: int, grid: Grid) -> jax.Array:
+    """The neighbour's edge: the last `width` elements of the block before (shift 1), or the first of the block after
+    (shift -1); zeros where there is no neighbour.
+    """
+    n, ordered = x.shape[dim], sorted(atoms)
+    edge = lax.slice_in_dim(x, n - width, n, axis=dim) if shift == 1 else lax.slice_in_dim(x, 0, width, axis=dim)
+    sizes = [grid.mesh.sizes[a] for a in atoms]
+
+    def number(block: int) -> int:  # of the device that holds it, in mesh order (see `permute_pairs`)
+        where = dict(zip(atoms, np.unravel_index(block, sizes), strict=True))
+        return int(np.ravel_multi_index([int(where[a]) for a in ordered], [grid.mesh.sizes[a] for a in ordered]))
+
+    blocks = range(prod(sizes))
+    pairs = [(number(b), number(b + shift)) for b in blocks if b + shift in blocks]
+    return lax.ppermute(edge, grid.names(ordered), pairs)
+
+
 def _length(layout: Layout, dim: int, leaving: int, shape: Sequence[int], grid: Grid) -> int:
     """Local length of `dim` once its last `leaving` atoms are gone."""
     atoms = layout.dims[dim]

@@ -6,7 +6,7 @@ A rule is all that planning and propagation need to know about an op. Its text f
 
 import re
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -15,6 +15,21 @@ from autoshard.errors import RuleError
 
 TensorFactors = tuple[tuple[int, ...], ...]
 """For each dimension its factor indices, major to minor; ``()`` for a dimension of size 1 without factor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halo:
+    """A sliding window over a dimension: a block also needs its neighbours' edges.
+
+    Dimension `dim` of operand `operand` is the factor `factor` alone. To cut it, every device gets the last `low`
+    elements of the block before its own and the first `high` of the block after, zeros at the two ends.
+    """
+
+    operand: int
+    dim: int
+    factor: int
+    low: int
+    high: int
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,8 @@ class ShardingRule:
         add is ``((0, 1),)``, mul ``((0,), (1,))``, negation ``((0,),)``, max ``()``.
     accumulators: operands without the reduction factor that the results add to (scatter-add's operand 0);
         they must be unreduced over the axes of sharded reduction factors.
+    halos: of factors in `need_replication` that the planner may cut all the same, as the lowering exchanges edges with
+        neighbours; each at most into blocks as long as the edges.
     """
 
     factor_sizes: tuple[int, ...]
@@ -48,6 +65,7 @@ class ShardingRule:
     linear: tuple[tuple[int, ...], ...] = ()
     accumulators: tuple[int, ...] = ()
     is_custom: bool = field(default=False, compare=False)
+    halos: tuple[Halo, ...] = ()
 
     def __post_init__(self) -> None:
         used = {f for t in (*self.operands, *self.results) for d in t for f in d}
@@ -68,6 +86,22 @@ class ShardingRule:
         """Factors the planner may put axes on: larger than 1 and neither whole nor permuted."""
         fixed = self.need_replication | self.permutation
         return tuple(f for f, n in enumerate(self.factor_sizes) if n > 1 and f not in fixed)
+
+    @cached_property
+    def placeable(self) -> tuple[int, ...]:
+        """`shardable`, and the factors that can be cut with an exchange of edges."""
+        return tuple(sorted({*self.shardable, *(h.factor for h in self.halos)}))
+
+    def halos_fit(self, parts: Sequence[int]) -> bool:
+        """Whether blocks are even and as long as the edges that neighbours need, given the parts of each factor."""
+        return all(
+            parts[h.factor] == 1
+            or (
+                self.factor_sizes[h.factor] % parts[h.factor] == 0
+                and self.factor_sizes[h.factor] // parts[h.factor] >= max(h.low, h.high)
+            )
+            for h in self.halos
+        )
 
     def check(self, operand_shapes: Iterable[tuple[int, ...]], result_shapes: Iterable[tuple[int, ...]]) -> None:
         """Raise `RuleError` unless the factors multiply to the given shapes (S2.13)."""

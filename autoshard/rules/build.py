@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from autoshard.errors import RuleError
-from autoshard.program.rule import ShardingRule, TensorFactors
+from autoshard.program.rule import Halo, ShardingRule, TensorFactors
 from autoshard.program.types import TensorType
 
 LITERALS = "_literals"
@@ -80,11 +80,12 @@ class Call:
         linear: Sequence[Sequence[int]] = (),
         accumulators: Sequence[int] = (),
         is_custom: bool = False,
+        halos: Sequence[tuple[int, int, Label, int, int]] = (),
     ) -> ShardingRule:
         """The rule with one factor per label, in order of first appearance.
 
         Labels that only ever sit on dimensions of size 1 vanish, also from `reduction` and
-        `need_replication`. Raises `RuleError` where a rank or a size does not fit.
+        `need_replication` and `halos` (operand, dimension, label, low, high). Raises `RuleError` where a rank or a size does not fit.
         """
         sizes: list[int] = []
         index: dict[Label, int] = {}
@@ -137,6 +138,7 @@ class Call:
             linear=self._additive(linear),
             accumulators=tuple(accumulators) if any(x in index for x in reduction) else (),
             is_custom=is_custom,
+            halos=tuple(Halo(k, d, index[x], low, high) for k, d, x, low, high in halos if x in index),
         )
 
     def _additive(self, sets: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:

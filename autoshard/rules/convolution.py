@@ -16,8 +16,8 @@ def conv_general_dilated(call: Call) -> ShardingRule:
       (gradients of grouped convolutions) they are the major factor of the input's batch.
     - A spatial dimension is a parallel factor where the window is 1 and nothing strides, pads or
       dilates (1x1 convolutions), and a reduction factor where the window is the whole input and the
-      output 1 (their weight gradients). Else input, window and output must be whole: neighbours
-      would have to exchange halos.
+      output 1 (their weight gradients). Else input, window and output must be whole, but where the output has
+      the size of the input and nothing strides, neighbours can exchange halos.
     """
     lhs, rhs = call.operands
     out = call.results[0]
@@ -37,6 +37,7 @@ def conv_general_dilated(call: Call) -> ShardingRule:
     result[out_spec[0]] = "batch"
 
     reduction: list[Label] = ["in"]
+    halos: list[tuple[int, int, Label, int, int]] = []
     whole: list[Label] = []
     windows = zip(
         call.param("window_strides"), call.param("padding"), call.param("lhs_dilation"), call.param("rhs_dilation"),
@@ -57,4 +58,8 @@ def conv_general_dilated(call: Call) -> ShardingRule:
             left[i], kernel[k] = ("space", s), ("window", s)
             result[o] = ("space", s) if size == out_size else ("out space", s)
             whole += [left[i], kernel[k], result[o]]
-    return call.build([left, kernel], [result], reduction=reduction, need_replication=whole, linear=((0,), (1,)))
+            if size == out_size and stride == lhs_dilation == 1 and min(padding) >= 0:
+                halos.append((0, i, ("space", s), *padding))
+    return call.build(
+        [left, kernel], [result], reduction=reduction, need_replication=whole, linear=((0,), (1,)), halos=halos
+    )

@@ -98,7 +98,7 @@ def enumerate_placements(
     canonical order is that of the mesh.
     """
     pruned: Counter[str] = Counter()
-    factors = rule.shardable
+    factors = rule.placeable
     options = [
         _axis_options(mesh, mesh.atoms_of[n], factors, rule.factor_sizes, partial, uneven) for n in mesh.mesh.axis_names
     ]
@@ -125,6 +125,9 @@ def enumerate_placements(
                 _divides(mesh, o, n, f in uneven) for f, (o, n) in enumerate(zip(on, rule.factor_sizes, strict=True))
             ):
                 pruned["the axes together do not divide the factor"] += 1
+                continue
+            if not rule.halos_fit([mesh.size(o) for o in on]):
+                pruned["a block would be shorter than the edges that its neighbours need"] += 1
                 continue
             if not _representable(rule, on, mesh):
                 pruned["a minor factor of a compound dimension is cut before its major one is used up"] += 1

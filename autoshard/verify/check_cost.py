@@ -85,6 +85,13 @@ class Pricer:
                 yield from self._manual(node)
         for op, placed in flow.placed.items():
             node = graph.nodes[op]
+            for edge in placed.edges:
+                value = node.operands[edge.operand]
+                held = placed.operands[edge.operand]
+                size = self.local_bytes(value, held) * edge.share(held)
+                size, seconds = self.step("permute", edge.atoms, size, size)
+                what = f"{node.label} exchanges edges with neighbours"
+                yield Row(what, value, "permute", edge.atoms, size, seconds, node.times, op, node.source)
             for k, value in enumerate(node.results if placed.combined else ()):
                 size = self.local_bytes(value, placed.results[k])
                 size, seconds = self.step("all_reduce", placed.combined, size, size)

@@ -29,6 +29,7 @@ class Collective:
     dtype: str
     combiner: str
     loops: tuple[Around, ...]
+    shift: int = 0
 
 
 def collectives_of(plan: Any) -> list[Collective]:
@@ -59,6 +60,12 @@ def _collectives(flow: Flow) -> Iterator[Collective]:
             yield from _manual(flow, body, around[node.id])
     for op, placed in flow.placed.items():
         node = graph.nodes[op]
+        for edge in placed.edges:
+            tensor = graph.values[node.operands[edge.operand]]
+            held = placed.operands[edge.operand]
+            elements = round(held.elements(tensor.shape) * edge.share(held))
+            where = f"{node.label} exchanges edges of {tensor.name}"
+            yield Collective(where, "permute", edge.atoms, (), elements, tensor.dtype, "", around[op], edge.shift)
         for k, value in enumerate(node.results if placed.combined else ()):
             tensor = graph.values[value]
             elements = placed.results[k].elements(tensor.shape)

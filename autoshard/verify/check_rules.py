@@ -30,6 +30,7 @@ class Rule:
     combiner: str
     linear: tuple[tuple[int, ...], ...]
     accumulators: tuple[int, ...]
+    halos: tuple[tuple[int, int, int, int, int], ...] = ()  # operand, dimension, factor, low, high
 
     @property
     def is_pointwise(self) -> bool:
@@ -79,6 +80,7 @@ def read_rule(data: Any) -> Rule:
         text, tuple(sizes), tensors(parts["ins"]), tensors(parts["outs"]), marks.get("reduction", none),
         marks.get("need_replication", none) | marks.get("permutation", none), combiner,
         tuple(tuple(s) for s in data["linear"]), tuple(data["accumulators"]),
+        tuple(tuple(int(n) for n in h) for h in data.get("halos", ())),
     )  # fmt: skip
 
 
@@ -204,6 +206,23 @@ def rule_faults(op: Node, rule: Rule, graph: Graph) -> list[str]:
     if rule.accumulators and not op.kind.startswith("scatter") and op.kind in _NOT_LINEAR | _LINEAR.keys():
         faults.append(f"{op.kind} accumulates nothing")
     faults += _linear_faults(op, rule, graph)
+    faults += _halo_faults(op, rule)
+    return faults
+
+
+def _halo_faults(op: Node, rule: Rule) -> list[str]:
+    """Edges are exchanged for convolutions whose window slides over a dimension that input and output share."""
+    if rule.halos and op.kind != "conv_general_dilated":
+        return [f"{op.kind} has no sliding window, its blocks need no edges of their neighbours"]
+    faults = []
+    for operand, dim, factor, low, high in rule.halos:
+        alone = (factor,)
+        dims = rule.operands[0]
+        if operand or not 0 <= dim < len(dims) or dims[dim] != alone or alone not in rule.results[0]:
+            faults.append(f"edges of factor {factor} in dimension {dim} of operand {operand}, which has it not alone")
+        windows = [rule.sizes[f] for d in rule.operands[1] for f in d if f in rule.uncut and f != factor]
+        if low < 0 or high < 0 or not any(n > 1 and (low + high) and (low + high) % (n - 1) == 0 for n in windows):
+            faults.append(f"edges of {low} and {high} elements fit no window of sizes {windows}")
     return faults
 
 
@@ -250,10 +269,29 @@ def _linear_operands(kind: str, given: set[int], everything: set[int]) -> set[in
 
 
 @dataclass(frozen=True, slots=True)
+class Edge:
+    """Elements of an operand's dimension that every device sends to the next one of its group (shift 1), or back."""
+
+    operand: int
+    dim: int
+    atoms: tuple[int, ...]
+    width: int
+    shift: int
+    before: tuple[tuple[int, int], ...]  # (dimension, elements) that earlier edges have added to the block
+
+    def share(self, held: Holding) -> float:
+        """The part of the operand's block that is given."""
+        part = self.width / held.runs[self.dim].length
+        for dim, more in self.before:
+            part *= 1 + more / held.runs[dim].length
+        return part
+
+
+@dataclass(frozen=True, slots=True)
 class Placed:
     """What a placement means: parts[f] of each factor, what each operand must be held as and each result is.
 
-    combined: atoms over which each result is all-reduced (max, min) inside the op.
+    combined: atoms over which each result is all-reduced (max, min) inside the op. edges: what neighbours exchange.
     """
 
     rule: Rule
@@ -261,6 +299,7 @@ class Placed:
     operands: tuple[Holding, ...]
     results: tuple[Holding, ...]
     combined: tuple[int, ...]
+    edges: tuple[Edge, ...] = ()
 
 
 def place(op: Node, rule: Rule, placement: Any, graph: Graph, mesh: Atoms) -> Placed:
@@ -275,8 +314,23 @@ def place(op: Node, rule: Rule, placement: Any, graph: Graph, mesh: Atoms) -> Pl
     twice = sorted({a for a in busy if busy.count(a) > 1})
     if twice:
         raise Impossible(f"it uses {mesh.text(twice)} twice; an axis does one thing in an op")
+    edges: list[Edge] = []
+    added: list[tuple[int, int]] = []
+    for operand, dim, f, low, high in rule.halos:
+        parts = mesh.group(factors[f])
+        if parts > 1 and (rule.sizes[f] % parts or rule.sizes[f] // parts < max(low, high)):
+            raise Impossible(
+                f"it cuts factor {f} of size {rule.sizes[f]} in {parts} parts, whose neighbours need {low} and {high} "
+                "elements of an even block"
+            )
+        if factors[f]:
+            sides = ((low, 1), (high, -1))
+            earlier, atoms = tuple(added), tuple(factors[f])
+            edges += [Edge(operand, dim, atoms, width, shift, earlier) for width, shift in sides if width]
+            added.append((dim, low + high))
+    with_edges = {h[2] for h in rule.halos}
     for f, atoms in enumerate(factors):
-        if atoms and f in rule.uncut:
+        if atoms and f in rule.uncut and f not in with_edges:
             raise Impossible(f"it cuts factor {f} by {mesh.text(atoms)}, which must be whole")
         if not cut(rule.sizes[f], atoms, mesh, f"factor {f}").is_even(mesh) and op.kind not in _PADDED:
             raise Impossible(
@@ -309,7 +363,7 @@ def place(op: Node, rule: Rule, placement: Any, graph: Graph, mesh: Atoms) -> Pl
         operands.append(held(dims, graph.values[op.operands[k]], partial, f"operand {k}"))
     results = [held(d, graph.values[op.results[k]], summed, f"result {k}") for k, d in enumerate(rule.results)]
     combined = () if rule.combiner == "add" else tuple(reduced)
-    return Placed(rule, tuple(mesh.group(f) for f in factors), tuple(operands), tuple(results), combined)
+    return Placed(rule, tuple(mesh.group(f) for f in factors), tuple(operands), tuple(results), combined, tuple(edges))
 
 
 def uncut(rule: Rule) -> Placed:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import Protocol
 
@@ -67,7 +67,10 @@ class Loop(Protocol):
 
 
 class Planned(Protocol):
-    """What `compare` reads of a planned collective (see `autoshard.lowering.collectives.PlannedCollective`)."""
+    """What `compare` reads of a planned collective (see `autoshard.lowering.collectives.PlannedCollective`).
+
+    A permute that exchanges edges between neighbours also has a `shift`, 1 or -1.
+    """
 
     @property
     def where(self) -> str: ...
@@ -117,15 +120,15 @@ def compare(
     wanted: dict[tuple, list[Planned]] = {}
     free: list[Planned] = []  # permutes whose pairs the plan does not know, as in a user's own shard_map
     for p in planned:
-        if p.kind == "permute" and not p.from_atoms:
+        if p.kind == "permute" and not p.from_atoms and not _shift(p):
             free.append(p)
         elif mesh.size(p.atoms) > 1 and p.elements:  # one device alone, and empty arrays, communicate nothing
-            groups = _ordered(p.kind, planned_groups(p.kind, tuple(p.atoms), tuple(p.from_atoms), mesh))
+            groups = _ordered(p.kind, planned_groups(p.kind, tuple(p.atoms), tuple(p.from_atoms), mesh, _shift(p)))
             key = (p.kind, groups, p.elements, p.dtype if dtypes else "", p.combiner)
             wanted.setdefault(key, []).append(p)
     have: dict[tuple, list[FoundCollective]] = {}
     for f in found:
-        if f.elements and (f.kind == "permute" or any(len(g) > 1 for g in f.groups)):
+        if f.elements and f.groups and (f.kind == "permute" or any(len(g) > 1 for g in f.groups)):
             key = (f.kind, _ordered(f.kind, f.groups), f.elements, f.dtype if dtypes else "", f.combiner)
             have.setdefault(key, []).append(f)
     for p in free:
@@ -143,6 +146,10 @@ def compare(
                 text += f", loops {sorted(our_loops, key=repr)} against {sorted(their_loops, key=repr)}"
             out.append(Difference(text, len(ours), len(theirs), tuple(p.where for p in ours)))
     return out
+
+
+def _shift(planned: Planned) -> int:
+    return getattr(planned, "shift", 0)
 
 
 def _ordered(kind: str, groups: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
@@ -190,11 +197,12 @@ def _times(loops: tuple[int | None, ...]) -> int:
 
 @lru_cache(maxsize=512)
 def planned_groups(
-    kind: str, atoms: tuple[int, ...], from_atoms: tuple[int, ...], mesh: AtomMesh
+    kind: str, atoms: tuple[int, ...], from_atoms: tuple[int, ...], mesh: AtomMesh, shift: int = 0
 ) -> tuple[tuple[int, ...], ...]:
     """Devices (positions in the mesh, row-major) that a planned collective ties together.
 
-    For a permute: pairs (source, target), the source holding the block that the target is to get.
+    For a permute: pairs (source, target), the source holding the block that the target is to get; with a shift, every
+    device of a group and the one that many places after it.
 
     >>> from autoshard.sharding.mesh import Mesh
     >>> mesh = AtomMesh.split(Mesh.from_dict({"x": 2, "y": 2}))
@@ -210,6 +218,10 @@ def planned_groups(
     def walk(over: Sequence[int]) -> list[int]:
         return [position(over, where) for where in product(*(range(mesh.sizes[a]) for a in over))]
 
+    if shift:
+        line = walk(atoms)
+        steps = [(a, b) if shift == 1 else (b, a) for a, b in pairwise(line)]
+        return tuple(sorted((s + base, t + base) for s, t in steps for base in walk(rest)))
     if kind == "permute":
         pairs = [
             (s + base, t + base) for base in walk(rest) for s, t in zip(walk(from_atoms), walk(atoms), strict=True)

@@ -95,10 +95,13 @@ class Naive:
         zeros: list[int] = []
         for atom in self.atoms():
             options: list[tuple[str, int]] = []
-            for f in rule.shardable:
+            for f in rule.placeable:
                 compound = [dim for t in (*rule.operands, *rule.results) for dim in t if f in dim and len(dim) > 1]
                 trial = (*factors[f], atom)
                 if not self.fits(rule.factor_sizes[f], trial, not self.uneven or bool(compound)):
+                    continue
+                parts = [self.mesh.size(trial if g == f else x) for g, x in enumerate(factors)]
+                if not rule.halos_fit(parts):
                     continue
                 if self.compound_ok(rule, [trial if g == f else x for g, x in enumerate(factors)]):
                     options.append(("factor", f))

@@ -20,5 +20,5 @@ def test_random_programs_under_random_plans_give_the_values_of_one_device(seed):
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_two_thousand_random_programs_under_random_plans_give_the_values_of_one_device(chunk):
     jax.clear_caches()
-    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
-        judge(seed)
+    cases = [judge(seed) for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK)]
+    assert sum(case.dropped > 0 for case in cases) <= CHUNK / 10  # nearly all compiled one to one

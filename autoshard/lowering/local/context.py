@@ -176,7 +176,10 @@ def check_placement(ctx: LocalOp) -> None:
     rule, sizes = ctx.rule, ctx.grid.mesh
     if len(ctx.placement.factors) != len(rule.factor_sizes):
         raise InputError(f"the placement of {ctx.op.kind} has {len(ctx.placement.factors)} factors, its rule is {rule}")
-    for f in sorted(rule.need_replication | rule.permutation):
+    parts = [sizes.size(atoms) for atoms in ctx.placement.factors]
+    if not rule.halos_fit(parts):
+        raise InputError(f"{ctx}: cut into blocks that are uneven or shorter than the edges that neighbours need")
+    for f in sorted((rule.need_replication | rule.permutation) - {h.factor for h in rule.halos}):
         if sizes.size(ctx.placement.factors[f]) > 1:
             raise InputError(f"{ctx}: its rule {rule} wants factor {f} whole, the placement cuts it")
     tensors: list[TensorFactors] = [*rule.operands, *rule.results]

@@ -7,18 +7,31 @@ import numpy as np
 from jax import lax
 
 from autoshard.lowering.local.context import LocalOp, local
+from autoshard.lowering.steps import exchange
 
 
 @local("conv_general_dilated")
 def conv_general_dilated(ctx: LocalOp, lhs: Any, rhs: Any) -> Sequence[Any]:
-    """Batch and channels may be cut, also into whole groups of channels."""
+    """Batch and channels may be cut, also into whole groups of channels; spatial dimensions with their neighbours'
+    edges, which stand where the padding was: zeros at the two ends.
+    """
     numbers = ctx.params["dimension_numbers"]
     feature_groups, batch_groups = ctx.params["feature_group_count"], ctx.params["batch_group_count"]
     if feature_groups > 1:
         feature_groups = lhs.shape[numbers.lhs_spec[1]] // rhs.shape[numbers.rhs_spec[1]]
     if batch_groups > 1:
         batch_groups = lhs.shape[numbers.lhs_spec[0]] // ctx.local_result(0)[numbers.out_spec[0]]
-    return ctx.bind([lhs, rhs], feature_group_count=feature_groups, batch_group_count=batch_groups)
+    padding = [tuple(p) for p in ctx.params["padding"]]
+    for dim in dict.fromkeys(e.dim for e in ctx.placement.exchanges(ctx.rule)):
+        parts, around = [lhs], [e for e in ctx.placement.exchanges(ctx.rule) if e.dim == dim]
+        for e in around:
+            edge = exchange(lhs, dim, e.atoms, e.width, e.shift, ctx.grid)
+            parts = [edge, *parts] if e.shift == 1 else [*parts, edge]
+        lhs = lax.concatenate(parts, dim)
+        padding[numbers.lhs_spec.index(dim) - 2] = (0, 0)
+    return ctx.bind(
+        [lhs, rhs], feature_group_count=feature_groups, batch_group_count=batch_groups, padding=tuple(padding)
+    )
 
 
 @local("ragged_dot_general")
