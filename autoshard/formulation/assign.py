@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
 from autoshard.formulation.model import NodeKind
 from autoshard.formulation.repeats import Repeats
 from autoshard.schedule import Schedule
 from autoshard.sharding.layout import Layout
+from autoshard.solver.network import IMPOSSIBLE
 
 
 def assignment_of(
@@ -22,6 +25,9 @@ def assignment_of(
         return None
     chosen: list[int] = []
     for index, node in enumerate(collected.nodes):
+        if node.kind is NodeKind.COUNT:
+            chosen.append(_counted(encoded, index, chosen))
+            continue
         kept = encoded.states[index].tolist()
         if node.kind is NodeKind.OP:
             assert node.space is not None and node.op is not None
@@ -45,6 +51,18 @@ def assignment_of(
     return tuple(contracted) if repeats.expand(contracted) == chosen else None
 
 
+def _counted(encoded: Encoded, index: int, chosen: Sequence[int]) -> int:
+    """The last state of a node that counts a reshard which what is chosen on both of its sides allows.
+
+    Its first state says that there is a reshard and is always allowed; it comes behind all nodes that it speaks of.
+    """
+    allowed = np.ones(len(encoded.network.costs[index]), bool)
+    for edge in encoded.network.edges:
+        if edge.first == index and edge.second < len(chosen):
+            allowed &= edge.costs[:, chosen[edge.second]] < IMPOSSIBLE
+    return int(np.flatnonzero(allowed)[-1])
+
+
 def _layouts(collected: Collected, schedule: Schedule) -> dict[int, Layout] | None:
     """Node -> the layout that a schedule gives it; None where nothing of the schedule says so."""
     out: dict[int, Layout] = {}
@@ -62,7 +80,7 @@ def _layouts(collected: Collected, schedule: Schedule) -> dict[int, Layout] | No
             if reshard is None:
                 return None
             _put(out, collected, link.target.node, link.target.layouts, reshard.target)
-    complete = all(n.kind is NodeKind.OP or i in out for i, n in enumerate(collected.nodes))
+    complete = all(n.kind in (NodeKind.OP, NodeKind.COUNT) or i in out for i, n in enumerate(collected.nodes))
     return out if complete else None
 
 

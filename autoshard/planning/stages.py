@@ -113,8 +113,8 @@ def decide_staged(
     """
     say = progress or (lambda text: None)
     began = time.monotonic()
+    model = build_model(problem, progress) if joint_model is None else joint_model  # tells contradictions first
     plans = stated_stages(problem) if plans is None else list(plans)
-    model = build_model(problem, progress) if joint_model is None else joint_model
     alone = len(plans) < 2 and not any(plan.name for plan in plans)
     options: dict[str, Any] = {"effort": effort, "seed": seed, "accepted_gap": accepted_gap, "progress": progress}
     limit = time_limit_s if time_limit_s is None or alone else JOINT_SHARE * time_limit_s

@@ -8,10 +8,15 @@ from jax.ad_checkpoint import checkpoint_name
 from plan_cases import f32, looped, mlp
 
 from autoshard import AxisOnly, Barrier, MaxReshards, NoCollective, Pin, Replicated, SameSharding, plan
+from autoshard.api import ask
 from autoshard.constraints import match_restrictions
 from autoshard.errors import InfeasibleError, InputError, ShardingError
+from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.restrict import named_values
+from autoshard.frontends.jax_function import trace
+from autoshard.planning import build_model, decide
 from autoshard.plans import Plan
+from autoshard.solver.network import evaluate
 from autoshard.verify import check_plan
 
 AXES = {"x": 2, "y": 4}
@@ -184,3 +189,17 @@ def test_a_shard_map_of_the_users_is_a_statement_with_its_place() -> None:
     data = held.to_dict()
     data["statements"][-1]["in_shardings"] = ['[{"y"}, {}]']
     assert any("is broken" in str(f) for f in check_plan(data).findings)
+
+
+def test_a_plan_with_counted_reshards_is_a_start_for_its_own_network() -> None:
+    asked = ask(
+        trace(mlp, *MLP).program, mesh=AXES, hardware="tpu_v5e",
+        constraints=[Pin("w1", '[{"x"}, {"y"}]'), MaxReshards(2)],
+    )  # fmt: skip
+    model = build_model(asked.problem)
+    found = decide(model)
+    start = assignment_of(model.collected, model.encoded, model.repeats, found.schedule)
+    assert start is not None
+    evaluated = evaluate(model.with_limit(None), start)
+    assert evaluated.feasible
+    assert evaluated.cost is not None and evaluated.cost * model.encoded.tick_s <= found.objective_s + found.rounding_s
