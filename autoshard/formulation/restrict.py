@@ -26,6 +26,8 @@ def restrict_nodes(
         for node, mask in state_masks(collected, program, mesh, restriction, ties).items():
             _narrow(collected.nodes[node], mask, restriction)
     barred = [r for r in restrictions if r.kind is Kind.NO_COLLECTIVE]
+    for restriction in barred:
+        _no_collective_in_code(program, restriction)
     if barred:
         collected.links[:] = [_barred(link, barred, mesh) for link in collected.links]
 
@@ -42,6 +44,22 @@ def state_masks(
     else:
         return {}
     return {node: mask for node, mask in found.items() if not mask.all()}
+
+
+def _no_collective_in_code(program: Program, restriction: Restriction) -> None:
+    """Raise `InfeasibleError` where a `shard_map` of the program has such a collective of its own."""
+    for op, outer in program.walk():
+        if "collective" not in op.attrs or not set(op.attrs["axes"]) & set(restriction.axes):
+            continue
+        around = {o.id for o in outer if o.kind == "shard_map"}
+        if around and (restriction.whole or op.id in restriction.ops or around & set(restriction.ops)):
+            axes = ", ".join(op.attrs["axes"])
+            own = f"{op.source}: {op.kind} over {axes} in a shard_map of the program"
+            raise InfeasibleError(
+                f"these 2 statements cannot hold together\n  {restriction.cited}\n  {own}\n"
+                "take the collective out of the code, or state less",
+                conflict=[restriction.cited, own],
+            )
 
 
 def _exclusive(

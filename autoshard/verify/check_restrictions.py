@@ -193,6 +193,19 @@ def _no_collective(what: str, part: Part, atoms: frozenset[int], flow: Flow, fin
     for op, placed in flow.placed.items():
         if (part.whole or op in part.ops) and atoms.intersection(placed.combined):
             findings.add("statements", f"{what} is broken: {flow.graph.nodes[op].label} combines its results over it")
+    for node in flow.graph.nodes.values():
+        for inner in _in_code(node) if node.is_manual and (part.whole or node.id in part.ops) else ():
+            if atoms.intersection(a for axis in inner.attrs["axes"] for a in mesh.of(axis)):
+                findings.add("statements", f"{what} is broken: {inner.label} of the program's own {node.label}")
+
+
+def _in_code(op: Node) -> Iterator[Node]:
+    """The collectives that the user wrote into a shard_map."""
+    for body in op.regions:
+        for inner in body.ops:
+            if "collective" in inner.attrs:
+                yield inner
+            yield from _in_code(inner)
 
 
 def _reshards(part: Part, atoms: frozenset[int], flow: Flow) -> Iterator[str]:

@@ -186,6 +186,13 @@ def test_a_shard_map_of_the_users_is_a_statement_with_its_place() -> None:
     (manual,) = [s for s in held.statements if s["kind"] == "manual"]
     assert manual["in_shardings"] == ['[{"x"}, {"y"}]'] and manual["out_shardings"] == ['[{"x"}, {}]']
     assert manual["axes"] == ["x", "y"] and "test_restrictions.py:" in manual["source"]
+    with pytest.raises(InfeasibleError) as caught:
+        plan(f, f32(16, 32), f32(32, 64), mesh=AXES, hardware="tpu_v5e", constraints=[NoCollective("y")])
+    assert len(caught.value.conflict) == 2 and "psum over y in a shard_map" in caught.value.conflict[1]
+    whole = {"patterns": ["**"], "values": [], "outputs": [], "ops": [], "whole": True, "limit": 0, "direction": ""}
+    barred = {"kind": "no_collective", "text": "no y", "axes": ["y"], "source": "", **whole}
+    told = check_plan({**held.to_dict(), "statements": [barred]}).findings
+    assert any("of the program's own shard_map" in str(t) for t in told)
     data = held.to_dict()
     data["statements"][-1]["in_shardings"] = ['[{"y"}, {}]']
     assert any("is broken" in str(f) for f in check_plan(data).findings)
