@@ -8,13 +8,15 @@ permute b where a device sends to another one.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from autoshard.program.types import dtype_bytes
 from autoshard.sharding.layout import AtomMesh
 from autoshard.verify.collectives import FoundCollective, Planned, atoms_of_groups, planned_groups
+
+_LOOPS = ("loop", "scan", "while")
 
 
 @dataclass(frozen=True, order=True)
@@ -34,16 +36,24 @@ class Traffic:
 
 
 def of_planned(planned: Iterable[Planned], mesh: AtomMesh, dtypes: Mapping[str, str] | None = None) -> Counter[Traffic]:
-    """Planned collectives with their numbers of executions."""
-    found = [
-        FoundCollective(
-            p.kind, planned_groups(p.kind, tuple(p.atoms), tuple(p.from_atoms), mesh), p.elements, p.dtype,
-            tuple(p.loops), p.combiner,  # type: ignore[arg-type]
-        )
-        for p in planned
-        if mesh.size(p.atoms) > 1
-    ]  # fmt: skip
-    return of_found(found, mesh, dtypes)
+    """Planned collectives with their numbers of executions.
+
+    Of permutes in a user's own `shard_map` a plan does not know who sends to whom: they count as if every device did.
+    """
+    total: Counter[Traffic] = Counter()
+    for p in planned:
+        shift = getattr(p, "shift", 0)
+        if mesh.size(p.atoms) == 1 or not p.elements:
+            continue
+        if p.kind == "permute" and not p.from_atoms and not shift:
+            given = round(p.elements * dtype_bytes((dtypes or {}).get(p.dtype, p.dtype)))
+            times = prod(loop.trips or 1 for loop in p.loops if loop.kind in _LOOPS)
+            total[Traffic(p.kind, mesh.axes_text(p.atoms).replace('"', ""), given, float(given))] += times
+            continue
+        groups = planned_groups(p.kind, tuple(p.atoms), tuple(p.from_atoms), mesh, shift)
+        found = FoundCollective(p.kind, groups, p.elements, p.dtype, tuple(p.loops), p.combiner)  # type: ignore[arg-type]
+        total += of_found([found], mesh, dtypes)
+    return total
 
 
 def of_found(
@@ -55,10 +65,10 @@ def of_found(
     """
     total: Counter[Traffic] = Counter()
     for f in found:
-        if f.kind != "permute" and not any(len(g) > 1 for g in f.groups):
+        if not f.elements or not f.groups or (f.kind != "permute" and not any(len(g) > 1 for g in f.groups)):
             continue
         given = round(f.elements * dtype_bytes((dtypes or {}).get(f.dtype, f.dtype)))
-        times = prod(loop.trips or 1 for loop in f.loops if loop.kind in ("loop", "scan", "while"))
+        times = prod(loop.trips or 1 for loop in f.loops if loop.kind in _LOOPS)
         total[Traffic(f.kind, _axes(f, mesh), given, _moved(f, given, mesh), f.combiner)] += times
     return total
 
@@ -127,6 +137,8 @@ def changes(planned: Counter[Traffic], found: Counter[Traffic]) -> list[Change]:
 
     for same in sorted(planned):
         pair("kept", same, same)
+    for alike in [(a, b) for a in sorted(+left) for b in sorted(+free) if replace(a, moved=b.moved) == b]:
+        pair("kept", *alike)  # permutes of a user's own region
     near = [(_distance(a, b), a, b) for a in sorted(+left) for b in sorted(+free) if a.axes == b.axes]
     for _, ours, theirs in sorted(near):
         pair("changed", ours, theirs)

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.sharding import Mesh as JaxMesh
+from jax.sharding import PartitionSpec
 from naive_schedule import MESHES, naive_schedule
 from running import FAST, Original
 
@@ -160,6 +162,27 @@ def test_a_permute_moves_what_goes_to_another_device():
     pairs = ((0, 0), (1, 2), (2, 1), (3, 3), (4, 4), (5, 6), (6, 5), (7, 7))
     (traffic,) = of_found([found("permute", pairs, 100)], MESHES["2x2x2"])
     assert (traffic.axes, traffic.moved) == ("y, z", 200.0)
+
+
+def test_permutes_of_a_users_region_are_kept_whoever_sends_to_whom():
+    def ring(x):
+        mesh = JaxMesh(np.array(jax.devices()[:8]), ("x",))
+        pairs = [(k, (k + 1) % 8) for k in range(8)]
+        body = lambda x: lax.ppermute(x, "x", pairs)  # noqa: E731
+        return jax.shard_map(body, mesh=mesh, in_specs=PartitionSpec("x"), out_specs=PartitionSpec("x"))(x)
+
+    report = autoshard.plan(ring, f32(16, 8), mesh={"x": 8}, hardware="cpu_sim").lower("explicit").report()
+    assert (report.count("kept"), report.planned.total(), report.found.total()) == (1, 1, 1)
+
+
+def test_edges_exchanged_between_neighbours_are_kept():
+    def conv(x, w):
+        return lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))
+
+    pins = [autoshard.Pin("x", '[{}, {"x"}, {}]'), autoshard.Pin("out", '[{}, {"x"}, {}]')]
+    plan = autoshard.plan(conv, f32(2, 64, 4), f32(3, 4, 4), mesh={"x": 8}, hardware="cpu_sim", constraints=pins)
+    found = plan.lower().report()
+    assert found.count("kept") == found.planned.total() == found.found.total() > 0
 
 
 def test_collectives_in_loops_count_as_often_as_they_run():
