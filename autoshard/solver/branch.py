@@ -108,6 +108,8 @@ class Branching:
         part.dual.bound = inherited
         recent: deque[np.ndarray] = deque(maxlen=LOOKED_BACK)
         before = inherited
+        limit = self.root.flat.limit
+        assert limit is not None
         for k in range(PART_PASSES):
             self.check()
             duals.run_pass(part.dual, True)
@@ -118,7 +120,7 @@ class Branching:
             live = duals.usage(part.flat, chosen)
             positions = part.positions(chosen)
             recent.append(positions)
-            if int(live.max()) <= self.root.flat.limit:
+            if int(live.max()) <= limit:
                 self.offer(self.origin[positions])
             duals.adjust_prices(part.dual, prices, live)
             if k % CHECKED_EVERY == CHECKED_EVERY - 1:

@@ -30,6 +30,8 @@ PASSES = 200
 """Double passes of message passing in one round."""
 BRANCH_SLICE = 8_000_000_000
 """Table entries that branching may visit in one round."""
+REDUCING_SHARE = 0.2
+"""The part of a time limit after which reductions are left as they stand, where only time ends a run."""
 FIXED_AGAIN = 0.9
 """What the bound leaves is looked at again when the gap has shrunk to this share of what it was then."""
 PIECES = 12
@@ -128,7 +130,12 @@ def _run(
     race.enter("reduce")
     work = from_network(race.network)
     stats["before"] = work.sizes()
-    reduce_network(work, elimination=int(3_000_000_000 * min(effort, 10.0)), check=race.check)
+    reduce_network(
+        work,
+        elimination=int(3_000_000_000 * min(effort, 10.0)),
+        check=race.check,
+        enough=lambda: race.enough(REDUCING_SHARE),
+    )
     stats["after"] = work.sizes() | {"memory": work.limit is not None}
     if not work.nodes():
         whole = work.complete({})

@@ -65,6 +65,10 @@ class Race:
         """Seconds that one exact attempt may take: all that is left, or a part where time alone ends the run."""
         return max(0.1, self.left() * (PATIENT_SHARE if self.endless else 1.0))
 
+    def enough(self, share: float) -> bool:
+        """Whether this share of the time is gone in a run that only time or a proof ends."""
+        return self.endless and self.seconds() > share * (self.deadline - self.started)
+
     def check(self) -> None:
         if self.left() <= 0:
             raise OutOfTime

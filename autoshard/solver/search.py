@@ -117,6 +117,16 @@ def trees(
     )  # fmt: skip
 
 
+def least_memory(field: Field) -> np.ndarray:
+    """The strategies that hold least over time, whatever they cost and whether they go together."""
+    f = field.flat
+    lengths = np.diff(f.held_at)
+    index = np.repeat(f.offsets[f.held_node] - f.held_at[:-1], lengths) + np.arange(len(f.amounts))
+    held = np.zeros(len(f.unary))
+    np.add.at(held, index, np.repeat((f.held_stop - f.held_start).astype(float), lengths) * f.amounts)
+    return np.array([np.argmin(h) for h in np.split(held, f.offsets[1:-1])], dtype=np.int64)
+
+
 def resolve(field: Field, prices: np.ndarray, rounds: int, check: Callable[[], None]) -> bool:
     """Tree moves at finite weights on forbidden pairs, which grow where they stay violated; whether none is left.
 
@@ -161,7 +171,9 @@ def resolve(field: Field, prices: np.ndarray, rounds: int, check: Callable[[], N
 def repair(field: Field, prices: np.ndarray, rounds: int = 40, check: Callable[[], None] = lambda: None) -> bool:
     """Raise prices where the limit is exceeded until descent and trees bring every slot below it; whether they did."""
     current = prices.copy()
-    floor = max(float(current.max(initial=0.0)) * 0.02, 1e-12)
+    whole = abs(cost(field))  # the price at which all memory, all the time, would cost as much as everything else
+    unit = whole / (max(1, field.limit) * max(1, field.flat.slots)) if math.isfinite(whole) else 0.0
+    floor = max(float(current.max(initial=0.0)) * 0.02, 0.01 * unit, 1e-12)
     count = max(20, field.flat.n // 10)
     for _ in range(rounds):
         check()

@@ -44,19 +44,24 @@ class Searcher:
         self.zero = search.prefix_of(np.zeros(flat.slots))
 
     def decode(self, chosen: np.ndarray) -> None:
-        """Repair and polish an assignment (positions in the network), then offer it."""
+        """Repair and polish an assignment (positions in the network), then offer it.
+
+        While none is known and this one cannot be repaired, what holds least memory is tried instead.
+        """
+        if self._feasible(chosen) or (self.race.cost is None and self._feasible(search.least_memory(self.field))):
+            if self.flat.limit is not None:
+                search.descend(self.field, search.prefix_of(self.price()))
+            search.descend(self.field, self.zero)
+            self.offer()
+
+    def _feasible(self, chosen: np.ndarray) -> bool:
+        """Put an assignment on the field and repair it; whether that worked."""
         field = self.field
         search.place(field, chosen)
-        if not math.isfinite(search.cost(field)) and not search.resolve(
-            field, self.price(), CONFLICT_ROUNDS, self.check
-        ):
-            return
-        if search.over(field) > 0 and not search.repair(field, self.price(), check=self.check):
-            return
-        if self.flat.limit is not None:
-            search.descend(field, search.prefix_of(self.price()))
-        search.descend(field, self.zero)
-        self.offer()
+        if not math.isfinite(search.cost(field)):
+            if not search.resolve(field, self.price(), CONFLICT_ROUNDS, self.check):
+                return False
+        return search.over(field) <= 0 or search.repair(field, self.price(), check=self.check)
 
     def offer(self, least: float = 0.0) -> bool:
         """Offer what stands on the field if it is better by the share `least`; remembers it when it is the best."""

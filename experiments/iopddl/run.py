@@ -1,6 +1,7 @@
 """Question: how good are our answers on the IOPDDL contest's instances, how soon, and how close is the bound?
 
-    python experiments/iopddl/run.py FILE.json.gz... --time-limit 60 [--workers 2] [--reference reference.json] [--output DIR]
+    python experiments/iopddl/run.py FILE.json.gz... --time-limit 60 [--workers 2] [--reference reference.json]
+        [--output DIR]
     (--contest-limits takes 60, 120, 180, 240 s for A, G, M, S)
 
 Prints a table (cost, points = best known / cost, bound, gap, seconds, memory) and writes table.csv and, where
@@ -15,7 +16,6 @@ import json
 import multiprocessing
 import re
 from pathlib import Path
-
 
 CONTEST_LIMITS_S = {"A": 60.0, "G": 120.0, "M": 180.0, "S": 240.0}
 STARTING_S = 0.4

@@ -11,6 +11,8 @@ from autoshard.solver.reductions.follow import follow_all
 from autoshard.solver.reductions.slots import loose_slots, undominated_slots
 from autoshard.solver.work import Work
 
+MOST_COMPARED = 3
+"""Times that one node's strategies are compared: later finds are small, and looking for them is not."""
 REVISITED_DEGREE = 16
 """Neighbours of a changed node are looked at again up to this degree: hubs would cost more than they give."""
 
@@ -22,12 +24,14 @@ def reduce_network(
     elimination: int = 2_000_000_000,
     renumber: bool = True,
     check: Callable[[], None] | None = None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> None:
     """All reductions until nothing changes, cheapest nodes first.
 
     dominance: most comparisons spent on one node. elimination: most additions spent on two-neighbour
     eliminations altogether (then only cheaper reductions go on). renumber: may drop time slots.
-    check: called between steps; may raise to stop. Raises `Infeasible`.
+    check: called between steps; may raise to stop. enough: asked between steps; ends it where it stands (every state
+    is a valid network). Raises `Infeasible`.
     """
     arc_consistency(work)
     follow_all(work)
@@ -45,7 +49,8 @@ def reduce_network(
                 waiting.add(t)
                 heapq.heappush(heap, (len(work.tables[t]), t))
 
-    while heap:
+    compared = dict.fromkeys(waiting, 0)
+    while heap and not enough():
         if check is not None:
             check()
         _, node = heapq.heappop(heap)
@@ -67,7 +72,10 @@ def reduce_network(
             consistent_edge(work, i, j)
             if j in work.tables[i]:
                 separable_edge(work, i, j)
-        elif dominated_strategies(work, node, dominance):
+        elif compared[node] < MOST_COMPARED:
+            compared[node] += 1
+            if not dominated_strategies(work, node, dominance):
+                continue
             before = {node: d}
         else:
             continue
