@@ -183,10 +183,9 @@ def _run(
         # what a later statement forbids is not fixed: it starts with that statement in the end (S0.48)
         now = possible(whole.collected, problem.program, placed(decision.schedule, problem.program, atoms))
         if before is None:
-            free = replace(problem, pins=tuple(p for p in problem.pins if full)) if plan.pins or full else None
-            before = (
-                decision.objective_s if free is None else _solve(free, Fixed(), Fixed(), share, options).objective_s
-            )
+            free = None if full or plan.name else replace(problem, pins=())
+            reference = joint if free is None else _solve(free, Fixed(), Fixed(), share, options)
+            before = min(reference.objective_s, decision.objective_s)  # either may be the better one within their gaps
         stages.append(_stage(plan, decision, decision.objective_s - before, placed_words(now, problem, fixed), problem))
         before = decision.objective_s
         fixed = joined(fixed, now)
