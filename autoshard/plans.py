@@ -285,7 +285,7 @@ class Plan:
         return self.lowered.jit(**options)
 
     def place(self, *arguments: Any) -> tuple[Any, ...]:
-        """Arguments from the host as global arrays, sharded as planned; of many processes each copies its own shards."""
+        """Arguments from the host as global arrays, sharded as planned; each process copies its own shards."""
         from autoshard.interop.place import place_tree
 
         return place_tree(tuple(arguments), self.in_shardings)

@@ -42,8 +42,8 @@ class Exchange(NamedTuple):
     """Edges that every device of a group sends to a neighbour before an op: a permute.
 
     shift 1: the last `width` elements of its block of dimension `dim` of an operand to the device after it in the order
-    of `atoms`; -1: the first ones to the device before it. before: (dimension, elements) that earlier exchanges of the op
-    have added to the block, so that corners travel along.
+    of `atoms`; -1: the first ones to the device before it. before: (dimension, elements) that earlier exchanges of the
+    op have added to the block, so that corners travel along.
     """
 
     operand: int

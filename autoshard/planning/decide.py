@@ -125,10 +125,11 @@ def decide(
     # slack: bytes left for copies that the network does not see; too little below `low`, no answer from `high` on
     slack, low, high = 0, 0, limit + 1
     known = _best_start(model, starts, limit)
+    given = (*starts, free.assignment)  # too full, but near: the solver repairs it
     stopped = free.stats.get("stopped") == "interrupt"
     for attempt in range(0 if stopped else _MEMORY_ROUNDS):
         what = "solving within the memory limit" + (f", {slack} bytes less for private copies" if attempt else "")
-        solution = run(model.with_limit(limit - slack), what, starts if attempt == 0 else (), _LIMITED_SHARE)
+        solution = run(model.with_limit(limit - slack), what, given, _LIMITED_SHARE)
         if solution.assignment is None:
             if solution.status == "infeasible" and slack > 0:
                 high = slack
@@ -139,6 +140,7 @@ def decide(
         else:
             if attempt == 0:
                 bound = max(bound, solution.lower_bound)
+            given = (solution.assignment,)
             schedule = model.schedule(solution.assignment)
             memory = model.simulate(schedule)
             if memory.peak_bytes <= limit:

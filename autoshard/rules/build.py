@@ -85,7 +85,8 @@ class Call:
         """The rule with one factor per label, in order of first appearance.
 
         Labels that only ever sit on dimensions of size 1 vanish, also from `reduction` and
-        `need_replication` and `halos` (operand, dimension, label, low, high). Raises `RuleError` where a rank or a size does not fit.
+        `need_replication` and `halos` (operand, dimension, label, low, high). Raises `RuleError` where a rank or a
+        size does not fit.
         """
         sizes: list[int] = []
         index: dict[Label, int] = {}

@@ -3,10 +3,9 @@
 import re
 from pathlib import Path
 
-import autoshard
 from autoshard.config import load_config
 
-TEXT = (Path(autoshard.__file__).parents[1] / "docs" / "statements.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "statements.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
