@@ -76,12 +76,21 @@ def read_rule(data: Any) -> Rule:
     if read != len(parts["rest"]) or combiner not in ("add", "max", "min"):
         raise ValueError(f"rule {text!r} cannot be read")
     none: frozenset[int] = frozenset()
+    operands = tensors(parts["ins"])
     return Rule(
-        text, tuple(sizes), tensors(parts["ins"]), tensors(parts["outs"]), marks.get("reduction", none),
+        text, tuple(sizes), operands, tensors(parts["outs"]), marks.get("reduction", none),
         marks.get("need_replication", none) | marks.get("permutation", none), combiner,
         tuple(tuple(s) for s in data["linear"]), tuple(data["accumulators"]),
-        tuple(tuple(int(n) for n in h) for h in data.get("halos", ())),
+        tuple(_read_halo(h, operands, len(sizes), text) for h in data.get("halos", ())),
     )  # fmt: skip
+
+
+def _read_halo(data: Any, operands: Sequence[Factors], factors: int, text: str) -> tuple[int, int, int, int, int]:
+    """Operand, dimension, factor, low, high; `ValueError` where the rule has no such dimension or factor."""
+    operand, dim, factor, low, high = (int(n) for n in data)
+    if not (0 <= operand < len(operands) and 0 <= dim < len(operands[operand]) and 0 <= factor < factors):
+        raise ValueError(f"rule {text!r} has no dimension for the edges {list(data)}")
+    return operand, dim, factor, low, high
 
 
 # -- what is known about ops -------------------------------------------------------------------------
