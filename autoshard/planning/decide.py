@@ -29,7 +29,7 @@ ACCEPTED_GAP = 1e-3
 
 _EXACT_ROUNDS = 5
 """How often it is tightened by just what was missing, before larger steps."""
-_LIMITED_SHARE = 0.7
+_LIMITED_SHARE = 0.9
 """The part of what is left of a time limit that one search within the memory limit may take."""
 
 _FREE_SHARE = 0.5
