@@ -21,15 +21,21 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from programs import PROGRAMS
 
 import autoshard
 from autoshard.frontends.jax_function import trace
 from autoshard.verify import Runnable, verify_plan
+from autoshard.verify.check_running import NUMBERS
+from autoshard.verify.numeric import compare_outputs
 
 HERE = Path(__file__).parent
 MESHES = ({"data": 8}, {"data": 2, "model": 4})
 TIME_LIMIT_S = 600
+ILL_CONDITIONED = 10
+"""An output may be off by this many times what a last-bit nudge of the inputs does to it."""
 
 
 def pins(program: Any, rows: tuple[str, ...], mesh: dict[str, int]) -> list[autoshard.Pin]:
@@ -51,6 +57,34 @@ def pins(program: Any, rows: tuple[str, ...], mesh: dict[str, int]) -> list[auto
     return stated
 
 
+def conditioned(plan: Any, step: Any, arguments: Any) -> dict[str, Any]:
+    """Outputs beyond the tolerance beside what a last-bit nudge of all inputs does to them on one device.
+
+    Deep networks with batch norm over few elements magnify rounding, and gradients that are exactly zero (biases before
+    a batch norm) are nothing but rounding: there no two runs agree, sharded or not.
+    """
+    rng = np.random.default_rng(0)
+
+    def nudge(x: Any) -> Any:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return x
+        return x * (1 + 2**-23 * jnp.asarray(rng.choice([-1, 1], x.shape), x.dtype))
+
+    unsharded = jax.jit(step)
+    expected = unsharded(*arguments)
+    nudged = compare_outputs(unsharded(*jax.tree.map(nudge, arguments)), expected)
+    sharded = compare_outputs(plan.lowered.jit(donate_argnums=())(*arguments), expected)
+    change = {o.name: o.error for o in nudged.outputs}
+    bad = [o for o in sharded.outputs if not o.ok]
+    ratio = max((o.error / max(change[o.name], 1e-30) for o in bad), default=0.0)
+    return {
+        "outputs": len(sharded.outputs),
+        "beyond_tolerance_sharded": len(bad),
+        "beyond_tolerance_nudged": sum(not o.ok for o in nudged.outputs),
+        "largest_error_over_nudged": round(float(ratio), 3),
+    }
+
+
 def judge(name: str) -> list[dict[str, Any]]:
     """One row for each mesh."""
     package, make, rows_of = PROGRAMS[name]
@@ -67,6 +101,7 @@ def judge(name: str) -> list[dict[str, Any]]:
         assert plan.traced is not None
         data = json.loads(json.dumps(plan.to_dict()))
         found = verify_plan(data, Runnable(plan.traced, step, lambda: arguments), name=name)
+        wrong = [c.name for c in found.checks if c.status.value != "ok"]
         rows.append(
             {
                 "program": name,
@@ -79,6 +114,7 @@ def judge(name: str) -> list[dict[str, Any]]:
                 "collectives": len(plan.collectives),
                 "checks": {c.name: c.status.value for c in found.checks},
                 "lines": [line for c in found.checks if c.status.value != "ok" for line in c.lines][:5],
+                **({"conditioning": conditioned(plan, step, arguments)} if wrong == [NUMBERS] else {}),
                 "plan_seconds": round(planned - began, 1),
                 "verify_seconds": round(time.monotonic() - planned, 1),
             }
@@ -86,6 +122,13 @@ def judge(name: str) -> list[dict[str, Any]]:
         print(json.dumps(rows[-1]), flush=True)
     jax.clear_caches()
     return rows
+
+
+def is_right(row: dict[str, Any]) -> bool:
+    """All checks, or all but values that move as far when an input's last bits do."""
+    if all(status == "ok" for status in row["checks"].values()):
+        return True
+    return row.get("conditioning", {}).get("largest_error_over_nudged", np.inf) <= ILL_CONDITIONED
 
 
 def main(names: list[str]) -> int:
@@ -100,7 +143,7 @@ def main(names: list[str]) -> int:
             continue
         for row in rows:
             kept[name, str(row["mesh"])] = row
-            bad += any(status != "ok" for status in row["checks"].values())
+            bad += not is_right(row)
     order = list(PROGRAMS)
     rows = sorted(kept.values(), key=lambda r: (order.index(r["program"]), str(r["mesh"])))
     path.write_text(json.dumps(rows, indent=1) + "\n")

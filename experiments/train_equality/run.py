@@ -3,7 +3,7 @@
     python experiments/train_equality/run.py [CASE ...]
 
 Every case is one model in float32 or bfloat16 under one strategy. Both runs start from the same state and see the same
-batches; each step's state feeds the next. Writes results.json; exits with 1 where a loss is off by more than its tolerance.
+batches; each step's state feeds the next. Writes results.json; exits with 1 where a loss is off by more than allowed.
 """
 
 import os
