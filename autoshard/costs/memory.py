@@ -76,10 +76,12 @@ def simulate(program: Program, schedule: Schedule, liveness: Liveness, tile: Til
     time = int(np.argmax(total))
     where = "the start"
     for op, _ in program.walk():
-        if liveness.time.get(op.id, time + 1) <= time:
-            where = f"{op.kind}:{op.id} {op.source}".strip()
-        else:
+        runs = liveness.time.get(op.id)  # ops in the body of a user's shard_map have no time of their own
+        if runs is None:
+            continue
+        if runs > time:
             break
+        where = f"{op.kind}:{op.id} {op.source}".strip()
     there = sorted((h for h in held if h.start <= time < h.stop and h.bytes), key=lambda h: (-h.bytes, h.what))
     return MemoryProfile(int(total[time]), time, where, tuple(there))
 

@@ -27,7 +27,7 @@ from autoshard.costs.manual import body_trips
 from autoshard.costs.price import CommRow, PlanCost, multiplicities
 from autoshard.costs.roofline import local_bytes
 from autoshard.costs.work import MATMUL_KINDS, local_flops, local_sizes
-from autoshard.program.program import Block, Op, Program
+from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.steps import StepKind
@@ -266,9 +266,10 @@ def _work(program: Program, schedule: Schedule, fusion: Fusion, trips: int) -> _
     for op, outer in program.walk():
         if op.kind != "shard_map" or any(o.kind == "shard_map" for o in outer):
             continue
-        # The body of a user's shard_map is local already; every one of its tensors counts as written to memory.
+        # The body of a user's shard_map is local already; every one of its tensors counts as held in memory.
         inner = list(_inside(op.regions[0], times[op.id], trips))
-        written = Fusion(fusion.materialised | {v for o, _ in inner for v in o.results})
+        tensors = {v for o, _ in inner for v in (*o.operands, *o.results)}
+        written = Fusion(fusion.materialised | {v for v in tensors if program.values[v].origin is not Origin.LITERAL})
         for body_op, weight in inner:
             if body_op.rule is not None and "collective" not in body_op.attrs:
                 add(body_op, np.ones((1, len(body_op.rule.factor_sizes)), np.int64), written, weight)

@@ -114,7 +114,10 @@ def place_of(program: Program, liveness: Liveness, time: int) -> str:
     """The op that runs at a moment, with its source."""
     where = "the start"
     for op, _ in program.walk():
-        if liveness.time.get(op.id, time + 1) > time:
+        runs = liveness.time.get(op.id)  # ops in the body of a user's shard_map have no time of their own
+        if runs is None:
+            continue
+        if runs > time:
             break
         where = f"{op.kind}:{op.id} {op.source}".strip()
     return where

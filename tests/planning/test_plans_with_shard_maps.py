@@ -1,0 +1,73 @@
+"""Planner and checker agree on programs with a user's own `shard_map`: what it costs, and what is held around it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+from plan_cases import f32
+
+from autoshard import plan
+from autoshard.errors import InfeasibleError
+from autoshard.plans import Plan
+from autoshard.verify import check_plan
+
+AXES = {"x": 2, "y": 4}
+MESH = jax.sharding.AbstractMesh((2, 4), ("x", "y"))
+
+
+def local(body: Callable[..., Any], ins: Any, outs: Any) -> Callable[..., Any]:
+    return jax.shard_map(body, mesh=MESH, in_specs=ins, out_specs=outs, check_vma=False)
+
+
+def total(a: Any, w: Any) -> Any:
+    """A sum by the user, then work of the planner's."""
+    return local(lambda a: jax.lax.psum(jnp.tanh(a), "y"), P("x", "y"), P("x", None))(a) @ w[:32]
+
+
+def contracted(a: Any, w: Any) -> Any:
+    return jnp.tanh(local(lambda a, w: jax.lax.psum(a @ w, "y"), (P("x", "y"), P("y", None)), P("x"))(a, w)) * 2
+
+
+def looped(a: Any, w: Any) -> Any:
+    def body(a: Any) -> Any:
+        return jax.lax.scan(lambda c, _: (jax.lax.pmean(jnp.sin(c) * 0.5, "x"), None), a, None, length=3)[0]
+
+    return local(body, P("x", "y"), P("x", "y"))(a) @ w
+
+
+def only_literals(a: Any, w: Any) -> Any:
+    return local(lambda a: jnp.full(a.shape, 2.0) * a + 1.0, P(("x", "y")), P(("x", "y")))(a) @ w
+
+
+def in_a_loop(a: Any, w: Any) -> Any:
+    halve = local(lambda c: c * 0.5, P("x", "y"), P("x", "y"))
+    return jax.lax.scan(lambda c, _: (jnp.tanh(halve(c)), None), a, None, length=4)[0] @ w
+
+
+@pytest.mark.parametrize("f", [total, contracted, looped, only_literals, in_a_loop], ids=lambda f: f.__name__)
+def test_the_checker_works_out_the_same_costs_and_memory(f: Callable[..., Any]) -> None:  # S2.11
+    found: Plan = plan(f, f32(64, 128), f32(128, 32), mesh=AXES, hardware="tpu_v5e")
+    checked = check_plan(json.loads(json.dumps(found.to_dict())))
+    assert checked.ok, list(map(str, checked.findings))
+
+
+def test_the_peak_is_named_after_the_op_that_runs_then() -> None:
+    found = plan(total, f32(64, 128), f32(128, 4096), mesh=AXES, hardware="tpu_v5e")
+    assert found.memory.where.startswith("dot_general")
+
+
+def test_reads_of_a_bodys_arguments_count_as_traffic_of_the_memory() -> None:
+    cut = P(("x", "y"))
+    found = plan(local(jnp.tanh, cut, cut), f32(1024, 128), mesh=AXES, hardware="tpu_v5e")
+    busy = found.to_dict()["cost"]["step_time"]["resources_s"]["memory"]
+    block = 1024 * 128 * 4 / 8  # read once, written once
+    assert busy == pytest.approx(2 * block / found.machine.profile.memory.bandwidth.value)
+
+
+def test_the_fullest_point_is_named_where_no_plan_fits() -> None:
+    with pytest.raises(InfeasibleError, match="the fullest point is dot_general"):
+        plan(total, f32(64, 128), f32(128, 4096), mesh=AXES, hardware="tpu_v5e", memory_limit=60_000)
