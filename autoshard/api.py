@@ -6,8 +6,17 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from autoshard.arguments import (
+    argument_numbers,
+    check_axis_names,
+    limit_bytes,
+    limit_seconds,
+    mesh_given,
+    pins_of_specs,
+    statements_given,
+)
 from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.constraints import MatchedPin, Pin, match_pins
 from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups
@@ -18,7 +27,6 @@ from autoshard.planning import ACCEPTED_GAP, Problem, build_model, check_room, n
 from autoshard.planning.memory_cap import memory_cap
 from autoshard.planning.named_stages import Named
 from autoshard.plans import Plan
-from autoshard.program.program import Program
 from autoshard.search.starts import starts_of
 from autoshard.search.strategy import decide_by, default_strategy
 from autoshard.sharding.mesh import Mesh
@@ -35,6 +43,8 @@ Progress = Callable[[str], None]
 Constraint = Pin | SameSharding | Restricting
 """What `constraints` may hold."""
 
+_STATEMENTS = "Pin, SameSharding, Replicated, AxisOnly, NoCollective, MaxReshards and Barrier"
+
 START_SHARE = 0.2
 """The part of what is then left of it that looking for starts may take."""
 
@@ -45,12 +55,12 @@ BASELINE_SHARE = 0.4
 def plan(
     f: Callable[..., Any],
     *specs: Any,
-    mesh: Mesh | Mapping[str, Any],
+    mesh: Mesh | Mapping[str, Any] | Any,
     hardware: str | Path | Profile | Machine,
-    constraints: Sequence[Constraint] = (),
-    memory_limit: int | None = None,
-    time_limit: float | None = None,
-    donate_argnums: Sequence[int] = (),
+    constraints: Constraint | Sequence[Constraint] = (),
+    memory_limit: float | str | None = None,
+    time_limit: float | str | None = None,
+    donate_argnums: int | Sequence[int] = (),
     argnames: Sequence[str] | None = None,
     baselines: Sequence[Baseline] = (),
     roles: Roles | None = None,
@@ -67,14 +77,19 @@ def plan(
 ) -> Plan:
     """Decide the sharding of every value of `f`, minimising the seconds of one call.
 
-    specs: pytrees of anything with shape and dtype; nothing is executed or allocated.
-    mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``; with
-        ``{"devices": 8, "axes": ["data", "model"]}`` the sizes are searched too (`Plan.mesh_search`).
+    specs: pytrees of anything with shape and dtype; nothing is executed or allocated. A `jax.ShapeDtypeStruct` with a
+        `NamedSharding` states where that argument lies. Python numbers are weakly typed scalars; bind what is static
+        with `functools.partial`.
+    mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``, or a
+        `jax.sharding.Mesh`; with ``{"devices": 8, "axes": ["data", "model"]}`` the sizes are searched too
+        (`Plan.mesh_search`).
     hardware: a profile's name (``tpu_v5e``), a profile file, or a placed machine.
     constraints: `Pin`, `SameSharding`, `Replicated`, `AxisOnly`, `NoCollective`, `MaxReshards`, `Barrier` (see
-        docs/statements.md); they hold in the answer. memory_limit: bytes per device, at every point of the program.
+        docs/statements.md); they hold in the answer. memory_limit: bytes per device, at every point of the program, or
+        text as in a config (``"14GiB"``, ``"90%"``).
     accepted_gap: where the search within a memory limit may end, in large programs.
-    time_limit: seconds of wall clock, a guard: the best plan so far is returned with its bound.
+    time_limit: seconds of wall clock or text (``"10min"``), a guard: the best plan so far is returned with its bound.
+    donate_argnums: positions of the arguments whose buffers the program may reuse, as in `jax.jit`.
     baselines: named strategies (``fsdp+tensor``, see `autoshard.strategies.named`) or rules of one's own
         (``{"name": "mine", "rules": {"batch": ["data"]}}``) to price and to start from; `roles` names the logical axes
         of
@@ -96,9 +111,10 @@ def plan(
     say = progress or (lambda text: None)
     say("tracing")
     began = time.monotonic()
-    traced = trace(f, *specs, donate_argnums=tuple(donate_argnums), argnames=argnames)
+    limit_s, donated = limit_seconds(time_limit), argument_numbers(donate_argnums)
+    traced = trace(f, *specs, donate_argnums=donated, argnames=argnames)
     traced_s = time.monotonic() - began
-    left = None if time_limit is None else max(0.1, time_limit - traced_s)
+    left = None if limit_s is None else max(0.1, limit_s - traced_s)
     result = plan_traced(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, time_limit=left,
         baselines=baselines, roles=roles, sub_axes=sub_axes, effort=effort, seed=seed, accepted_gap=accepted_gap,
@@ -113,8 +129,8 @@ def plan_traced(
     *,
     mesh: Mesh | Mapping[str, Any],
     hardware: str | Path | Profile | Machine,
-    constraints: Sequence[Constraint] = (),
-    memory_limit: int | None = None,
+    constraints: Constraint | Sequence[Constraint] = (),
+    memory_limit: float | str | None = None,
     time_limit: float | None = None,
     baselines: Sequence[Baseline] = (),
     slow_axes: Collection[str] | None = None,
@@ -141,6 +157,7 @@ def plan_traced(
     from autoshard.baselines import price_baselines
     from autoshard.strategies.named import batch_size
 
+    mesh = mesh_given(mesh)
     if not isinstance(mesh, Mesh) and MeshSearch.is_one(mesh):
         return _search_mesh(
             traced, MeshSearch.read(mesh), time_limit,
@@ -156,7 +173,7 @@ def plan_traced(
     program = traced.program
     chosen = None if strategy is None else StrategyName.parse(strategy)
     asked = ask(
-        program, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, sub_axes=sub_axes
+        traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, sub_axes=sub_axes
     )
     problem = replace(asked.problem, share_repeats=share_repeats)
     model = build_model(problem, progress)
@@ -223,7 +240,7 @@ def _search_mesh(traced: TracedFunction, search: MeshSearch, time_limit: float |
         return plan_traced(traced, mesh=dict(sizes), hardware=hardware, time_limit=left, baselines=fits, **given)
 
     return search_mesh(
-        allowed, refused, lambda sizes: ask(traced.program, mesh=dict(sizes), hardware=hardware, **words).problem,
+        allowed, refused, lambda sizes: ask(traced, mesh=dict(sizes), hardware=hardware, **words).problem,
         solve, effort=given["effort"], seed=given["seed"], accepted_gap=given["accepted_gap"],
         time_limit_s=time_limit, progress=given["progress"],
     )  # fmt: skip
@@ -250,29 +267,29 @@ class Asked:
 
 
 def ask(
-    program: Program,
+    traced: TracedFunction,
     *,
     mesh: Mesh | Mapping[str, Any],
     hardware: str | Path | Profile | Machine,
-    constraints: Sequence[Constraint] = (),
-    memory_limit: int | None = None,
+    constraints: Constraint | Sequence[Constraint] = (),
+    memory_limit: float | str | None = None,
     sub_axes: Mapping[str, Sequence[int]] | None = None,
 ) -> Asked:
-    """The problem that a program and the user's words make; arguments as of `plan`."""
+    """The problem that a traced function and the user's words make; arguments as of `plan`."""
+    program = traced.program
     logical, machine = placed(mesh, hardware)
     in_code, code_notes = statements_in_code(program, logical)
-    _check_constraints(constraints)
+    constraints = statements_given(constraints, get_args(Constraint), _STATEMENTS)
     pins = [c for c in constraints if isinstance(c, Pin)]
-    matched = (*match_pins(pins, program, logical, compare=False), *in_code)
+    matched = (*match_pins(pins, program, logical, compare=False), *pins_of_specs(traced, logical), *in_code)
     groups = match_groups([c for c in constraints if isinstance(c, SameSharding)], program)
     restrictions = match_restrictions([c for c in constraints if isinstance(c, Restricting)], program, logical)
-    if memory_limit is not None and memory_limit <= 0:
-        raise InputError(f"memory_limit is {memory_limit} bytes; give a positive number of bytes per device")
+    limit = limit_bytes(memory_limit, machine.hbm_bytes)
     problem = Problem.make(
-        program, logical, machine, pins=matched, memory_limit=memory_limit, sub_axes=sub_axes, groups=groups,
+        program, logical, machine, pins=matched, memory_limit=limit, sub_axes=sub_axes, groups=groups,
         restrictions=restrictions,
     )  # fmt: skip
-    stated = (*_statements(matched, groups, restrictions, memory_limit), *manual_statements(program))
+    stated = (*_statements(matched, groups, restrictions, limit), *manual_statements(program))
     return Asked(problem, stated, tuple(code_notes))
 
 
@@ -296,6 +313,7 @@ def placed(mesh: Mesh | Mapping[str, Any], hardware: str | Path | Profile | Mach
         logical = Mesh.from_dict(sizes)
     if not logical.axis_names:
         raise InputError("the mesh has no axes; give at least one, such as {'data': 8}")
+    check_axis_names(logical.axis_names)
     try:
         if isinstance(hardware, Machine):
             machine = hardware
@@ -315,15 +333,6 @@ def _slow_axes(mesh: Mesh | Mapping[str, Any]) -> frozenset[str]:
         return frozenset()
     links = {name: axis.get("link") for name, axis in mesh.items() if isinstance(axis, Mapping)}
     return frozenset(name for name, link in links.items() if link and str(link).split("=")[0].strip() == "dcn")
-
-
-def _check_constraints(constraints: Sequence[Any]) -> None:
-    for given in constraints:
-        if not isinstance(given, Constraint):
-            raise InputError(
-                f"constraints takes Pin, SameSharding, Replicated, AxisOnly, NoCollective, MaxReshards and Barrier, "
-                f"found {given!r}"
-            )
 
 
 def _statements(

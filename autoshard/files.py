@@ -49,19 +49,24 @@ def decode_text(data: bytes, name: str, *, what: str = "file") -> str:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` as UTF-8, as `write_bytes` does."""
-    write_bytes(path, text.encode("utf-8"))
+    """Write `text` as UTF-8, as `write_bytes` does; bytes of file names that are no text as ``\\udc..``."""
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write `data` so that a reader, or a crash, sees the old file or the new one and never a part.
 
-    It goes to a temporary file in the same directory, which then takes the name.
+    It goes to a temporary file in the same directory, which then takes the name; a link keeps pointing where it did.
+    What is no ordinary file (``/dev/stdout``, a pipe) is written to as it is.
     """
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_bytes(data)
+            return
+        path = path.resolve() if path.is_symlink() else path
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".part")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from None
     try:

@@ -5,6 +5,7 @@ statements, every decision, and what was claimed about cost and memory (see docs
 """
 
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 from autoshard.errors import AutoshardError, InputError
@@ -102,10 +103,36 @@ def program_from_json(data: Json) -> Program:
         )
         for v in data["values"]
     )  # fmt: skip
-    return Program(
+    for index, value in enumerate(values):
+        if value.id != index or not isinstance(value.name, str):
+            raise InputError(f"plan: value {index} has id {_short(value.id)} and name {_short(value.name)}")
+        if not all(isinstance(n, int) and 0 <= n < 2**63 for n in value.type.shape):
+            raise InputError(f"plan: value {value.name} has the shape {_short(value.type.shape)}")
+    for name in (*data["input_names"], *data["output_names"]):
+        if not isinstance(name, str):
+            raise InputError(f"plan: an input or output is named {_short(name)}")
+    program = Program(
         data["name"], values, _block_from_json(data["body"]), tuple(data["input_names"]), tuple(data["output_names"]),
         frozenset(data["donated"]), tuple(data["warnings"]),
     )  # fmt: skip
+    _check_graph(program)
+    return program
+
+
+def _check_graph(program: Program) -> None:
+    """`InputError` unless ops and blocks name values that exist, and what has no rule has regions."""
+    body = program.body
+    if len(body.args) < len(program.input_names) or len(body.results) != len(program.output_names):
+        raise InputError("plan: the program has not the arguments and results that it names")
+    ids = set(range(len(program.values)))
+    named = [*body.args, *body.results]
+    for op, _ in program.walk():
+        named += [*op.operands, *op.results, *(v for r in op.regions for v in (*r.args, *r.results))]
+        if op.rule is None and not op.regions:
+            raise InputError(f"plan: {op.kind}:{op.id} has neither a rule nor regions")
+    wrong = [v for v in named if isinstance(v, bool) or not isinstance(v, int) or v not in ids]
+    if wrong:
+        raise InputError(f"plan: the program has no value {_short(wrong[0])}")
 
 
 def _block_from_json(data: Json) -> Block:
@@ -128,6 +155,16 @@ def _rule_from_json(data: Json | None) -> ShardingRule | None:
         rule.blocked, rule.combiner, tuple(tuple(s) for s in data["linear"]), tuple(data["accumulators"]),
         halos=tuple(Halo(*h) for h in data.get("halos", ())),
     )  # fmt: skip
+
+
+def without_places(program: Json) -> Json:
+    """A program as JSON but for where it was written: the same function is the same program when its file has grown."""
+
+    def block(data: Json) -> Json:
+        ops = [{**op, "source": "", "regions": [block(r) for r in op["regions"]]} for op in data["ops"]]
+        return {**data, "ops": ops}
+
+    return {**program, "body": block(program["body"]), "warnings": []}
 
 
 # -- mesh and schedule -------------------------------------------------------------------------------
@@ -244,11 +281,41 @@ def check_header(data: Any, path: str) -> Json:
     return data
 
 
+_CLAIMS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
+    ("status", str), ("objective_s", (int, float)), ("bound_s", (int, float)), ("gap", (int, float)), ("notes", list),
+    ("statements", list), ("baselines", list), ("trips", int), ("model_flop", (int, float, NoneType)),
+    ("batch", (int, float, NoneType)), ("config", (dict, NoneType)), ("stages", (list, NoneType)),
+    ("joint", (dict, NoneType)), ("sharing", (dict, NoneType)), ("mesh_search", (dict, NoneType)),
+)  # fmt: skip
+_LISTED = (("notes", str), ("statements", dict), ("baselines", dict), ("stages", dict))
+
+
+def check_claims(data: Json) -> None:
+    """`InputError` unless what a plan says of itself is of the kinds that its readers count on."""
+    for key, kinds in _CLAIMS:
+        if key in data and (not isinstance(data[key], kinds) or isinstance(data[key], bool)):
+            raise InputError(f"plan: {key} is {_short(data[key])}")
+    for key, kind in _LISTED:
+        for entry in data.get(key) or ():
+            if not isinstance(entry, kind):
+                raise InputError(f"plan: {key} holds {_short(entry)}")
+    for entry in data["statements"]:
+        if not isinstance(entry.get("kind"), str):
+            raise InputError(f"plan: the statement {_short(entry)} has no kind")
+        if entry["kind"] == "memory_limit" and not isinstance(entry.get("bytes"), int):
+            raise InputError(f"plan: the statement {_short(entry)} has no bytes")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 def guarded(build: Any, path: str) -> Any:
     """Run `build()`; whatever a damaged file makes it raise becomes an `InputError` that names the file."""
     try:
         return build()
     except AutoshardError as error:
         raise InputError(f"{path}: {error}") from error
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise InputError(f"{path} is damaged: {type(error).__name__}: {error}; solve again to rewrite it") from error

@@ -15,6 +15,7 @@ from autoshard.files import read_json, write_json
 from autoshard.planfile import (
     FORMAT,
     VERSION,
+    check_claims,
     check_header,
     guarded,
     mesh_from_json,
@@ -24,6 +25,7 @@ from autoshard.planfile import (
     program_to_json,
     schedule_from_json,
     schedule_to_json,
+    without_places,
 )
 from autoshard.program.program import Origin, Program
 from autoshard.schedule import Schedule
@@ -92,6 +94,14 @@ class Plan:
     joint: Mapping[str, Any] | None = None
     sharing: Mapping[str, Any] | None = None
     mesh_search: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        mesh = self.schedule.mesh.mesh
+        return (
+            f"Plan({self.program.name} on {self.machine.profile.name}, mesh {mesh}, {self.status}: "
+            f"{self.objective_s:.6g} s, no plan under {self.bound_s:.6g} s, gap {self.gap:.2%}, peak "
+            f"{self.memory.peak_bytes} bytes; summary() tells more)"
+        )
 
     # -- reading it ----------------------------------------------------------------------------------
 
@@ -265,15 +275,24 @@ class Plan:
         return Target(target, self.lowered)
 
     def attach(
-        self, f: Any, *specs: Any, donate_argnums: Sequence[int] = (), argnames: Sequence[str] | None = None
+        self,
+        f: Any,
+        *specs: Any,
+        donate_argnums: int | Sequence[int] | None = None,
+        argnames: Sequence[str] | None = None,
     ) -> Plan:
-        """A copy of the plan that can run `f`; `InputError` unless `f` traces to the very program that was planned."""
-        from dataclasses import replace
+        """A copy of the plan that can run `f`; `InputError` unless `f` traces to the very program that was planned.
 
+        On which lines `f` stands may have changed since.
+        donate_argnums: those of the plan where not given.
+        """
         from autoshard.frontends.jax_function import trace
 
-        traced = trace(f, *specs, donate_argnums=donate_argnums, argnames=argnames, name=self.program.name)
-        if plain(program_to_json(traced.program)) != plain(program_to_json(self.program)):
+        traced = trace(f, *specs, donate_argnums=donate_argnums or (), argnames=argnames, name=self.program.name)
+        if donate_argnums is None:
+            traced = replace(traced, program=replace(traced.program, donated=self.program.donated))
+        ours, theirs = (without_places(program_to_json(p)) for p in (traced.program, self.program))
+        if plain(ours) != plain(theirs):
             raise InputError(
                 "the function does not trace to the program of this plan; it, its argument types or the jax version "
                 "have changed since: solve again"
@@ -361,15 +380,22 @@ class Plan:
         `InputError` for a file that is missing, damaged, of another version, or not a plan.
         """
         data = check_header(read_json(path, what="plan"), str(path))
-        return guarded(lambda: _from_dict(data), str(path))
+        return guarded(lambda: _readable(_from_dict(data)), str(path))
 
 
-def _from_dict(data: Mapping[str, Any]) -> Plan:
+def _readable(plan: Plan) -> Plan:
+    """The plan; raises what any of its answers would raise later, so that a damaged file is told when it is read."""
+    plan.to_dict()
+    return plan
+
+
+def _from_dict(data: dict[str, Any]) -> Plan:
     from autoshard.costs import fusion, liveness
     from autoshard.costs.memory import simulate
     from autoshard.costs.price import price
     from autoshard.costs.pricing import StepPrices
 
+    check_claims(data)
     mesh = mesh_from_json(data["mesh"])
     program = program_from_json(data["program"])
     schedule = schedule_from_json(data["schedule"], mesh, program)

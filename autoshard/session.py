@@ -182,7 +182,7 @@ def _search_mesh(
 def _ask(config: Config, traced: "TracedFunction", api: Any) -> Any:
     _, machine = api.placed(_mesh(config), config.hardware)
     return api.ask(
-        traced.program, mesh=config.mesh, hardware=machine, constraints=config.statements,
+        traced, mesh=config.mesh, hardware=machine, constraints=config.statements,
         memory_limit=None if config.memory_limit is None else config.memory_limit.of(machine.hbm_bytes),
     )  # fmt: skip
 

@@ -39,6 +39,7 @@ class Encoded:
     states: tuple[np.ndarray, ...]  # per node: the original state of each strategy of the network
     priced: tuple[np.ndarray, ...] = ()  # per node: bytes with a minute price, of each strategy of the network
     barring: dict[tuple[TensorType, frozenset[int]], ReshardTable] = field(default_factory=dict)
+    least_s: float = 0.0  # the sum of the cheapest choice of every node: what no plan costs less than
 
     def table(self, type_: TensorType, barred: frozenset[int] = frozenset()) -> ReshardTable:
         """The reshards of a type, those without collectives over `barred` atoms where a link asks for them."""
@@ -137,6 +138,7 @@ def encode(
     }
 
     least = sum(float(node.costs[k].min()) for node, k in zip(nodes, kept, strict=True) if len(k))
+    least_s = 0.0
     tick_s = 10.0 ** floor(log10(max(least, _LEAST_STEP_S) / _TICKS_PER_STEP))
 
     def ticks(seconds: np.ndarray) -> np.ndarray:
@@ -147,7 +149,9 @@ def encode(
     for node, keep in zip(nodes, kept, strict=True):
         held = [(a, b, np.asarray(amount)[keep]) for a, b, amount in node.usages if a < b]
         priced.append(np.broadcast_to(np.ceil(node.priced), node.costs.shape)[keep])
-        costs.append(ticks(node.costs[keep] + priced[-1] * memory_price))
+        full = node.costs[keep] + priced[-1] * memory_price
+        least_s += float(full.min()) if full.size else 0.0
+        costs.append(ticks(full))
         usages.append([Usage(a, b, np.ceil(amount).astype(np.int64)) for a, b, amount in held])
         labels = node.facets if node.facets is not None else layout_facets(node.layouts, mesh)
         facets.append(labels[keep])
@@ -177,4 +181,4 @@ def encode(
     network = CostNetwork(
         tuple(costs), tuple(edges), tuple(usages), None if memory_limit is None else int(memory_limit), tuple(facets)
     )
-    return Encoded(network, tick_s, table_of, kept, tuple(priced), barring)
+    return Encoded(network, tick_s, table_of, kept, tuple(priced), barring, least_s)

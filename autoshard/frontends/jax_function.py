@@ -12,11 +12,20 @@ from jax import tree_util
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.draft import DraftOp, mark_zeros, number, prune
 from autoshard.frontends.jax_facts import is_extended
+from autoshard.frontends.jax_placement import constraint_attrs
 from autoshard.frontends.jax_read import JaxOp, JaxprReader
 from autoshard.program.program import Origin, Program
 from autoshard.program.rule import ShardingRule
 
 __all__ = ["JaxOp", "TracedFunction", "trace"]
+
+
+@dataclass(frozen=True, slots=True)
+class StatedSharding:
+    """A sharding that an argument came with: its text, and the mesh axes it uses."""
+
+    sharding: str
+    axes: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +38,8 @@ class TracedFunction:
     in_tree: tree of the tuple of positional arguments. out_tree: tree of the result.
     in_types: abstract value of each input leaf, weak types kept.
     function: what was traced, for what the program no longer knows (its derivative rules).
+    out_weak: whether each output leaf is weakly typed.
+    in_stated: the sharding that each input leaf came with: of a `ShapeDtypeStruct` with a `NamedSharding`, else None.
     """
 
     program: Program
@@ -38,6 +49,8 @@ class TracedFunction:
     out_tree: Any
     in_types: tuple[jax.ShapeDtypeStruct, ...]
     function: Callable[..., Any]
+    out_weak: tuple[bool, ...] = ()
+    in_stated: tuple[StatedSharding | None, ...] = ()
 
 
 def trace(
@@ -101,7 +114,11 @@ def trace(
     in_types = tuple(
         jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False)) for a in jaxpr.in_avals
     )
-    return TracedFunction(program, numbered.origins, consts, in_tree, traced.out_tree, in_types, f)
+    return TracedFunction(
+        program, numbered.origins, consts, in_tree, traced.out_tree, in_types, f,
+        tuple(bool(getattr(a, "weak_type", False)) for a in jaxpr.out_avals),
+        tuple(_stated(leaf, n) for leaf, n in zip(tree_util.tree_leaves(specs), input_names, strict=True)),
+    )  # fmt: skip
 
 
 def _without_high_level_types(traced: Any) -> Any:
@@ -181,6 +198,14 @@ def _abstract(spec: Any, name: str) -> Any:
         return jax.ShapeDtypeStruct(x.shape, dtype, weak_type=getattr(x, "weak_type", False))
 
     return tree_util.tree_map_with_path(leaf, spec)
+
+
+def _stated(leaf: Any, name: str) -> StatedSharding | None:
+    """Arrays say their shape and type only: where they happen to lie now is no statement."""
+    if not isinstance(leaf, jax.ShapeDtypeStruct) or leaf.sharding is None:
+        return None
+    attrs = constraint_attrs(leaf.sharding, len(leaf.shape), (), f"argument {name}")
+    return None if attrs is None else StatedSharding(attrs["sharding"], tuple(n for n, _ in attrs["mesh_axes"]))
 
 
 def _paths(tree: Any) -> list[Any]:

@@ -6,9 +6,11 @@ XLA's partitioner has nothing to decide inside of it, so the compiled program co
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import tree_util
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
@@ -21,8 +23,10 @@ from autoshard.lowering.blocks import even_prefix
 from autoshard.lowering.collectives import PlannedCollective, planned_collectives
 from autoshard.lowering.derivatives import with_derivatives
 from autoshard.lowering.interpret import LocalInterpreter
+from autoshard.lowering.order import in_order
 from autoshard.lowering.steps import run_step
 from autoshard.lowering.walk import check_schedule
+from autoshard.program.types import TensorType
 from autoshard.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Step, StepKind
@@ -56,8 +60,11 @@ class Lowered:
         order = mesh.mesh.device_ids or range(mesh.mesh.size)
         return auto_mesh(np.array([found[i] for i in order], dtype=object).reshape(mesh.sizes), mesh.names)
 
-    def function(self, mesh: JaxMesh | AbstractMesh) -> Callable[..., Any]:
-        """``fn`` on a given mesh (from `jax_mesh`)."""
+    def function(self, mesh: JaxMesh | AbstractMesh, platform: str | None = None) -> Callable[..., Any]:
+        """``fn`` on a given mesh (from `jax_mesh`).
+
+        platform: what it will run on, by default that of the mesh's devices; on "cpu" collectives are put in order.
+        """
         traced, grid = self.traced, self.schedule.mesh
         interpreter = LocalInterpreter(traced, self.schedule)
         body = traced.program.body
@@ -68,9 +75,12 @@ class Lowered:
             boundary_layout(traced.program.type_of(v).shape, d, grid) for v, d in zip(args, inner, strict=True)
         ]
         outer = [*self.input_layouts, *consts_layouts[inputs:]]
+        handed = [k for k, v in enumerate(args) if not _made_inside(traced.program.type_of(v))]
 
-        def local(*blocks: Any) -> tuple[Any, ...]:
-            cut = []
+        def local(*given: Any) -> tuple[Any, ...]:
+            blocks, cut = [_empty(traced.program.type_of(v), x, grid) for v, x in zip(args, outer, strict=True)], []
+            for k, block in zip(handed, given, strict=True):
+                blocks[k] = block
             for block, value, before, after in zip(blocks, args, outer, inner, strict=True):
                 for step in _finish_cut(before, after):
                     block = run_step(block, step, before, traced.program.type_of(value).shape, interpreter.grid)
@@ -78,24 +88,35 @@ class Lowered:
                 cut.append(block)
             return tuple(interpreter.block(body, cut))
 
+        if platform is None and isinstance(mesh, JaxMesh):
+            platform = mesh.devices.flat[0].platform
         mapped = jax.shard_map(
-            local,
+            in_order(local) if platform == "cpu" else local,
             mesh=mesh,
-            in_specs=tuple(partition_spec(layout, grid) for layout in outer),
+            in_specs=tuple(partition_spec(outer[k], grid) for k in handed),
             out_specs=tuple(partition_spec(layout, grid) for layout in self.output_layouts),
             check_vma=False,
         )
 
         def fn(*call_args: Any) -> Any:
-            return tree_util.tree_unflatten(traced.out_tree, mapped(*flat_arguments(traced, call_args), *traced.consts))
+            leaves = [*flat_arguments(traced, call_args), *traced.consts]
+            return tree_util.tree_unflatten(traced.out_tree, mapped(*(leaves[k] for k in handed)))
 
         return self.finished(fn, mesh)
 
     def finished(self, fn: Callable[..., Any], mesh: JaxMesh | AbstractMesh) -> Callable[..., Any]:
-        """`fn` with the program's name and the derivatives of the traced function."""
+        """`fn` with the program's name, and the weak types and derivatives of the traced function."""
         name = self.traced.program.name
+        fn = self._weakly_typed(fn) if any(self.traced.out_weak) else fn
         fn.__name__ = fn.__qualname__ = name if name.isidentifier() else "autoshard"
         return with_derivatives(fn, self.traced.function, self.in_shardings_on(mesh), self.out_shardings_on(mesh))
+
+    def _weakly_typed(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        def typed(*call_args: Any) -> Any:
+            leaves, tree = tree_util.tree_flatten(fn(*call_args))
+            return tree_util.tree_unflatten(tree, map(_weakened, leaves, self.traced.out_weak))
+
+        return typed
 
     @cached_property
     def fn(self) -> Callable[..., Any]:
@@ -145,7 +166,7 @@ class Lowered:
         """StableHLO text of the program with its collectives written out; needs no devices of the mesh."""
         mesh = auto_abstract_mesh(self.schedule.mesh.sizes, self.schedule.mesh.names)
         arguments = tree_util.tree_unflatten(self.traced.in_tree, self.traced.in_types)
-        staged = jax.jit(self.function(mesh)).trace(*arguments).lower(lowering_platforms=(platform,))
+        staged = jax.jit(self.function(mesh, platform)).trace(*arguments).lower(lowering_platforms=(platform,))
         return str(staged.as_text())
 
     @cached_property
@@ -187,6 +208,26 @@ def lower(traced: TracedFunction, schedule: Schedule) -> Lowered:
     arguments = tree_util.tree_unflatten(traced.in_tree, traced.in_types)
     jax.eval_shape(lowered.function(auto_abstract_mesh(mesh.sizes, mesh.names)), *arguments)
     return lowered
+
+
+def _made_inside(type_: TensorType) -> bool:
+    """Empty arrays are made where they are used: XLA's partitioner stumbles over a `shard_map` that takes no others."""
+    return type_.elements == 0 and not type_.dtype.startswith("key<")
+
+
+def _empty(type_: TensorType, layout: Layout, mesh: AtomMesh) -> Any:
+    """One device's block of an array that is `_made_inside`; None for others."""
+    if not _made_inside(type_):
+        return None
+    cuts = (prod(mesh.sizes[a] for a in dim) for dim in layout.dims)
+    return jnp.zeros([n // cut for n, cut in zip(type_.shape, cuts, strict=True)], type_.dtype)
+
+
+def _weakened(x: Any, weak: bool) -> Any:
+    """The same numbers, weakly typed where the traced function returns them so (a Python number, say)."""
+    if not weak or getattr(x, "weak_type", False):
+        return x
+    return jax.lax.convert_element_type_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
 
 
 def partition_spec(layout: Layout, mesh: AtomMesh) -> PartitionSpec:

@@ -292,7 +292,7 @@ def finish(
     assert abs(objective - solution.cost * tick) <= rounding + 1e-6 * objective + 1e-12, (
         f"the schedule costs {objective} s, the network says {solution.cost * tick} s"
     )
-    bound_s = min(bound * tick - rounding, objective)
+    bound_s = min(max(bound * tick - rounding, model.encoded.least_s), objective)
     notes = list(assumptions(problem))
     if not np.isfinite(bound_s) or bound_s <= 0:
         bound_s = 0.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import AutoshardError
 from autoshard.files import read_json
-from autoshard.planfile import check_header, mesh_from_json, plain, program_to_json, schedule_from_json
+from autoshard.planfile import check_header, mesh_from_json, plain, program_to_json, schedule_from_json, without_places
 from autoshard.verify.check_planned import collectives_of
 from autoshard.verify.plan_checker import check_plan
 from autoshard.verify.report import Check, Verification, failed, not_done, ok
@@ -67,7 +67,8 @@ def verify_plan(data: Mapping[str, Any], runnable: Runnable | None = None, *, na
         except AutoshardError as error:
             reason = f"the function cannot be built from the config of the plan: {error}"
             return Verification(name, (first, not_done(TEXTS, reason), not_done(NUMBERS, reason)))
-    change = _difference(plain(program_to_json(runnable.traced.program)), data["program"])
+    now, then = (without_places(p) for p in (plain(program_to_json(runnable.traced.program)), data["program"]))
+    change = _difference(now, then)
     if change:
         reason = (
             f"the function does not trace to the program of the plan: {change}; it or the version of jax has changed"

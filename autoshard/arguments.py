@@ -1,0 +1,127 @@
+"""What callers give the Python API, as the library wants it: limits with units, meshes and shardings of JAX.
+
+What cannot be read becomes an `InputError` that says what was asked, what was found and what to try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from autoshard.config.units import memory_amount
+from autoshard.config.units import seconds as read_seconds
+from autoshard.constraints import MatchedPin
+from autoshard.errors import InputError, ShardingError, UnsupportedError
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.tensor_sharding import TensorSharding
+
+if TYPE_CHECKING:
+    from autoshard.frontends.jax_function import TracedFunction
+
+
+def limit_seconds(given: object) -> float | None:
+    """A time limit in seconds: a positive number, or text with a unit (``10min``); None stays.
+
+    >>> limit_seconds(90), limit_seconds("1.5 min"), limit_seconds(None)
+    (90.0, 90.0, None)
+    """
+    try:
+        return None if given is None else read_seconds(given)
+    except InputError as error:
+        raise InputError(f"time_limit: {error}") from None
+
+
+def limit_bytes(given: object, hbm_bytes: float) -> int | None:
+    """A memory limit in bytes per device: a number, text with a unit (``14GiB``), or a share of `hbm_bytes` (``90%``).
+
+    >>> limit_bytes(2e9, 16e9), limit_bytes("50%", 16e9)
+    (2000000000, 8000000000)
+    """
+    if given is None:
+        return None
+    try:
+        return memory_amount(given).of(hbm_bytes)
+    except InputError as error:
+        raise InputError(
+            f"memory_limit is {given!r}; give a positive number of bytes per device, or text such as '14GiB' ({error})"
+        ) from None
+
+
+def mesh_given(mesh: Any) -> Mesh | Mapping[str, Any]:
+    """A mesh as `autoshard.plan` takes it; a `jax.sharding.Mesh` or `AbstractMesh` becomes ours."""
+    if isinstance(mesh, Mesh):
+        return mesh
+    if isinstance(mesh, Mapping):
+        for name in mesh:
+            if not isinstance(name, str):
+                raise InputError(f"mesh: names of axes are text, found {name!r}; write {{'data': 2, 'model': 4}}")
+        return mesh
+    if hasattr(mesh, "axis_names") and hasattr(mesh, "shape"):
+        from autoshard.interop.jax import mesh_from_jax
+
+        return mesh_from_jax(mesh)
+    raise InputError(f"mesh: give a Mesh or sizes by axis such as {{'data': 2, 'model': 4}}, found {mesh!r}")
+
+
+def check_axis_names(names: Iterable[str]) -> None:
+    """`InputError` for names that shardings as text could not be read back with."""
+    for name in names:
+        if not name.isprintable() or any(c in name for c in '":{}[]'):
+            raise InputError(f"mesh: {name!r} is no name for an axis; leave out quotes, colons, braces and brackets")
+
+
+def statements_given(constraints: Any, kinds: tuple[type, ...], names: str) -> tuple[Any, ...]:
+    """The statements as a tuple; one alone is taken for a list of one.
+
+    kinds: the classes that may occur; names: how the message calls them.
+    """
+    if isinstance(constraints, kinds):
+        return (constraints,)
+    if isinstance(constraints, str | Mapping) or not isinstance(constraints, Iterable):
+        raise InputError(f"constraints takes a list of {names}, found {constraints!r}")
+    found = tuple(constraints)
+    for given in found:
+        if not isinstance(given, kinds):
+            raise InputError(f"constraints takes {names}, found {given!r}")
+    return found
+
+
+def argument_numbers(given: Any, option: str = "donate_argnums") -> tuple[int, ...]:
+    """``donate_argnums`` as `jax.jit` takes it: a number, or several.
+
+    >>> argument_numbers(0), argument_numbers([1, 2])
+    ((0,), (1, 2))
+    """
+    numbers = (given,) if isinstance(given, int) else given
+    if isinstance(numbers, str) or not isinstance(numbers, Iterable):
+        raise InputError(f"{option} is {given!r}; give positions of arguments, such as (0,)")
+    numbers = tuple(numbers)
+    for number in numbers:
+        if isinstance(number, bool) or not hasattr(number, "__index__"):
+            raise InputError(f"{option} holds {number!r}; give positions of arguments, such as (0,)")
+    return tuple(int(number) for number in numbers)
+
+
+def pins_of_specs(traced: TracedFunction, mesh: Mesh) -> tuple[MatchedPin, ...]:
+    """A pin for each argument that was given as a `jax.ShapeDtypeStruct` with a `NamedSharding`: where its array lies.
+
+    Axes are taken by name, as those of constraints in the code; `UnsupportedError` for one that `mesh` lacks.
+    """
+    found = []
+    program = traced.program
+    for value, name, stated in zip(program.body.args, program.input_names, traced.in_stated, strict=False):
+        if stated is None:
+            continue
+        where = f"argument {name}"
+        missing = [axis for axis in stated.axes if axis not in mesh.axis_names]
+        if missing:
+            raise UnsupportedError(
+                f"{where} comes with a sharding over mesh axes {missing}, which the planning mesh {mesh} does "
+                "not have; give the plan a mesh with these axes, or the argument without a sharding"
+            )
+        sharding = TensorSharding.from_text(stated.sharding, mesh)
+        faults = sharding.violations(mesh, program.type_of(value).shape, what=str(program.type_of(value)))
+        if faults:
+            raise ShardingError(f"{where}: the sharding it comes with cannot hold: {'; '.join(faults)}")
+        found.append(MatchedPin(name, sharding, (value,), (), where))
+    return tuple(found)
