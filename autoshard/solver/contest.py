@@ -7,7 +7,6 @@ solution is a list of strategy indices.
 
 import gc
 import gzip
-import importlib
 import json
 import math
 import os
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.solver.incumbent import Progress
@@ -35,24 +35,23 @@ class Problem:
     network: CostNetwork
 
 
-def _loads(raw: bytes) -> Any:
-    try:
-        return importlib.import_module("orjson").loads(raw)  # twice as fast where it is installed
-    except ImportError:
-        return json.loads(raw)
-
-
 def _vector(values: list, where: str) -> np.ndarray:
     """int64 costs; anything at or above IMPOSSIBLE (files hold values past int64) becomes IMPOSSIBLE."""
     try:
-        out = np.array(values, dtype=np.int64)
-    except OverflowError:
-        out = np.array([min(v, IMPOSSIBLE) for v in values], dtype=np.int64)
-    except (TypeError, ValueError) as problem:
+        out = np.array(values) if values else np.zeros(0, dtype=np.int64)
+        if out.dtype.kind in "fuO" and out.ndim == 1:  # what is past int64
+            out = np.array([_integer(v) for v in values], dtype=np.int64)
+    except (TypeError, ValueError, OverflowError) as problem:
         raise InputError(f"{where}: expected a list of integers, found {str(values)[:60]}") from problem
-    if out.ndim != 1:
+    if out.ndim != 1 or out.dtype != np.int64:
         raise InputError(f"{where}: expected a flat list of integers, found {str(values)[:60]}")
     return np.minimum(out, IMPOSSIBLE)
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, float) and not (value.is_integer() and abs(value) >= 2.0**63):
+        raise ValueError(value)
+    return min(int(value), IMPOSSIBLE)
 
 
 def read_problem(path: str | Path) -> Problem:
@@ -66,7 +65,7 @@ def read_problem(path: str | Path) -> Problem:
     gc.disable()  # millions of small lists: the collector would visit them again and again
     try:
         try:
-            data = _loads(raw)
+            data = orjson.loads(raw)
         except ValueError as problem:
             raise InputError(f"{path} is not JSON: {problem}") from problem
         del raw

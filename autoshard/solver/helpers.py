@@ -7,6 +7,8 @@ better, but what they find when depends on the clock: only a run with one worker
 import threading
 from types import TracebackType
 
+import numpy as np
+
 from autoshard.solver.incumbent import CloseEnough, OutOfTime
 from autoshard.solver.portfolio import Portfolio
 from autoshard.solver.searcher import Searcher
@@ -21,11 +23,14 @@ class Helpers:
     def __init__(self, state: Portfolio, count: int, seed: int) -> None:
         self.state = state
         self.over = threading.Event()
+        self.decoded: np.ndarray | None = None
+        self.lock = threading.Lock()
         self.threads = [
             threading.Thread(target=self._search, args=(seed + 7919 * (k + 1),), daemon=True) for k in range(count)
         ]
 
     def __enter__(self) -> "Helpers":
+        self.state.hand_over = self._post
         for thread in self.threads:
             thread.start()
         return self
@@ -34,6 +39,7 @@ class Helpers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.over.set()
+        self.state.hand_over = None
         for thread in self.threads:
             thread.join()
 
@@ -42,18 +48,36 @@ class Helpers:
             raise OutOfTime
         self.state.race.check()
 
+    def _post(self, decoded: np.ndarray) -> None:
+        """Leave what message passing has decoded to the next helper that is free; an older one is forgotten."""
+        with self.lock:
+            self.decoded = decoded
+
+    def _take(self) -> np.ndarray | None:
+        with self.lock:
+            decoded, self.decoded = self.decoded, None
+        return decoded
+
     def _search(self, seed: int) -> None:
         state = self.state
         searcher = Searcher(state.race, state.work, state.flat, seed, state.price, self._check)
+
+        def decode() -> bool:
+            decoded = self._take()
+            if decoded is not None:
+                searcher.decode(decoded)
+            return decoded is not None
+
         try:
-            while not (state.ready and searcher.restart()):
+            while not state.ready or not searcher.restart():
                 self._check()
-                if self.over.wait(WAITING_S):
+                if not decode() and self.over.wait(WAITING_S):
                     return
             searcher.improve(10)
             while True:
                 before = state.race.cost
-                searcher.wander(8)
+                if not decode():
+                    searcher.wander(2)
                 if state.race.cost != before and searcher.restart():
                     searcher.improve(5)
         except (OutOfTime, CloseEnough):

@@ -5,7 +5,7 @@ the whole reduced network, so that every assignment stays reachable.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -34,7 +34,8 @@ TREE_WORK = 8
 class Portfolio:
     """Message passing and local search on one reduced network; keeps messages, prices and the random state.
 
-    budget: table entries that message passing and search may still visit: the measure of effort.
+    budget: table entries that message passing and search may still visit: the measure of effort. hand_over: takes what
+    message passing decodes, so that another thread repairs and polishes it.
     """
 
     def __init__(self, race: Race, work: Work, seed: int, budget: float) -> None:
@@ -43,6 +44,7 @@ class Portfolio:
         self.part = Part(duals.start(self.flat), np.arange(len(self.flat.unary)))
         self.prices: duals.Prices | None = None
         self.tree: Branching | None = None
+        self.hand_over: Callable[[np.ndarray], None] | None = None
         self.searcher = Searcher(race, work, self.flat, seed, self.price)
 
     @property
@@ -91,7 +93,7 @@ class Portfolio:
                     break
                 duals.adjust_prices(dual, self.prices, live)
             if k % DECODED_EVERY == DECODED_EVERY // 2 - 1:
-                self.decode(self.positions(chosen))
+                (self.hand_over or self.decode)(self.positions(chosen))
                 if self.race.proved() or not self.cut():
                     return
                 if self.flat.limit is None:

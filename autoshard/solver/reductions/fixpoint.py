@@ -13,6 +13,8 @@ from autoshard.solver.work import Work
 
 MOST_COMPARED = 3
 """Times that one node's strategies are compared: later finds are small, and looking for them is not."""
+FEW_SLOTS = 0.05
+"""Slots are compared again when the last comparison removed more than this share of those that are left."""
 REVISITED_DEGREE = 16
 """Neighbours of a changed node are looked at again up to this degree: hubs would cost more than they give."""
 
@@ -37,7 +39,7 @@ def reduce_network(
     follow_all(work)
     usage_consistency(work)
     separable_edges(work)
-    while renumber and undominated_slots(work) + loose_slots(work):
+    while renumber and undominated_slots(work) + loose_slots(work) > FEW_SLOTS * work.slots:
         pass
     heap = [(len(work.tables[i]), i) for i in work.nodes()]
     heapq.heapify(heap)
