@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from autoshard.constraints import (
         AxisOnly,
         Barrier,
+        ManualComputation,
         MaxReshards,
         NoCollective,
         Pin,
@@ -47,6 +48,7 @@ _HOMES = {
     "Barrier": "autoshard.constraints",
     "InfeasibleError": "autoshard.errors",
     "InputError": "autoshard.errors",
+    "ManualComputation": "autoshard.constraints",
     "MaxReshards": "autoshard.constraints",
     "Mesh": "autoshard.sharding.mesh",
     "NoCollective": "autoshard.constraints",
@@ -73,6 +75,7 @@ __all__ = [
     "Barrier",
     "InfeasibleError",
     "InputError",
+    "ManualComputation",
     "MaxReshards",
     "Mesh",
     "NoCollective",

@@ -27,6 +27,7 @@ from autoshard.planning import ACCEPTED_GAP, Problem, build_model, check_room, n
 from autoshard.planning.memory_cap import memory_cap
 from autoshard.planning.named_stages import Named
 from autoshard.plans import Plan
+from autoshard.program.program import Program
 from autoshard.search.starts import starts_of
 from autoshard.search.strategy import decide_by, default_strategy
 from autoshard.sharding.mesh import Mesh
@@ -43,7 +44,7 @@ Progress = Callable[[str], None]
 Constraint = Pin | SameSharding | Restricting
 """What `constraints` may hold."""
 
-_STATEMENTS = "Pin, SameSharding, Replicated, AxisOnly, NoCollective, MaxReshards and Barrier"
+_STATEMENTS = "Pin, SameSharding, Replicated, AxisOnly, NoCollective, MaxReshards, Barrier and ManualComputation"
 
 START_SHARE = 0.2
 """The part of what is then left of it that looking for starts may take."""
@@ -84,9 +85,9 @@ def plan(
         `jax.sharding.Mesh`; with ``{"devices": 8, "axes": ["data", "model"]}`` the sizes are searched too
         (`Plan.mesh_search`).
     hardware: a profile's name (``tpu_v5e``), a profile file, or a placed machine.
-    constraints: `Pin`, `SameSharding`, `Replicated`, `AxisOnly`, `NoCollective`, `MaxReshards`, `Barrier` (see
-        docs/statements.md); they hold in the answer. memory_limit: bytes per device, at every point of the program, or
-        text as in a config (``"14GiB"``, ``"90%"``).
+    constraints: `Pin`, `SameSharding`, `Replicated`, `AxisOnly`, `NoCollective`, `MaxReshards`, `Barrier`,
+        `ManualComputation` (see docs/statements.md); they hold in the answer.
+    memory_limit: bytes per device, at every point of the program, or text as in a config (``"14GiB"``, ``"90%"``).
     accepted_gap: where the search within a memory limit may end, in large programs.
     time_limit: seconds of wall clock or text (``"10min"``), a guard: the best plan so far is returned with its bound.
     donate_argnums: positions of the arguments whose buffers the program may reuse, as in `jax.jit`.
@@ -267,7 +268,7 @@ class Asked:
 
 
 def ask(
-    traced: TracedFunction,
+    traced: TracedFunction | Program,
     *,
     mesh: Mesh | Mapping[str, Any],
     hardware: str | Path | Profile | Machine,
@@ -275,13 +276,14 @@ def ask(
     memory_limit: float | str | None = None,
     sub_axes: Mapping[str, Sequence[int]] | None = None,
 ) -> Asked:
-    """The problem that a traced function and the user's words make; arguments as of `plan`."""
-    program = traced.program
+    """The problem that a traced function (or its program alone) and the user's words make; arguments as of `plan`."""
+    program = traced if isinstance(traced, Program) else traced.program
     logical, machine = placed(mesh, hardware)
+    in_specs = () if isinstance(traced, Program) else pins_of_specs(traced, logical)
     in_code, code_notes = statements_in_code(program, logical)
     constraints = statements_given(constraints, get_args(Constraint), _STATEMENTS)
     pins = [c for c in constraints if isinstance(c, Pin)]
-    matched = (*match_pins(pins, program, logical, compare=False), *pins_of_specs(traced, logical), *in_code)
+    matched = (*match_pins(pins, program, logical, compare=False), *in_specs, *in_code)
     groups = match_groups([c for c in constraints if isinstance(c, SameSharding)], program)
     restrictions = match_restrictions([c for c in constraints if isinstance(c, Restricting)], program, logical)
     limit = limit_bytes(memory_limit, machine.hbm_bytes)

@@ -19,6 +19,7 @@ from autoshard.config.schema import (
     AxisSection,
     BarrierSection,
     BaselineSection,
+    ManualSection,
     MaxReshardsSection,
     ModelSection,
     NoCollectiveSection,
@@ -33,10 +34,12 @@ from autoshard.config.schema import (
 from autoshard.config.units import MemoryAmount
 from autoshard.config.yaml_text import Document, KeyPath, Place, load_yaml
 from autoshard.constraints.groups import SameSharding
+from autoshard.constraints.manual import REPLICATED
 from autoshard.constraints.model import Pin
 from autoshard.constraints.restrictions import (
     AxisOnly,
     Barrier,
+    ManualComputation,
     MaxReshards,
     NoCollective,
     Replicated,
@@ -46,6 +49,7 @@ from autoshard.devices import MAX_SIMULATED_DEVICES
 from autoshard.errors import InputError
 from autoshard.files import read_text
 from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 MAX_BYTES = 4 * 2**20
 """Largest config file that is read."""
@@ -119,7 +123,7 @@ class Config:
 
     @cached_property
     def restrictions(self) -> tuple[Restricting, ...]:
-        """All but pins and groups: replication, kept axes, barred collectives, few reshards, barriers; with places."""
+        """All but pins and groups: replication, kept axes, few reshards, manual computations and so on; with places."""
         settings = self.settings
         found: list[Restricting] = []
         for index, one in enumerate(settings.replicated):
@@ -135,6 +139,9 @@ class Config:
             found.append(MaxReshards(one.limit, one.axis, one.pattern, self._listed("max_reshards", index)))
         for index, one in enumerate(settings.barriers):
             found.append(Barrier(one.pattern, one.direction, self._listed("barriers", index)))
+        for index, one in enumerate(settings.manual_computations):
+            place = self._listed("manual_computations", index)
+            found.append(ManualComputation(one.region, one.axes, one.in_shardings, one.out_shardings, place))
         return tuple(found)
 
     def _listed(self, key: str, index: int) -> str:
@@ -320,6 +327,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "no_collective": NoCollectiveSection,
     "max_reshards": MaxReshardsSection,
     "barriers": BarrierSection,
+    "manual_computations": ManualSection,
 }
 
 
@@ -346,6 +354,7 @@ def _cross_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
     yield from _mesh_faults(config)
     yield from _pin_faults(config)
     yield from _restriction_faults(config)
+    yield from _manual_faults(config)
     yield from _baseline_faults(config)
     yield from _priority_faults(config)
     settings = config.settings
@@ -472,6 +481,28 @@ def _restriction_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
             patterns = getattr(section, "patterns", None) or [section.pattern]
             if any(not p.strip() for p in patterns):
                 yield path, "expected a pattern such as params/**, found an empty text"
+
+
+def _manual_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    """Axes that the mesh lacks, and shardings that cannot be read."""
+    known = list(config.settings.mesh)
+    for index, one in enumerate(config.settings.manual_computations):
+        path: KeyPath = ("manual_computations", index)
+        for axis in one.axes:
+            if axis not in known:
+                yield (*path, "axes"), f"the mesh has no axis {axis!r}; {listing(axis, known)}"
+        for key in ("in_shardings", "out_shardings"):
+            given = getattr(one, key)
+            for name, text in given.items() if isinstance(given, dict) else enumerate(given):
+                try:
+                    sharding = None if text.strip() == REPLICATED else TensorSharding.from_text(text)
+                except InputError as error:
+                    yield (*path, key, name), str(error)
+                    continue
+                for message in () if sharding is None else sharding.violations(config.mesh, what=f"{text}"):
+                    yield (*path, key, name), message
+        if any(not p.strip() for p in one.region):
+            yield (*path, "region"), "expected ops such as scope:attn or model.py:12-20, found an empty text"
 
 
 def _priority_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:

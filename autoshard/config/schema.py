@@ -145,6 +145,19 @@ class BarrierSection(_Section):
     direction: Literal["forward", "backward", "both"] = "both"
 
 
+Border = dict[str, str] | list[str]
+"""Shardings by the pattern of the values that have them, or in order."""
+
+
+class ManualSection(_Section):
+    """A region of the program that is local over mesh axes, and the shardings at its borders."""
+
+    region: Patterns
+    axes: Annotated[Axes, Field(min_length=1)]
+    in_shardings: Border
+    out_shardings: Border
+
+
 class BaselineSection(_Section):
     """A strategy of one's own: logical axes on mesh axes (MaxText's logical_axis_rules), earlier rules first."""
 
@@ -284,6 +297,7 @@ class Schema(_Section):
         BeforeValidator(lambda given: given if isinstance(given, list) else [given]),
     ] = []
     barriers: list[Annotated[BarrierSection, _mapping_or("pattern", "a pattern, or pattern and direction")]] = []
+    manual_computations: list[ManualSection] = []
     memory_limit: Memory | None = None
     time_limit: Seconds | None = None
     baselines: list[str | BaselineSection] | None = None

@@ -1,6 +1,7 @@
 """Statements of the user, matched to the values of a program."""
 
 from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups
+from autoshard.constraints.manual import ManualComputation
 from autoshard.constraints.matching import conflict, match_pins
 from autoshard.constraints.model import MatchedPin, MemoryLimit, Pin, Statement
 from autoshard.constraints.restrictions import (
@@ -17,6 +18,7 @@ from autoshard.constraints.restrictions import (
 __all__ = [
     "AxisOnly",
     "Barrier",
+    "ManualComputation",
     "MatchedGroup",
     "MatchedPin",
     "MaxReshards",

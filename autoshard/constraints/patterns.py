@@ -6,7 +6,10 @@
 | ``out/0/**`` | outputs of the program, in the same way |
 | ``@attn_out`` | intermediates by the tag given with ``checkpoint_name`` (globs allowed) |
 | ``model.py:123`` | results of the ops written on that line; ``model.py:123/dot_general`` only of that primitive |
+| ``model.py:120-140`` | results of the ops written on these lines (a primitive may follow here too) |
 | ``dot_general`` | results of all ops of that primitive, where no input has that name |
+| ``scope:attn`` | results of the ops inside of `jax.named_scope` or of a jitted function of that name (globs allowed) |
+| ``scope:transpose(attn)`` | those of its derivative's backward pass, which the former leaves out |
 """
 
 import re
@@ -17,9 +20,12 @@ from functools import cached_property
 
 from autoshard.program.program import Op, Origin, Program
 
-_LINE = re.compile(r"^(?P<file>[^@]*[^/@:]):(?P<line>\d+)(?:/(?P<kind>[^/]+))?$")
+_LINE = re.compile(r"^(?P<file>[^@]*[^/@:]):(?P<line>\d+)(?:-(?P<last>\d+))?(?:/(?P<kind>[^/]+))?$")
 _SOURCE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)\b")
 _GLOB = re.compile(r"[*?\[]")
+_SCOPE = "scope:"
+_STACK = re.compile(r" \[(?P<stack>[^\[\]]*)\]$")
+_WRAPPED = re.compile(r"^(?P<how>\w+)\((?P<what>.*)\)$")
 
 
 def path_matches(pattern: str, path: str) -> bool:
@@ -100,9 +106,13 @@ class Addresses:
         values = _ids(v for name, v in self.inputs if path_matches(pattern, name))
         if values:
             return Match(values=values)
+        if pattern.startswith(_SCOPE):
+            ops = [op for op in self.ops if _in_scope(op, pattern[len(_SCOPE) :])]
+            return Match(values=_ids(v for op in ops for v in op.results), any_rank=True)
         line = _LINE.match(pattern)
         if line is not None:
-            ops = [op for op in self.ops if _on_line(op, line["file"], line["line"])]
+            lines = range(int(line["line"]), int(line["last"] or line["line"]) + 1)
+            ops = [op for op in self.ops if _on_line(op, line["file"], lines)]
             if line["kind"]:
                 ops = [op for op in ops if fnmatchcase(op.kind, line["kind"])]
             return Match(values=_ids(v for op in ops for v in op.results), any_rank=True)
@@ -122,6 +132,14 @@ class Addresses:
             if known:
                 return "the tags are " + _some(f"@{t}" for t in known)
             return "the program has no tags; give one with jax.ad_checkpoint.checkpoint_name"
+        if pattern.startswith(_SCOPE):
+            known = sorted({name for op in self.ops for name in scopes(op.source)[0]})
+            near = get_close_matches(pattern[len(_SCOPE) :], known, n=3, cutoff=0.5)
+            if near:
+                return "did you mean " + _either(f"{_SCOPE}{name}" for name in near) + "?"
+            if known:
+                return "the scopes are " + _some(known)
+            return "the program has no scopes; name one with jax.named_scope, or with a jitted function"
         line = _LINE.match(pattern)
         if line is not None:
             return self._line_hint(line["file"], line["kind"])
@@ -167,9 +185,45 @@ def _same_file(found: str, wanted: str) -> bool:
     return found == wanted or found.endswith("/" + wanted)
 
 
-def _on_line(op: Op, file: str, line: str) -> bool:
+def _on_line(op: Op, file: str, lines: range) -> bool:
     source = _SOURCE.match(op.source)
-    return source is not None and source["line"] == line and _same_file(source["file"], file)
+    return source is not None and int(source["line"]) in lines and _same_file(source["file"], file)
+
+
+def scopes(source: str) -> tuple[tuple[str, ...], bool]:
+    """The scopes that an op was traced in, outermost first, and whether it is of a backward pass.
+
+    >>> scopes("m.py:3 (f) [jvp(layer)/attn]"), scopes("m.py:3 (f) [transpose(jvp(attn))]")
+    ((('layer', 'attn'), False), (('attn',), True))
+    """
+    stack = _STACK.search(f" {source}")
+    names: list[str] = []
+    transposed = False
+    for step in _split(stack["stack"]) if stack else ():
+        while (wrapped := _WRAPPED.match(step)) is not None:
+            transposed |= wrapped["how"] == "transpose"
+            step = wrapped["what"]
+        names += [name for name in step.split("/") if name]
+    return tuple(names), transposed
+
+
+def _split(stack: str) -> list[str]:
+    """Steps between the slashes that no bracket encloses."""
+    depth, steps = 0, [""]
+    for char in stack:
+        depth += (char == "(") - (char == ")")
+        if char == "/" and not depth:
+            steps.append("")
+        else:
+            steps[-1] += char
+    return steps
+
+
+def _in_scope(op: Op, wanted: str) -> bool:
+    back = wanted.startswith("transpose(") and wanted.endswith(")")
+    names, transposed = scopes(op.source)
+    name = wanted[len("transpose(") : -1] if back else wanted
+    return transposed == back and any(fnmatchcase(step, name) for step in names)
 
 
 def _either(names) -> str:

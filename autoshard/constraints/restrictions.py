@@ -9,6 +9,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from autoshard.constraints.groups import Member
+from autoshard.constraints.manual import (
+    ManualComputation,
+    Stated,
+    check_local,
+    check_nesting,
+    match_manual,
+)
 from autoshard.constraints.patterns import Addresses
 from autoshard.constraints.place import written_at
 from autoshard.errors import InputError, ShardingError
@@ -171,7 +179,7 @@ class Barrier:
         return f"barrier ({self.direction}) at {self.pattern}"
 
 
-Restricting = Replicated | AxisOnly | NoCollective | MaxReshards | Barrier
+Restricting = Replicated | AxisOnly | NoCollective | MaxReshards | Barrier | ManualComputation
 
 
 class Kind(StrEnum):
@@ -182,6 +190,7 @@ class Kind(StrEnum):
     NO_COLLECTIVE = "no_collective"
     MAX_RESHARDS = "max_reshards"
     BARRIER = "barrier"
+    MANUAL = "manual_computation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +198,9 @@ class Restriction:
     """A statement of this module and what it speaks of in one program.
 
     axes: mesh axes (none: all of them). values, outputs: ids and slots that are addressed, ascending. ops: the ops of
-    the region, for NO_COLLECTIVE and MAX_RESHARDS. whole: the pattern is ``**``. limit: of MAX_RESHARDS. direction:
-    of BARRIER. text: in the user's words.
+    the region, for NO_COLLECTIVE, MAX_RESHARDS and MANUAL. whole: the pattern is ``**``. limit: of MAX_RESHARDS.
+    direction: of BARRIER. entering, leaving: values at the borders of MANUAL and their shardings, with all manual axes;
+    inside: values that its region defines. text: in the user's words.
     """
 
     kind: Kind
@@ -205,6 +215,9 @@ class Restriction:
     direction: str = ""
     source: str = ""
     written: str = field(default="", compare=False, repr=False)
+    entering: Stated = ()
+    leaving: Stated = ()
+    inside: frozenset[int] = frozenset()
 
     @property
     def cited(self) -> str:
@@ -218,12 +231,31 @@ class Restriction:
             return TensorSharding.closed(rank)
         return TensorSharding(None, TensorSharding.open(rank).dims, tuple(AxisRef(a) for a in self.axes))
 
+    def claims(self, program: Program) -> list[tuple[Member, TensorSharding]]:
+        """What it says of single values and outputs, as a pin would: of REPLICATED, and what leaves a MANUAL region."""
+        if self.kind is Kind.MANUAL:
+            return [(("value", v), sharding) for v, sharding in self.leaving]
+        if self.kind is not Kind.REPLICATED:
+            return []
+        results = program.body.results
+        members: list[tuple[Member, int]] = [(("value", v), v) for v in self.values]
+        members += [(("output", k), results[k]) for k in self.outputs]
+        return [(member, self.sharding_for(program.type_of(v).rank)) for member, v in members]
+
+    @property
+    def shardings(self) -> tuple[TensorSharding, ...]:
+        """Those that the user wrote."""
+        return tuple(sharding for _, sharding in (*self.entering, *self.leaving))
+
     def to_dict(self) -> dict[str, Any]:
         """As an entry of ``statements`` in plan.json."""
+        borders = {"in_shardings": self.entering, "out_shardings": self.leaving} if self.kind is Kind.MANUAL else {}
         return {
             "kind": self.kind.value, "text": self.text, "patterns": list(self.patterns), "axes": list(self.axes),
             "values": list(self.values), "outputs": list(self.outputs), "ops": list(self.ops), "whole": self.whole,
             "limit": self.limit, "direction": self.direction, "source": self.source,
+            **{key: [{"value": v, "sharding": str(s)} for v, s in border] for key, border in borders.items()},
+            **({"inside": sorted(self.inside)} if self.inside else {}),
         }  # fmt: skip
 
     @staticmethod
@@ -231,8 +263,13 @@ class Restriction:
         return Restriction(
             Kind(data["kind"]), data["text"], tuple(data["patterns"]), tuple(data["axes"]), tuple(data["values"]),
             tuple(data["outputs"]), tuple(data["ops"]), data["whole"], data["limit"], data["direction"],
-            data["source"],
+            data["source"], "", *(_border(data.get(key, ())) for key in ("in_shardings", "out_shardings")),
+            frozenset(data.get("inside", ())),
         )  # fmt: skip
+
+
+def _border(data: Sequence[dict[str, Any]]) -> Stated:
+    return tuple((item["value"], TensorSharding.from_text(item["sharding"])) for item in data)
 
 
 def restrictions_of(statements: Sequence[dict[str, Any]]) -> tuple[Restriction, ...]:
@@ -247,7 +284,10 @@ def match_restrictions(given: Sequence[Restricting], program: Program, mesh: Mes
     Raises `InputError` where a pattern addresses nothing, `ShardingError` for an axis that the mesh lacks.
     """
     addresses = Addresses(program)
-    return tuple(_match(statement, addresses, mesh) for statement in given)
+    found = tuple(_match(statement, addresses, mesh) for statement in given)
+    manual = [r for r in found if r.kind is Kind.MANUAL]
+    check_nesting([(r.cited, r.axes, frozenset(r.ops)) for r in manual], program)
+    return found
 
 
 def _match(statement: Restricting, addresses: Addresses, mesh: Mesh) -> Restriction:
@@ -266,6 +306,12 @@ def _match(statement: Restricting, addresses: Addresses, mesh: Mesh) -> Restrict
             axes = () if statement.axis is None else (statement.axis,)
         case Barrier():
             kind, patterns, direction = Kind.BARRIER, (statement.pattern,), statement.direction
+        case ManualComputation():
+            kind, patterns = Kind.MANUAL, tuple(statement.region)
+            axes = (
+                *(a for a in mesh.axis_names if a in statement.axes),
+                *(a for a in statement.axes if a not in mesh.axis_names),
+            )
     for axis in axes:
         if axis not in mesh.axis_names:
             raise ShardingError(
@@ -284,14 +330,26 @@ def _match(statement: Restricting, addresses: Addresses, mesh: Mesh) -> Restrict
             )
         values.update(found.values)
         outputs.update(found.outputs)
-        if found.any_rank and kind in (Kind.NO_COLLECTIVE, Kind.MAX_RESHARDS):
+        if kind is Kind.MANUAL and not found.any_rank:
+            raise InputError(
+                f"{place}{statement}: {pattern!r} names values; the region of a manual computation is made of ops: "
+                "scope:NAME, FILE.py:LINE-LINE or a primitive"
+            )
+        if found.any_rank and kind in (Kind.NO_COLLECTIVE, Kind.MAX_RESHARDS, Kind.MANUAL):
             made = set(found.values)
             for op in addresses.ops:
                 if made.intersection(op.results):
                     ops.update(_with_inner(op))
+    entering: Stated = ()
+    leaving: Stated = ()
+    inside: frozenset[int] = frozenset()
+    if isinstance(statement, ManualComputation):
+        region, entering, leaving = match_manual(statement, ops, addresses, mesh)
+        check_local(f"{place}{statement}", addresses.program, region, axes, entering, leaving)
+        inside = region.inside
     return Restriction(
         kind, str(statement), patterns, axes, tuple(sorted(values)), tuple(sorted(outputs)), tuple(sorted(ops)), whole,
-        limit, direction, statement.source, statement.written,
+        limit, direction, statement.source, statement.written, entering, leaving, inside,
     )  # fmt: skip
 
 

@@ -149,19 +149,26 @@ class ReshardTables:
     _graphs: dict[tuple[Layout, ...], _Graph] = field(default_factory=dict)
     _tables: dict[object, ReshardTable] = field(default_factory=dict)
 
-    def table(self, type_: TensorType, layouts: Iterable[Layout], barred: frozenset[int] = frozenset()) -> ReshardTable:
+    def table(
+        self,
+        type_: TensorType,
+        layouts: Iterable[Layout],
+        barred: frozenset[int] = frozenset(),
+        local: frozenset[int] = frozenset(),
+    ) -> ReshardTable:
         """All-pairs costs over `layouts` and the way-points of `type_` between them.
 
-        barred: atoms that no collective on the way may run over; pairs without such a way cost infinity.
+        barred: atoms that no collective on the way may run over; local: those that no step may move. Pairs without such
+        a way cost infinity.
         """
         wanted = sorted(set(layouts), key=lambda lay: (lay.dims, lay.unreduced))
         partial = frozenset(a for lay in wanted for a in lay.unreduced)
         between = self._waypoints(type_, partial)
         known = set(between)
         nodes = (*between, *(lay for lay in wanted if lay not in known))
-        key = (type_, nodes, barred)
+        key = (type_, nodes, barred, local)
         if key not in self._tables:
-            self._tables[key] = self._build(type_, nodes, sorted(partial), barred)
+            self._tables[key] = self._build(type_, nodes, sorted(partial), barred, local)
         return self._tables[key]
 
     def _waypoints(self, type_: TensorType, partial: frozenset[int]) -> tuple[Layout, ...]:
@@ -187,7 +194,12 @@ class ReshardTables:
         return self._graphs[nodes]
 
     def _build(
-        self, type_: TensorType, nodes: tuple[Layout, ...], partial: Sequence[int], barred: frozenset[int]
+        self,
+        type_: TensorType,
+        nodes: tuple[Layout, ...],
+        partial: Sequence[int],
+        barred: frozenset[int],
+        still: frozenset[int],
     ) -> ReshardTable:
         graph = self._graph(nodes, partial)
         element = dtype_bytes(type_.dtype)
@@ -199,6 +211,8 @@ class ReshardTables:
             if step.kind is StepKind.PERMUTE and type_.shape[step.dim] % self.mesh.size(step.atoms):
                 continue  # blocks of a padded dimension are not all alike: no permutation makes one order the other
             if barred and step.kind not in (StepKind.SLICE, StepKind.MASK) and not barred.isdisjoint(step.atoms):
+                continue
+            if not still.isdisjoint(step.atoms):
                 continue
             alpha, beta = self.prices.constants(step.kind, step.atoms)
             seconds = alpha + beta * step_bytes(step.kind, local[i], local[j])

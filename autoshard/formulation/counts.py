@@ -46,7 +46,7 @@ def with_counts(
         for link in collected.links:
             if not concerns(restriction, link):
                 continue
-            changed = _changed(encoded.table(program.type_of(link.value), link.barred), link, encoded, atoms)
+            changed = _changed(encoded.table(program.type_of(link.value), link), link, encoded, atoms)
             if not changed.any():
                 continue
             kinds, kind_of = np.unique(changed, axis=0, return_inverse=True)

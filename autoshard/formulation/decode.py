@@ -30,7 +30,7 @@ def decode(
     uses: dict[Use, Reshard] = {}
     for link in collected.links:
         source, target = layout(link.source), layout(link.target)
-        reshard = encoded.table(program.type_of(link.value), link.barred).path(source, target)
+        reshard = encoded.table(program.type_of(link.value), link).path(source, target)
         if link.use is not None:
             uses[link.use] = reshard
         elif reshard.steps:

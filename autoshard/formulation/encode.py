@@ -16,7 +16,7 @@ from autoshard.costs.pricing import StepPrices
 from autoshard.costs.reshard import ReshardTable, ReshardTables
 from autoshard.costs.roofline import op_seconds
 from autoshard.formulation.collect import Collected
-from autoshard.formulation.model import Node, NodeKind
+from autoshard.formulation.model import Link, Node, NodeKind
 from autoshard.program.program import Op, Program
 from autoshard.program.types import TensorType, dtype_bytes
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -38,12 +38,14 @@ class Encoded:
     tables: dict[TensorType, ReshardTable]
     states: tuple[np.ndarray, ...]  # per node: the original state of each strategy of the network
     priced: tuple[np.ndarray, ...] = ()  # per node: bytes with a minute price, of each strategy of the network
-    barring: dict[tuple[TensorType, frozenset[int]], ReshardTable] = field(default_factory=dict)
+    barring: dict[tuple[TensorType, frozenset[int], frozenset[int]], ReshardTable] = field(default_factory=dict)
     least_s: float = 0.0  # the sum of the cheapest choice of every node: what no plan costs less than
 
-    def table(self, type_: TensorType, barred: frozenset[int] = frozenset()) -> ReshardTable:
-        """The reshards of a type, those without collectives over `barred` atoms where a link asks for them."""
-        return self.barring[type_, barred] if barred else self.tables[type_]
+    def table(self, type_: TensorType, link: Link | None = None) -> ReshardTable:
+        """The reshards of a type; for a link those without the steps that it bars."""
+        if link is None or not (link.barred or link.local):
+            return self.tables[type_]
+        return self.barring[type_, link.barred, link.local]
 
     @property
     def rounding_s(self) -> float:
@@ -131,9 +133,9 @@ def encode(
             seen.update(dict.fromkeys(port.layouts))
     table_of = {type_: tables.table(type_, layouts) for type_, layouts in by_type.items()}
     barring = {
-        (type_, link.barred): tables.table(type_, by_type[type_], link.barred)
+        (type_, link.barred, link.local): tables.table(type_, by_type[type_], link.barred, link.local)
         for link in collected.links
-        if link.barred
+        if link.barred or link.local
         for type_ in (program.type_of(link.value),)
     }
 
@@ -166,7 +168,7 @@ def encode(
 
     for link in collected.links:
         type_ = program.type_of(link.value)
-        table = barring[type_, link.barred] if link.barred else table_of[type_]
+        table = barring[type_, link.barred, link.local] if link.barred or link.local else table_of[type_]
         rows = column(table, link.source.layouts)[kept[link.source.node]]
         cols = column(table, link.target.layouts)[kept[link.target.node]]
         seconds = table.seconds[np.ix_(rows, cols)] * link.weight

@@ -11,7 +11,7 @@ import numpy as np
 
 from autoshard.constraints import MatchedPin
 from autoshard.constraints.groups import MatchedGroup, Member
-from autoshard.constraints.restrictions import Kind, Restriction
+from autoshard.constraints.restrictions import Restriction
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.domains import Domains
 from autoshard.formulation.equal import member_port
@@ -46,16 +46,10 @@ class Loose:
                 for member in _members(statement):
                     self._claims.setdefault(member, []).append((number, statement.sharding))
             elif isinstance(statement, Restriction):
-                if statement.kind is Kind.REPLICATED:
-                    for member in _members(statement):
-                        pin = statement.sharding_for(self._rank(member))
-                        self._claims.setdefault(member, []).append((number, pin))
+                for member, pin in statement.claims(self.program):
+                    self._claims.setdefault(member, []).append((number, pin))
                 self._masks[number] = state_masks(self.collected, self.program, self.mesh, statement, self.ties)
         self._known: dict[object, np.ndarray] = {}
-
-    def _rank(self, member: Member) -> int:
-        kind, index = member
-        return self.program.type_of(index if kind == "value" else self.program.body.results[index]).rank
 
     def masks(self, kept: Collection[int]) -> Masks:
         """What the statements `kept` leave, groups by the pins on their members."""
@@ -104,7 +98,7 @@ class Loose:
         return self._known[key]
 
 
-def _members(statement: MatchedPin | Restriction) -> list[Member]:
+def _members(statement: MatchedPin) -> list[Member]:
     return [*(("value", v) for v in statement.values), *(("output", k) for k in statement.outputs)]
 
 

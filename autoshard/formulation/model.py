@@ -69,7 +69,7 @@ class Link:
     """A use: the value goes from `source` (its form) to `target`, `weight` times per step.
 
     shares: the target's states that are no copies must equal the source's layout. barred: atoms over which there may be
-    no collective on the way.
+    no collective on the way. local: atoms that no step on the way may move, not even a slice.
     """
 
     value: int
@@ -79,3 +79,4 @@ class Link:
     use: Use | None  # None: from the definition to the hub
     shares: bool = False
     barred: frozenset[int] = frozenset()
+    local: frozenset[int] = frozenset()

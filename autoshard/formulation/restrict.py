@@ -8,10 +8,13 @@ import numpy as np
 from autoshard.constraints.restrictions import Kind, Restriction
 from autoshard.errors import InfeasibleError
 from autoshard.formulation.collect import Collected
+from autoshard.formulation.domains import satisfies
 from autoshard.formulation.model import Link, Node, NodeKind
 from autoshard.program.program import Op, Program
-from autoshard.schedule import PROGRAM
+from autoshard.program.rule import ShardingRule
+from autoshard.schedule import PROGRAM, Placement
 from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 
 def restrict_nodes(
@@ -28,8 +31,9 @@ def restrict_nodes(
     barred = [r for r in restrictions if r.kind is Kind.NO_COLLECTIVE]
     for restriction in barred:
         _no_collective_in_code(program, restriction)
-    if barred:
-        collected.links[:] = [_barred(link, barred, mesh) for link in collected.links]
+    manual = [r for r in restrictions if r.kind is Kind.MANUAL]
+    if barred or manual:
+        collected.links[:] = [_local(_barred(link, barred, mesh), manual, mesh) for link in collected.links]
 
 
 def state_masks(
@@ -41,6 +45,10 @@ def state_masks(
         found = _exclusive(collected, program, restriction, atoms, ties)
     elif restriction.kind is Kind.NO_COLLECTIVE:
         found = _no_combining(collected, program, restriction, atoms)
+    elif restriction.kind is Kind.MANUAL:
+        found = _no_combining(collected, program, restriction, atoms)
+        for node, mask in _as_stated(collected, mesh, restriction).items():
+            found[node] = found[node] & mask if node in found else mask
     else:
         return {}
     return {node: mask for node, mask in found.items() if not mask.all()}
@@ -117,7 +125,7 @@ def _bound(op: Op) -> list[tuple[int, int]]:
 def _no_combining(
     collected: Collected, program: Program, restriction: Restriction, atoms: frozenset[int]
 ) -> dict[int, np.ndarray]:
-    """Ops in the region whose results are combined by max or min inside of the op itself."""
+    """Ops in the region with collectives of their own: results combined by max or min, edges exchanged."""
     ops, out = program.ops, {}
     inside = set(restriction.ops)
     for index, node in enumerate(collected.nodes):
@@ -126,8 +134,29 @@ def _no_combining(
         if not restriction.whole and node.op not in inside:
             continue
         rule = ops[node.op].rule
-        if rule is not None and rule.combiner != "add":
-            out[index] = np.array([not atoms.intersection(p.combine_atoms(rule)) for p in node.space.placements])
+        if rule is not None and (rule.combiner != "add" or rule.halos):
+            own = [{*p.combine_atoms(rule), *_exchanged(p, rule)} for p in node.space.placements]
+            out[index] = np.array([atoms.isdisjoint(each) for each in own])
+    return out
+
+
+def _exchanged(placement: Placement, rule: ShardingRule) -> set[int]:
+    return {a for exchange in placement.exchanges(rule) for a in exchange.atoms}
+
+
+def _as_stated(collected: Collected, mesh: AtomMesh, restriction: Restriction) -> dict[int, np.ndarray]:
+    """Uses of what comes into a manual region, in its stated sharding."""
+    wanted, inside = dict(restriction.entering), set(restriction.ops)
+    known: dict[tuple[int, TensorSharding], np.ndarray] = {}
+    out: dict[int, np.ndarray] = {}
+    for link in collected.links:
+        if link.use is None or link.use.op not in inside or link.value not in wanted:
+            continue
+        layouts, node = link.target.layouts, link.target.node
+        key = (id(layouts), wanted[link.value])
+        if key not in known:
+            known[key] = np.array([satisfies(layout, wanted[link.value], mesh) for layout in layouts])
+        out[node] = out[node] & known[key] if node in out else known[key]
     return out
 
 
@@ -145,6 +174,18 @@ def concerns(restriction: Restriction, link: Link) -> bool:
 def _barred(link: Link, restrictions: Sequence[Restriction], mesh: AtomMesh) -> Link:
     atoms = {a for r in restrictions if concerns(r, link) for name in r.axes for a in mesh.atoms_of[name]}
     return replace(link, barred=frozenset(atoms)) if atoms else link
+
+
+def _local(link: Link, restrictions: Sequence[Restriction], mesh: AtomMesh) -> Link:
+    """Inside of a manual region nothing moves over its axes."""
+    atoms = {
+        a
+        for r in restrictions
+        if link.value in r.inside and (link.use is None or link.use.op in r.ops)
+        for name in r.axes
+        for a in mesh.atoms_of[name]
+    }
+    return replace(link, local=frozenset(atoms)) if atoms else link
 
 
 def _narrow(node: Node, mask: np.ndarray, restriction: Restriction) -> None:

@@ -166,7 +166,8 @@ class JaxprReader:
             if callee is not None:
                 said = f"in_shardings of jit at {_describe(here)}"
                 operands = self._placed(frame, eqn, operands, params.get("in_shardings"), said, here)
-                results = self._inline(frame, callee, operands, here)
+                named = _named_site(here, callee, params.get("name"))
+                results = self._inline(frame, callee, operands, named)
                 said = f"out_shardings of jit at {_describe(here)}"
                 return self._placed(frame, eqn, results, params.get("out_shardings"), said, here)
         if kind == "custom_linear_solve":
@@ -395,6 +396,13 @@ def _describe(here: _Site) -> str:
     """Source line, then the scopes of `jax.named_scope` and of transformations: ``m.py:3 (f) [jvp(block)]``."""
     source = here.source or ""
     return f"{source} [{here.scope}]".strip() if here.scope else source
+
+
+def _named_site(here: _Site, callee: Any, name: Any) -> _Site:
+    """`here` with the name of the user's jitted function that is called as a scope around its ops."""
+    if not isinstance(name, str) or not name.isidentifier() or is_jax_code(open_jaxpr(callee)[0]):
+        return here
+    return _Site(here.source, _join(here.scope, name))
 
 
 def _join(outer: str, inner: str) -> str:

@@ -30,17 +30,13 @@ class _Claims:
     barred: dict[int, frozenset[int]] = field(default_factory=dict)
 
 
-def replication_pins(restriction: Restriction, program: Program) -> list[MatchedPin]:
-    """The same as pins, one for each value and output."""
+def implied_pins(restriction: Restriction, program: Program) -> list[MatchedPin]:
+    """What a restriction says of single values and outputs, as pins."""
     text, source = restriction.text, restriction.source
-    found = [
-        MatchedPin(text, restriction.sharding_for(program.type_of(v).rank), (v,), (), source)
-        for v in restriction.values
+    return [
+        MatchedPin(text, sharding, (index,) if kind == "value" else (), (index,) if kind == "output" else (), source)
+        for (kind, index), sharding in restriction.claims(program)
     ]
-    for k in restriction.outputs:
-        rank = program.type_of(program.body.results[k]).rank
-        found.append(MatchedPin(text, restriction.sharding_for(rank), (), (k,), source))
-    return found
 
 
 def check_layouts(
@@ -85,12 +81,11 @@ class _Judge:
             elif isinstance(statement, MatchedPin):
                 for member in _members(statement):
                     self._of(member).pins.setdefault(number, []).append(statement.sharding)
-            elif statement.kind is Kind.REPLICATED:
-                for member in _members(statement):
-                    pin = statement.sharding_for(len(self._shape(member)))
+            else:
+                for member, pin in statement.claims(program):
                     self._of(member).pins.setdefault(number, []).append(pin)
-            elif statement.kind is Kind.AXIS_ONLY:
-                exclusive.append((number, statement))
+                if statement.kind is Kind.AXIS_ONLY:
+                    exclusive.append((number, statement))
         for members in self.groups.values():
             for member in members:
                 self._of(member)

@@ -6,7 +6,7 @@ from typing import Any
 
 from autoshard.constraints import MatchedPin
 from autoshard.constraints.groups import MatchedGroup, spread_pins
-from autoshard.constraints.restrictions import Kind, Restriction
+from autoshard.constraints.restrictions import Restriction
 from autoshard.costs import fusion as fusion_model
 from autoshard.costs import liveness as liveness_model
 from autoshard.costs.fusion import Fusion
@@ -24,7 +24,7 @@ from autoshard.formulation.fixed import Fixed, narrow
 from autoshard.formulation.loose import Loose
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
-from autoshard.planning.conflicts import check_layouts, replication_pins
+from autoshard.planning.conflicts import check_layouts, implied_pins
 from autoshard.program.program import Program
 from autoshard.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
@@ -74,7 +74,8 @@ class Problem:
         groups: Sequence[MatchedGroup] = (),
         restrictions: Sequence[Restriction] = (),
     ) -> "Problem":
-        splits = {**stated_splits((pin.sharding for pin in pins), mesh), **(sub_axes or {})}
+        stated = [pin.sharding for pin in pins] + [s for r in restrictions for s in r.shardings]
+        splits = {**stated_splits(stated, mesh), **(sub_axes or {})}
         atoms = choose_atoms(program, mesh, splits)
         return Problem(
             program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
@@ -208,8 +209,7 @@ def _by_target(problem: Problem) -> tuple[dict[int, list[Any]], dict[int, list[A
     program = problem.program
     values: dict[int, list[Any]] = {}
     outputs: dict[int, list[Any]] = {}
-    replicated = [replication_pins(r, program) for r in problem.restrictions if r.kind is Kind.REPLICATED]
-    pins = (*problem.pins, *(pin for found in replicated for pin in found))
+    pins = (*problem.pins, *(pin for r in problem.restrictions for pin in implied_pins(r, program)))
     for pin in (*pins, *spread_pins(pins, problem.groups, program)):
         for value in pin.values:
             _once(values.setdefault(value, []), pin.sharding)
@@ -227,8 +227,9 @@ def _axis_orders(problem: Problem) -> tuple[tuple[str, ...], ...]:
     """Orders of mesh axes within a dimension that pins use and that are not the mesh's own."""
     names = problem.mesh.mesh.axis_names
     out: dict[tuple[str, ...], None] = {}
-    for pin in problem.pins:
-        for dim in pin.sharding.dims:
+    stated = [pin.sharding for pin in problem.pins] + [s for r in problem.restrictions for s in r.shardings]
+    for sharding in stated:
+        for dim in sharding.dims:
             listed = list(dict.fromkeys(a.name for a in dim.axes))
             if listed != sorted(listed, key=names.index):
                 out[(*listed, *(n for n in names if n not in listed))] = None

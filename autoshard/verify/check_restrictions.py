@@ -15,7 +15,7 @@ from autoshard.verify.check_layout import Atoms, Holding
 from autoshard.verify.check_program import PROGRAM_OP, Findings, Node
 
 KINDS = ("replicated", "axis_only", "no_collective", "max_reshards", "barrier")
-_LINE = re.compile(r"^(?P<file>[^@]*[^/@:]):(?P<line>\d+)(?:/(?P<kind>[^/]+))?$")
+_LINE = re.compile(r"^(?P<file>[^@]*[^/@:]):(?P<line>\d+)(?:-(?P<last>\d+))?(?:/(?P<kind>[^/]+))?$")
 _SOURCE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)\b")
 
 
@@ -58,8 +58,11 @@ def part_of(patterns: Sequence[str], flow: Flow) -> Part:
         if inputs:
             values |= inputs
             continue
-        line = _LINE.match(pattern)
-        found = [op for op in graph.nodes.values() if _is_at(op, line, pattern)]
+        if pattern.startswith("scope:"):
+            found = [op for op in graph.nodes.values() if _is_within(op.source, pattern.removeprefix("scope:"))]
+        else:
+            line = _LINE.match(pattern)
+            found = [op for op in graph.nodes.values() if _is_at(op, line, pattern)]
         values |= {v for op in found for v in op.results}
         ops |= {i for op in found for i in _inner(op)}
     return Part(frozenset(values), frozenset(slots), frozenset(ops))
@@ -69,10 +72,25 @@ def _is_at(op: Node, line: "re.Match[str] | None", pattern: str) -> bool:
     if line is None:
         return "/" not in pattern and pattern not in ("*", "**") and fnmatchcase(op.kind, pattern)
     source = _SOURCE.match(op.source)
-    if source is None or source["line"] != line["line"]:
+    if source is None or not int(line["line"]) <= int(source["line"]) <= int(line["last"] or line["line"]):
         return False
     same = source["file"] == line["file"] or source["file"].endswith("/" + line["file"])
     return same and (line["kind"] is None or fnmatchcase(op.kind, line["kind"]))
+
+
+def _is_within(source: str, wanted: str) -> bool:
+    """Whether an op was traced in a scope; ``transpose(name)`` asks for backward passes, a name for all others."""
+    stack = source[source.rindex("[") + 1 : -1] if source.endswith("]") and "[" in source else ""
+    backward = "transpose(" in stack
+    name = wanted
+    if wanted.startswith("transpose(") and wanted.endswith(")"):
+        if not backward:
+            return False
+        name = wanted[len("transpose(") : -1]
+    elif backward:
+        return False
+    steps = re.sub(r"\w+\(|\)", "/", stack).split("/")  # jvp(a/b)/c is a, b and c
+    return any(fnmatchcase(step, name) for step in steps if step)
 
 
 def _inner(op: Node) -> Iterator[int]:
@@ -193,6 +211,8 @@ def _no_collective(what: str, part: Part, atoms: frozenset[int], flow: Flow, fin
     for op, placed in flow.placed.items():
         if (part.whole or op in part.ops) and atoms.intersection(placed.combined):
             findings.add("statements", f"{what} is broken: {flow.graph.nodes[op].label} combines its results over it")
+        if (part.whole or op in part.ops) and any(atoms.intersection(edge.atoms) for edge in placed.edges):
+            findings.add("statements", f"{what} is broken: {flow.graph.nodes[op].label} exchanges edges over it")
     for node in flow.graph.nodes.values():
         for inner in _in_code(node) if node.is_manual and (part.whole or node.id in part.ops) else ():
             if atoms.intersection(a for axis in inner.attrs["axes"] for a in mesh.of(axis)):

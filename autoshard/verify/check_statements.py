@@ -10,6 +10,11 @@ from autoshard.verify.check_layout import Atoms, Holding, Impossible
 from autoshard.verify.check_program import PROGRAM_OP, Findings
 from autoshard.verify.check_restrictions import KINDS, check_restriction, same_path
 
+MANUAL_COMPUTATION = "manual_computation"
+_LISTED = (
+    *((kind, kind) for kind in ("replicated", "no_collective", "max_reshards")),
+    ("barrier", "barriers"), (MANUAL_COMPUTATION, "manual_computations"),
+)  # fmt: skip
 _DIM = r"\{[^{}]*\}(?:p\d+)?"
 _PIN = re.compile(rf"^(?:<@[^,]+, *)?\[(?P<dims>(?:{_DIM}(?:, *{_DIM})*)?)\](?P<rest>(?:,? *\w+=\{{[^{{}}]*\}})*)>?$")
 _AXIS = re.compile(r'"(?P<name>[^"]+)"(?::\((?P<before>\d+)\)(?P<size>\d+))?')
@@ -90,6 +95,8 @@ def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings)
             check_restriction(statement, flow, findings)
         elif statement["kind"] == "manual":
             _check_manual(statement, flow, findings)
+        elif statement["kind"] == MANUAL_COMPUTATION:
+            continue  # see check_manual.py
         elif statement["kind"] == "memory_limit":
             if peak_bytes > statement["bytes"]:
                 findings.add(
@@ -214,7 +221,8 @@ def _check_config(plan: Any, findings: Findings) -> None:
         if list(patterns) not in tied:
             findings.add("statements", f"the config ties {', '.join(patterns)}, the plan has no such statement")
     listed = [s for s in plan["statements"] if s["kind"] in KINDS]
-    for kind, key in (("replicated",) * 2, ("no_collective",) * 2, ("max_reshards",) * 2, ("barrier", "barriers")):
+    listed += [s for s in plan["statements"] if s["kind"] == MANUAL_COMPUTATION]
+    for kind, key in _LISTED:
         given = settings.get(key)
         asked = len(given) if isinstance(given, list) else 0 if given is None else 1
         found = sum(1 for s in listed if s["kind"] == kind)

@@ -81,7 +81,14 @@ def every_step(layout: Layout, partial: Sequence[int], mesh: AtomMesh) -> list[S
 class Reshards:
     """Seconds between all layouts of a type, by Dijkstra from every layout."""
 
-    def __init__(self, type_: TensorType, partial: Sequence[int], mesh: AtomMesh, prices: StepPrices) -> None:
+    def __init__(
+        self,
+        type_: TensorType,
+        partial: Sequence[int],
+        mesh: AtomMesh,
+        prices: StepPrices,
+        still: frozenset[int] = frozenset(),
+    ) -> None:
         self.shape = type_.shape
         self.layouts = every_layout(type_.shape, mesh, partial)
         known = set(self.layouts)
@@ -95,7 +102,7 @@ class Reshards:
             following[lay] = []
             for step in every_step(lay, partial, mesh):
                 after = step.apply(lay)
-                if after in known:
+                if after in known and still.isdisjoint(step.atoms):
                     following[lay].append((after, prices.step_s(step.kind, step.atoms, held[lay], held[after])))
         self.seconds = {lay: self._from(lay, following) for lay in self.layouts}
 
@@ -146,7 +153,31 @@ def holds(layout: Layout, pin: TensorSharding, mesh: AtomMesh) -> bool:
         atoms = tuple(a for ref in want.axes for a in mesh.atoms_for(ref))
         if have[: len(atoms)] != atoms or (len(have) > len(atoms) and not want.is_open):
             return False
-    return not layout.unreduced
+    cut = {a for d in layout.dims for a in d}
+    if any(a in cut for ref in pin.replicated for a in mesh.atoms_for(ref)):
+        return False
+    return set(layout.unreduced) == {a for ref in pin.unreduced for a in mesh.atoms_for(ref)}
+
+
+@dataclass(frozen=True)
+class Manual:
+    """A part of the program that is local over atoms: its ops, and the shardings of what comes in and what leaves."""
+
+    atoms: frozenset[int]
+    ops: frozenset[int]
+    entering: dict[int, TensorSharding]
+    leaving: dict[int, TensorSharding]
+
+    def takes(self, op: Op, placement: Placement, mesh: AtomMesh) -> bool:
+        """Whether an op of it may be placed so."""
+        assert op.rule is not None
+        if op.id not in self.ops:
+            return True
+        return not self.atoms.intersection(placement.combine_atoms(op.rule)) and all(
+            holds(placement.operand(op.rule, k), self.entering[v], mesh)
+            for k, v in enumerate(op.operands)
+            if v in self.entering
+        )
 
 
 @dataclass(frozen=True)
@@ -171,6 +202,7 @@ def cheapest(
     groups: Sequence[Sequence[tuple[str, int]]] = (),
     fixed: Fixed | None = None,
     given: Fixed | None = None,
+    manual: Manual | None = None,
     most: int = MOST_PLANS,
 ) -> Best:
     """Exhaustive search: one axis of the big table per input and op, the rest is minimised in closed form.
@@ -181,6 +213,9 @@ def cheapest(
     fixed, given = fixed or Fixed(), given or Fixed()
     partial = _partial_sums(program, mesh)
     value_pins = {v: [p.sharding for p in pins if v in p.values] for v in range(len(program.values))}
+    if manual is not None:
+        for v, sharding in manual.leaving.items():
+            value_pins[v].append(sharding)
     out_pins = [[p.sharding for p in pins if k in p.outputs] for k in range(len(program.body.results))]
     inputs = list(program.body.args)
     ops = list(program.body.ops)
@@ -198,6 +233,7 @@ def cheapest(
     axis_of_op = {}
     for op in ops:
         placed = every_placement(op, mesh, partial)
+        placed = [p for p in placed if manual is None or manual.takes(op, p, mesh)]
         placed = [p for p in placed if has(p.factors, fixed.ops.get(op.id))] or placed
         placed = as_given(placed, given.ops.get(op.id))
         axis_of_op[op.id] = len(states)
@@ -256,22 +292,28 @@ def cheapest(
         if start < stop:
             add([axis], np.array([held(value, lay) * MEMORY_PRICE for lay in layouts]))
         targets: list[tuple[int | None, list[Layout]]] = []
+        table = Reshards(program.type_of(value), sorted(partial[value]), mesh, prices)
+        still = table
+        if manual is not None and any(value in op.results for op in ops if op.id in manual.ops):
+            still = Reshards(program.type_of(value), sorted(partial[value]), mesh, prices, manual.atoms)
+        tables: list[Reshards] = []
         for op in ops:
             assert op.rule is not None
             for k, used in enumerate(op.operands):
                 if used == value:
                     placed = [p for p in states[axis_of_op[op.id]] if isinstance(p, Placement)]
                     targets.append((axis_of_op[op.id], [p.operand(op.rule, k) for p in placed]))
+                    tables.append(still if manual is not None and op.id in manual.ops else table)
         for slot, result in enumerate(program.body.results):
             if result == value:
                 targets.append(ends_of[slot])
+                tables.append(table)
         if not targets:
             continue
-        table = Reshards(program.type_of(value), sorted(partial[value]), mesh, prices)
         add(
             *_value_costs(
-                value, axis, layouts, targets, table, value_pins[value] if value not in inputs else (), held, mesh,
-                fixed.forms.get(value),
+                value, axis, layouts, targets, tables, still, value_pins[value] if value not in inputs else (), held,
+                mesh, fixed.forms.get(value),
             )
         )  # fmt: skip
     for members in groups:
@@ -305,10 +347,13 @@ def as_given(placed: list[Placement], wanted: Sequence[Sequence[int]] | None) ->
     return placed
 
 
-def _value_costs(value, axis, layouts, targets, table, pins, held, mesh, wanted=None):  # type: ignore[no-untyped-def]
-    """Axes and table of one value's reshards: the best form for each combination of definition and uses."""
+def _value_costs(value, axis, layouts, targets, tables, table, pins, held, mesh, wanted=None):  # type: ignore[no-untyped-def]
+    """Axes and table of one value's reshards: the best form for each combination of definition and uses.
 
-    def matrix(sources: list[Layout], ends: list[Layout]) -> np.ndarray:
+    tables: reshards to each target; table: from the definition to the form.
+    """
+
+    def matrix(table: Reshards, sources: list[Layout], ends: list[Layout]) -> np.ndarray:
         return np.array([[table.seconds[a].get(b, np.inf) for b in ends] for a in sources])
 
     axes = list(dict.fromkeys([axis, *(a for a, _ in targets if a is not None)]))
@@ -329,8 +374,8 @@ def _value_costs(value, axis, layouts, targets, table, pins, held, mesh, wanted=
 
     def uses(source: list[Layout]) -> list[tuple[int | None, np.ndarray]]:
         return [
-            (a, matrix(source, ends) if a is not None else matrix(source, ends).min(axis=1, keepdims=True))
-            for a, ends in targets
+            (a, matrix(to, source, ends) if a is not None else matrix(to, source, ends).min(axis=1, keepdims=True))
+            for (a, ends), to in zip(targets, tables, strict=True)
         ]
 
     # every use straight from the definition
