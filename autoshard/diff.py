@@ -181,6 +181,8 @@ def statement_text(statement: Mapping[str, Any]) -> str:
     kind = statement["kind"].replace("_", " ")
     if "bytes" in statement:
         return f"{place}{kind} {statement['bytes']} bytes per device"
+    if "text" in statement:
+        return place + statement["text"]
     told = [str(statement[k]) for k in ("pattern", "sharding", "axes", "axis", "value") if k in statement]
     rest = " ".join(told or [", ".join(map(str, statement.get("patterns", ())))])
     return f"{place}{kind} {rest}".strip()

@@ -217,11 +217,15 @@ def _moves(plan: Plan, value: int, only: str | None) -> Iterator[Move]:
 def _statements(plan: Plan, key: str, index: int) -> tuple[str, ...]:
     out = []
     for statement in plan.statements:
+        place = f"{statement['source']}: " if statement.get("source") else ""
+        for border, way in (("in_shardings", "comes into"), ("out_shardings", "leaves")):
+            if key == "values" and statement["kind"] == "manual_computation":
+                said = [item["sharding"] for item in statement[border] if item["value"] == index]
+                out += [f"{place}{text}, as it {way} the {statement['text']}" for text in said]
         if index in statement.get(key, ()):
-            place = f"{statement['source']}: " if statement.get("source") else ""
             told = [str(statement[k]) for k in ("pattern", "sharding") if k in statement]
             rest = " ".join(told or [", ".join(statement.get("patterns", ()))])
-            out.append(f"{place}{statement['kind'].replace('_', ' ')} {rest}".strip())
+            out.append(place + statement.get("text", f"{statement['kind'].replace('_', ' ')} {rest}".strip()))
     return tuple(out)
 
 

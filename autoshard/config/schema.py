@@ -145,7 +145,14 @@ class BarrierSection(_Section):
     direction: Literal["forward", "backward", "both"] = "both"
 
 
-Border = dict[str, str] | list[str]
+def _border(given: Any) -> Any:
+    texts = given.values() if isinstance(given, Mapping) else given if isinstance(given, list) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise InputError(f"expected a list of shardings, or a mapping from patterns to shardings, found {given!r}")
+    return given
+
+
+Border = Annotated[dict[str, str] | list[str], BeforeValidator(_border)]
 """Shardings by the pattern of the values that have them, or in order."""
 
 

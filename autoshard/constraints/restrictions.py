@@ -263,8 +263,8 @@ class Restriction:
         return Restriction(
             Kind(data["kind"]), data["text"], tuple(data["patterns"]), tuple(data["axes"]), tuple(data["values"]),
             tuple(data["outputs"]), tuple(data["ops"]), data["whole"], data["limit"], data["direction"],
-            data["source"], "", *(_border(data.get(key, ())) for key in ("in_shardings", "out_shardings")),
-            frozenset(data.get("inside", ())),
+            data["source"], entering=_border(data.get("in_shardings", ())),
+            leaving=_border(data.get("out_shardings", ())), inside=frozenset(data.get("inside", ())),
         )  # fmt: skip
 
 

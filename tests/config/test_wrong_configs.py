@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autoshard.cli import main
+from autoshard.config.load import ConfigError, load_config
 
 GOOD = """\
 model: {name: mlp, batch: 8}
@@ -180,3 +181,26 @@ def test_a_wrong_config_is_refused_with_its_place(
     assert (code, out) == (2, "")
     assert re.search(r"^error: c\.yaml", err, re.MULTILINE)
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("{axes: y, in_shardings: [], out_shardings: []}", "key 'region' is missing"),
+        ("{region: tanh, axes: z, in_shardings: [], out_shardings: []}", "no axis 'z'"),
+        ("{region: tanh, axes: [], in_shardings: [], out_shardings: []}", "axes"),
+        ("{region: tanh, axes: y, in_shardings: ['[{'], out_shardings: []}", "in_shardings"),
+        ("{region: tanh, axes: y, in_shardings: {x: '[{\"q\"}]'}, out_shardings: []}", "q"),
+        (
+            "{region: tanh, axes: y, in_shardings: 3, out_shardings: []}",
+            "in_shardings: expected a list of shardings, or a mapping",
+        ),
+        ("{region: tanh, axes: y, in_shardings: [], out_shardings: [], where: 3}", "unknown key 'where'"),
+    ],
+)
+def test_faults_of_manual_computations_are_told_with_their_place(tmp_path: Path, entry: str, said: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(f"model: mlp\nmesh: {{x: 2, y: 4}}\nhardware: tpu_v5e\nmanual_computations:\n  - {entry}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    assert said in str(caught.value) and f"{file}:5:" in str(caught.value)
