@@ -21,7 +21,8 @@ def read_bytes(path: str | os.PathLike[str], *, what: str = "file", max_bytes: i
     """The content of a file, as `read_text` but not decoded."""
     path = Path(path)
     if path.is_dir():
-        raise InputError(f"{path} is a directory; give the path of a {what}")
+        article = "an" if what[0] in "aeiouM" else "a"  # an MLIR module
+        raise InputError(f"{path} is a directory; give the path of {article} {what}")
     try:
         with path.open("rb") as stream:
             data = stream.read() if max_bytes is None else stream.read(max_bytes + 1)
@@ -46,6 +47,20 @@ def decode_text(data: bytes, name: str, *, what: str = "file") -> str:
             f"{name}:{line}: the {what} is not UTF-8 text (byte 0x{data[error.start]:02x} at offset {error.start}); "
             "save it as UTF-8"
         ) from None
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """`InputError` where a file of this name could surely not be written; found out before long work, not after it."""
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(f"cannot write {path}: it is a directory")
+    for folder in path.absolute().parents:
+        if folder.is_dir():
+            if not os.access(folder, os.W_OK | os.X_OK) and not path.exists():
+                raise InputError(f"cannot write {path}: no permission to write in {folder}")
+            return
+        if folder.exists():
+            raise InputError(f"cannot write {path}: {folder} is a file, not a directory")
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -11,7 +11,7 @@ from autoshard import __version__
 from autoshard.config.load import Config
 from autoshard.config.problem import Problem, build_problem
 from autoshard.errors import AutoshardError, InputError, UnsupportedError
-from autoshard.files import write_json
+from autoshard.files import check_writable, write_json
 from autoshard.report.progress import Progress
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def solve_session(
     clock = _Clock()
     directory = output or (Path(config.settings.output) if config.settings.output else OUTPUT_ROOT / config.name)
     verification, losses = None, None
+    check_writable(directory / "plan.json")
     with Progress(quiet=quiet) as progress:
         progress("reading the program")
         problem = clock.time("build", lambda: build_problem(config))

@@ -6,6 +6,7 @@ import typer
 
 from autoshard import __version__
 from autoshard.cli import calibrate, compare, cost, diff, explain, lower, mlir, network, plans, run
+from autoshard.cli.process import interrupts_arrive, open_streams
 
 app = typer.Typer(
     name="autoshard",
@@ -49,8 +50,10 @@ def _options(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    open_streams()
     try:
-        app(args=arguments, prog_name="autoshard")
+        with interrupts_arrive():
+            app(args=arguments, prog_name="autoshard")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0

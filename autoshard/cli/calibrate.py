@@ -28,12 +28,13 @@ def calibrate(
 ) -> None:
     """Measure the devices JAX sees: matmul rates, memory, collectives. Writes a profile to plan with."""
     from autoshard.devices import simulate_devices
-    from autoshard.files import write_text
+    from autoshard.files import check_writable, write_text
     from autoshard.report.progress import Progress
 
     axes = None if mesh is None else mesh_option(mesh)
     if output.suffix not in (".yaml", ".yml"):
         raise InputError(f"--output: a profile is a YAML file, found {output}; name it {output}.yaml")
+    check_writable(output)
     if simulate is not None:
         simulate_devices(simulate)
     from autoshard.calibrate import calibrate as measure

@@ -1,11 +1,11 @@
 """What all commands share: how errors end, and how small values are read."""
 
 import functools
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
+from autoshard.cli.process import drop_output
 from autoshard.errors import AutoshardError, InputError
 
 EXIT_INTERRUPTED = 130
@@ -20,16 +20,20 @@ def reports_errors(command: F) -> F:
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return command(*args, **kwargs)
+            result = command(*args, **kwargs)
+            sys.stdout.flush()
+            return result
         except AutoshardError as error:
             _fail(error, error.exit_code)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             raise SystemExit(EXIT_INTERRUPTED) from None
         except BrokenPipeError:
-            # the reader of our output went away (| head); keep Python from complaining at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            drop_output()  # the reader of it went away (| head)
             raise SystemExit(EXIT_INTERRUPTED) from None
+        except OSError as error:  # of files, a full disk say; what can be told better is told where it happens
+            drop_output()
+            _fail(InputError(f"{error.filename or 'writing the answer'}: {error.strerror or error}"), 2)
         except ValueError as error:
             from costmodels.errors import ProfileError
 

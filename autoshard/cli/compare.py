@@ -28,7 +28,7 @@ def compare(
     """Solve a program by every strategy: cost, regret against the proven bound, peak memory and seconds of each."""
     from autoshard.config import load_config
     from autoshard.devices import simulate_devices
-    from autoshard.files import write_text
+    from autoshard.files import check_writable, write_text
     from autoshard.report.progress import Progress
     from autoshard.report.strategies import check_plot, print_comparison, write_plot
     from autoshard.strategies.choice import NAMES, StrategyName, strategy_names
@@ -37,6 +37,9 @@ def compare(
     limit_s = limit_option(time_limit)
     if plot is not None:
         check_plot(plot)
+    for file in (csv, plot):
+        if file is not None:
+            check_writable(file)
     settings = load_config(config)
     if settings.mesh_search is not None:
         raise InputError(f"{config}: compare needs the sizes of the mesh; let solve find them first")

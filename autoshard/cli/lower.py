@@ -33,7 +33,7 @@ def lower(
     if target not in NAMES:
         raise InputError(f"--target: no target {target!r}; there are {', '.join(NAMES)}")
     from autoshard.devices import MAX_SIMULATED_DEVICES, simulate_devices
-    from autoshard.files import write_text
+    from autoshard.files import check_writable, write_text
     from autoshard.running.group import existing_plan
     from autoshard.running.result import mesh_axes
 
@@ -46,6 +46,8 @@ def lower(
             f"the mesh has {devices} devices, at most {MAX_SIMULATED_DEVICES} are simulated to compile for; "
             "--no-report writes the text without"
         )
+    if output is not None:
+        check_writable(output)
     simulate_devices(devices)
     from autoshard.running.program import load
 

@@ -57,8 +57,13 @@ def _console(stream: TextIO, width: int | None) -> "Console":
 
     if width is None:
         width = shutil.get_terminal_size().columns if stream.isatty() else WIDTH_OF_FILES
+
+    class Told(Console):
+        def on_broken_pipe(self) -> None:  # rich would end the process with 1; the command line knows better
+            raise BrokenPipeError
+
     # highlight and markup off: shardings hold brackets
-    return Console(file=stream, width=max(60, width), highlight=False, markup=False, emoji=False)
+    return Told(file=stream, width=max(60, width), highlight=False, markup=False, emoji=False)
 
 
 def _show(plan: Json, console: "Console") -> None:

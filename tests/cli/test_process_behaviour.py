@@ -1,0 +1,97 @@
+"""The command line as a process among others: pipes, full disks, closed streams, terminals without Unicode, Ctrl-C."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import autoshard
+from autoshard.cli import main
+from autoshard.cli.process import interrupts_arrive
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(autoshard.__file__).parent.parent)}
+
+
+def command(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A line of shell in which ``autoshard`` is the command."""
+    line = f'autoshard() {{ "{sys.executable}" -m autoshard "$@"; }}; {text}'
+    return subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, check=False, env={**ENVIRONMENT, **environment},
+        timeout=60,
+    )  # fmt: skip
+
+
+def test_a_reader_that_leaves_is_no_error_to_speak_of() -> None:
+    done = command("autoshard hardware tpu_v5e | head -1; echo ${PIPESTATUS[0]}")
+    assert (done.stdout.splitlines()[-1], done.stderr) in (("130", ""), ("0", ""))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("what", ["hardware", "cost model llama3_8b"])
+def test_a_full_disk_is_told_in_a_line(what: str) -> None:
+    done = command(f"autoshard {what} > /dev/full")
+    assert (done.returncode, done.stderr) == (2, "error: writing the answer: No space left on device\n")
+
+
+def test_closed_streams_are_no_fault() -> None:
+    done = command("autoshard hardware >&- 2>&-")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_names_that_the_terminal_cannot_show_are_escaped() -> None:
+    done = command("autoshard solve 'naïve.yaml'", PYTHONIOENCODING="ascii")
+    assert done.returncode == 2 and r"na\xefve.yaml does not exist" in done.stderr
+
+
+def _interrupt_inside(where: Any) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(1000):  # give the handler a chance to run in here
+        pass
+
+
+def _collect_and_wait() -> None:
+    gc.collect()
+    time.sleep(5)
+
+
+def test_an_interrupt_during_garbage_collection_arrives() -> None:
+    """JAX has a callback on every collection, and Python drops what is raised in one."""
+
+    def _xla_gc_callback(phase: str, info: Any) -> None:
+        if phase == "start":
+            gc.callbacks.remove(_xla_gc_callback)
+            _interrupt_inside(info)
+
+    with interrupts_arrive():
+        gc.callbacks.append(_xla_gc_callback)
+        with pytest.raises(KeyboardInterrupt):
+            _collect_and_wait()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_elsewhere_arrives_at_once() -> None:
+    with interrupts_arrive(), pytest.raises(KeyboardInterrupt):
+        _interrupt_inside(None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["solve", "{tmp}/c.yaml", "--output", "{tmp}/c.yaml"], "{tmp}/c.yaml is a file, not a directory"),
+        (["compare", "{tmp}/c.yaml", "--csv", "{tmp}"], "cannot write {tmp}: it is a directory"),
+        (["calibrate", "--output", "{tmp}/c.yaml/p.yaml"], "{tmp}/c.yaml is a file, not a directory"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_the_work(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "c.yaml").write_text("model: mlp\nmesh: {data: 8}\nhardware: tpu_v5e\n")
+    assert main([a.format(tmp=tmp_path) for a in arguments]) == 2
+    err = capsys.readouterr().err
+    assert err == f"error: {err[7:]}" and message.format(tmp=tmp_path) in err and err.count("\n") == 1
