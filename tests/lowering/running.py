@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from collective_order import unordered_collectives
 
 from autoshard.frontends.jax_function import TracedFunction, trace
 from autoshard.lowering.lower import Lowered, lower
@@ -54,7 +55,7 @@ class Judged:
 
 
 def run_and_judge(original: Original, schedule: Schedule, *, compiled: bool = True) -> Judged:
-    """Values, after planned = lowered collectives was asserted, and compiled ones within the planned.
+    """Values, after planned = lowered collectives was asserted, compiled ones within the planned, and all in order.
 
     Even with the passes left out that merge and move collectives, XLA drops what leads to nothing (empty arrays,
     results of a sort or loop that nobody uses) and what it knows (a predicate that is constant): the compiled program
@@ -68,6 +69,7 @@ def run_and_judge(original: Original, schedule: Schedule, *, compiled: bool = Tr
     if compiled:  # bf16 collectives are f32 on the CPU
         different = compare(lowered.planned, hlo_collectives(program.as_text()), schedule.mesh, dtypes=False)
         assert [d for d in different if d.found >= d.planned] == []
+    assert unordered_collectives(program.as_text()) == []
     placed = jax.tree.map(jax.device_put, original.args, lowered.in_shardings)
     allowed = program_tolerances(original.traced.program)
     numbers = compare_outputs(program(*placed), original.expected, tolerances=allowed)
