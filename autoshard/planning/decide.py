@@ -148,6 +148,7 @@ def decide(
                     break
                 return finish(model, solution, schedule, memory, bound, rounds)
             low = slack
+            known = _earlier(model, solution, limit, known)
         stopped = solution.stats.get("stopped") == "interrupt"
         if stopped:
             break
@@ -222,6 +223,26 @@ def _best_start(
             whole = tuple(int(x) for x in start)
             best = (Solution(whole, found.cost, 0, "feasible", stats={"stopped": "baseline"}), schedule, memory)
     return best
+
+
+def _earlier(
+    model: Model, solution: Solution, limit: int, known: tuple[Solution, Schedule, MemoryProfile] | None
+) -> tuple[Solution, Schedule, MemoryProfile] | None:
+    """The cheapest of the assignments that a search passed whose plan is within the limit, unless `known` is cheaper.
+
+    What the search ended with is too full: what it had before may not be.
+    """
+    network = model.with_limit(None)
+    for assignment in solution.earlier:
+        cost = evaluate(network, assignment).cost
+        found = Solution(assignment, cost, 0, "feasible", stats={"stopped": "copies"})
+        if known is not None and not _cheaper(found, known[0]):
+            return known
+        schedule = model.schedule(assignment)
+        memory = model.simulate(schedule)
+        if memory.peak_bytes <= limit:
+            return found, schedule, memory
+    return known
 
 
 def _cheaper(one: Solution, other: Solution) -> bool:
@@ -304,6 +325,8 @@ def finish(
         notes.append("the run was stopped by " + ("the time limit" if stopped == "time" else "the user"))
     elif stopped == "gap":
         notes.append("the search ended at the accepted gap")
+    elif stopped == "copies":
+        notes.append("the cheapest plan found that fits with its private copies; the searches themselves went further")
     elif stopped == "baseline":
         notes.append("the best named baseline that fits: no search found a cheaper plan within the memory limit")
     if stopped not in ("time", "interrupt") and any(r.get("stopped") == "time" for r in rounds):

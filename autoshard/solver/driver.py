@@ -110,7 +110,9 @@ def solve(
     if stopped == "done" and status in ("feasible", "unknown"):
         stopped = "effort"
     stats |= {"stopped": stopped, "seconds": round(race.seconds(), 3), "stages": race.engines}
-    return Solution(race.assignment, race.cost, lower, status, race.peak, reason, tuple(race.trace), stats)
+    return Solution(
+        race.assignment, race.cost, lower, status, race.peak, reason, tuple(race.trace), tuple(race.earlier), stats
+    )
 
 
 def trivial_bound(network: CostNetwork) -> int:

@@ -3,12 +3,14 @@
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from autoshard.solver.network import CostNetwork, evaluate
+from autoshard.solver.solution import EARLIER
 
 
 class OutOfTime(Exception):
@@ -46,6 +48,7 @@ class Race:
     lower: int | None = None
     stage: str = "start"
     trace: list[tuple[float, int]] = field(default_factory=list)
+    earlier: deque[tuple[int, ...]] = field(default_factory=lambda: deque(maxlen=EARLIER))
     engines: dict[str, float] = field(default_factory=dict)
     """Seconds spent per stage."""
     accepted_gap: float = 0.0
@@ -92,6 +95,8 @@ class Race:
         with self._lock:  # searchers in other threads offer too
             if not found.feasible or found.cost is None or (self.cost is not None and found.cost >= self.cost):
                 return False
+            if self.assignment is not None:
+                self.earlier.appendleft(self.assignment)
             self.assignment, self.cost, self.peak = chosen, found.cost, found.peak
             self.trace.append((round(self.seconds(), 3), found.cost))
             self._tell()

@@ -5,6 +5,9 @@ from typing import Any, Literal
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
+EARLIER = 12
+"""Assignments that a solution keeps beside the best one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Solution:
@@ -15,6 +18,7 @@ class Solution:
     status: "optimal" (cost == lower_bound), "feasible", "infeasible" (proven, see `reason`) or "unknown".
     peak: the largest usage of the assignment, or None. For an infeasible network see `reason`.
     trace: (seconds since the start, cost) of every improvement.
+    earlier: the assignments that the best one took over from, the last first: at most `EARLIER` of them.
     stats: sizes, engines, times; `stats["stopped"]` says what ended the run: "done", "effort", "time", "interrupt".
     """
 
@@ -25,6 +29,7 @@ class Solution:
     peak: int | None = None
     reason: str | None = None
     trace: tuple[tuple[float, int], ...] = ()
+    earlier: tuple[tuple[int, ...], ...] = ()
     stats: dict[str, Any] = field(default_factory=dict)
 
     @property
