@@ -88,7 +88,7 @@ def test_too_small_a_limit_says_what_cannot_hold_and_where() -> None:
 
 def test_a_limit_below_one_byte_is_refused() -> None:
     for limit in (0, -5):
-        with pytest.raises(InputError, match=f"memory_limit is {limit} bytes; give a positive number"):
+        with pytest.raises(InputError, match=f"memory_limit is {limit}; give a positive number of bytes per device"):
             plan(lambda x: x, f32(4), mesh={"x": 2}, hardware="tpu_v5e", memory_limit=limit)
 
 
