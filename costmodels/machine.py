@@ -33,6 +33,9 @@ class AxisPart:
     pre_size: int
     size: int
 
+    def __str__(self) -> str:
+        return f"{self.axis}:({self.pre_size}){self.size}"
+
 
 def _joined(parts: Sequence[AxisPart]) -> list[AxisPart]:
     """The same group with parts of an axis that follow each other made one."""
@@ -180,7 +183,8 @@ class Machine:
             pieces = [piece for part in _joined(key[1]) for piece in self._pieces(part)]
             ranges = sorted((part.axis, part.pre_size, part.pre_size * part.size) for part in key[1] if part.size > 1)
             if any(a[0] == b[0] and a[2] > b[1] for a, b in pairwise(ranges)):
-                raise ProfileError(f"the parts {list(parts)} overlap")
+                named_parts = ", ".join(map(str, parts))
+                raise ProfileError(f"the axes overlap: {named_parts} share devices; name each axis once")
             costs = level_costs(named, pieces, self.profile, self.torus, self.in_network_reduction)
             self._cache[key] = costs
         return self._cache[key]

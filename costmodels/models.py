@@ -3,6 +3,7 @@
 Counts hold attention, MLP, router, embeddings and learned positions; norms and biases are left out (well under 0.5%).
 """
 
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
@@ -139,6 +140,9 @@ def load_model(name: str) -> ModelCard:
             return ModelCard.model_validate(yaml.safe_load(Path(name).read_text(encoding="utf-8")))
         except OSError as error:
             raise ProfileError(f"cannot read model card {name}: {error.strerror}") from None
-        except (yaml.YAMLError, ValidationError) as error:
+        except (yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:
             raise ProfileError(f"{name} is not a model card: {error}") from None
+    near = get_close_matches(name.lower().replace("-", "_"), model_cards(), n=3, cutoff=0.7)
+    if near:
+        raise ProfileError(f"no model named {name!r}; did you mean {' or '.join(near)}?")
     raise ProfileError(f"no model named {name!r}; there are {', '.join(sorted(model_cards()))}, or a YAML file's path")

@@ -30,7 +30,10 @@ _KINDS = {
     "any_permute": CollectiveKind.PERMUTE,
 }
 _SLICES = ("slice", "all_slice", "dynamic_slice")  # every device keeps a part of what it has: nothing is sent
-_BITS = re.compile(r"(\d+)")
+_DTYPE = re.compile(
+    r"(?:bfloat|bf)(?P<brain>16)|(?:float|fp|f)(?P<float>4|6|8|16|32|64)(?:_?e\d+m\d+\w*)?"
+    r"|(?:u?int|u|s|i)(?P<int>1|2|4|8|16|32|64)|(?:complex|c)(?P<complex>64|128)"
+)
 _WORTH_MENTIONING = 0.95  # a quicker way is told only if it saves at least 5%
 
 
@@ -43,14 +46,17 @@ class _Answer:
 
 def collective_kind(text: str) -> CollectiveKind:
     """A kind by its usual spellings (`all-gather`, `psum`); `permute` is the shift to a neighbour."""
-    name = text.strip().lower().replace("-", "_")
-    if name in _KINDS:
-        return _KINDS[name]
-    try:
-        return CollectiveKind(name)
-    except ValueError:
-        known = sorted({*CollectiveKind, *_KINDS, _SLICES[0]})
-        raise ProfileError(f"unknown collective {text!r}; known are {', '.join(known)}") from None
+    kinds = {**{str(kind): kind for kind in CollectiveKind}, **_KINDS}
+    for name, kind in kinds.items():
+        if name.replace("_", "") == _bare(text):
+            return kind
+    known = ", ".join(sorted(name.replace("_", "-") for name in (*kinds, _SLICES[0])))
+    raise ProfileError(f"unknown collective {text!r}; known are {known}") from None
+
+
+def _bare(kind: str) -> str:
+    """A kind without what people write between its words: ``All-Gather``, ``all gather`` and ``allgather`` are one."""
+    return "".join(c for c in kind.lower() if c not in "-_ ")
 
 
 def axis_part(machine: Machine, text: str) -> AxisPart:
@@ -65,12 +71,14 @@ def axis_part(machine: Machine, text: str) -> AxisPart:
 
 def dtype_bytes(dtype: str) -> float:
     """Bytes of one element by the name of its type."""
-    match = _BITS.search({"bf16": "bfloat16", "f32": "float32", "fp8": "float8"}.get(dtype, dtype))
-    if dtype == "bool" or match is None:
-        if dtype == "bool":
-            return 1.0
-        raise ProfileError(f"unknown element type {dtype!r}")
-    return int(match[1]) / 8
+    match = _DTYPE.fullmatch(dtype)
+    if dtype == "bool":
+        return 1.0
+    if match is None:
+        raise ProfileError(
+            f"unknown element type {dtype!r}; write bfloat16, float32, float8_e4m3fn or int8, for example"
+        )
+    return int(match[match.lastgroup or 0]) / 8
 
 
 def _place(
@@ -258,7 +266,8 @@ def ask_matmul(
     _check_sizes(text, operands, dims)
     if storage is not None and len(storage) != len(operands):
         raise ProfileError(f"storage gives {len(storage)} types; give three, of left, right and result")
-    widths = [dtype_bytes(one) for one in storage or [dtype] * len(operands)]
+    own = dtype_bytes(dtype)
+    widths = [dtype_bytes(one) for one in storage] if storage else [own] * len(operands)
     ways = price_ways(machine, operands, dims, dtype, (widths[0], widths[1], widths[2]), pad_tiles)
     needed, quickest = ways[0], min(ways, key=lambda way: way.most_s)
     other = quickest if quickest.most_s < needed.most_s * _WORTH_MENTIONING else None
@@ -410,6 +419,7 @@ def ask_critical_batch(
     """
     machine = _place(hardware, mesh, links, slice_shape, False)
     card = load_model(model)
+    dtype_bytes(dtype)  # refuses what is no type
     return [asdict(value) for value in critical_values(machine, card, strategy, dtype, batch_tokens)]
 
 

@@ -1,0 +1,64 @@
+"""What the small questions may be asked with: spellings of kinds, types and names, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from costmodels.errors import ProfileError
+from costmodels.models import load_model
+from costmodels.questions import (
+    ask_collective,
+    ask_critical_batch,
+    ask_matmul,
+    ask_strategy,
+    collective_kind,
+    dtype_bytes,
+)
+
+
+@pytest.mark.parametrize("text", ["all-gather", "all_gather", "AllGather", "all gather", "allgather", "ALL-GATHER"])
+def test_a_kind_is_read_however_its_words_are_joined(text: str) -> None:
+    assert collective_kind(text) == "all_gather"
+
+
+def test_an_unknown_kind_is_answered_with_the_known_ones_as_they_are_written() -> None:
+    with pytest.raises(
+        ProfileError, match="unknown collective 'broadcast'; known are all-gather, all-reduce, all-to-all"
+    ):
+        collective_kind("broadcast")
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_"),
+    [("bfloat16", 2), ("bf16", 2), ("f32", 4), ("float8_e4m3fn", 1), ("fp8", 1), ("int4", 0.5), ("u8", 1), ("bool", 1)],
+)
+def test_element_types_have_their_usual_names(name: str, bytes_: float) -> None:
+    assert dtype_bytes(name) == bytes_
+
+
+@pytest.mark.parametrize("name", ["float13", "bfloat8", "int7", "16", "", "foo16"])
+def test_what_is_no_element_type_is_refused_everywhere(name: str) -> None:
+    match = "unknown element type"
+    with pytest.raises(ProfileError, match=match):
+        dtype_bytes(name)
+    with pytest.raises(ProfileError, match=match):
+        ask_matmul("B D @ D F -> B F", {"B": 8, "D": 8, "F": 8}, {"x": 2}, "tpu_v5e", dtype=name)
+    with pytest.raises(ProfileError, match=match):
+        ask_strategy("llama3_8b", "fsdp", {"fsdp": 8}, 4e6, "tpu_v5e", dtype=name)
+    with pytest.raises(ProfileError, match=match):
+        ask_critical_batch("llama3_8b", "fsdp", {"fsdp": 8}, "tpu_v5e", dtype=name)
+
+
+def test_an_axis_twice_is_told_as_it_was_written() -> None:
+    with pytest.raises(ProfileError, match=r"the axes overlap: y:\(1\)4, y:\(1\)4 share devices"):
+        ask_collective("all-gather", 1e6, {"x": 8, "y": 4}, ["y", "y"], "tpu_v5e")
+    with pytest.raises(ProfileError, match=r"^x:\(3\)2: pre-size times size is 6"):
+        ask_collective("all-gather", 1e6, {"x": 16}, ["x:(3)2"], "tpu_v5e")
+
+
+def test_a_model_is_suggested_where_the_name_is_nearly_one(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="no model named 'llama3-70'; did you mean llama3_70b"):
+        load_model("llama3-70")
+    (tmp_path / "m.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ProfileError, match="is not a model card"):
+        load_model(str(tmp_path / "m.yaml"))
