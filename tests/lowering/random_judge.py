@@ -38,11 +38,12 @@ ILL_CONDITIONED = 10
 
 @dataclass(frozen=True)
 class Case:
-    """What was drawn: ops of the program, where its plan is from, and planned collectives that XLA dropped."""
+    """What was drawn: ops of the program, where its plan is from, its collectives, and those that XLA dropped."""
 
     ops: int
     way: str
     mesh: str
+    planned: int
     dropped: int
 
 
@@ -50,20 +51,22 @@ def judge(seed: int) -> Case:
     """What was drawn and found right, or an `AssertionError`.
 
     The plan comes from the planner's network, or is drawn freely with even or uneven cuts. Values equal the unsharded
-    run; planned = lowered = compiled collectives; the independent checker agrees about plans of the network.
+    run; planned = lowered = compiled collectives, each waiting for the one before; the independent checker agrees
+    about plans of the network.
     """
     random = Random(seed)
     mesh_name = random.choice(list(MESHES))
     mesh, way = MESHES[mesh_name], random.choice(["network", "network", "even", "uneven"])
     program = random_program(seed)
     original = Original(program.f, *program.args)
-    schedule = _schedule(original, mesh, way, seed)
+    schedule, way = _schedule(original, mesh, way, seed)
     judged = run_and_judge(original, schedule)
     assert _right(judged.numbers, program, original), f"{program}, {way} plan on {mesh_name}: {judged.numbers}"
-    return Case(sum(1 for _ in original.traced.program.walk()), way, mesh_name, judged.dropped)
+    return Case(sum(1 for _ in original.traced.program.walk()), way, mesh_name, judged.planned, judged.dropped)
 
 
-def _schedule(original: Original, mesh: AtomMesh, way: str, seed: int) -> Schedule:
+def _schedule(original: Original, mesh: AtomMesh, way: str, seed: int) -> tuple[Schedule, str]:
+    """A schedule, and where it is from: random choices in a network may lead nowhere."""
     if way == "network":
         plan = random_plan(original.traced, mesh, seed)
         if plan is not None:
@@ -72,8 +75,9 @@ def _schedule(original: Original, mesh: AtomMesh, way: str, seed: int) -> Schedu
             planned = [(c.kind, c.atoms, c.elements) for c in original.lower(plan.schedule).planned]
             checked = [(c.kind, c.atoms, c.elements) for c in collectives_of(data)]
             assert sorted(planned) == sorted(checked)
-            return plan.schedule
-    return naive_schedule(original.traced.program, mesh, seed, uneven=way == "uneven", place=0.5)
+            return plan.schedule, way
+        way = "even"
+    return naive_schedule(original.traced.program, mesh, seed, uneven=way == "uneven", place=0.5), way
 
 
 def _right(report: NumericReport, program: RandomProgram, original: Original) -> bool:

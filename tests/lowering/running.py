@@ -51,6 +51,7 @@ class Judged:
     """What one run showed. dropped: planned collectives that the compiled program lacks; it never has others."""
 
     numbers: NumericReport
+    planned: int
     dropped: int
 
 
@@ -73,7 +74,7 @@ def run_and_judge(original: Original, schedule: Schedule, *, compiled: bool = Tr
     placed = jax.tree.map(jax.device_put, original.args, lowered.in_shardings)
     allowed = program_tolerances(original.traced.program)
     numbers = compare_outputs(program(*placed), original.expected, tolerances=allowed)
-    return Judged(numbers, sum(d.planned - d.found for d in different))
+    return Judged(numbers, len(lowered.planned), sum(d.planned - d.found for d in different))
 
 
 def run_and_compare(original: Original, schedule: Schedule, *, compiled: bool = True) -> NumericReport:
