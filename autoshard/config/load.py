@@ -3,7 +3,7 @@
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -52,6 +52,7 @@ from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 MAX_BYTES = 4 * 2**20
+_MOST_FAULTS, _LONGEST_LINE = 20, 600
 """Largest config file that is read."""
 
 
@@ -243,12 +244,19 @@ def config_from_document(document: Document) -> Config:
     try:
         settings = Schema.model_validate(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(_schema_faults(error, document))) from None
+        raise ConfigError(_told(list(_schema_faults(error, document)))) from None
     config = Config(document.file, settings, document.data, document, search)
     faults = list(_cross_faults(config))
     if faults:
-        raise ConfigError("\n".join(_line(document, path, message) for path, message in faults))
+        raise ConfigError(_told([_line(document, path, message) for path, message in faults]))
     return config
+
+
+def _told(lines: Sequence[str]) -> str:
+    """Faults one a line; what a line repeats of the file is cut, and of very many faults the first are told."""
+    shown = [line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 3] + "..." for line in lines[:_MOST_FAULTS]]
+    rest = len(lines) - len(shown)
+    return "\n".join([*shown, *([f"and {rest} more faults"] if rest else [])])
 
 
 def _has_axes(baseline: str, mesh: Mesh) -> bool:
@@ -281,8 +289,10 @@ def _first_sizes(search: MeshSearch, hardware: Any, document: Document) -> dict[
 
 def _schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
     for fault in error.errors():
-        path, of_key = tuple(fault["loc"]), False
+        path, of_key = _without_choices(fault["loc"], document.data), False
         kind, context, found = fault["type"], fault.get("ctx", {}), fault["input"]
+        if fault["loc"][-1] == "str" and isinstance(found, Mapping):
+            continue  # what is wrong with it as a mapping is told
         expected = _EXPECTED.get(kind)
         if kind == "extra_forbidden":
             message = f"unknown key {path[-1]!r}; {listing(str(path[-1]), _known_keys(path[:-1]))}"
@@ -300,6 +310,26 @@ def _schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
         else:
             message = f"{fault['msg'].removeprefix('Input ')}, found {_shown(found)}"
         yield _line(document, path, message, of_key=of_key)
+
+
+def _without_choices(path: KeyPath, data: Any) -> KeyPath:
+    """The path in the file: pydantic also names which of several forms it tried (``baselines[0].BaselineSection``)."""
+    found: list[str | int] = []
+    for step in path:
+        if isinstance(data, Mapping) and step in data:
+            data = data[str(step)]
+        elif isinstance(data, list) and isinstance(step, int) and step < len(data):
+            data = data[step]
+        elif _is_form(step):
+            continue
+        found.append(step)
+    return tuple(found)
+
+
+def _is_form(step: str | int) -> bool:
+    return isinstance(step, str) and (
+        step.endswith("Section") or step in ("str", "bool") or step.startswith("literal[")
+    )
 
 
 _EXPECTED = {

@@ -204,3 +204,33 @@ def test_faults_of_manual_computations_are_told_with_their_place(tmp_path: Path,
     with pytest.raises(ConfigError) as caught:
         load_config(file)
     assert said in str(caught.value) and f"{file}:5:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("baselines: [{name: a}]", "c.yaml:4:13: baselines[0]: key 'rules' is missing"),
+        ("baselines: [{name: a, rules: 3}]", "c.yaml:4:30: baselines[0].rules: expected a mapping, found 3"),
+        ("share_repeats: maybe", "share_repeats: expected 'price', found 'maybe'"),
+    ],
+)
+def test_faults_of_keys_with_several_forms_are_told_in_the_files_own_words(
+    tmp_path: Path, line: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("c.yaml").write_text(GOOD + line + "\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config("c.yaml")
+    assert said in str(caught.value) and "Section" not in str(caught.value) and "literal" not in str(caught.value)
+
+
+def test_of_very_many_faults_the_first_are_told_and_long_values_are_cut(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(GOOD + f"pins: [{', '.join(['x'] * 500)}]\n")
+    with pytest.raises(ConfigError, match=r"and 480 more faults$") as caught:
+        load_config(file)
+    assert str(caught.value).count("\n") == 20
+    file.write_text(GOOD + f"memory_limit: {'x' * 9000}\n")
+    with pytest.raises(ConfigError, match=r"expected an amount of memory .*\.\.\.$") as caught:
+        load_config(file)
+    assert len(str(caught.value)) <= 600
