@@ -8,7 +8,7 @@ import numpy as np
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.liveness import Liveness
 from autoshard.costs.memory import sizes
-from autoshard.costs.padding import Tile
+from autoshard.costs.padding import Tile, image_dims
 from autoshard.errors import InfeasibleError, UnsupportedError
 from autoshard.formulation import regions
 from autoshard.formulation.domains import Domains, satisfies
@@ -42,6 +42,17 @@ class Collected:
     op_node: dict[int, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Form:
+    """States of a hub. defined: layouts the value may be defined in; layouts: of the states, first the definition
+    itself in those that may be shared, then copies, flagged by `copies`.
+    """
+
+    defined: tuple[Layout, ...]
+    layouts: tuple[Layout, ...]
+    copies: np.ndarray
+
+
 class Collector:
     """Walks a program once and fills a `Collected`.
 
@@ -65,15 +76,19 @@ class Collector:
         reach: PartialReach | None = None,
         tile: Tile | None = None,
         loose: bool = False,
+        spaces: dict[object, OpSpace] | None = None,
     ) -> None:
         self.program, self.mesh, self.fusion, self.liveness = program, mesh, fusion, liveness
         self.value_pins, self.output_pins, self.ties = value_pins, output_pins, ties
-        self.domains = Domains(mesh, axis_orders)
+        self.domains = Domains(mesh, axis_orders, spaces)
         self.trips, self.loose = trips, loose
         self.reach = PartialReach(program, mesh) if reach is None else reach
         self.inputs = frozenset(program.body.args)
         self.stacks = stacked_values(program, ties)
         self._size = sizes(program, mesh, tile)
+        self._images = {} if tile is None else image_dims(program)
+        self._bytes: dict[object, tuple[Sequence[Layout], np.ndarray]] = {}
+        self._forms: dict[object, tuple[Sequence[Layout], _Form]] = {}
         self.out = Collected()
         self._use_count: dict[int, int] = {}
         self._pending: list[tuple[int, Port, float, Use, bool]] = []
@@ -177,8 +192,13 @@ class Collector:
         self.defined(value, Port(index, layouts), 1.0, pins=())
 
     def bytes(self, value: int, layouts: Sequence[Layout]) -> np.ndarray:
-        """[layout] bytes that one device holds."""
-        return np.array([self._size(value, layout) for layout in layouts], np.float64)
+        """[layout] bytes that one device holds; not to be written to."""
+        key = (self.program.type_of(value), self._images.get(value), id(layouts))
+        if key not in self._bytes:  # the layouts are kept with it, so that their id stays theirs
+            found = np.array([self._size(value, layout) for layout in layouts], np.float64)
+            found.flags.writeable = False
+            self._bytes[key] = (layouts, found)
+        return self._bytes[key][1]
 
     def has_hub(self, value: int) -> bool:
         """Do the uses of what an op defines share a form that is decided by a node of its own?"""
@@ -197,26 +217,35 @@ class Collector:
         self.out.form[value] = self._hub(value, port, weight, pins)
 
     def _hub(self, value: int, port: Port, weight: float, pins: Sequence[TensorSharding]) -> Port:
-        type_ = self.program.type_of(value)
-        defined = list(dict.fromkeys(port.layouts))
-        whole = self.domains.with_stated(self.domains.layouts(type_, padded=True), type_, pins, padded=True)
-        candidates = list(dict.fromkeys([*defined, *whole]))
-        if pins and not self.loose:
-            candidates = [candidates[i] for i in self.domains.kept(candidates, pins).tolist()]
-            if not candidates:
-                raise self._none_left(f"value {self.label(value)} {type_}", pins)
-        shares = [lay for lay in defined if lay in set(candidates)]
-        layouts = (*shares, *candidates)
-        copies = np.array([False] * len(shares) + [True] * len(candidates))
+        form = self._form(value, port, pins)
+        layouts, copies = form.layouts, form.copies
         node = Node(NodeKind.HUB, self.label(value), weight, layouts, copies, value=value)
         node.costs = np.zeros(len(layouts))
         amounts = self.bytes(value, layouts)
         node.priced = np.where(copies, amounts, 0.0)
-        node.usages = shared_form(self, value, amounts, copies, self.bytes(value, defined))
+        node.usages = shared_form(self, value, amounts, copies, self.bytes(value, form.defined))
         index = self.add(node)
         hub = Port(index, layouts)
         self.out.links.append(Link(value, port, hub, weight, None, shares=True))
         return hub
+
+    def _form(self, value: int, port: Port, pins: Sequence[TensorSharding]) -> "_Form":
+        """What a hub decides between; the same for all values of a type that are defined in the same layouts."""
+        type_ = self.program.type_of(value)
+        key = (type_, id(port.layouts), tuple(pins))
+        if key not in self._forms:  # the layouts are kept with it, so that their id stays theirs
+            defined = tuple(dict.fromkeys(port.layouts))
+            whole = self.domains.with_stated(self.domains.layouts(type_, padded=True), type_, pins, padded=True)
+            candidates = list(dict.fromkeys([*defined, *whole]))
+            if pins and not self.loose:
+                candidates = [candidates[i] for i in self.domains.kept(candidates, pins).tolist()]
+                if not candidates:
+                    raise self._none_left(f"value {self.label(value)} {type_}", pins)
+            among = set(candidates)
+            shares = [lay for lay in defined if lay in among]
+            copies = np.array([False] * len(shares) + [True] * len(candidates))
+            self._forms[key] = (port.layouts, _Form(defined, (*shares, *candidates), copies))
+        return self._forms[key][1]
 
     def use(self, value: int, target: Port, weight: float, use: Use, shares: bool = False) -> None:
         """Link the form of a value to where it is consumed `weight` times per step."""

@@ -26,11 +26,16 @@ def satisfies(layout: Layout, pin: TensorSharding, mesh: AtomMesh) -> bool:
 
 
 class Domains:
-    """Layouts by type, remembered; `axis_orders`: further orders of mesh axes within a dimension that users wrote."""
+    """Layouts by type, remembered; `axis_orders`: further orders of mesh axes within a dimension that users wrote.
 
-    def __init__(self, mesh: AtomMesh, axis_orders: Sequence[Sequence[str]] = ()) -> None:
+    spaces: where to remember; several may share one, of the same mesh and orders.
+    """
+
+    def __init__(
+        self, mesh: AtomMesh, axis_orders: Sequence[Sequence[str]] = (), spaces: dict[object, OpSpace] | None = None
+    ) -> None:
         self.mesh, self.axis_orders = mesh, axis_orders
-        self._spaces: dict[object, OpSpace] = {}
+        self._spaces: dict[object, OpSpace] = {} if spaces is None else spaces
 
     def space(self, rule: ShardingRule, partial: PartialSums, uneven: frozenset[int] = frozenset()) -> OpSpace:
         """The strategies of ops with this rule."""

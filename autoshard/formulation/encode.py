@@ -127,10 +127,14 @@ def encode(
         np.arange(node.states) if node.allowed is None else np.asarray(node.allowed, np.int64) for node in nodes
     )
     by_type: dict[TensorType, dict[Layout, None]] = {}
+    added: set[tuple[TensorType, int]] = set()
     for link in collected.links:
-        seen = by_type.setdefault(program.type_of(link.value), {})
+        type_ = program.type_of(link.value)
+        seen = by_type.setdefault(type_, {})
         for port in (link.source, link.target):
-            seen.update(dict.fromkeys(port.layouts))
+            if (type_, id(port.layouts)) not in added:  # many values share one tuple
+                added.add((type_, id(port.layouts)))
+                seen.update(dict.fromkeys(port.layouts))
     table_of = {type_: tables.table(type_, layouts) for type_, layouts in by_type.items()}
     barring = {
         (type_, link.barred, link.local): tables.table(type_, by_type[type_], link.barred, link.local)
@@ -148,6 +152,7 @@ def encode(
         return np.where(np.isfinite(seconds) & (scaled < IMPOSSIBLE / 10), scaled, IMPOSSIBLE).astype(np.int64)
 
     costs, usages, facets, priced = [], [], [], []
+    labelled: dict[int, np.ndarray] = {}
     for node, keep in zip(nodes, kept, strict=True):
         held = [(a, b, np.asarray(amount)[keep]) for a, b, amount in node.usages if a < b]
         priced.append(np.broadcast_to(np.ceil(node.priced), node.costs.shape)[keep])
@@ -155,7 +160,11 @@ def encode(
         least_s += float(full.min()) if full.size else 0.0
         costs.append(ticks(full))
         usages.append([Usage(a, b, np.ceil(amount).astype(np.int64)) for a, b, amount in held])
-        labels = node.facets if node.facets is not None else layout_facets(node.layouts, mesh)
+        labels = node.facets
+        if labels is None:
+            if id(node.layouts) not in labelled:
+                labelled[id(node.layouts)] = layout_facets(node.layouts, mesh)
+            labels = labelled[id(node.layouts)]
         facets.append(labels[keep])
     edges = []
     columns: dict[tuple[int, int], np.ndarray] = {}

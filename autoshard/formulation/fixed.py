@@ -11,7 +11,7 @@ import numpy as np
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.model import Node, NodeKind
 from autoshard.program.program import Program
-from autoshard.schedule import PROGRAM, Schedule, Use
+from autoshard.schedule import PROGRAM, Placement, Schedule, Use
 from autoshard.sharding.layout import Layout
 
 Cut = tuple[tuple[int, ...], ...]
@@ -62,8 +62,9 @@ def narrow(collected: Collected, program: Program, fixed: Fixed, *, partly: bool
 
     partly: where a node cannot have all of them, ask for fewer, dropping the minor-most of the longest list first.
     """
+    known: _Known = {}
     for node, cuts, wanted, _, _ in _concerned(collected, program, fixed):
-        found = _having(node, cuts, wanted, partly)
+        found = _having(node, cuts, wanted, partly, known)
         if found is not None:
             node.allowed = found
 
@@ -71,21 +72,28 @@ def narrow(collected: Collected, program: Program, fixed: Fixed, *, partly: bool
 def possible(collected: Collected, program: Program, fixed: Fixed) -> Fixed:
     """Without the placements that the statements in force in `collected` forbid."""
     kept: dict[str, dict[int, Cut]] = {"ops": {}, "values": {}, "forms": {}, "outputs": {}}
+    known: _Known = {}
     for node, cuts, wanted, what, key in _concerned(collected, program, fixed):
-        if _having(node, cuts, wanted, False) is not None:
+        if _having(node, cuts, wanted, False, known) is not None:
             kept[what][key] = wanted
     return Fixed(**kept)
 
 
-def _concerned(collected: Collected, program: Program, fixed: Fixed) -> Iterator[tuple[Node, list[Cut], Cut, str, int]]:
-    """(node, its cut in every state, the cut that is wanted, field and key of `Fixed`)."""
+_Known = dict[object, np.ndarray | None]
+"""Answers of `_having`: repeated layers ask the same again and again."""
+
+
+def _concerned(
+    collected: Collected, program: Program, fixed: Fixed
+) -> Iterator[tuple[Node, Sequence[Placement | Layout], Cut, str, int]]:
+    """(node, its placements or layouts by state, the cut that is wanted, field and key of `Fixed`)."""
     slots = {name: k for k, name in enumerate(program.output_names)}
     for node in collected.nodes:
         if node.kind is NodeKind.OP and node.space is not None and node.op is not None and node.op in fixed.ops:
-            yield node, [p.factors for p in node.space.placements], fixed.ops[node.op], "ops", node.op
+            yield node, node.space.placements, fixed.ops[node.op], "ops", node.op
         elif node.kind is NodeKind.OUTPUT and slots[node.label] in fixed.outputs:
             slot = slots[node.label]
-            yield node, _dims(node.layouts), fixed.outputs[slot], "outputs", slot
+            yield node, node.layouts, fixed.outputs[slot], "outputs", slot
     for what, cuts, side, kinds in (
         ("values", fixed.values, collected.definition, (NodeKind.INPUT, NodeKind.BOUNDARY)),
         ("forms", fixed.forms, collected.form, (NodeKind.HUB,)),
@@ -93,16 +101,22 @@ def _concerned(collected: Collected, program: Program, fixed: Fixed) -> Iterator
         for value, cut in cuts.items():
             port = side.get(value)
             if port is not None and collected.nodes[port.node].kind in kinds:
-                yield collected.nodes[port.node], _dims(port.layouts), cut, what, value
+                yield collected.nodes[port.node], port.layouts, cut, what, value
 
 
-def _dims(layouts: Sequence[Layout]) -> list[Cut]:
-    return [layout.dims for layout in layouts]
-
-
-def _having(node: Node, cuts: Sequence[Cut], wanted: Cut, partly: bool) -> np.ndarray | None:
+def _having(
+    node: Node, states: Sequence[Placement | Layout], wanted: Cut, partly: bool, known: _Known
+) -> np.ndarray | None:
     """The states of a node that are left and have the cut; None where there are none."""
     left = np.arange(node.states) if node.allowed is None else node.allowed
+    key = (id(states), wanted, None if node.allowed is None else left.tobytes())
+    if key not in known:
+        known[key] = _search(states, left, wanted, partly)
+    return known[key]
+
+
+def _search(states: Sequence[Placement | Layout], left: np.ndarray, wanted: Cut, partly: bool) -> np.ndarray | None:
+    cuts = [s.dims if isinstance(s, Layout) else s.factors for s in states]
     asked = [list(atoms) for atoms in wanted]
     while any(asked):
         found = [k for k in left.tolist() if all(_within(a, have) for a, have in zip(asked, cuts[k], strict=True))]

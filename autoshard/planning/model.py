@@ -32,6 +32,7 @@ from autoshard.sharding.mesh import Mesh
 from autoshard.solver.network import CostNetwork
 from autoshard.strategies.atoms import choose_atoms, stated_splits
 from autoshard.strategies.partial import PartialReach
+from autoshard.strategies.space import OpSpace
 from costmodels.machine import Machine
 
 Progress = Callable[[str], None]
@@ -84,10 +85,42 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """What models of one program on one machine have in common, whatever is stated: analyses, strategies, prices.
+
+    orders: further orders of axes within a dimension that the strategies know of.
+    """
+
+    program: Program
+    mesh: AtomMesh
+    machine: Machine
+    orders: tuple[tuple[str, ...], ...]
+    fusion: Fusion
+    liveness: Liveness
+    reach: PartialReach
+    prices: StepPrices
+    tables: ReshardTables
+    spaces: dict[object, OpSpace]
+
+    @staticmethod
+    def of(problem: Problem) -> "Shared":
+        prices = StepPrices(problem.machine, problem.mesh)
+        return Shared(
+            problem.program, problem.mesh, problem.machine, _axis_orders(problem),
+            *_analysed(problem.program, problem.mesh), prices, ReshardTables(problem.mesh, prices), {},
+        )  # fmt: skip
+
+    def fits(self, problem: Problem) -> bool:
+        same = self.program is problem.program and self.machine is problem.machine
+        return same and self.mesh == problem.mesh and self.orders == _axis_orders(problem)
+
+
+@dataclass(frozen=True)
 class Model:
     """A problem made into a network: everything that baselines, solving and decoding share."""
 
     problem: Problem
+    shared: Shared
     fusion: Fusion
     liveness: Liveness
     prices: StepPrices
@@ -122,23 +155,26 @@ def build_model(
     *,
     fixed: Fixed | None = None,
     given: Fixed | None = None,
+    shared: Shared | None = None,
 ) -> Model:
     """Enumerate, price and encode. Raises `InfeasibleError` where a pin leaves a value without any layout.
 
     fixed, given: placements that the model's plans have, as far as statements leave them; of the given ones as much as
-    can be had (see `planning.stages`).
+    can be had (see `planning.stages`). shared: of a model of the same program on the same machine, to save time.
     """
     say = progress or (lambda text: None)
     program, mesh = problem.program, problem.mesh
     ties = donated_ties(program)
     check_layouts(program, mesh, problem.statements, ties, _axis_orders(problem))
-    fusion, liveness, reach = _analysed(program, mesh)
+    if shared is None or not shared.fits(problem):
+        shared = Shared.of(problem)
+    fusion, liveness, prices = shared.fusion, shared.liveness, shared.prices
     value_pins, output_pins = _by_target(problem)
     say("enumerating strategies")
     collected = Collector(
         program, mesh, fusion, liveness, value_pins=value_pins, output_pins=output_pins, ties=ties,
-        axis_orders=_axis_orders(problem), trips=problem.trips, reach=reach,
-        tile=problem.machine.profile.memory_tile,
+        axis_orders=shared.orders, trips=problem.trips, reach=shared.reach,
+        tile=problem.machine.profile.memory_tile, spaces=shared.spaces,
     ).run()  # fmt: skip
     restrict_nodes(collected, program, mesh, problem.restrictions, ties)
     if fixed:
@@ -146,14 +182,13 @@ def build_model(
     if given:
         narrow(collected, program, given, partly=True)
     say("pricing ops and reshards")
-    prices = StepPrices(problem.machine, mesh)
     price_nodes(collected, program, mesh, fusion, prices, problem.trips)
-    encoded = encode(collected, program, mesh, ReshardTables(mesh, prices))
+    encoded = encode(collected, program, mesh, shared.tables)
     encoded = with_groups(encoded, collected, program, problem.groups, ties)
     encoded, counts = with_counts(encoded, collected, program, mesh, problem.restrictions)
     # every reshard is counted for itself, so layers decide for themselves where reshards are counted
     repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats and not counts)
-    return Model(problem, fusion, liveness, prices, collected, encoded, repeats, ties, counts)
+    return Model(problem, shared, fusion, liveness, prices, collected, encoded, repeats, ties, counts)
 
 
 def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:

@@ -19,7 +19,7 @@ from autoshard.errors import InfeasibleError
 from autoshard.formulation.fixed import Cut, Fixed, joined, placed, possible
 from autoshard.planning.contradiction import contradiction
 from autoshard.planning.decide import ACCEPTED_GAP, Decision, decide
-from autoshard.planning.model import Model, Problem, Progress, build_model
+from autoshard.planning.model import Model, Problem, Progress, Shared, build_model
 from autoshard.planning.spread import factor_cuts, spread
 
 JOINT_SHARE = 0.3
@@ -176,7 +176,7 @@ def _run(
         say(f"stage {number + 1} of {len(plans)}" + (f": {plan.name}" if plan.name else f": priority {plan.priority}"))
         left = None if time_limit_s is None else max(0.2, time_limit_s - (time.monotonic() - began))
         share = None if left is None else left / (len(plans) - number)
-        decision = _solve(part, fixed, plan.given, share, options)
+        decision = _solve(part, fixed, plan.given, share, options, whole.shared)
         if not last and any(r.get("stopped") == "interrupt" for r in decision.stats.get("rounds", ())):
             raise KeyboardInterrupt
         atoms |= plan.atoms
@@ -184,7 +184,7 @@ def _run(
         now = possible(whole.collected, problem.program, placed(decision.schedule, problem.program, atoms))
         if before is None:
             free = None if full or plan.name else replace(problem, pins=())
-            reference = joint if free is None else _solve(free, Fixed(), Fixed(), share, options)
+            reference = joint if free is None else _solve(free, Fixed(), Fixed(), share, options, whole.shared)
             before = min(reference.objective_s, decision.objective_s)  # either may be the better one within their gaps
         stages.append(_stage(plan, decision, decision.objective_s - before, placed_words(now, problem, fixed), problem))
         before = decision.objective_s
@@ -193,12 +193,17 @@ def _run(
 
 
 def _solve(
-    problem: Problem, fixed: Fixed, given: Fixed, time_limit_s: float | None, options: Mapping[str, Any]
+    problem: Problem,
+    fixed: Fixed,
+    given: Fixed,
+    time_limit_s: float | None,
+    options: Mapping[str, Any],
+    shared: Shared,
 ) -> Decision:
     """The optimum with placements fixed and given; without the given ones where those leave no plan."""
     for wanted in (given, Fixed()):
         try:
-            model = build_model(problem, options["progress"], fixed=fixed, given=wanted)
+            model = build_model(problem, options["progress"], fixed=fixed, given=wanted, shared=shared)
             return decide(model, time_limit_s=time_limit_s, explain=False, **options)
         except InfeasibleError:
             if not wanted:
