@@ -36,6 +36,10 @@ class Row:
     amounts: tuple[tuple[int, ...], ...]
     limit: int
 
+    def holds(self, chosen: Sequence[int]) -> bool:
+        """Whether an assignment of all nodes is within the limit."""
+        return sum(own[chosen[node]] for node, own in zip(self.scope, self.amounts, strict=True)) <= self.limit
+
 
 @dataclass(frozen=True, slots=True)
 class Exact:
@@ -182,6 +186,8 @@ def solve_exact(
         return None
     complete = bool(answer["complete"])
     assignment = answer["assignment"]
+    if assignment is not None and not all(row.holds(assignment) for row in rows):
+        return None  # seen with pytoulbar2 1.4.0.1: nothing that such a run says can be trusted
     if complete and assignment is None:
         lower = low + top
     elif complete:

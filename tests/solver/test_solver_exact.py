@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autoshard.errors import InputError
-from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Usage, driver, evaluate, solve
+from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Usage, driver, evaluate, solve, toulbar2
 
 sys.path.insert(0, str(Path(__file__).parent))
 from solver_cases import layered_network, optimum, random_network
@@ -153,3 +153,18 @@ def test_memory_limited_layers_are_solved_to_optimality():
     tight = dataclasses.replace(network, usage_limit=int(free.peak * 0.8))
     found = solve(tight)
     assert found.status == "optimal" and found.cost >= free.cost and found.peak <= tight.usage_limit
+
+
+def test_an_answer_that_breaks_a_row_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def alive(self) -> bool:
+            return True
+
+        def ask(self, job: dict, deadline: float) -> dict:
+            return {"complete": True, "assignment": [1, 1], "bound": 0.0, "backtracks": 0}
+
+    monkeypatch.setattr(toulbar2, "_server", Broken())
+    costs = [np.array([5, 0], np.int64), np.array([5, 0], np.int64)]
+    row = toulbar2.Row((0, 1), ((1, 6), (1, 6)), 10)
+    assert toulbar2.solve_exact(costs, [], upper=None, rows=[row]) is None
+    assert toulbar2.solve_exact(costs, [], upper=None) is not None
