@@ -191,7 +191,7 @@ def decide_again(
         )  # fmt: skip
     return decide(
         model, starts=starts, time_limit_s=time_limit_s, effort=chosen.effort, seed=chosen.seed,
-        accepted_gap=chosen.accepted_gap, progress=progress,
+        accepted_gap=chosen.accepted_gap, progress=progress, explain=explain,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ Each decision is taken to hold the least that its states hold at that moment, wh
 less than the sum. Copies that one op alone makes are left out.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,15 +59,72 @@ class LeastMemory:
                 delta[start] += sign * least
                 delta[stop] -= sign * least
 
-    def under(self, masks: Masks) -> Least:
-        """The bound where these masks hold."""
+    def _delta(self, masks: Masks) -> np.ndarray:
         delta = self._free.copy()
         for index, mask in masks.items():
             node = self.loose.collected.nodes[index]
             if node.usages:
                 self._add(delta, node, None, -1)
                 self._add(delta, node, mask, 1)
-        live = np.cumsum(delta)
+        return delta
+
+    def recomputed(self, masks: Masks, limit: int) -> tuple[list[Tensor], int]:
+        """Values not to keep between where they are made or first read and where they are read for the last time.
+
+        The largest one at the fullest moment is given up, again and again, until the bound is within `limit` or nothing
+        is left to give up. Returns them, largest first, and the bound then.
+        """
+        delta = self._delta(masks)
+        chosen: dict[int, Tensor] = {}
+        while True:
+            live = np.cumsum(delta)
+            time = int(np.argmax(live))
+            peak = int(live[time])
+            if peak <= limit:
+                break
+            spans = self._kept_spans(masks, time, chosen)
+            if sum(bytes_ for _, _, bytes_ in spans.values()) < peak - limit:
+                break
+            index = max(spans, key=lambda k: (spans[k][2], -k))
+            start, stop, bytes_ = spans[index]
+            delta[start] -= bytes_
+            delta[stop] += bytes_
+            node = self.loose.collected.nodes[index]
+            left = np.flatnonzero(masks[index]) if index in masks else np.arange(node.states)
+            chosen[index] = Tensor(*self._told(index, node, int(left[0]), bytes_), True)
+        return sorted(chosen.values(), key=lambda t: (-t.bytes, t.name)), peak
+
+    def _kept_spans(self, masks: Masks, time: int, chosen: Collection[int]) -> dict[int, tuple[int, int, int]]:
+        """Node -> (start, stop, bytes at least) of what is held at a moment for later only."""
+        out: dict[int, tuple[int, int, int]] = {}
+        for index, node in enumerate(self.loose.collected.nodes):
+            span = None if index in chosen else self._span(node, time)
+            if span is None:
+                continue
+            for start, stop, amounts in node.usages:
+                if start <= time < stop:
+                    left = amounts[masks[index]] if index in masks else amounts
+                    bytes_ = int(np.ceil(left.min())) if len(left) else 0
+                    begin, end = max(start, span[0]), min(stop, span[1])
+                    if bytes_ and begin <= time < end:
+                        out[index] = (begin, end, bytes_)
+        return out
+
+    def _span(self, node: Node, time: int) -> tuple[int, int] | None:
+        """The time around a moment in which nothing reads what a node holds, between two things that do or make it."""
+        if not self._kept(node, time):
+            return None
+        for value in self._values(node):
+            made, (first, last) = self.liveness.made.get(value, -1), self.liveness.reads.get(value, (-1, -1))
+            if made < time < first:
+                return made + 1, first
+            if first < time < last:
+                return first + 1, last
+        return None
+
+    def under(self, masks: Masks) -> Least:
+        """The bound where these masks hold."""
+        live = np.cumsum(self._delta(masks))
         time = int(np.argmax(live))
         return Least(int(live[time]), time, place_of(self.program, self.liveness, time))
 
@@ -96,13 +154,15 @@ class LeastMemory:
         name = node.label if node.value is None else self.program.values[node.value].name
         return name, least, node.layouts[state].text(mesh)
 
+    def _values(self, node: Node) -> tuple[int, ...]:
+        if node.op is not None:
+            return self.program.ops[node.op].results
+        return () if node.value is None else (node.value,)
+
     def _kept(self, node: Node, time: int) -> bool:
-        values = (
-            self.program.ops[node.op].results if node.op is not None else () if node.value is None else (node.value,)
-        )
         if node.kind is NodeKind.INPUT:
             return False
-        for value in values:
+        for value in self._values(node):
             made = self.liveness.made.get(value)
             read = self.liveness.reads.get(value)
             if made is not None and read is not None and made < time < read[1]:

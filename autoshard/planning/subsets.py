@@ -98,11 +98,6 @@ class Subsets:
         finally:
             self._left_s -= time.monotonic() - began
 
-    def holds_all_but(self, number: int, limit: int) -> bool:
-        """Whether the bound leaves room when one statement is dropped and all others stay."""
-        kept = [n for n in range(self.limit_number) if n != number]
-        return self.least(kept).bytes <= limit
-
     def part(self, kept: Sequence[int]) -> Problem:
         """The problem with some of its statements only."""
         problem, chosen = self.problem, set(kept)

@@ -1,0 +1,247 @@
+"""What would make room in memory: statements to drop, values to compute again, larger mesh axes, a larger limit.
+
+Each is judged by the bound on the least peak first; then a plan is searched for, so that what is told has been tried.
+What was tried in vain is not told; what there was no time for, or cannot be tried, is told as such. Where nothing helps
+alone, some are tried together.
+"""
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autoshard.errors import AutoshardError, InfeasibleError, OutOfTimeError
+from autoshard.formulation.loose import Masks
+from autoshard.planning.least_memory import LeastMemory, Tensor
+from autoshard.planning.model import Problem, build_model, collect_loosely
+from autoshard.planning.subsets import MinimalSet, Subsets
+from autoshard.sharding.mesh import Mesh
+from autoshard.strategies.atoms import choose_atoms
+from costmodels.errors import ProfileError
+from costmodels.machine import Machine
+from costmodels.place import place_mesh
+
+MOST_DOUBLINGS = 4
+"""How often a mesh axis is doubled to see whether that makes room."""
+MOST_SEARCHED_VALUES = 4000
+"""Plans are searched for in programs of at most so many values; beyond, the bound is all that is told."""
+SEARCH_EFFORT = 0.2
+"""Work of one such search."""
+SEARCH_S = 4.0
+"""Seconds that one may take."""
+ALL_SEARCHES_S = 10.0
+"""Seconds that all of them may take together."""
+LIMITS = (1.1, 1.5, 2.0)
+"""Multiples of the bound that are tried as limits."""
+NAMED = 3
+"""Values to compute again that are named."""
+
+_ORDER = ("drop", "recompute", "axis", "together", "limit")
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """Something that could be given up, in words.
+
+    kind: ``drop`` (a statement), ``recompute``, ``axis`` (a larger mesh axis), ``together`` (several of these) or
+    ``limit``. least_bytes: no plan has a lower peak then. found_bytes: the peak of a plan within the limit that was
+    found then; None where it could not be tried. fits: it does, or where it could not be tried the bound leaves room.
+    """
+
+    kind: str
+    text: str
+    least_bytes: int
+    fits: bool
+    found_bytes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind, "text": self.text, "least_bytes": self.least_bytes, "fits": self.fits,
+            "found_bytes": self.found_bytes,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        if self.found_bytes is not None:
+            return f"{self.text}: a plan with {self.found_bytes:,} bytes was found then"
+        return f"{self.text}: may be enough, at least {self.least_bytes:,} bytes are needed then (not tried)"
+
+
+@dataclass(frozen=True)
+class _Try:
+    """A problem with something given up: its least peak under all statements that are left."""
+
+    problem: Problem
+    memory: LeastMemory
+    masks: Masks
+
+    @property
+    def least_bytes(self) -> int:
+        return self.memory.under(self.masks).bytes
+
+    @staticmethod
+    def of(problem: Problem) -> "_Try | None":
+        """None where the statements cannot hold."""
+        loose, liveness = collect_loosely(problem)
+        masks = loose.masks(range(len(problem.statements)))
+        if any(not mask.any() for mask in masks.values()):
+            return None
+        return _Try(problem, LeastMemory(loose, liveness), masks)
+
+
+@dataclass
+class _Searches:
+    """Searches for plans, as long as their time lasts."""
+
+    left_s: float = ALL_SEARCHES_S
+
+    def judged(self, kind: str, text: str, tried: _Try, limit: int, bound: int) -> list[Relaxation]:
+        """A relaxation, unless it is seen not to make room; `bound`: on the least peak as things are."""
+        least = tried.least_bytes
+        if least > limit or (bound <= limit and least >= bound):
+            return []
+        settled, peak = self.peak_of_a_plan(tried.problem)
+        return [] if settled and peak is None else [Relaxation(kind, text, least, True, peak)]
+
+    def peak_of_a_plan(self, problem: Problem) -> tuple[bool, int | None]:
+        """(whether the search came to an end, the peak of a plan within the limit)."""
+        from autoshard.planning.decide import decide
+
+        if self.left_s <= 0 or len(problem.program.values) > MOST_SEARCHED_VALUES:
+            return False, None
+        began = time.monotonic()
+        try:
+            model, part = build_model(problem), min(SEARCH_S, self.left_s)
+            found = decide(model, effort=SEARCH_EFFORT, time_limit_s=part, accepted_gap=1.0, explain=False)
+            return True, found.memory.peak_bytes
+        except InfeasibleError:
+            return True, None
+        except OutOfTimeError:
+            return False, None
+        finally:
+            self.left_s -= time.monotonic() - began
+
+
+def relaxations(problem: Problem, subsets: Subsets, found: MinimalSet, achieved: int | None) -> list[Relaxation]:
+    """What makes room: what was tried first; statements, values to recompute, axes, combinations, the limit.
+
+    achieved: the peak of a plan under all statements that is known.
+    """
+    limit = problem.memory_limit
+    assert limit is not None
+    searches = _Searches()
+    now = _Try(problem, subsets.memory, subsets.masks(range(len(problem.statements))))
+    bound = now.least_bytes
+    out: list[Relaxation] = []
+    for n in found.statements:
+        rest = [k for k in range(len(problem.statements)) if k != n]
+        tried = _Try(_without(problem, {n}), subsets.memory, subsets.masks(rest))
+        out += searches.judged("drop", f"drop '{problem.statements[n].cited}'", tried, limit, bound)
+    for axis in problem.mesh.mesh.axis_names:
+        out += _axis(problem, axis, limit, bound, searches)
+    again = _recomputed("recompute", "", now, limit) if bound > limit else []
+    if not out and not again:
+        out += _together(problem, found, limit, searches)
+    if any(r.found_bytes is not None for r in out):
+        out = [r for r in out if r.found_bytes is not None]
+    out += again + _limit(problem, bound, limit, achieved, searches)
+    return sorted(out, key=lambda r: (r.found_bytes is None, _ORDER.index(r.kind)))
+
+
+def _without(problem: Problem, numbers: Collection[int]) -> Problem:
+    """The problem less some of its statements."""
+    pins, groups = len(problem.pins), len(problem.groups)
+    return replace(
+        problem,
+        pins=tuple(p for k, p in enumerate(problem.pins) if k not in numbers),
+        groups=tuple(g for k, g in enumerate(problem.groups) if pins + k not in numbers),
+        restrictions=tuple(r for k, r in enumerate(problem.restrictions) if pins + groups + k not in numbers),
+    )
+
+
+def _axis(problem: Problem, axis: str, limit: int, bound: int, searches: _Searches) -> list[Relaxation]:
+    """The smallest power of two by which an axis would have to grow, up to a few, where the machine allows it."""
+    now = problem.mesh.mesh.axis_size(axis)
+    for doublings in range(1, MOST_DOUBLINGS + 1):
+        size = now * 2**doublings
+        tried = _with_sizes(problem, {axis: size})
+        if tried is None:
+            return []
+        found = searches.judged("axis", f"a mesh axis {axis} of {size} instead of {now}", tried, limit, bound)
+        if found:
+            return found
+    return []
+
+
+def _with_sizes(problem: Problem, larger: dict[str, int]) -> _Try | None:
+    """With other sizes of axes; None where the machine has no such mesh or the statements cannot hold on it."""
+    mesh = problem.mesh.mesh
+    sizes = {name: larger.get(name, mesh.axis_size(name)) for name in mesh.axis_names}
+    try:
+        machine = place_mesh(problem.machine.profile, sizes, _links(problem.machine))
+        atoms = choose_atoms(problem.program, Mesh.from_dict(sizes), {})
+        return _Try.of(replace(problem, mesh=atoms, machine=machine))
+    except (AutoshardError, ProfileError):
+        return None
+
+
+def _links(machine: Machine) -> dict[str, str]:
+    """The level of each axis that lies on one alone, and not on the first."""
+    first = machine.profile.levels[0].name
+    named: dict[str, str] = {}
+    for (axis, _), segments in zip(machine.axes, machine.layout, strict=True):
+        levels = {s.level for s in segments if s.size > 1}
+        if len(levels) == 1 and levels != {first}:
+            named[axis] = levels.pop()
+    return named
+
+
+def _recomputed(kind: str, also: str, tried: _Try, limit: int) -> list[Relaxation]:
+    """As few values as possible to compute again, where that leaves room by the bound; it cannot be tried here."""
+    chosen, least = tried.memory.recomputed(tried.masks, limit)
+    return [Relaxation(kind, also + _again(chosen), least, True)] if chosen and least <= limit else []
+
+
+def _again(chosen: Sequence[Tensor]) -> str:
+    rest = len(chosen) - NAMED
+    names = ", ".join(t.name for t in chosen[:NAMED]) + (f" and {rest} more" if rest > 0 else "")
+    return f"compute again instead of keeping {names} (jax.checkpoint, remat)"
+
+
+def _together(problem: Problem, found: MinimalSet, limit: int, searches: _Searches) -> list[Relaxation]:
+    """The first of a few combinations that makes room."""
+    words = ", ".join(f"'{problem.statements[n].cited}'" for n in found.statements)
+    dropped = _Try.of(_without(problem, found.statements)) if found.statements else None
+    if dropped is not None:
+        out = searches.judged("together", f"drop all of {words}", dropped, limit, limit + 1)
+        if len(found.statements) > 1 and out:
+            return out
+        out = _recomputed("together", f"drop {words} and ", dropped, limit)
+        if out:
+            return out
+    mesh = problem.mesh.mesh
+    for doublings in range(1, MOST_DOUBLINGS + 1):
+        larger = {axis: mesh.axis_size(axis) * 2**doublings for axis in mesh.axis_names}
+        for sizes in (*({axis: size} for axis, size in larger.items()), larger):
+            tried = _with_sizes(problem, sizes)
+            if tried is None:
+                continue
+            text = "mesh axes " + ", ".join(f"{axis} of {size}" for axis, size in sizes.items())
+            out = searches.judged("together", text, tried, limit, limit + 1) if len(sizes) > 1 else []
+            out = out or _recomputed("together", f"{text} and ", tried, limit)
+            if out:
+                return out
+    return []
+
+
+def _limit(problem: Problem, bound: int, limit: int, achieved: int | None, searches: _Searches) -> list[Relaxation]:
+    """The least limit of a few under which a plan is found, or the peak of a plan that is known."""
+    for factor in LIMITS:
+        tried = max(limit + 1, int(bound * factor))
+        if achieved is not None and tried >= achieved:
+            break
+        _, peak = searches.peak_of_a_plan(replace(problem, memory_limit=tried))
+        if peak is not None:
+            return [Relaxation("limit", f"a limit of {peak} bytes", bound, True, peak)]
+    if achieved is not None and achieved > limit:
+        return [Relaxation("limit", f"a limit of {achieved} bytes", bound, True, achieved)]
+    return [Relaxation("limit", f"a limit of {bound} bytes or more", bound, True)] if bound > limit else []
