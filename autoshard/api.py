@@ -25,7 +25,7 @@ from autoshard.constraints.restrictions import Restricting, Restriction, match_r
 from autoshard.errors import InputError
 from autoshard.planning import ACCEPTED_GAP, Problem, build_model, check_room, named_stages, price_of_sharing
 from autoshard.planning.memory_cap import memory_cap
-from autoshard.planning.named_stages import Named
+from autoshard.planning.named_stages import Named, named_words
 from autoshard.plans import Plan
 from autoshard.program.program import Program
 from autoshard.search.starts import starts_of
@@ -216,6 +216,7 @@ def plan_traced(
         {"seconds": {k: round(v, 3) for k, v in seconds.items()}, **decision.stats}, traced,
         stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint,
         sharing=None if sharing is None else sharing.to_dict(),
+        priorities=None if roles is None or not stages else named_words(priorities, roles, slow),
     )  # fmt: skip
 
 

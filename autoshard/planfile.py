@@ -286,6 +286,7 @@ _CLAIMS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("statements", list), ("baselines", list), ("trips", int), ("model_flop", (int, float, NoneType)),
     ("batch", (int, float, NoneType)), ("config", (dict, NoneType)), ("stages", (list, NoneType)),
     ("joint", (dict, NoneType)), ("sharing", (dict, NoneType)), ("mesh_search", (dict, NoneType)),
+    ("priorities", (dict, NoneType)),
 )  # fmt: skip
 _LISTED = (("notes", str), ("statements", dict), ("baselines", dict), ("stages", dict))
 
@@ -299,6 +300,12 @@ def check_claims(data: Json) -> None:
         for entry in data.get(key) or ():
             if not isinstance(entry, kind):
                 raise InputError(f"plan: {key} holds {_short(entry)}")
+    named = data.get("priorities") or {"names": [], "roles": {}, "slow": []}
+    for key, kind in (("names", list), ("roles", dict), ("slow", list)):
+        if not isinstance(named.get(key), kind):
+            raise InputError(f"plan: priorities: {key} is {_short(named.get(key))}")
+    if not all(isinstance(axes, list) for axes in named["roles"].values()):
+        raise InputError(f"plan: priorities: roles is {_short(named['roles'])}")
     for entry in data["statements"]:
         if not isinstance(entry.get("kind"), str):
             raise InputError(f"plan: the statement {_short(entry)} has no kind")

@@ -66,6 +66,7 @@ class Plan:
     run: timings and solver reports; they differ from run to run and are not part of plan.json.
     stages: where statements have priorities, what each stage placed, its cost and its bound, and its price; bound and
     gap of the plan are then those of the last stage, and `joint` is the optimum all at once beside them.
+    priorities: of stages by names of strategies, those ``names``, the ``roles`` of the inputs and the ``slow`` axes.
     sharing: where repeated layers share decisions, how many, and what that costs at most.
     mesh_search: where the sizes of the mesh were searched too, what was tried and the frontier of time against memory.
     """
@@ -94,6 +95,7 @@ class Plan:
     joint: Mapping[str, Any] | None = None
     sharing: Mapping[str, Any] | None = None
     mesh_search: Mapping[str, Any] | None = None
+    priorities: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
         mesh = self.schedule.mesh.mesh
@@ -356,6 +358,7 @@ class Plan:
             "joint": None if self.joint is None else plain(self.joint),
             "sharing": None if self.sharing is None else plain(self.sharing),
             **({} if self.mesh_search is None else {"mesh_search": plain(self.mesh_search)}),
+            **({} if self.priorities is None else {"priorities": plain(self.priorities)}),
             "baselines": [
                 {"name": b.name, "objective_s": b.objective_s, "peak_bytes": b.peak_bytes, "reason": b.reason}
                 for b in self.baselines
@@ -410,5 +413,5 @@ def _from_dict(data: dict[str, Any]) -> Plan:
         tuple(data["notes"]), data["config"], data["trips"], data.get("model_flop"), data.get("batch"),
         stages=tuple(data.get("stages", ())), joint=data.get("joint"),
         sharing=data.get("sharing"),
-        mesh_search=data.get("mesh_search"),
+        mesh_search=data.get("mesh_search"), priorities=data.get("priorities"),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from autoshard.constraints.matching import conflict
 from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.formulation.assign import assignment_of
 from autoshard.planning import ACCEPTED_GAP, Decision, Model, Problem, build_model, decide
+from autoshard.planning.named_stages import named_stages
 from autoshard.planning.stages import decide_staged
 from autoshard.plans import Plan
 from autoshard.program.program import Program
@@ -179,14 +180,19 @@ def decide_again(
     chosen = effort or Effort.of(plan)
     start = assignment_of(model.collected, model.encoded, model.repeats, plan.schedule)
     starts = [] if start is None else [start]
-    if any(stage["name"] for stage in plan.stages):
+    named = any(stage["name"] for stage in plan.stages)
+    if named and plan.priorities is None:
         raise UnsupportedError(
-            "this plan was decided in stages by names of strategies, which are not decided again from a plan file; put "
-            "the pin into its config and compare the two plans with autoshard diff"
+            "this plan was decided in stages by names of strategies by an earlier version, whose plans do not say what "
+            "the names stood for; solve again"
         )
-    if len(plan.stages) > 1:
+    if named or len(plan.stages) > 1:
+        stages = None
+        if named and plan.priorities is not None:
+            told = plan.priorities
+            stages = named_stages(model.problem, told["names"], told["roles"], told["slow"])
         return decide_staged(
-            model.problem, joint_model=model, starts=starts, time_limit_s=time_limit_s, effort=chosen.effort,
+            model.problem, stages, joint_model=model, starts=starts, time_limit_s=time_limit_s, effort=chosen.effort,
             seed=chosen.seed, accepted_gap=chosen.accepted_gap, progress=progress,
         )  # fmt: skip
     return decide(

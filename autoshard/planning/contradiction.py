@@ -55,7 +55,7 @@ def _memory(
     there = subsets.memory.there(subsets.masks(everything), fullest.time)
     helping = relaxations(problem, subsets, found, achieved)
     words = f"memory limit of {limit} bytes per device"
-    lines = [f"the {words} and the pins cannot hold together: " + _verdict(least, limit, achieved, cited)]
+    lines = [f"the {words} and the pins cannot hold together: " + _verdict(least, fullest, limit, achieved, cited)]
     if cited:
         lines += [f"  {words}", *(f"  {c}" for c in cited)]
     lines += _unsettled(found)
@@ -76,10 +76,12 @@ def _memory(
     return InfeasibleError("\n".join(lines), conflict=[words, *cited], facts=facts)
 
 
-def _verdict(least: Least, limit: int, achieved: int | None, cited: Sequence[str]) -> str:
+def _verdict(least: Least, fullest: Least, limit: int, achieved: int | None, cited: Sequence[str]) -> str:
     under = "under these statements " if cited else ""
     if least.bytes > limit:
         text = f"{under}at least {least.bytes} bytes are live at once in every plan"
+        if fullest.bytes > least.bytes:
+            text += f" ({fullest.bytes} under all that is stated)"
     else:
         text = (
             f"{under}no plan was found with room for its resharded copies, although {least.bytes} bytes would do for "

@@ -58,6 +58,14 @@ def named_stages(
     return out
 
 
+def named_words(names: Sequence[Named], roles: Roles, slow: Collection[str] = ()) -> dict[str, object]:
+    """What `named_stages` needs beside the problem, as ``priorities`` in plan.json."""
+    return {
+        "names": [name if isinstance(name, str) else dict(name) for name in names],
+        "roles": {path: list(axes) for path, axes in roles.items()}, "slow": sorted(slow),
+    }  # fmt: skip
+
+
 def _agreeing(pins: Sequence[MatchedPin], stated: int) -> list[MatchedPin]:
     """The stated pins, and of the strategy's own those on values that no statement speaks of."""
     taken = {v for pin in pins[:stated] for v in pin.values}

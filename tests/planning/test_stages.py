@@ -1,5 +1,6 @@
 """Priorities: stage after stage, later ones only extend, each with its cost, bound and price (S0.42 to S0.52)."""
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -169,3 +170,29 @@ def test_a_memory_limit_holds_in_every_stage() -> None:
     limit = int(0.9 * free.memory.peak_bytes)
     found = planned(step, *STEP, mesh={"d": 2, "t": 2}, constraints=THREE_ROUNDS, memory_limit=limit)
     assert all(s["peak_bytes"] <= limit for s in found.stages)
+
+
+def test_stages_by_name_are_decided_again_from_the_plan_file(tmp_path: Path) -> None:
+    names = ["data", "tensor"]
+    found = planned(step, *STEP, mesh={"data": 2, "model": 2}, priorities=names, roles=ROLES, donate_argnums=(0,))
+    file = tmp_path / "plan.json"
+    found.save(file)
+    again = Plan.load(file)
+    assert again.to_dict() == found.to_dict()
+    same = again.instead("x", found["x"])
+    assert abs(same.extra_s) <= 2 * found.rounding_s
+    other = again.instead("x", '[{}, {"data"}]')
+    stated = [Pin("x", '[{}, {"data"}]')]
+    fresh = planned(
+        step,
+        *STEP,
+        mesh={"data": 2, "model": 2},
+        priorities=names,
+        roles=ROLES,
+        donate_argnums=(0,),
+        constraints=stated,
+    )
+    assert [s["name"] for s in other.other.stages] == names
+    assert other.other.objective_s == pytest.approx(fresh.objective_s, rel=1e-9)
+    checked = check_plan(other.other.to_dict())
+    assert checked.ok, checked.findings
