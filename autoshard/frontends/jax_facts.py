@@ -116,7 +116,10 @@ _UNKNOWN_COLLECTIVES = frozenset({"ragged_all_to_all", "pgather", "all_gather_re
 
 
 def collective_attrs(kind: str, params: dict[str, Any], where: str) -> dict[str, Any]:
-    """For a collective of the user (inside `shard_map`): ``collective``, ``axes`` and ``combiner``; else nothing."""
+    """For a collective of the user (inside `shard_map`): ``collective``, ``axes`` and ``combiner``; else nothing.
+
+    A permute has ``pairs`` too: numbers of senders and receivers within a group, row-major in the order of the mesh.
+    """
     if kind in _UNKNOWN_COLLECTIVES:
         raise UnsupportedError(f"{where}: the collective {kind!r} is not supported inside shard_map")
     if kind not in _COLLECTIVES:
@@ -127,4 +130,7 @@ def collective_attrs(kind: str, params: dict[str, Any], where: str) -> dict[str,
         raise UnsupportedError(f"{where}: {kind} with axis_index_groups is not supported inside shard_map")
     named = tuple(str(a) for a in axes if isinstance(a, str))
     collective, combiner = _COLLECTIVES[kind]
-    return {"collective": collective, "axes": named, "combiner": combiner} if named else {}
+    if not named:
+        return {}
+    pairs = {"pairs": tuple((int(s), int(t)) for s, t in params["perm"])} if collective == "permute" else {}
+    return {"collective": collective, "axes": named, "combiner": combiner, **pairs}

@@ -14,10 +14,12 @@ from autoshard.frontends.draft import DraftOp, mark_zeros, number, prune
 from autoshard.frontends.jax_facts import is_extended
 from autoshard.frontends.jax_placement import constraint_attrs
 from autoshard.frontends.jax_read import JaxOp, JaxprReader
-from autoshard.program.program import Origin, Program
+from autoshard.program.program import Origin, Program, Value
 from autoshard.program.rule import ShardingRule
 
 __all__ = ["JaxOp", "TracedFunction", "trace"]
+
+_MOST_BYTES = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def trace(
     Calls are inlined and dead code is removed, bodies of loops and branches included: a scan may have fewer
     carries, operands and results than its jaxpr. The program's blocks and attrs are the truth.
 
-    Raises `UnsupportedError` for side effects, callbacks, mutable references and partly manual `shard_map`;
+    Raises `UnsupportedError` for side effects, callbacks, mutable references and a `shard_map` inside of another;
     `InputError` for arguments that are no arrays.
 
     >>> import jax, jax.numpy as jnp
@@ -102,6 +104,7 @@ def trace(
 
     rules = _Rules()
     numbered = number(body, rules.of)
+    _check_sizes(numbered.values)
     program = Program(
         name=name or _name(f),
         values=numbered.values,
@@ -132,6 +135,15 @@ def _without_high_level_types(traced: Any) -> Any:
             f"{[str(a) for a in traced.jaxpr.in_avals]}; only arrays are supported"
         )
     return low
+
+
+def _check_sizes(values: Iterable[Value]) -> None:
+    """`InputError` for arrays whose bytes and work could not be counted in 64 bits; no machine holds them."""
+    for value in values:
+        if value.type.bytes > _MOST_BYTES or any(n > _MOST_BYTES for n in value.type.shape):
+            raise InputError(
+                f"{value.name} is {value.type}, {value.type.bytes:.3g} bytes; no more than 2^53 can be planned"
+            )
 
 
 class _Rules:

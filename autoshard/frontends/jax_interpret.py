@@ -127,6 +127,7 @@ class _Interpreter:
             mesh=params["mesh"],
             in_specs=specs["in_names"],
             out_specs=specs["out_names"],
+            axis_names={name for name, _ in op.attrs["mesh_axes"]},
             check_vma=params.get("check_vma", False),
         )
         return list(body(*operands))

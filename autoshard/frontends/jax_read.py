@@ -265,11 +265,15 @@ class JaxprReader:
         params = eqn.params
         mesh = params["mesh"]
         manual = set(params.get("newly_manual_axes", params.get("manual_axes", mesh.axis_names)))
-        if manual != set(mesh.axis_names):
+        if self._manual:
             raise UnsupportedError(
-                f"shard_map at {_describe(here)} is manual over {sorted(manual)} of the mesh axes "
-                f"{list(mesh.axis_names)}; only shard_map over all axes of its mesh is supported. "
-                "Leave out axis_names, or write the function without shard_map and state its shardings as pins"
+                f"shard_map at {_describe(here)} lies inside of another one; "
+                "make one of both, over the axes of both, or leave the inner one out"
+            )
+        if automatic := [str(n) for n in mesh.axis_names if n not in manual]:
+            self._warn(
+                f"shard_map at {_describe(here)} leaves the axes {automatic} automatic: its body is not cut over them, "
+                "every device along them computes the same"
             )
         self._manual += 1
         body = self._region(params["jaxpr"], here)
@@ -279,7 +283,9 @@ class JaxprReader:
         ins = [axis_names(s, v.type.rank) for s, v in zip(params["in_specs"], operands, strict=True)]
         outs = [axis_names(s, len(v.aval.shape)) for s, v in zip(params["out_specs"], eqn.outvars, strict=True)]
         attrs = {
-            "mesh_axes": tuple((str(n), int(s)) for n, s in zip(mesh.axis_names, mesh.axis_sizes, strict=True)),
+            "mesh_axes": tuple(
+                (str(n), int(s)) for n, s in zip(mesh.axis_names, mesh.axis_sizes, strict=True) if n in manual
+            ),
             "in_names": (*whole, *ins),
             "out_names": tuple(outs),
         }

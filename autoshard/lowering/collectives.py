@@ -37,6 +37,7 @@ class PlannedCollective:
     dtype: by name; random keys move as their words (uint32).
     combiner: of reductions, ``add``, ``max`` or ``min``; else "".
     shift: of a permute that exchanges edges, 1 where every device sends to the next of its group, -1 to the one before.
+    pairs: of a permute in the user's own `shard_map`, numbers of senders and receivers in a group, in mesh order.
     value: id of the tensor. use: where it goes; None for a shared form or a reduction inside an op (`op`).
     loops: regions around it, outermost first.
     """
@@ -55,6 +56,7 @@ class PlannedCollective:
     combiner: str = ""
     from_atoms: tuple[int, ...] = ()
     shift: int = 0
+    pairs: tuple[tuple[int, int], ...] = ()
 
     @property
     def local_bytes(self) -> float:
@@ -172,6 +174,7 @@ def _manual(program: Program, mesh: AtomMesh, block: Block, loops: tuple[Loop, .
                 op=op.id,
                 loops=loops,
                 combiner=op.attrs["combiner"],
+                pairs=tuple((s, t) for s, t in op.attrs.get("pairs", ())),
             )
 
 

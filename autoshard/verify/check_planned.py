@@ -30,6 +30,7 @@ class Collective:
     combiner: str
     loops: tuple[Around, ...]
     shift: int = 0
+    pairs: tuple[tuple[int, int], ...] = ()
 
 
 def collectives_of(plan: Any) -> list[Collective]:
@@ -76,17 +77,18 @@ def _collectives(flow: Flow) -> Iterator[Collective]:
 
 
 def _manual(flow: Flow, body: Body, loops: tuple[Around, ...]) -> Iterator[Collective]:
-    """The collectives that the user wrote into a shard_map; the pairs of a permute are not recorded."""
+    """The collectives that the user wrote into a shard_map."""
     for op in body.ops:
         for region, inner in enumerate(op.regions):
             yield from _manual(flow, inner, (*loops, Around(op.kind, _trips(op, region))))
         if "collective" in op.attrs:
             atoms = tuple(a for axis in op.attrs["axes"] for a in flow.mesh.of(axis))
+            pairs = tuple((int(s), int(t)) for s, t in op.attrs.get("pairs", ()))
             for v in op.operands:
                 tensor = flow.graph.values[v]
                 where = f"{op.label} of the program's own shard_map"
                 kind, combiner = op.attrs["collective"], op.attrs["combiner"]
-                yield Collective(where, kind, atoms, (), tensor.elements, tensor.dtype, combiner, loops)
+                yield Collective(where, kind, atoms, (), tensor.elements, tensor.dtype, combiner, loops, 0, pairs)
 
 
 def _one(flow: Flow, way: Way, move: Move, where: str, loops: tuple[Around, ...]) -> Collective:

@@ -163,8 +163,6 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
     planned = collectives_of(data)
     if devices > MAX_LOWERED_DEVICES:
         return not_done(TEXTS, f"the mesh has {devices} devices; at most {MAX_LOWERED_DEVICES} are lowered here")
-    if any(p.kind == "permute" and not p.from_atoms and not p.shift for p in planned):
-        return not_done(TEXTS, "a shard_map of the program permutes between devices that a plan does not record")
     enough = devices <= min(MAX_DEVICES, jax.device_count())
     args = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in lowered.traced.in_types]
     specs = jax.tree_util.tree_unflatten(lowered.traced.in_tree, args)

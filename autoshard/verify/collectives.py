@@ -69,7 +69,8 @@ class Loop(Protocol):
 class Planned(Protocol):
     """What `compare` reads of a planned collective (see `autoshard.lowering.collectives.PlannedCollective`).
 
-    A permute that exchanges edges between neighbours also has a `shift`, 1 or -1.
+    A permute that exchanges edges between neighbours also has a `shift`, 1 or -1; one of a user's own shard_map has
+    `pairs` of numbers in a group, in mesh order.
     """
 
     @property
@@ -118,12 +119,11 @@ def compare(
     dtypes=False leaves out the element type: XLA for CPU computes bf16 collectives in f32.
     """
     wanted: dict[tuple, list[Planned]] = {}
-    free: list[Planned] = []  # permutes whose pairs the plan does not know, as in a user's own shard_map
     for p in planned:
-        if p.kind == "permute" and not p.from_atoms and not _shift(p):
-            free.append(p)
-        elif mesh.size(p.atoms) > 1 and p.elements:  # one device alone, and empty arrays, communicate nothing
-            groups = _ordered(p.kind, planned_groups(p.kind, tuple(p.atoms), tuple(p.from_atoms), mesh, _shift(p)))
+        if mesh.size(p.atoms) > 1 and p.elements:  # one device alone, and empty arrays, communicate nothing
+            groups = _ordered(p.kind, groups_of(p, mesh))
+            if not groups:  # a permute of nothing to nobody
+                continue
             key = (p.kind, groups, p.elements, p.dtype if dtypes else "", p.combiner)
             wanted.setdefault(key, []).append(p)
     have: dict[tuple, list[FoundCollective]] = {}
@@ -131,10 +131,6 @@ def compare(
         if f.elements and f.groups and (f.kind == "permute" or any(len(g) > 1 for g in f.groups)):
             key = (f.kind, _ordered(f.kind, f.groups), f.elements, f.dtype if dtypes else "", f.combiner)
             have.setdefault(key, []).append(f)
-    for p in free:
-        key = next((k for k in have if len(have[k]) > len(wanted.get(k, ())) and _may_be(p, k, mesh)), None)
-        key = key or ("permute", tuple(p.atoms), p.elements, p.dtype if dtypes else "", p.combiner)
-        wanted.setdefault(key, []).append(p)
     out = []
     for key in [*wanted, *(k for k in have if k not in wanted)]:
         ours, theirs = wanted.get(key, []), have.get(key, [])
@@ -148,22 +144,15 @@ def compare(
     return out
 
 
-def _shift(planned: Planned) -> int:
-    return getattr(planned, "shift", 0)
+def groups_of(planned: Planned, mesh: AtomMesh) -> tuple[tuple[int, ...], ...]:
+    """Devices that a planned collective ties together, as `planned_groups`."""
+    shift, pairs = getattr(planned, "shift", 0), tuple(getattr(planned, "pairs", ()))
+    return planned_groups(planned.kind, tuple(planned.atoms), tuple(planned.from_atoms), mesh, shift, pairs)
 
 
 def _ordered(kind: str, groups: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     """Groups in one order; for all-reduces their members too."""
     return tuple(sorted(tuple(sorted(g)) if kind == "all_reduce" else tuple(g) for g in groups))
-
-
-def _may_be(planned: Planned, key: tuple, mesh: AtomMesh) -> bool:
-    """Whether a found permute stays within the groups of a planned one whose pairs are not known."""
-    kind, pairs, elements, dtype, _ = key
-    if kind != "permute" or elements != planned.elements or (dtype and dtype != planned.dtype):
-        return False
-    group_of = {d: k for k, g in enumerate(planned_groups("all_reduce", tuple(planned.atoms), (), mesh)) for d in g}
-    return all(group_of[source] == group_of[target] for source, target in pairs)
 
 
 def _same_loops(ours: list[tuple[int | None, ...]], theirs: list[tuple[int | None, ...]]) -> bool:
@@ -197,12 +186,17 @@ def _times(loops: tuple[int | None, ...]) -> int:
 
 @lru_cache(maxsize=512)
 def planned_groups(
-    kind: str, atoms: tuple[int, ...], from_atoms: tuple[int, ...], mesh: AtomMesh, shift: int = 0
+    kind: str,
+    atoms: tuple[int, ...],
+    from_atoms: tuple[int, ...],
+    mesh: AtomMesh,
+    shift: int = 0,
+    pairs: tuple[tuple[int, int], ...] = (),
 ) -> tuple[tuple[int, ...], ...]:
     """Devices (positions in the mesh, row-major) that a planned collective ties together.
 
     For a permute: pairs (source, target), the source holding the block that the target is to get; with a shift, every
-    device of a group and the one that many places after it.
+    device of a group and the one that many places after it; with `pairs`, those of every group, numbered in mesh order.
 
     >>> from autoshard.sharding.mesh import Mesh
     >>> mesh = AtomMesh.split(Mesh.from_dict({"x": 2, "y": 2}))
@@ -222,11 +216,12 @@ def planned_groups(
         line = walk(atoms)
         steps = [(a, b) if shift == 1 else (b, a) for a, b in pairwise(line)]
         return tuple(sorted((s + base, t + base) for s, t in steps for base in walk(rest)))
+    if kind == "permute" and not from_atoms:
+        line = walk(sorted(atoms))
+        return tuple(sorted((line[s] + base, line[t] + base) for s, t in pairs for base in walk(rest)))
     if kind == "permute":
-        pairs = [
-            (s + base, t + base) for base in walk(rest) for s, t in zip(walk(from_atoms), walk(atoms), strict=True)
-        ]
-        return tuple(sorted(pairs))
+        moves = zip(walk(from_atoms), walk(atoms), strict=True)
+        return tuple(sorted((s + base, t + base) for s, t in moves for base in walk(rest)))
     return tuple(tuple(base + d for d in walk(atoms)) for base in walk(rest))
 
 
@@ -243,8 +238,6 @@ def atoms_of_groups(groups: Sequence[Sequence[int]], mesh: AtomMesh) -> tuple[in
 
 def _text(key: tuple, mesh: AtomMesh) -> str:
     kind, groups, elements, dtype, combiner = key
-    if kind == "permute" and groups and isinstance(groups[0], int):  # pairs not known, atoms instead
-        return f"permute along {{{mesh.axes_text(groups)}}} of {elements} {dtype or 'elements'} a device"
     atoms = None if kind == "permute" else atoms_of_groups(groups, mesh)
     over = f"{{{mesh.axes_text(atoms)}}}" if atoms else f"devices {list(groups)[:2]}{'...' if len(groups) > 2 else ''}"
     what = f"{kind}[{combiner}]" if combiner not in ("", "add") else kind

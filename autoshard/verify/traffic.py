@@ -8,13 +8,13 @@ permute b where a device sends to another one.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from autoshard.program.types import dtype_bytes
 from autoshard.sharding.layout import AtomMesh
-from autoshard.verify.collectives import FoundCollective, Planned, atoms_of_groups, planned_groups
+from autoshard.verify.collectives import FoundCollective, Planned, atoms_of_groups, groups_of
 
 _LOOPS = ("loop", "scan", "while")
 
@@ -36,22 +36,12 @@ class Traffic:
 
 
 def of_planned(planned: Iterable[Planned], mesh: AtomMesh, dtypes: Mapping[str, str] | None = None) -> Counter[Traffic]:
-    """Planned collectives with their numbers of executions.
-
-    Of permutes in a user's own `shard_map` a plan does not know who sends to whom: they count as if every device did.
-    """
+    """Planned collectives with their numbers of executions."""
     total: Counter[Traffic] = Counter()
     for p in planned:
-        shift = getattr(p, "shift", 0)
         if mesh.size(p.atoms) == 1 or not p.elements:
             continue
-        if p.kind == "permute" and not p.from_atoms and not shift:
-            given = round(p.elements * dtype_bytes((dtypes or {}).get(p.dtype, p.dtype)))
-            times = prod(loop.trips or 1 for loop in p.loops if loop.kind in _LOOPS)
-            total[Traffic(p.kind, mesh.axes_text(p.atoms).replace('"', ""), given, float(given))] += times
-            continue
-        groups = planned_groups(p.kind, tuple(p.atoms), tuple(p.from_atoms), mesh, shift)
-        found = FoundCollective(p.kind, groups, p.elements, p.dtype, tuple(p.loops), p.combiner)  # type: ignore[arg-type]
+        found = FoundCollective(p.kind, groups_of(p, mesh), p.elements, p.dtype, tuple(p.loops), p.combiner)  # type: ignore[arg-type]
         total += of_found([found], mesh, dtypes)
     return total
 
@@ -137,8 +127,6 @@ def changes(planned: Counter[Traffic], found: Counter[Traffic]) -> list[Change]:
 
     for same in sorted(planned):
         pair("kept", same, same)
-    for alike in [(a, b) for a in sorted(+left) for b in sorted(+free) if replace(a, moved=b.moved) == b]:
-        pair("kept", *alike)  # permutes of a user's own region
     near = [(_distance(a, b), a, b) for a in sorted(+left) for b in sorted(+free) if a.axes == b.axes]
     for _, ours, theirs in sorted(near):
         pair("changed", ours, theirs)

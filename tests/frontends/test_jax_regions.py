@@ -246,8 +246,24 @@ def test_gradient_through_shard_map(same_values):
     assert [op.kind for op in traced.program.body.ops].count("shard_map") == 2
 
 
-def test_partly_manual_shard_map_is_unsupported():
+def test_a_partly_manual_shard_map_is_one_over_its_manual_axes(same_values):
     mesh = mesh_2x2()
-    f = jax.shard_map(lambda x: x * 2, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"})
-    with pytest.raises(UnsupportedError, match=r"shard_map at .*manual over \['a'\] of the mesh axes \['a', 'b'\]"):
+    f = jax.shard_map(
+        lambda x: x - jax.lax.pmean(x, "a"), mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"}
+    )
+    traced = same_values(lambda x: jax.grad(lambda y: (f(y) ** 2).sum())(x), X)
+    maps = [op for op in traced.program.body.ops if op.kind == "shard_map"]
+    assert maps
+    assert {op.attrs["mesh_axes"] for op in maps} == {(("a", 2),)}
+    assert any("leaves the axes ['b'] automatic" in line for line in traced.program.warnings)
+
+
+def test_a_shard_map_inside_of_another_is_unsupported():
+    mesh = mesh_2x2()
+
+    def inner(x):
+        return jax.shard_map(lambda y: y * 2, in_specs=P("b"), out_specs=P("b"), axis_names={"b"})(x)
+
+    f = jax.shard_map(inner, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"})
+    with pytest.raises(UnsupportedError, match=r"shard_map at .* lies inside of another one"):
         trace(f, X)
