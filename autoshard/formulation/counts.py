@@ -101,6 +101,7 @@ def hold_counts(network: CostNetwork, counts: Sequence[Count], limit: int | None
         return CostNetwork(network.costs, network.edges, network.usages, limit, network.facets)
     if limit is None:  # one that memory cannot reach
         limit = 1 + sum(int(u.amounts.max()) for us in network.usages for u in us)
+    counts = [replace(count, limit=min(count.limit, len(count.nodes))) for count in counts]  # more means no limit
     least = max((count.limit + 1) ** 2 for count in counts)
     scale = 1 if limit > least else -(-(least + 1) // max(1, limit))
     whole = limit * scale

@@ -95,7 +95,9 @@ def price_nodes(
         if key not in cache:
             seconds = op_seconds(op, program, node.space.shards, fusion, prices)
             cache[key] = seconds + _inside_seconds(op, program, node, mesh, prices)
-        node.costs = cache[key] * node.weight
+        if (key, node.weight) not in cache:
+            cache[key, node.weight] = cache[key] * node.weight
+        node.costs = cache[key, node.weight]
 
 
 def layout_facets(layouts: Sequence[Layout], mesh: AtomMesh) -> np.ndarray:
@@ -110,6 +112,16 @@ def layout_facets(layouts: Sequence[Layout], mesh: AtomMesh) -> np.ndarray:
             key = tuple(where.get(a, -1) for a in mesh.atoms_of[name])
             out[row, column] = known[column].setdefault(key, len(known[column]))
     return out
+
+
+class _Same:
+    """Arrays with the same numbers are kept once: programs repeat their layers."""
+
+    def __init__(self) -> None:
+        self.known: dict[object, np.ndarray] = {}
+
+    def of(self, array: np.ndarray) -> np.ndarray:
+        return self.known.setdefault((array.dtype.char, array.shape, array.tobytes()), array)
 
 
 def encode(
@@ -153,19 +165,21 @@ def encode(
 
     costs, usages, facets, priced = [], [], [], []
     labelled: dict[int, np.ndarray] = {}
+    one = _Same()
     for node, keep in zip(nodes, kept, strict=True):
         held = [(a, b, np.asarray(amount)[keep]) for a, b, amount in node.usages if a < b]
-        priced.append(np.broadcast_to(np.ceil(node.priced), node.costs.shape)[keep])
+        node.usages = [(a, b, one.of(amount)) for a, b, amount in node.usages]
+        priced.append(one.of(np.broadcast_to(np.ceil(node.priced), node.costs.shape)[keep]))
         full = node.costs[keep] + priced[-1] * memory_price
         least_s += float(full.min()) if full.size else 0.0
-        costs.append(ticks(full))
-        usages.append([Usage(a, b, np.ceil(amount).astype(np.int64)) for a, b, amount in held])
+        costs.append(one.of(ticks(full)))
+        usages.append([Usage(a, b, one.of(np.ceil(amount).astype(np.int64))) for a, b, amount in held])
         labels = node.facets
         if labels is None:
             if id(node.layouts) not in labelled:
                 labelled[id(node.layouts)] = layout_facets(node.layouts, mesh)
             labels = labelled[id(node.layouts)]
-        facets.append(labels[keep])
+        facets.append(one.of(labels[keep]))
     edges = []
     columns: dict[tuple[int, int], np.ndarray] = {}
 
@@ -175,9 +189,11 @@ def encode(
             columns[key] = np.fromiter((table.index[lay] for lay in layouts), np.int64, len(layouts))
         return columns[key]
 
-    for link in collected.links:
-        type_ = program.type_of(link.value)
-        table = barring[type_, link.barred, link.local] if link.barred or link.local else table_of[type_]
+    left = [None if node.allowed is None else k.tobytes() for node, k in zip(nodes, kept, strict=True)]
+    known: dict[object, np.ndarray | None] = {}
+
+    def reshards(link: Link, table: ReshardTable) -> np.ndarray | None:
+        """[state of the source, state of the target] ticks, or None where all are zero."""
         rows = column(table, link.source.layouts)[kept[link.source.node]]
         cols = column(table, link.target.layouts)[kept[link.target.node]]
         seconds = table.seconds[np.ix_(rows, cols)] * link.weight
@@ -187,8 +203,20 @@ def encode(
             same = ~flags[kept[link.target.node]]
             # the very array has its source's layout, a copy has another one
             seconds = np.where(same[None, :] == (rows[:, None] != cols[None, :]), np.inf, seconds)
-        if seconds.any():
-            edges.append(Edge(link.source.node, link.target.node, ticks(seconds)))
+        return ticks(seconds) if seconds.any() else None
+
+    for link in collected.links:
+        type_ = program.type_of(link.value)
+        table = barring[type_, link.barred, link.local] if link.barred or link.local else table_of[type_]
+        key = (
+            id(table), id(link.source.layouts), id(link.target.layouts), left[link.source.node],
+            left[link.target.node], link.weight, link.shares and id(nodes[link.target.node].copies),
+        )  # fmt: skip
+        if key not in known:  # repeated layers have one table for all, not one each
+            known[key] = reshards(link, table)
+        costs_of = known[key]
+        if costs_of is not None:
+            edges.append(Edge(link.source.node, link.target.node, costs_of))
     network = CostNetwork(
         tuple(costs), tuple(edges), tuple(usages), None if memory_limit is None else int(memory_limit), tuple(facets)
     )
