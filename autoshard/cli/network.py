@@ -47,6 +47,7 @@ def solve(
     """Solve a network: the best assignment found, a proven lower bound and the gap."""
     began = time.monotonic()
     from autoshard.config.units import seconds
+    from autoshard.files import check_writable
     from autoshard.report.progress import Progress
     from autoshard.solver import solve as solve_network
     from autoshard.solver.contest import WRITING_S, peak_memory_mb, read_problem, score, write_solution
@@ -57,6 +58,8 @@ def solve(
         raise InputError(f"--time-limit: {error}") from None
     if output is not None and not output.absolute().parent.is_dir():
         raise InputError(f"--output {output}: there is no folder {output.absolute().parent}")
+    if output is not None:
+        check_writable(output)
     problem = read_problem(file)
     parse_s = time.monotonic() - began
     if effort is None:

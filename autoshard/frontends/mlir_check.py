@@ -16,7 +16,7 @@ from jaxlib.mlir.dialects import sdy
 
 from autoshard.errors import AutoshardError
 from autoshard.frontends.mlir_advice import ANY_ADVICE, advice_on
-from autoshard.frontends.mlir_context import mlir_context
+from autoshard.frontends.mlir_context import mlir_context, must_be_text
 from autoshard.interop.sdy import is_maximal, mesh_from_attr, sharding_from_attr
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
@@ -45,6 +45,7 @@ def check_mlir(text: str | bytes, *, strict: bool = False) -> list[Diagnostic]:
     strict: warnings become errors; sub-axes in shardings of arguments and results, and manual axes that an in or
     out sharding does not mention, are reported too.
     """
+    must_be_text(text)
     context = mlir_context()
     with context:
         try:

@@ -37,6 +37,7 @@ def mlir_context() -> ir.Context:
 
 def parse_module(text: str | bytes, *, verify: bool = True) -> ir.Module:
     """Parse a module; `InputError` with line and message where it is malformed."""
+    must_be_text(text)
     context = mlir_context()
     with context:
         try:
@@ -46,6 +47,14 @@ def parse_module(text: str | bytes, *, verify: bool = True) -> ir.Module:
         if verify and not module.operation.verify():
             raise InputError("the MLIR module breaks an invariant of one of its ops")
         return module
+
+
+def must_be_text(text: object) -> None:
+    """`InputError` for what is neither text nor bytecode, an `ir.Module` of another context say."""
+    if not isinstance(text, str | bytes):
+        raise InputError(
+            f"give a module as MLIR text or bytecode, found {type(text).__name__}; str(module) is its text"
+        )
 
 
 def error_text(error: ir.MLIRError, *, advise: bool = False) -> str:

@@ -154,9 +154,11 @@ def check_functions(module: ir.Module, *, inlines_calls: bool = True) -> None:
         if op.operation.name == "func.func"
     }
     if len(functions) != 1 and "main" not in functions:
+        if not functions:
+            raise InputError("the module has no functions, so there is nothing to propagate")
         raise InputError(
             f"the module has {len(functions)} functions and none is called main: "
-            f"{', '.join(list(functions)[:8]) or 'none'}; call one @main, or give a module with a single function"
+            f"{', '.join(list(functions)[:8])}; call one @main, or give a module with a single function"
         )
     calls: dict[str, list[str]] = {name: [] for name in functions}
 

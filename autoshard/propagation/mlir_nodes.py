@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from autoshard.errors import UnsupportedError
+from autoshard.errors import InputError, UnsupportedError
 from autoshard.program.rule import TensorFactors
 from autoshard.propagation.graph import Graph, Node
 from autoshard.propagation.mlir_holders import Holders
@@ -86,6 +86,11 @@ class Nodes:
         index = self.index
         owner = op.operands[0]
         region_op = owning_op(owner)
+        if isinstance(owner, ir.BlockArgument) and region_op.name == "func.func":
+            raise InputError(
+                f"{op.name} on argument {owner.arg_number} of a function: nothing flows into it but the argument; "
+                "put data-flow edges on results of ops with regions, or leave them to propagation"
+            )
         self._identity(node, [index.number[s] for s in self._sources(region_op, owner)], index.results[at][0])
         if region_op.name != MANUAL:
             return

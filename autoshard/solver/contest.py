@@ -9,10 +9,9 @@ import gc
 import gzip
 import json
 import math
-import os
 import sys
-import tempfile
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 import orjson
 
 from autoshard.errors import InputError, UnsupportedError
+from autoshard.files import read_bytes, read_text, write_text
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Evaluation, Usage, evaluate
 from autoshard.solver.solution import Solution
@@ -58,9 +58,10 @@ def read_problem(path: str | Path) -> Problem:
     """Read a contest problem (.json or .json.gz). Raises `InputError` naming the place that is wrong."""
     path = Path(path)
     try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except OSError as problem:
-        raise InputError(f"cannot read {path}: {problem}") from problem
+        raw = read_bytes(path, what="contest problem")
+        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
+    except (OSError, EOFError, zlib.error) as problem:
+        raise InputError(f"{path} is not a whole gzip file: {problem}") from problem
     collecting = gc.isenabled()
     gc.disable()  # millions of small lists: the collector would visit them again and again
     try:
@@ -69,13 +70,20 @@ def read_problem(path: str | Path) -> Problem:
         except ValueError as problem:
             raise InputError(f"{path} is not JSON: {problem}") from problem
         del raw
-        return _problem(data, path)
+        try:
+            return _problem(data, path)
+        except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as problem:
+            if isinstance(problem, InputError):
+                raise
+            raise InputError(f"{path}: not a contest problem: {type(problem).__name__}: {problem}") from problem
     finally:
         if collecting:
             gc.enable()
 
 
 def _problem(data: Any, path: Path) -> Problem:
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: not a contest problem: expected an object with problem.nodes and problem.edges")
     try:
         problem = data["problem"]
         nodes, edges = problem["nodes"], problem["edges"]
@@ -89,7 +97,8 @@ def _problem(data: Any, path: Path) -> Problem:
         raise InputError(f"{path}: lists of nodes or edges differ in length")
     costs = [_vector(c, f"problem.nodes.costs[{i}]") for i, c in enumerate(node_costs)]
     usages = []
-    for i, ((start, stop), amount) in enumerate(zip(intervals, amounts, strict=True)):
+    for i, (interval, amount) in enumerate(zip(intervals, amounts, strict=True)):
+        start, stop = _interval(interval, f"{path}: problem.nodes.intervals[{i}]")
         used = _vector(amount, f"problem.nodes.usages[{i}]")
         if len(used) != len(costs[i]):
             raise InputError(f"{path}: node {i} has {len(costs[i])} costs but {len(used)} usages")
@@ -110,26 +119,30 @@ def _problem(data: Any, path: Path) -> Problem:
             )
         found.append(Edge(pair[0], pair[1], table.reshape(shape)))
     limit = problem.get("usage_limit")
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise InputError(f"{path}: problem.usage_limit is {limit!r}; give a whole number of 0 or more, or leave it out")
     return Problem(
         str(problem.get("name") or path.name), CostNetwork(costs, found, usages, None if limit is None else int(limit))
     )
 
 
+def _interval(given: Any, where: str) -> tuple[int, int]:
+    """Half-open; an empty list is never live."""
+    if given == []:
+        return 0, 0
+    if not isinstance(given, list) or len(given) != 2 or not all(type(end) is int for end in given):
+        raise InputError(f"{where}: expected [start, stop], found {str(given)[:60]}")
+    return given[0], given[1]
+
+
 def write_solution(path: str | Path, assignment: Sequence[int]) -> None:
-    """The assignment as one JSON list; written beside and renamed, so that no half file is ever seen."""
-    path = Path(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write("[" + ", ".join(str(int(x)) for x in assignment) + "]\n")
-    os.replace(name, path)
+    """The assignment as one JSON list; no half file is ever seen."""
+    write_text(path, "[" + ", ".join(str(int(x)) for x in assignment) + "]\n")
 
 
 def read_solution(path: str | Path, network: CostNetwork) -> tuple[int, ...]:
     """A JSON list of strategy indices, or text whose last line starting with '[' is one."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InputError(f"cannot read {path}: {problem}") from problem
+    text = read_text(path, what="solution")
     lines = [line.strip() for line in text.splitlines() if line.strip().startswith("[")]
     try:
         values = json.loads(lines[-1] if lines and lines[-1].endswith("]") else text)

@@ -80,7 +80,7 @@ def test_a_bad_file_among_several_does_not_stop_the_others(module: Path, capsys:
         (["propagate", "-", "-", "--output", "{tmp}/out"], "standard input (-) can be read once only"),
         (["propagate", "{tmp}/a.mlir", "--strategy", "bold"], "the strategies are: basic, aggressive"),
         (["propagate", "{tmp}/none.mlir"], "MLIR module {tmp}/none.mlir does not exist"),
-        (["check", "{tmp}"], "{tmp} is a directory; give the path of a MLIR module"),
+        (["check", "{tmp}"], "{tmp} is a directory; give the path of an MLIR module"),
         (["explain", "{tmp}/a.mlir", "%q"], "{tmp}/a.mlir: no value %q is defined"),
         (["explain", "{tmp}/p.json", "x", "--conservative"], "are for MLIR modules; a plan is decided already"),
         (["explain", "{tmp}/p.json", "x"], "{tmp}/p.json is not a plan of autoshard"),

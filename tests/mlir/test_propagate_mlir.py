@@ -2,10 +2,12 @@
 """Propagation over MLIR text: equal to Shardy's passes on random modules, and the examples of the specification."""
 
 import re
+from typing import Any
 
 import pytest
 
 from autoshard.errors import AutoshardError, InputError
+from autoshard.frontends.mlir_check import check_mlir
 from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes, run_passes_isolated
 from autoshard.frontends.mlir_program import read_mlir
 from autoshard.propagation import propagate
@@ -175,13 +177,25 @@ def test_what_comes_out_can_be_read_again_and_stays_the_same() -> None:  # S2.35
     ("text", "message"),
     [
         ("func.func @main(", "cannot read the MLIR module: line 1"),
-        ("module {}", "0 functions"),
+        ("module {}", "the module has no functions"),
+        (
+            'sdy.mesh @mesh = <["x"=2]>\nfunc.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {\n'
+            '%0 = sdy.data_flow_edge %a sharding=<@mesh, [{"x", ?}]> : tensor<8xf32>\nreturn %0 : tensor<8xf32> }',
+            "sdy.data_flow_edge on argument 0 of a function",
+        ),
         ("func.func @f() { return }\nfunc.func @g() { return }", "none is called main: f, g"),
     ],
 )
 def test_modules_that_cannot_be_propagated_are_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         propagate_mlir(text)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, ["module {}"]])
+def test_what_is_no_text_is_no_module(wrong: Any) -> None:
+    for asked in (propagate_mlir, check_mlir):
+        with pytest.raises(InputError, match="give a module as MLIR text or bytecode"):
+            asked(wrong)
 
 
 def test_passes_can_run_in_a_process_of_their_own() -> None:

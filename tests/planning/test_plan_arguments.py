@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from plan_cases import Pin, f32, mlp
 
-from autoshard import InputError, Plan, UnsupportedError, plan
+from autoshard import InputError, MaxReshards, Plan, UnsupportedError, plan
 
 MLP = (f32(64, 128), f32(128, 64), f32(32, 64))
 AXES = {"data": 2, "model": 4}
@@ -128,6 +128,17 @@ def test_a_loaded_plan_is_attached_with_its_own_donation(tmp_path: Path) -> None
     found.save(tmp_path / "plan.json")
     again = Plan.load(tmp_path / "plan.json").attach(lambda x, y: (x + y, y.sum()), f32(8), f32(8))
     assert again.lowered.donate_argnums == (0,)
+
+
+@pytest.mark.parametrize("size", [2**53, 10**30])
+def test_arrays_that_no_machine_could_count_are_refused(size: int) -> None:
+    with pytest.raises(InputError, match=r"x is float32\[\d+,8\], .* bytes; no more than 2\^53 can be planned"):
+        solve(lambda x: x.sum(0), f32(size, 8))
+
+
+@pytest.mark.parametrize("limit", [10**9, 10**30])
+def test_a_limit_on_reshards_beyond_the_program_is_no_limit(limit: int) -> None:
+    assert solve(mlp, *MLP, constraints=MaxReshards(limit)).objective_s == solve(mlp, *MLP).objective_s
 
 
 # -- results -------------------------------------------------------------------------------------------------------

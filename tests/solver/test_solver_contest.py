@@ -95,5 +95,5 @@ def test_malformed_solution_is_refused(tmp_path, text, message):
 
 
 def test_missing_file_is_an_input_error(tmp_path):
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match="does not exist"):
         read_problem(tmp_path / "none.json")
