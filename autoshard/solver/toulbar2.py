@@ -188,10 +188,8 @@ def solve_exact(
     assignment = answer["assignment"]
     if assignment is not None and not all(row.holds(assignment) for row in rows):
         return None  # seen with pytoulbar2 1.4.0.1: nothing that such a run says can be trusted
-    if complete and assignment is None:
-        lower = low + top
-    elif complete:
-        lower = _cost(unary, edges, assignment)
+    if complete:
+        lower = low + top if assignment is None else _cost(unary, edges, assignment)
     else:
         bound = answer["bound"]
         lower = low + max(0, math.ceil(bound - 1e-6)) if bound is not None and math.isfinite(bound) else low
