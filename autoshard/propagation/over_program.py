@@ -8,6 +8,7 @@ and the result ``[{"batch", ?}, {?}]``.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from autoshard.constraints.in_code import statements_in_code
 from autoshard.errors import InputError, ShardingError
@@ -44,8 +45,8 @@ class Propagated:
 
 def propagate(
     program: Program,
-    mesh: Mesh,
-    shardings: Mapping[int, TensorSharding],
+    mesh: Mesh | Mapping[str, int],
+    shardings: Mapping[int | str, TensorSharding | str] | Mapping[int, TensorSharding],
     *,
     strategy: Strategy | str = Strategy.USER_PRIORITY,
     conservative: bool = False,
@@ -53,15 +54,20 @@ def propagate(
     outputs: Mapping[int, TensorSharding] | None = None,
     trace: bool = False,
 ) -> Propagated:
-    """Spread `shardings` (by value id), and the constraints that the program itself states, over the program.
+    """Spread `shardings` (by value id or name), and the constraints that the program itself states, over the program.
 
+    mesh: a `Mesh` or sizes by axis. Shardings are objects or text, ``[{"data"}, {?}]``.
     strategy: basic, aggressive, op-priority or user-priority. conservative: pass no sub-axes.
     groups: sets of values that get one and the same sharding (S4.8). outputs: shardings of program outputs by their
     index; an output's sharding and its value's may differ (a reshard at the end).
     Raises `ShardingError` where a sharding breaks an invariant, `InputError` for an unknown strategy, a bad group.
     """
     chosen = Strategy.from_text(str(strategy))
-    given = {v: pin.sharding for pin in statements_in_code(program, mesh)[0] for v in pin.values} | dict(shardings)
+    if not isinstance(program, Program):
+        raise InputError(f"propagate takes a Program, found {type(program).__name__}; trace(f, *specs).program is one")
+    mesh = mesh if isinstance(mesh, Mesh) else Mesh.from_dict(mesh)
+    stated = {_value_id(program, key): _parsed(given) for key, given in shardings.items()}
+    given = {v: pin.sharding for pin in statements_in_code(program, mesh)[0] for v in pin.values} | stated
     specs = {v: _checked(program, mesh, v, s) for v, s in given.items()}
     _check_groups(program, groups)
     out_values = program.body.results
@@ -89,6 +95,21 @@ def propagate(
     }
     provenance = trace_back(built, run, initial, mesh) if trace else None
     return Propagated(values, _op_factors(built, mesh), found_outputs, provenance)
+
+
+def _value_id(program: Program, key: int | str) -> int:
+    if isinstance(key, str):
+        named = [value.id for value in program.values if value.name == key and value.origin is not Origin.LITERAL]
+        if not named:
+            near = get_close_matches(key, [value.name for value in program.values], n=3, cutoff=0.5)
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            raise InputError(f"the program has no value {key!r}{hint}")
+        return named[0]
+    return key
+
+
+def _parsed(sharding: TensorSharding | str) -> TensorSharding:
+    return TensorSharding.from_text(sharding) if isinstance(sharding, str) else sharding
 
 
 def _checked(program: Program, mesh: Mesh, value: int, sharding: TensorSharding) -> Spec:

@@ -9,7 +9,7 @@ means "not allowed"; it is never added up.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -54,10 +54,18 @@ class CostNetwork:
     facets: Sequence[np.ndarray | None] = field(default_factory=tuple)
 
     def __post_init__(self) -> None:
+        if not all(map(_is_whole, self.costs)):
+            costs = [_whole(cost, f"costs of node {index}") for index, cost in enumerate(self.costs)]
+            object.__setattr__(self, "costs", costs)
+        if not all(_is_whole(edge.costs) for edge in self.edges):
+            edges = [replace(e, costs=_whole(e.costs, f"costs of edge ({e.first}, {e.second})")) for e in self.edges]
+            object.__setattr__(self, "edges", edges)
         for index, cost in enumerate(self.costs):
             if cost.ndim != 1 or not len(cost):
                 raise InputError(f"node {index} has no strategies")
         for edge in self.edges:
+            if not (0 <= edge.first < len(self.costs) and 0 <= edge.second < len(self.costs)):
+                raise InputError(f"edge ({edge.first}, {edge.second}) names nodes of 0..{len(self.costs) - 1} only")
             want = (len(self.costs[edge.first]), len(self.costs[edge.second]))
             if edge.costs.shape != want:
                 raise InputError(
@@ -68,6 +76,18 @@ class CostNetwork:
     @property
     def n_nodes(self) -> int:
         return len(self.costs)
+
+
+def _is_whole(costs: object) -> bool:
+    return isinstance(costs, np.ndarray) and costs.dtype.kind in "iu"
+
+
+def _whole(costs: object, what: str) -> np.ndarray:
+    """Lists as int64 arrays; `InputError` for what are no whole numbers."""
+    found = np.asarray(costs)
+    if found.size and found.dtype.kind not in "iu":
+        raise InputError(f"{what} are {found.dtype}; give whole numbers of at most int64, fractions scaled up")
+    return found.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -378,3 +378,16 @@ def test_blocked_factors_pass_nothing(build) -> None:
     build.input("a", 8, 4)
     build.op("kernel", "a", "b", "([i, j])->([i, j]) {i=8, j=4} blocked_propagation={i}")
     assert run(build.program("b"), XY, {"a": "[{x,?},{y,?}]"})["b"] == "[{?},{y,?}]"
+
+
+def test_values_may_be_named_and_shardings_written(build) -> None:
+    build.input("a", 8, 32)
+    build.input("b", 32, 16)
+    build.op("dot_general", "a b", "c", dot(8, 16, 32))
+    program = build.program("c")
+    by_name = propagate(program, {"x": 2, "y": 4, "z": 2}, {"a": '[{"x", ?}, {"y", ?}]'})
+    assert by_name == propagate(program, XY, {0: TensorSharding.from_text('[{"x", ?}, {"y", ?}]')})
+    with pytest.raises(InputError, match="the program has no value 'd'"):
+        propagate(program, XY, {"d": "[{}, {}]"})
+    with pytest.raises(InputError, match="propagate takes a Program, found str"):
+        propagate("module {}", XY, {})  # type: ignore[arg-type]

@@ -7,11 +7,12 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autoshard.cli import main
 from autoshard.errors import InputError
-from autoshard.solver import solve
+from autoshard.solver import CostNetwork, Edge, solve
 from autoshard.solver.contest import read_problem, write_solution
 
 BIG = 10**18
@@ -116,3 +117,22 @@ def test_a_directory_as_output_is_told_before_the_search(tmp_path: Path, capsys:
     assert main(["network", "solve", str(file), "--output", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"error: cannot write {tmp_path}: it is a directory\n"
     assert [p.name for p in tmp_path.iterdir()] == ["p.json"]
+
+
+def test_networks_may_be_built_of_lists() -> None:
+    network = CostNetwork([[3, 1], [2, 5]], [Edge(0, 1, [[0, 9], [9, 0]])])  # type: ignore[arg-type, list-item]
+    assert solve(network).cost == 5
+
+
+@pytest.mark.parametrize(
+    ("costs", "edges", "message"),
+    [
+        ([[1.5, 2]], [], "costs of node 0 are float64; give whole numbers"),
+        ([[1, 2]], [Edge(0, 1, np.zeros((2, 2), np.int64))], r"edge \(0, 1\) names nodes of 0..0 only"),
+        ([[1, 2]] * 2, [Edge(0, 1, np.zeros((2, 2)))], r"costs of edge \(0, 1\) are float64"),
+        ([[]], [], "node 0 has no strategies"),
+    ],
+)
+def test_networks_that_are_none_are_refused(costs: Any, edges: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        CostNetwork(costs, edges)
