@@ -1,5 +1,6 @@
 """What a command needs of the process it runs in: Ctrl-C that arrives, streams that can be written to."""
 
+import gc
 import os
 import signal
 import sys
@@ -8,16 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_DROPPED = frozenset({"_xla_gc_callback", "__del__"})
-"""Functions whose exceptions Python drops. JAX is called back at every garbage collection, so that long tracing and
-pricing spend much of their time there: two of three interrupts would be lost."""
-
 _AGAIN_S = 0.02
 
 
 @contextmanager
 def interrupts_arrive() -> Iterator[None]:
-    """Inside, SIGINT raises `KeyboardInterrupt` where it is not dropped: a little later, if need be."""
+    """Inside, SIGINT raises `KeyboardInterrupt` where it is not dropped: a little later, if need be.
+
+    Python drops what finalizers and callbacks of the garbage collector raise. JAX has such a callback, and long tracing
+    and pricing spend so much of their time in it that two of three interrupts would be lost.
+    """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -30,8 +31,9 @@ def interrupts_arrive() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    dropping = {getattr(callback, "__code__", None) for callback in gc.callbacks}
     while frame is not None:
-        if frame.f_code.co_name in _DROPPED:
+        if frame.f_code in dropping or frame.f_code.co_name == "__del__":
             again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))
             again.daemon = True
             again.start()

@@ -63,15 +63,21 @@ def _collect_and_wait() -> None:
 def test_an_interrupt_during_garbage_collection_arrives() -> None:
     """JAX has a callback on every collection, and Python drops what is raised in one."""
 
-    def _xla_gc_callback(phase: str, info: Any) -> None:
-        if phase == "start":
-            gc.callbacks.remove(_xla_gc_callback)
+    interrupted = []
+
+    def callback(phase: str, info: Any) -> None:
+        if not interrupted:
+            interrupted.append(phase)
             _interrupt_inside(info)
 
     with interrupts_arrive():
-        gc.callbacks.append(_xla_gc_callback)
-        with pytest.raises(KeyboardInterrupt):
-            _collect_and_wait()
+        gc.callbacks.append(callback)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                _collect_and_wait()
+        finally:
+            gc.callbacks.remove(callback)
+    assert interrupted
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
