@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, get_args
 from autoshard.arguments import (
     argument_numbers,
     check_axis_names,
-    limit_bytes,
     limit_seconds,
+    limits_bytes,
     mesh_given,
     pins_of_specs,
     statements_given,
 )
 from autoshard.config.mesh_sizes import MeshSearch
-from autoshard.constraints import MatchedPin, Pin, match_pins
+from autoshard.constraints import MatchedPin, Pin, in_memories, match_pins
 from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups
 from autoshard.constraints.in_code import manual_statements, statements_in_code
 from autoshard.constraints.restrictions import Restricting, Restriction, match_restrictions
@@ -44,7 +44,9 @@ Progress = Callable[[str], None]
 Constraint = Pin | SameSharding | Restricting
 """What `constraints` may hold."""
 
-_STATEMENTS = "Pin, SameSharding, Replicated, AxisOnly, NoCollective, MaxReshards, Barrier and ManualComputation"
+_STATEMENTS = (
+    "Pin, SameSharding, Replicated, AxisOnly, NoCollective, MaxReshards, Barrier, MemoryKind and ManualComputation"
+)
 
 START_SHARE = 0.2
 """The part of what is then left of it that looking for starts may take."""
@@ -59,7 +61,7 @@ def plan(
     mesh: Mesh | Mapping[str, Any] | Any,
     hardware: str | Path | Profile | Machine,
     constraints: Constraint | Sequence[Constraint] = (),
-    memory_limit: float | str | None = None,
+    memory_limit: float | str | Mapping[str, Any] | None = None,
     time_limit: float | str | None = None,
     donate_argnums: int | Sequence[int] = (),
     argnames: Sequence[str] | None = None,
@@ -86,8 +88,9 @@ def plan(
         (`Plan.mesh_search`).
     hardware: a profile's name (``tpu_v5e``), a profile file, or a placed machine.
     constraints: `Pin`, `SameSharding`, `Replicated`, `AxisOnly`, `NoCollective`, `MaxReshards`, `Barrier`,
-        `ManualComputation` (see docs/statements.md); they hold in the answer.
-    memory_limit: bytes per device, at every point of the program, or text as in a config (``"14GiB"``, ``"90%"``).
+        `ManualComputation`, `MemoryKind` (see docs/statements.md); they hold in the answer.
+    memory_limit: bytes per device, at every point of the program, or text as in a config (``"14GiB"``, ``"90%"``), or
+        both by kind of memory: ``{"device": "14GiB", "pinned_host": "64GiB"}``.
     accepted_gap: where the search within a memory limit may end, in large programs.
     time_limit: seconds of wall clock or text (``"10min"``), a guard: the best plan so far is returned with its bound.
     donate_argnums: positions of the arguments whose buffers the program may reuse, as in `jax.jit`.
@@ -131,7 +134,7 @@ def plan_traced(
     mesh: Mesh | Mapping[str, Any],
     hardware: str | Path | Profile | Machine,
     constraints: Constraint | Sequence[Constraint] = (),
-    memory_limit: float | str | None = None,
+    memory_limit: float | str | Mapping[str, Any] | None = None,
     time_limit: float | None = None,
     baselines: Sequence[Baseline] = (),
     slow_axes: Collection[str] | None = None,
@@ -177,6 +180,8 @@ def plan_traced(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, sub_axes=sub_axes
     )
     problem = replace(asked.problem, share_repeats=share_repeats)
+    program = problem.program
+    traced = replace(traced, program=program)
     model = build_model(problem, progress)
     check_room(model)
     built = time.monotonic()
@@ -274,7 +279,7 @@ def ask(
     mesh: Mesh | Mapping[str, Any],
     hardware: str | Path | Profile | Machine,
     constraints: Constraint | Sequence[Constraint] = (),
-    memory_limit: float | str | None = None,
+    memory_limit: float | str | Mapping[str, Any] | None = None,
     sub_axes: Mapping[str, Sequence[int]] | None = None,
 ) -> Asked:
     """The problem that a traced function (or its program alone) and the user's words make; arguments as of `plan`."""
@@ -287,12 +292,18 @@ def ask(
     matched = (*match_pins(pins, program, logical, compare=False), *in_specs, *in_code)
     groups = match_groups([c for c in constraints if isinstance(c, SameSharding)], program)
     restrictions = match_restrictions([c for c in constraints if isinstance(c, Restricting)], program, logical)
-    limit = limit_bytes(memory_limit, machine.hbm_bytes)
+    program = in_memories(program, restrictions)
+    if program.host_inputs or program.host_outputs:
+        try:
+            machine.host_copy_s(0.0)
+        except ProfileError as error:
+            raise InputError(str(error)) from error
+    limit, host_limit = limits_bytes(memory_limit, machine.hbm_bytes)
     problem = Problem.make(
         program, logical, machine, pins=matched, memory_limit=limit, sub_axes=sub_axes, groups=groups,
-        restrictions=restrictions,
+        restrictions=restrictions, host_limit=host_limit,
     )  # fmt: skip
-    stated = (*_statements(matched, groups, restrictions, limit), *manual_statements(program))
+    stated = (*_statements(matched, groups, restrictions, limit, host_limit), *manual_statements(program))
     return Asked(problem, stated, tuple(code_notes))
 
 
@@ -343,10 +354,13 @@ def _statements(
     groups: Sequence[MatchedGroup],
     restrictions: Sequence[Restriction],
     memory_limit: int | None,
+    host_limit: int | None,
 ) -> tuple[dict[str, Any], ...]:
     out: list[dict[str, Any]] = [dict(pin.to_dict()) for pin in pins]
     out += [dict(group.to_dict()) for group in groups]
     out += [restriction.to_dict() for restriction in restrictions]
     if memory_limit is not None:
         out.append({"kind": "memory_limit", "bytes": memory_limit, "source": ""})
+    if host_limit is not None:
+        out.append({"kind": "host_memory_limit", "memory": "pinned_host", "bytes": host_limit, "source": ""})
     return tuple(out)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from autoshard.config.units import memory_amount
+from autoshard.config.units import MemoryAmount, memory_amount
 from autoshard.config.units import seconds as read_seconds
 from autoshard.constraints import MatchedPin
+from autoshard.constraints.restrictions import MEMORY_KINDS
 from autoshard.errors import InputError, ShardingError, UnsupportedError
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
@@ -45,6 +46,25 @@ def limit_bytes(given: object, hbm_bytes: float) -> int | None:
         raise InputError(
             f"memory_limit is {given!r}; give a positive number of bytes per device, or text such as '14GiB' ({error})"
         ) from None
+
+
+def limits_bytes(given: object, hbm_bytes: float) -> tuple[int | None, int | None]:
+    """Limits on device memory and on host memory, in bytes per device: one amount, or a mapping by kind of memory.
+
+    >>> limits_bytes({"device": "50%", "pinned_host": 1000}, 16e9), limits_bytes(2e9, 16e9)
+    ((8000000000, 1000), (2000000000, None))
+    """
+    if not isinstance(given, Mapping):
+        return limit_bytes(given, hbm_bytes), None
+    unknown = sorted(str(kind) for kind in given if kind not in MEMORY_KINDS)
+    if unknown or not given:
+        raise InputError(
+            f"memory_limit: limits are for {' and '.join(MEMORY_KINDS)}, found {unknown[0] if unknown else 'none'!r}"
+        )
+    host = given.get("pinned_host")
+    if isinstance(host, MemoryAmount | str | float) and memory_amount(host).bytes is None:
+        raise InputError(f"memory_limit: pinned_host: give an amount such as 64GiB, found {host!r}")
+    return limit_bytes(given.get("device"), hbm_bytes), limit_bytes(host, hbm_bytes)
 
 
 def mesh_given(mesh: Any) -> Mesh | Mapping[str, Any]:

@@ -71,8 +71,15 @@ def program_to_json(program: Program) -> Json:
         "input_names": list(program.input_names),
         "output_names": list(program.output_names),
         "donated": sorted(program.donated),
+        **({} if not program_on_host(program) else {"host": program_on_host(program)}),
         "warnings": list(program.warnings),
     }  # fmt: skip
+
+
+def program_on_host(program: Program) -> Json:
+    """Numbers of the inputs and outputs in host memory."""
+    found = {"inputs": sorted(program.host_inputs), "outputs": sorted(program.host_outputs)}
+    return found if any(found.values()) else {}
 
 
 def _block_to_json(block: Block) -> Json:
@@ -95,6 +102,14 @@ def _op_to_json(op: Op) -> Json:
     }  # fmt: skip
 
 
+def _numbers(data: Json, key: str, names: str) -> frozenset[int]:
+    """Those of ``program.host``."""
+    found = data.get("host", {}).get(key, [])
+    if not all(isinstance(k, int) and 0 <= k < len(data[names]) for k in found):
+        raise InputError(f"plan: host memory holds {key} {_short(found)}, there are {len(data[names])}")
+    return frozenset(found)
+
+
 def program_from_json(data: Json) -> Program:
     values = tuple(
         Value(
@@ -114,6 +129,7 @@ def program_from_json(data: Json) -> Program:
     program = Program(
         data["name"], values, _block_from_json(data["body"]), tuple(data["input_names"]), tuple(data["output_names"]),
         frozenset(data["donated"]), tuple(data["warnings"]),
+        *(_numbers(data, key, n) for key, n in (("inputs", "input_names"), ("outputs", "output_names"))),
     )  # fmt: skip
     _check_graph(program)
     return program

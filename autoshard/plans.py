@@ -22,6 +22,7 @@ from autoshard.planfile import (
     mesh_to_json,
     plain,
     program_from_json,
+    program_on_host,
     program_to_json,
     schedule_from_json,
     schedule_to_json,
@@ -293,6 +294,10 @@ class Plan:
         traced = trace(f, *specs, donate_argnums=donate_argnums or (), argnames=argnames, name=self.program.name)
         if donate_argnums is None:
             traced = replace(traced, program=replace(traced.program, donated=self.program.donated))
+        own = self.program
+        traced = replace(
+            traced, program=replace(traced.program, host_inputs=own.host_inputs, host_outputs=own.host_outputs)
+        )
         ours, theirs = (without_places(program_to_json(p)) for p in (traced.program, self.program))
         if plain(ours) != plain(theirs):
             raise InputError(
@@ -350,6 +355,7 @@ class Plan:
                 "where": self.memory.where,
                 "time": self.memory.time,
                 **verdict(self.memory, self.machine.hbm_bytes, self.machine.usable_bytes),
+                **({"host_bytes": self.memory.host_bytes} if program_on_host(self.program) else {}),
                 "held": [
                     {"what": h.what, "bytes": h.bytes, "start": h.start, "stop": h.stop} for h in self.memory.held
                 ],

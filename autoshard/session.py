@@ -145,7 +145,7 @@ def _plan_traced(
         share_repeats=config.settings.share_repeats is not False,
         price_sharing=config.settings.share_repeats == "price",
         solver_memory=config.solver.memory,
-        memory_limit=None if config.memory_limit is None else config.memory_limit.of(machine.hbm_bytes),
+        memory_limit=config.memory_limits or None,
         time_limit=time_limit_s,
         baselines=config.baselines,
         slow_axes=config.slow_axes,
@@ -184,7 +184,7 @@ def _ask(config: Config, traced: "TracedFunction", api: Any) -> Any:
     _, machine = api.placed(_mesh(config), config.hardware)
     return api.ask(
         traced, mesh=config.mesh, hardware=machine, constraints=config.statements,
-        memory_limit=None if config.memory_limit is None else config.memory_limit.of(machine.hbm_bytes),
+        memory_limit=config.memory_limits or None,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from jax import tree_util
 from jax.sharding import AbstractMesh
 from jax.sharding import Mesh as JaxMesh
 
-from autoshard.errors import InputError
+from autoshard.errors import InputError, UnsupportedError
 from autoshard.interop.jax import auto_abstract_mesh
 from autoshard.lowering.constrained import constrained_function
 from autoshard.lowering.lower import Lowered
@@ -84,6 +84,11 @@ class Target:
     def __post_init__(self) -> None:
         if self.name not in TARGETS:
             raise InputError(f"no target {self.name!r}; there are {', '.join(TARGETS)}")
+        program = self.lowered.traced.program
+        if self.name != "explicit" and (program.host_inputs or program.host_outputs):
+            raise UnsupportedError(
+                f"target {self.name!r} does not place values in host memory, which this plan states; use 'explicit'"
+            )
 
     def jax_mesh(self, devices: Sequence[Any] | None = None) -> JaxMesh:
         return self.lowered.jax_mesh(devices)

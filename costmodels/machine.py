@@ -152,6 +152,16 @@ class Machine:
         usable = self.profile.memory.usable
         return self.hbm_bytes if usable is None else usable.value
 
+    def host_copy_s(self, bytes_: float) -> float:
+        """Seconds to copy so many bytes between a device and its host; `ProfileError` where the link is not known."""
+        link = self.profile.memory.host_link
+        if link is None:
+            raise ProfileError(
+                f"profile {self.profile.name} does not say how fast the link to the host is: copy it to a file and "
+                "give memory.host_link in bytes/s, one way"
+            )
+        return bytes_ / link.value
+
     @property
     def torus(self) -> Torus | None:
         level = self.profile.levels[0]

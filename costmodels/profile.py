@@ -236,12 +236,15 @@ class Memory(_Strict):
     bytes: Quantity
     bandwidth: Quantity
     usable: Quantity | None = None  # what the runtime leaves to programs, where that is known
+    host_link: Quantity | None = None  # between the device and its host, one way, where that is known
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         _check("memory.bytes", self.bytes, "bytes", *MEMORY_BYTES_RANGE, hint=" (give bytes, not GB)")
         if self.usable is not None:
             _check("memory.usable", self.usable, "bytes", 1, self.bytes.value, hint=" (no more than memory.bytes)")
+        if self.host_link is not None:
+            _check("memory.host_link", self.host_link, "bytes/s", *BYTES_PER_S_RANGE, hint=" (give bytes/s, not GB/s)")
         _check("memory.bandwidth", self.bandwidth, "bytes/s", *BYTES_PER_S_RANGE, hint=" (give bytes/s, not GB/s)")
         return self
 
@@ -323,6 +326,8 @@ class Profile(_Strict):
         if self.memory.usable is not None:
             found["memory.usable"] = self.memory.usable
         found["memory.bandwidth"] = self.memory.bandwidth
+        if self.memory.host_link is not None:
+            found["memory.host_link"] = self.memory.host_link
         for level in self.levels:
             for field in type(level).model_fields:
                 value = getattr(level, field)

@@ -1,45 +1,39 @@
 """What a command needs of the process it runs in: Ctrl-C that arrives, streams that can be written to."""
 
-import gc
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from typing import Any
 
 _AGAIN_S = 0.02
 
 
 @contextmanager
 def interrupts_arrive() -> Iterator[None]:
-    """Inside, SIGINT raises `KeyboardInterrupt` where it is not dropped: a little later, if need be.
+    """Inside, a `KeyboardInterrupt` that Python drops comes again a little later, until one arrives.
 
-    Python drops what finalizers and callbacks of the garbage collector raise. JAX has such a callback, and long tracing
-    and pricing spend so much of their time in it that two of three interrupts would be lost.
+    Dropped is what finalizers and callbacks of weak references and of the garbage collector raise. JAX has such
+    callbacks, and long tracing and pricing spend so much of their time in them that two of three interrupts would be
+    lost.
     """
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, _interrupt)
+    before = sys.unraisablehook
+
+    def dropped(what: Any) -> None:
+        if not issubclass(what.exc_type, KeyboardInterrupt):
+            before(what)
+            return
+        again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = dropped
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    dropping = {getattr(callback, "__code__", None) for callback in gc.callbacks}
-    while frame is not None:
-        if frame.f_code in dropping or frame.f_code.co_name == "__del__":
-            again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))
-            again.daemon = True
-            again.start()
-            return
-        frame = frame.f_back
-    raise KeyboardInterrupt
+        sys.unraisablehook = before
 
 
 def open_streams() -> None:

@@ -41,6 +41,7 @@ from autoshard.constraints.restrictions import (
     Barrier,
     ManualComputation,
     MaxReshards,
+    MemoryKind,
     NoCollective,
     Replicated,
     Restricting,
@@ -140,6 +141,8 @@ class Config:
             found.append(MaxReshards(one.limit, one.axis, one.pattern, self._listed("max_reshards", index)))
         for index, one in enumerate(settings.barriers):
             found.append(Barrier(one.pattern, one.direction, self._listed("barriers", index)))
+        for index, one in enumerate(settings.memory_kinds):
+            found.append(MemoryKind(one.pattern, one.kind, self._listed("memory_kinds", index)))
         for index, one in enumerate(settings.manual_computations):
             place = self._listed("manual_computations", index)
             found.append(ManualComputation(one.region, one.axes, one.in_shardings, one.out_shardings, place))
@@ -172,8 +175,15 @@ class Config:
 
     @property
     def memory_limit(self) -> MemoryAmount | None:
-        """Use ``.of(hbm_bytes)`` for bytes."""
-        return self.settings.memory_limit
+        """Of a device. Use ``.of(hbm_bytes)`` for bytes."""
+        return None if self.settings.memory_limit is None else self.settings.memory_limit.device
+
+    @property
+    def memory_limits(self) -> dict[str, MemoryAmount]:
+        """By kind of memory, as `autoshard.plan` takes them; empty where nothing is limited."""
+        limits = self.settings.memory_limit
+        found = {} if limits is None else {"device": limits.device, "pinned_host": limits.pinned_host}
+        return {kind: amount for kind, amount in found.items() if amount is not None}
 
     @property
     def baselines(self) -> tuple[str | dict[str, Any], ...]:

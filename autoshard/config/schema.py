@@ -52,6 +52,23 @@ def _plain_bytes(given: Any) -> int | None:
 Reference = Annotated[str, AfterValidator(_reference)]
 Seconds = Annotated[float, BeforeValidator(seconds)]
 Memory = Annotated[MemoryAmount, BeforeValidator(memory_amount)]
+
+
+def _limits(given: Any) -> Any:
+    """An amount for device memory, or amounts by kind."""
+    if not isinstance(given, Mapping):
+        return None if given is None else {"device": given}
+    return given
+
+
+class LimitSection(BaseModel):
+    """Bytes per device in its own memory and in that of the host."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+    device: Memory | None = None
+    pinned_host: Memory | None = None
+
+
 Positive = Annotated[int, Field(ge=1)]
 Axes = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
 """One mesh axis or a list of them."""
@@ -149,6 +166,19 @@ def _border(given: Any) -> Any:
     texts = given.values() if isinstance(given, Mapping) else given if isinstance(given, list) else [None]
     if not all(isinstance(text, str) for text in texts):
         raise InputError(f"expected a list of shardings, or a mapping from patterns to shardings, found {given!r}")
+    return given
+
+
+class MemoryKindSection(_Section):
+    """Inputs and outputs that live in a memory."""
+
+    pattern: str
+    kind: Literal["device", "pinned_host"] = "pinned_host"
+
+
+def _kinds(given: Any) -> Any:
+    if isinstance(given, Mapping):
+        return [{"pattern": pattern, "kind": kind} for pattern, kind in given.items()]
     return given
 
 
@@ -305,7 +335,8 @@ class Schema(_Section):
     ] = []
     barriers: list[Annotated[BarrierSection, _mapping_or("pattern", "a pattern, or pattern and direction")]] = []
     manual_computations: list[ManualSection] = []
-    memory_limit: Memory | None = None
+    memory_kinds: Annotated[list[MemoryKindSection], BeforeValidator(_kinds)] = []
+    memory_limit: Annotated[LimitSection | None, BeforeValidator(_limits)] = None
     time_limit: Seconds | None = None
     baselines: list[str | BaselineSection] | None = None
     logical_axis_rules: dict[str, Axes] | None = None

@@ -34,6 +34,8 @@ class MemoryAmount:
 
 def memory_amount(given: object) -> MemoryAmount:
     """``14GiB``, a number of bytes, ``90%``, or a fraction such as 0.9 of the device's memory."""
+    if isinstance(given, MemoryAmount):
+        return given
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise InputError(f"expected an amount of memory such as 14GiB or 90%, found {given!r}")
     if isinstance(given, int):

@@ -5,7 +5,7 @@ program. All are hard: they hold in the plan, or there is no plan.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -21,6 +21,7 @@ from autoshard.constraints.patterns import Addresses
 from autoshard.constraints.place import written_at
 from autoshard.errors import InputError, ShardingError
 from autoshard.program.program import Op, Program
+from autoshard.program.ties import donated_ties
 from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
@@ -179,7 +180,41 @@ class Barrier:
         return f"barrier ({self.direction}) at {self.pattern}"
 
 
-Restricting = Replicated | AxisOnly | NoCollective | MaxReshards | Barrier | ManualComputation
+@dataclass(frozen=True, slots=True)
+class MemoryKind:
+    """These inputs or outputs live in host memory (``pinned_host``) between calls.
+
+    An input is copied to the device when it is first read, an output to the host when it is made; donated inputs and
+    the outputs in their place are stated together.
+
+    >>> str(MemoryKind("state/opt/**", "pinned_host"))
+    'memory pinned_host for state/opt/**'
+    """
+
+    pattern: str
+    kind: str = "pinned_host"
+    source: str = ""
+    written: str = field(default="", init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.pattern, str):
+            raise InputError(f"a memory kind needs a pattern such as state/opt/**, found {self.pattern!r}")
+        _patterns(self.pattern, "memory kind")
+        if self.kind not in MEMORY_KINDS:
+            raise InputError(
+                f"memory kind of {self.pattern}: {self.kind!r} is none of {', '.join(MEMORY_KINDS)}, the memories that "
+                "values can be planned for"
+            )
+        written_at(self)
+
+    def __str__(self) -> str:
+        return f"memory {self.kind} for {self.pattern}"
+
+
+MEMORY_KINDS = ("device", "pinned_host")
+"""JAX's names of the memories that values may be stated to live in."""
+
+Restricting = MemoryKind | Replicated | AxisOnly | NoCollective | MaxReshards | Barrier | ManualComputation
 
 
 class Kind(StrEnum):
@@ -191,6 +226,7 @@ class Kind(StrEnum):
     MAX_RESHARDS = "max_reshards"
     BARRIER = "barrier"
     MANUAL = "manual_computation"
+    MEMORY_KIND = "memory_kind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +235,8 @@ class Restriction:
 
     axes: mesh axes (none: all of them). values, outputs: ids and slots that are addressed, ascending. ops: the ops of
     the region, for NO_COLLECTIVE, MAX_RESHARDS and MANUAL. whole: the pattern is ``**``. limit: of MAX_RESHARDS.
-    direction: of BARRIER. entering, leaving: values at the borders of MANUAL and their shardings, with all manual axes;
-    inside: values that its region defines. text: in the user's words.
+    direction: of BARRIER; the memory of MEMORY_KIND. entering, leaving: values at the borders of MANUAL and their
+    shardings, with all manual axes; inside: values that its region defines. text: in the user's words.
     """
 
     kind: Kind
@@ -306,6 +342,8 @@ def _match(statement: Restricting, addresses: Addresses, mesh: Mesh) -> Restrict
             axes = () if statement.axis is None else (statement.axis,)
         case Barrier():
             kind, patterns, direction = Kind.BARRIER, (statement.pattern,), statement.direction
+        case MemoryKind():
+            kind, patterns, direction = Kind.MEMORY_KIND, (statement.pattern,), statement.kind
         case ManualComputation():
             kind, patterns = Kind.MANUAL, tuple(statement.region)
             axes = (
@@ -327,6 +365,11 @@ def _match(statement: Restricting, addresses: Addresses, mesh: Mesh) -> Restrict
             raise InputError(
                 f"{place}{statement}: {pattern!r} matches no value of {addresses.program.name}; "
                 f"{addresses.hint(pattern)}"
+            )
+        if kind is Kind.MEMORY_KIND and not set(found.values) <= set(addresses.program.body.args):
+            raise InputError(
+                f"{place}{statement}: {pattern!r} names values that ops make; inputs and outputs of the program can be "
+                "planned for other memories, intermediates cannot"
             )
         values.update(found.values)
         outputs.update(found.outputs)
@@ -351,6 +394,40 @@ def _match(statement: Restricting, addresses: Addresses, mesh: Mesh) -> Restrict
         kind, str(statement), patterns, axes, tuple(sorted(values)), tuple(sorted(outputs)), tuple(sorted(ops)), whole,
         limit, direction, statement.source, statement.written, entering, leaving, inside,
     )  # fmt: skip
+
+
+def in_memories(program: Program, restrictions: Sequence[Restriction]) -> Program:
+    """The program with what restrictions say of the memories of its inputs and outputs; later ones win.
+
+    Raises `InputError` for constants, and for outputs that take the place of donated inputs in another memory.
+    """
+    inputs: dict[int, bool] = {}
+    outputs: dict[int, bool] = {}
+    for restriction in restrictions:
+        if restriction.kind is Kind.MEMORY_KIND:
+            on_host = restriction.direction == "pinned_host"
+            for value in restriction.values:
+                if program.body.args.index(value) >= len(program.input_names):
+                    raise InputError(
+                        f"{restriction.cited}: {program.values[value].name} is a constant of the program, which lies "
+                        "in device memory; pass it as an argument"
+                    )
+            inputs.update(dict.fromkeys(map(program.body.args.index, restriction.values), on_host))
+            outputs.update(dict.fromkeys(restriction.outputs, on_host))
+    if not any((*inputs.values(), *outputs.values())):
+        return program
+    for slot, value in donated_ties(program).items():
+        there = inputs.get(program.body.args.index(value), False)
+        if outputs.setdefault(slot, there) != there:
+            raise InputError(
+                f"output {program.output_names[slot]} takes the place of the donated input "
+                f"{program.values[value].name}, so both live in one memory; state them together"
+            )
+    return replace(
+        program,
+        host_inputs=frozenset(k for k, on_host in inputs.items() if on_host),
+        host_outputs=frozenset(k for k, on_host in outputs.items() if on_host),
+    )
 
 
 def _with_inner(op: Op) -> list[int]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from autoshard.costs.fusion import Fusion
+from autoshard.costs.host import sent
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import Layout
@@ -78,6 +79,8 @@ class _Pass:
             moved = [value for value, reshard in schedule.shared.items() if reshard.steps]
             moved += [use.value_in(program) for use, reshard in schedule.uses.items() if reshard.steps]
             self.held.update(v for v in moved if v in fusion)
+        self.sent = frozenset(sent(program))
+        self.held.update(v for v in (program.body.results[k] for k in self.sent) if v in fusion)
         self.time: dict[int, int] = {}
         self.span: dict[int, Interval] = {}
         self.interval: dict[int, Interval] = {}
@@ -94,11 +97,22 @@ class _Pass:
         program = self.program
         points = self._number(program.body, 1) + 1  # time 0 is before, the last after all ops
         for slot, value in enumerate(program.body.results):
-            self._read(value, points - 1, points - 1, Use(PROGRAM, slot))
+            if slot not in program.host_outputs:
+                self._read(value, points - 1, points - 1, Use(PROGRAM, slot))
         self._block(program.body)
+        for slot in sorted(self.sent):  # copied to the host when it is made
+            use = Use(PROGRAM, slot)
+            if self._private(use) is not None:
+                made = self.made.get(program.body.results[slot], points - 1)
+                self.private[use] = (made, made + 1)
         outputs = set(program.body.results)
         for index, value in enumerate(program.body.args):
             first, last = self.reads.get(value, (0, 0))
+            if index in program.host_inputs:
+                if value in self.reads:
+                    self.interval[value] = (first, last + 1)
+                    self._copy(value, first, last)
+                continue
             donated = index in program.donated
             self.interval[value] = (0, last + 1 if donated and value not in outputs else points)
             self._copy(value, first, last)

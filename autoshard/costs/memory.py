@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from autoshard.costs.host import held_on_host, output_layout
 from autoshard.costs.liveness import Liveness, analyse
 from autoshard.costs.padding import Tile, image_dims, padded_elements
 from autoshard.program.program import Program
@@ -37,12 +38,16 @@ In the programs of docs/memory.md the TPU compiler's allocation is at most 12% a
 
 @dataclass(frozen=True, slots=True)
 class MemoryProfile:
-    """peak_bytes, the time and the place (an op's label) of the peak, and what is held there, largest first."""
+    """peak_bytes, the time and the place (an op's label) of the peak, and what is held there, largest first.
+
+    host_bytes: what the host holds for one device between calls and in them.
+    """
 
     peak_bytes: int
     time: int
     where: str
     held: tuple[Held, ...]
+    host_bytes: int = 0
 
     @property
     def allocation_bytes(self) -> int:
@@ -83,7 +88,18 @@ def simulate(program: Program, schedule: Schedule, liveness: Liveness, tile: Til
             break
         where = f"{op.kind}:{op.id} {op.source}".strip()
     there = sorted((h for h in held if h.start <= time < h.stop and h.bytes), key=lambda h: (-h.bytes, h.what))
-    return MemoryProfile(int(total[time]), time, where, tuple(there))
+    return MemoryProfile(int(total[time]), time, where, tuple(there), host_bytes(program, schedule))
+
+
+def host_bytes(program: Program, schedule: Schedule) -> int:
+    """Bytes in host memory for one device; see `autoshard.costs.host`."""
+    if not (program.host_inputs or program.host_outputs):
+        return 0
+    size = sizes(program, schedule.mesh)
+    inputs, slots = held_on_host(program)
+    return sum(size(v, schedule.definitions[v]) for v in inputs) + sum(
+        size(program.body.results[k], output_layout(schedule, k)) for k in slots
+    )
 
 
 def sizes(program: Program, mesh: AtomMesh, tile: Tile | None = None) -> Callable[[int, Layout], int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoshard.costs.fusion import Fusion
+from autoshard.costs.host import KINDS, TO_DEVICE, TO_HOST, brought, output_layout, sent
 from autoshard.costs.manual import body_trips, manual_collectives, manual_compute_s
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import op_seconds
@@ -37,12 +38,15 @@ class CommRow:
 
     @property
     def is_collective(self) -> bool:
-        return self.kind not in (StepKind.SLICE, StepKind.MASK)
+        return self.kind not in (StepKind.SLICE, StepKind.MASK, *KINDS)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanCost:
-    """compute_s, communication_s and local_s (slices and masks) of a whole program step; nothing overlaps."""
+    """compute_s, communication_s and local_s of a whole program step; nothing overlaps.
+
+    local_s: slices, masks, and copies from and to the host.
+    """
 
     compute_s: float
     communication_s: float
@@ -116,6 +120,15 @@ def _rows(
                 label = f"{row.op.kind}:{row.op.id} of the program's own shard_map"
                 weight = row.times * times[op.id]
                 yield CommRow(label, row.value, row.kind, row.atoms, -1, -1, row.bytes, row.seconds, weight, row.op.id)
+    for value in brought(program):
+        size = _local_bytes(program, schedule, value, schedule.definitions[value])
+        label = f"{program.values[value].name} from the host"
+        yield CommRow(label, value, TO_DEVICE, (), -1, -1, size, prices.machine.host_copy_s(size), 1.0, PROGRAM)
+    for slot in sent(program):
+        value = program.body.results[slot]
+        size = _local_bytes(program, schedule, value, output_layout(schedule, slot))
+        label = f"output {program.output_names[slot]} to the host"
+        yield CommRow(label, value, TO_HOST, (), -1, -1, size, prices.machine.host_copy_s(size), 1.0, PROGRAM)
     for op_id, placement in schedule.placements.items():
         op = program.ops[op_id]
         assert op.rule is not None

@@ -23,6 +23,7 @@ import numpy as np
 
 from autoshard.costs.critical import Role, matmul_order
 from autoshard.costs.fusion import Fusion
+from autoshard.costs.host import KINDS as HOST_KINDS
 from autoshard.costs.manual import body_trips
 from autoshard.costs.price import CommRow, PlanCost, multiplicities
 from autoshard.costs.roofline import local_bytes
@@ -131,11 +132,13 @@ def step_time(
     mesh, profile = schedule.mesh, machine.profile
     work = _work(program, schedule, fusion, trips)
     vector_rate = machine.flops_per_s("float32", "vector")
-    copied = sum(2 * r.bytes * r.times for r in cost.rows if not r.is_collective)
+    copied = sum(2 * r.bytes * r.times for r in cost.rows if not r.is_collective and r.kind not in HOST_KINDS)
+    hosted = sum(r.seconds * r.times for r in cost.rows if r.kind in HOST_KINDS)
     resources = {
         "matrix unit": sum(f / machine.flops_per_s(dtype) for dtype, f in work.matmul_flop.items()),
         "vector unit": work.vector_flop / vector_rate,
         "memory": (work.moved_bytes + copied) / profile.memory.bandwidth.value,
+        **({"host link": hosted} if hosted else {}),
     }
     order = matmul_order(program)
     groups: dict[tuple[str, str, str], list[CommRow]] = {}

@@ -27,8 +27,8 @@ def constraint_attrs(sharding: Any, rank: int, unconstrained: Sequence[int], whe
         return None
     if sharding.memory_kind not in _DEFAULT_MEMORY and not _is_default_memory(sharding):
         raise UnsupportedError(
-            f"{where} places a value in memory {sharding.memory_kind!r}; only device memory can be planned: leave the "
-            "memory kind out"
+            f"{where} places a value in memory {sharding.memory_kind!r}; inside of a function only device memory can "
+            "be planned: leave the memory kind out, and state MemoryKind for inputs and outputs that live on the host"
         )
     mesh, stated = sharding_from_jax(sharding, rank)
     dims = tuple(replace(d, is_open=True) if k in unconstrained else d for k, d in enumerate(stated.dims))

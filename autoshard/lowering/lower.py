@@ -31,6 +31,9 @@ from autoshard.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Step, StepKind
 
+_HOST: dict[str, Any] = {"memory_kind": "pinned_host"}
+_DEVICE: dict[str, Any] = {"memory_kind": "device"}
+
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
@@ -98,11 +101,24 @@ class Lowered:
             check_vma=False,
         )
 
+        on_host = self._on_host(mesh)
+
         def fn(*call_args: Any) -> Any:
             leaves = [*flat_arguments(traced, call_args), *traced.consts]
-            return tree_util.tree_unflatten(traced.out_tree, mapped(*(leaves[k] for k in handed)))
+            for k in sorted(traced.program.host_inputs) if on_host else ():
+                leaves[k] = jax.device_put(leaves[k], NamedSharding(mesh, partition_spec(outer[k], grid), **_DEVICE))
+            results = list(mapped(*(leaves[k] for k in handed)))
+            for k in sorted(traced.program.host_outputs) if on_host else ():
+                spec = partition_spec(self.output_layouts[k], grid)
+                results[k] = jax.device_put(results[k], NamedSharding(mesh, spec, **_HOST))
+            return tree_util.tree_unflatten(traced.out_tree, results)
 
         return self.finished(fn, mesh)
+
+    def _on_host(self, mesh: JaxMesh | AbstractMesh) -> bool:
+        """Whether values are to be put into host memory: not for program texts of no devices in particular."""
+        program = self.traced.program
+        return isinstance(mesh, JaxMesh) and bool(program.host_inputs or program.host_outputs)
 
     def finished(self, fn: Callable[..., Any], mesh: JaxMesh | AbstractMesh) -> Callable[..., Any]:
         """`fn` with the program's name, and the weak types and derivatives of the traced function."""
@@ -124,11 +140,19 @@ class Lowered:
         return self.function(self.jax_mesh())
 
     def in_shardings_on(self, mesh: JaxMesh | AbstractMesh) -> Any:
-        shardings = [NamedSharding(mesh, partition_spec(x, self.schedule.mesh)) for x in self.input_layouts]
+        there = self.traced.program.host_inputs if self._on_host(mesh) else ()
+        shardings = [
+            NamedSharding(mesh, partition_spec(x, self.schedule.mesh), **(_HOST if k in there else {}))
+            for k, x in enumerate(self.input_layouts)
+        ]
         return tree_util.tree_unflatten(self.traced.in_tree, shardings)
 
     def out_shardings_on(self, mesh: JaxMesh | AbstractMesh) -> Any:
-        shardings = [NamedSharding(mesh, partition_spec(x, self.schedule.mesh)) for x in self.output_layouts]
+        there = self.traced.program.host_outputs if self._on_host(mesh) else ()
+        shardings = [
+            NamedSharding(mesh, partition_spec(x, self.schedule.mesh), **(_HOST if k in there else {}))
+            for k, x in enumerate(self.output_layouts)
+        ]
         return tree_util.tree_unflatten(self.traced.out_tree, shardings)
 
     @property

@@ -21,11 +21,13 @@ from autoshard.formulation.domains import Domains
 from autoshard.formulation.encode import MEMORY_PRICE_S_PER_BYTE, Encoded, encode, price_nodes
 from autoshard.formulation.equal import with_groups
 from autoshard.formulation.fixed import Fixed, narrow
+from autoshard.formulation.host import Amounts, check_host, hold_host, host_amounts, price_host
 from autoshard.formulation.loose import Loose
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
 from autoshard.planning.conflicts import check_layouts, implied_pins
 from autoshard.program.program import Program
+from autoshard.program.ties import donated_ties
 from autoshard.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
@@ -42,6 +44,7 @@ Progress = Callable[[str], None]
 class Problem:
     """One planning problem: a program on a machine under hard statements.
 
+    host_limit: bytes that the host may hold for each device.
     ties: output slot -> input value that the output replaces (donated state); trips: of while loops whose count is
     unknown.
     """
@@ -55,6 +58,7 @@ class Problem:
     share_repeats: bool = True
     groups: tuple[MatchedGroup, ...] = ()
     restrictions: tuple[Restriction, ...] = ()
+    host_limit: int | None = None
 
     @property
     def statements(self) -> tuple[MatchedPin | MatchedGroup | Restriction, ...]:
@@ -74,13 +78,14 @@ class Problem:
         share_repeats: bool = True,
         groups: Sequence[MatchedGroup] = (),
         restrictions: Sequence[Restriction] = (),
+        host_limit: int | None = None,
     ) -> "Problem":
         stated = [pin.sharding for pin in pins] + [s for r in restrictions for s in r.shardings]
         splits = {**stated_splits(stated, mesh), **(sub_axes or {})}
         atoms = choose_atoms(program, mesh, splits)
         return Problem(
             program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
-            tuple(restrictions),
+            tuple(restrictions), host_limit,
         )  # fmt: skip
 
 
@@ -129,10 +134,12 @@ class Model:
     repeats: Repeats
     ties: dict[int, int]
     counts: tuple[Count, ...] = ()
+    on_host: Amounts = ()
 
     def with_limit(self, limit: int | None) -> CostNetwork:
-        """The network within so many bytes, and within the counts of reshards that are stated."""
-        return hold_counts(self.repeats.network, self.counts, limit)
+        """The network within so many bytes, and within stated counts of reshards and bytes on the host."""
+        network = hold_counts(self.repeats.network, self.counts, limit)
+        return hold_host(network, self.on_host, self.problem.host_limit)
 
     def schedule(self, assignment: Sequence[int]) -> Schedule:
         full = self.repeats.expand(assignment)
@@ -183,12 +190,16 @@ def build_model(
         narrow(collected, program, given, partly=True)
     say("pricing ops and reshards")
     price_nodes(collected, program, mesh, fusion, prices, problem.trips)
+    price_host(collected, program, mesh, ties, prices)
     encoded = encode(collected, program, mesh, shared.tables)
     encoded = with_groups(encoded, collected, program, problem.groups, ties)
     encoded, counts = with_counts(encoded, collected, program, mesh, problem.restrictions)
     # every reshard is counted for itself, so layers decide for themselves where reshards are counted
     repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats and not counts)
-    return Model(problem, shared, fusion, liveness, prices, collected, encoded, repeats, ties, counts)
+    on_host = host_amounts(collected, encoded, repeats, program, mesh, ties)
+    if problem.host_limit is not None:
+        check_host(on_host, problem.host_limit)
+    return Model(problem, shared, fusion, liveness, prices, collected, encoded, repeats, ties, counts, on_host)
 
 
 def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
@@ -209,34 +220,6 @@ def _analysed(program: Program, mesh: AtomMesh) -> tuple[Fusion, Liveness, Parti
     reach = PartialReach(program, mesh)
     copied = [v.id for v in program.values if v.id not in fusion.held and reach.get(v.id)]
     return fusion, liveness_model.analyse(program, fusion, copied=copied), reach
-
-
-def donated_ties(program: Program) -> dict[int, int]:
-    """Output slot -> the donated input it replaces: same type, and the same path behind some output prefix.
-
-    A train step ``(state, batch) -> (state, metrics)`` gives its new state back in the layouts of the old one.
-    """
-    inputs = dict(zip(program.input_names, program.body.args, strict=False))
-    donated = {program.input_names[i] for i in program.donated}
-    out: dict[int, int] = {}
-    for argument in sorted({name.split("/", 1)[0] for name in donated}):
-        suffixes = {n[len(argument) :]: inputs[n] for n in sorted(donated) if n.split("/", 1)[0] == argument}
-        best: dict[int, int] = {}
-        for prefix in sorted({p for name in program.output_names for p in _prefixes(name)}):
-            found: dict[int, int] = {}
-            for slot, name in enumerate(program.output_names):
-                value = suffixes.get(name[len(prefix) :]) if name.startswith(prefix) else None
-                if value is not None and program.type_of(program.body.results[slot]) == program.type_of(value):
-                    found[slot] = value
-            if len(found) > len(best):
-                best = found
-        out.update({slot: value for slot, value in best.items() if slot not in out})
-    return out
-
-
-def _prefixes(name: str) -> list[str]:
-    parts = name.split("/")
-    return ["/".join(parts[:k]) for k in range(1, min(len(parts), 4) + 1)]
 
 
 def _by_target(problem: Problem) -> tuple[dict[int, list[Any]], dict[int, list[Any]]]:

@@ -78,6 +78,7 @@ class Program:
     inputs are the first ``len(input_names)`` of ``body.args`` in order; closed-over constants follow.
     outputs are ``body.results``; their names are ``out/...`` pytree paths.
     donated: indices into inputs whose buffers the program may reuse.
+    host_inputs, host_outputs: indices into inputs and outputs that live in host memory between calls.
     warnings: what the front end wants the user to know (unknown primitives and the like).
     """
 
@@ -88,6 +89,8 @@ class Program:
     output_names: tuple[str, ...]
     donated: frozenset[int] = frozenset()
     warnings: tuple[str, ...] = ()
+    host_inputs: frozenset[int] = frozenset()
+    host_outputs: frozenset[int] = frozenset()
 
     def type_of(self, value: int) -> TensorType:
         return self.values[value].type

@@ -196,6 +196,10 @@ def _memory(plan: Json) -> "list[RenderableType]":
     head = f"memory: {bytes_text(memory['peak_bytes'])} per device at the peak"
     head += f" of {bytes_text(limit)} allowed" if limit is not None else ""
     head += f", {memory['where']}" if memory.get("where") else ""
+    if "host_bytes" in memory:
+        room = next((s["bytes"] for s in plan.get("statements", ()) if s["kind"] == "host_memory_limit"), None)
+        allowed = f" of {bytes_text(room)} allowed" if room is not None else ""
+        head += f"\nin host memory: {bytes_text(memory['host_bytes'])} per device{allowed}"
     if "fits" in memory:
         head += "\n" + _fits(memory)
     held = memory.get("held", [])

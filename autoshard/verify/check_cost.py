@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Any, Final
 
 from autoshard.verify.check_flow import COLLECTIVES, Flow, Way
+from autoshard.verify.check_host import copies
 from autoshard.verify.check_layout import Holding
 from autoshard.verify.check_program import PROGRAM_OP, Findings, Node, element_bytes, manual_ops, trips_of
 from autoshard.verify.check_rules import Placed, read_rule, uncut
@@ -80,6 +81,9 @@ class Pricer:
             what = f"{node.label} operand {slot}" if region < 0 else f"{node.label} body result {slot}"
             times = node.times * (trips_of(node, region, graph.trips) if region >= 0 else 1)
             yield from self._way(way, what, times, op, node.source)
+        for kind, where, value, held in copies(flow):
+            size = self.local_bytes(value, held)
+            yield Row(where, value, kind, (), size, self.machine.host_copy_s(size), 1.0, PROGRAM_OP)
         for node in graph.nodes.values():
             if node.is_manual:
                 yield from self._manual(node)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import ceil, prod
 
 from autoshard.verify.check_flow import Flow, UseKey, Way
+from autoshard.verify.check_host import stored
 from autoshard.verify.check_layout import Holding
 from autoshard.verify.check_program import PROGRAM_OP, Body, Graph, Node, element_bytes
 from autoshard.verify.check_rules import Rule
@@ -94,6 +95,7 @@ class Lives:
         lives._boundaries()
         for op in sorted(flow.graph.nodes.values(), key=lambda op: -lives.begin[op.id]):
             lives._back_over(op)
+        lives._stored()
         lives._arguments()
         lives._in_place()
         return lives
@@ -116,6 +118,8 @@ class Lives:
         graph = self.flow.graph
         for slot, v in enumerate(graph.body.results):
             self._users.setdefault(v, []).append((PROGRAM_OP, slot, -1))
+            if slot in graph.host_outputs:
+                continue  # see `_stored`
             self._reads(v, self.close, self.close, (PROGRAM_OP, slot, -1))
         for op in graph.nodes.values():
             for slot, v in enumerate(op.operands):
@@ -192,6 +196,20 @@ class Lives:
             self.private[use] = (at, self.private[use][1])
         return at if after <= before and way.moves[0].kind == "all_reduce" else at + 1
 
+    def _stored(self) -> None:
+        """Outputs on the host: what is handed back is held while it is made and copied."""
+        graph = self.flow.graph
+        made = {v: (op, k) for op in graph.nodes.values() for k, v in enumerate(op.results)}
+        for slot in stored(graph):
+            use, v = (PROGRAM_OP, slot, -1), graph.body.results[slot]
+            if self._moves(use) is not None:
+                at = self.close
+                if v in made:
+                    op, k = made[v]
+                    stack = op.kind == "scan" and k >= op.attrs["num_carry"]
+                    at = self.begin[op.id] if stack or not op.regions else self.end[op.id]
+                self.private[use] = (at, at + 1)
+
     def _arguments(self) -> None:
         graph = self.flow.graph
         for op in graph.nodes.values():
@@ -204,6 +222,11 @@ class Lives:
                     self.defined[v] = (begin + 1, last + 1)
         for k, v in enumerate(graph.body.args):
             first, last = self._read.get(v, (0, 0))
+            if k in graph.host_inputs:
+                if v in self._read:
+                    self.defined[v] = (first, last + 1)
+                    self._copied(v, first, last, None)
+                continue
             frees = k in graph.donated and v not in graph.body.results
             self.defined[v] = (0, last + 1 if frees else self.close + 1)
             self._copied(v, first, last, None)

@@ -116,6 +116,8 @@ class Graph:
     output_names: list[str]
     donated: list[int]
     trips: int
+    host_inputs: list[int] = field(default_factory=list)
+    host_outputs: list[int] = field(default_factory=list)
     nodes: dict[int, Node] = field(default_factory=dict)
     home: dict[int, Body] = field(default_factory=dict)  # the body that defines a value
 
@@ -152,8 +154,9 @@ def read_graph(plan: Any, findings: Findings) -> Graph:
         )
     trips = plan["trips"]
     graph = Graph(
-        values, _body(data["body"]), list(data["input_names"]), list(data["output_names"]), list(data["donated"]), trips
-    )
+        values, _body(data["body"]), list(data["input_names"]), list(data["output_names"]), list(data["donated"]),
+        trips, list(data.get("host", {}).get("inputs", ())), list(data.get("host", {}).get("outputs", ())),
+    )  # fmt: skip
     _enter(graph, graph.body, 1.0, findings)
     if len(graph.input_names) > len(graph.body.args):
         findings.add("program", f"{len(graph.input_names)} inputs are named, the program has {len(graph.body.args)}")
@@ -164,6 +167,13 @@ def read_graph(plan: Any, findings: Findings) -> Graph:
     for name, value in zip(graph.input_names, graph.body.args, strict=False):
         if graph.values[value].name != name:
             findings.add("program", f"input {name} is value {value}, which is called {graph.values[value].name}")
+    for what, numbers, names in (
+        ("input", graph.host_inputs, graph.input_names),
+        ("output", graph.host_outputs, graph.output_names),
+    ):
+        for k in numbers:
+            if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < len(names):
+                findings.add("program", f"{what} {k!r} is in host memory, there are {len(names)}")
     for k in graph.donated:
         if not 0 <= k < len(graph.input_names):
             findings.add("program", f"input number {k} is donated, there are {len(graph.input_names)}")

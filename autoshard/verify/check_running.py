@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,12 @@ def verify_plan(data: Mapping[str, Any], runnable: Runnable | None = None, *, na
         except AutoshardError as error:
             reason = f"the function cannot be built from the config of the plan: {error}"
             return Verification(name, (first, not_done(TEXTS, reason), not_done(NUMBERS, reason)))
+    host = data["program"].get("host", {})
+    placed = replace(
+        runnable.traced.program,
+        host_inputs=frozenset(host.get("inputs", ())), host_outputs=frozenset(host.get("outputs", ())),
+    )  # fmt: skip
+    runnable = replace(runnable, traced=replace(runnable.traced, program=placed))
     now, then = (without_places(p) for p in (plain(program_to_json(runnable.traced.program)), data["program"]))
     change = _difference(now, then)
     if change:

@@ -14,6 +14,7 @@ MANUAL_COMPUTATION = "manual_computation"
 _LISTED = (
     *((kind, kind) for kind in ("replicated", "no_collective", "max_reshards")),
     ("barrier", "barriers"), (MANUAL_COMPUTATION, "manual_computations"),
+    ("memory_kind", "memory_kinds"),
 )  # fmt: skip
 _DIM = r"\{[^{}]*\}(?:p\d+)?"
 _PIN = re.compile(rf"^(?:<@[^,]+, *)?\[(?P<dims>(?:{_DIM}(?:, *{_DIM})*)?)\](?P<rest>(?:,? *\w+=\{{[^{{}}]*\}})*)>?$")
@@ -95,8 +96,8 @@ def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings)
             check_restriction(statement, flow, findings)
         elif statement["kind"] == "manual":
             _check_manual(statement, flow, findings)
-        elif statement["kind"] == MANUAL_COMPUTATION:
-            continue  # see check_manual.py
+        elif statement["kind"] in (MANUAL_COMPUTATION, "memory_kind", "host_memory_limit"):
+            continue  # see check_manual.py and check_host.py
         elif statement["kind"] == "memory_limit":
             if peak_bytes > statement["bytes"]:
                 findings.add(
@@ -221,17 +222,19 @@ def _check_config(plan: Any, findings: Findings) -> None:
         if list(patterns) not in tied:
             findings.add("statements", f"the config ties {', '.join(patterns)}, the plan has no such statement")
     listed = [s for s in plan["statements"] if s["kind"] in KINDS]
-    listed += [s for s in plan["statements"] if s["kind"] == MANUAL_COMPUTATION]
+    listed += [s for s in plan["statements"] if s["kind"] in (MANUAL_COMPUTATION, "memory_kind")]
     for kind, key in _LISTED:
         given = settings.get(key)
-        asked = len(given) if isinstance(given, list) else 0 if given is None else 1
+        asked = len(given) if isinstance(given, list | dict) else 0 if given is None else 1
         found = sum(1 for s in listed if s["kind"] == kind)
         if asked > found:
             findings.add("statements", f"the config states {key} {asked} times, the plan has {found} such statements")
     for axis in _exclusive_axes(settings.get("axis_only")):
         if not any(s["kind"] == "axis_only" and s["axes"] == [axis] for s in listed):
             findings.add("statements", f"the config keeps axis {axis} for some values, the plan has no such statement")
-    if settings.get("memory_limit") is not None and not any(s["kind"] == "memory_limit" for s in plan["statements"]):
+    limit = settings.get("memory_limit")
+    limit = limit.get("device") if isinstance(limit, dict) else limit
+    if limit is not None and not any(s["kind"] == "memory_limit" for s in plan["statements"]):
         findings.add(
             "statements", f"the config limits memory to {settings['memory_limit']}, the plan has no such statement"
         )

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from autoshard.verify.check_cost import Pricer, Row, same
 from autoshard.verify.check_flow import COLLECTIVES
+from autoshard.verify.check_host import TO_DEVICE, TO_HOST
 from autoshard.verify.check_program import Findings
 from autoshard.verify.check_rules import uncut
 from autoshard.verify.check_work import MATRIX_KINDS, flop, moved_bytes
@@ -36,11 +37,14 @@ def check_step_time(
             whole += flop(op, uncut(placed.rule), flow.graph) * times
         else:
             vector += work
-    moved += sum(2 * row.bytes * row.times for row in rows if row.kind not in COLLECTIVES)
+    over_link = (TO_DEVICE, TO_HOST)
+    moved += sum(2 * row.bytes * row.times for row in rows if row.kind not in (*COLLECTIVES, *over_link))
+    hosted = sum(row.seconds * row.times for row in rows if row.kind in over_link)
     busy = {
         "matrix unit": sum(work / machine.flops_per_s(dtype) for dtype, work in matmul.items()),
         "vector unit": vector / machine.flops_per_s("float32", "vector"),
         "memory": moved / machine.profile.memory.bandwidth.value,
+        **({"host link": hosted} if hosted else {}),
     }
     collective_s, groups = 0.0, {}
     for row in rows:

@@ -10,6 +10,7 @@ from typing import Any
 
 from autoshard.verify.check_cost import Pricer, check_collectives, check_cost
 from autoshard.verify.check_flow import COLLECTIVES, Flow, check_flow, derive
+from autoshard.verify.check_host import check_host
 from autoshard.verify.check_in_code import check_in_code
 from autoshard.verify.check_layout import Impossible, read_atoms
 from autoshard.verify.check_lives import Lives, Sizes
@@ -104,6 +105,7 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
         count = check_statements(plan, flow, peak, findings)
         check_in_code(plan, flow, findings)
         check_manual_computations(plan, flow, findings)
+        check_host(plan, flow, findings)
         facts.append(f"{count} statements; peak memory {peak} bytes at {plan['memory']['where']}")
 
     _guarded(findings, "statements", statements)

@@ -17,10 +17,13 @@ def test_the_python_example_plans(capsys) -> None:  # type: ignore[no-untyped-de
     names: dict = {}
     for code in blocks("python"):
         exec(compile(code, "docs/statements.md", "exec"), names)
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert len(capsys.readouterr().out.splitlines()) == 3
     checked = check_plan(names["found"].to_dict())
     assert checked.ok, checked.findings
     assert [s["kind"] for s in names["found"].statements] == ["manual_computation"]
+    checked = check_plan(names["offloaded"].to_dict())
+    assert checked.ok, checked.findings
+    assert names["offloaded"].memory.host_bytes <= 64_000
 
 
 def test_the_config_plans_and_every_statement_is_in_the_plan(tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""Values that live in host memory: what crosses the host link in a step, and what the host holds for each device.
+
+An input on the host is copied to the device when it is first read and held there until it is read for the last time; an
+output is copied to the host when it is made. Both directions take turns with everything else.
+"""
+
+from autoshard.program.program import Origin, Program
+from autoshard.program.ties import donated_ties
+from autoshard.schedule import PROGRAM, Schedule, Use
+from autoshard.sharding.layout import Layout
+
+TO_DEVICE, TO_HOST = "to_device", "to_host"
+KINDS = (TO_DEVICE, TO_HOST)
+"""Kinds of rows in a plan's cost."""
+
+
+def brought(program: Program) -> tuple[int, ...]:
+    """Inputs on the host that something on the device reads (value ids)."""
+    args, results = program.body.args, program.body.results
+    read = {v for op in program.body.ops for v in op.operands}
+    read |= {v for k, v in enumerate(results) if k not in program.host_outputs}
+    return tuple(args[k] for k in sorted(program.host_inputs) if args[k] in read)
+
+
+def sent(program: Program) -> tuple[int, ...]:
+    """Slots of outputs that are copied to the host; those that hand back what lies there already are not."""
+    there = {program.body.args[k] for k in program.host_inputs}
+    results = program.body.results
+    return tuple(
+        k
+        for k in sorted(program.host_outputs)
+        if results[k] not in there and program.values[results[k]].origin is not Origin.LITERAL
+    )
+
+
+def held_on_host(program: Program) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(inputs, output slots) that the host holds at once: outputs in the place of donated inputs count as those."""
+    args, results = program.body.args, program.body.results
+    inputs = {args[k] for k in program.host_inputs}
+    ties = donated_ties(program)
+    slots = (k for k in sent(program) if ties.get(k) not in inputs)
+    return tuple(args[k] for k in sorted(program.host_inputs)), tuple(k for k in slots if results[k] not in inputs)
+
+
+def output_layout(schedule: Schedule, slot: int) -> Layout:
+    """How an output is handed back."""
+    return schedule.uses[Use(PROGRAM, slot)].target

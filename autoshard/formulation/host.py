@@ -1,0 +1,103 @@
+"""Host memory in the network: seconds over the host link, and a limit on what the host holds for each device."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from autoshard.costs.host import brought, held_on_host, sent
+from autoshard.costs.pricing import StepPrices
+from autoshard.errors import InfeasibleError
+from autoshard.formulation.collect import Collected
+from autoshard.formulation.encode import Encoded
+from autoshard.formulation.model import NodeKind, Port
+from autoshard.formulation.repeats import Repeats
+from autoshard.program.program import Program
+from autoshard.sharding.layout import AtomMesh
+from autoshard.solver.network import CostNetwork, Usage
+
+Amounts = Sequence[np.ndarray | None]
+"""For each node of a network the bytes that its strategies hold on the host; None for most."""
+
+
+def price_host(
+    collected: Collected, program: Program, mesh: AtomMesh, ties: Mapping[int, int], prices: StepPrices
+) -> None:
+    """Add the seconds of copies between host and device to the nodes that decide how much is copied."""
+    for value in brought(program):
+        port = collected.definition[value]
+        _add(collected, port, _bytes(port, program, value, mesh), prices)
+    for slot in sent(program):
+        port = _output_port(collected, program, ties, slot)
+        _add(collected, port, _bytes(port, program, program.body.results[slot], mesh), prices)
+
+
+def _add(collected: Collected, port: Port, amounts: np.ndarray, prices: StepPrices) -> None:
+    node = collected.nodes[port.node]
+    node.costs = node.costs + np.array([prices.machine.host_copy_s(float(b)) for b in amounts]) * node.weight
+
+
+def _bytes(port: Port, program: Program, value: int, mesh: AtomMesh) -> np.ndarray:
+    type_ = program.type_of(value)
+    element = type_.bytes / max(1, type_.elements)
+    return np.array([np.prod(lay.local_shape(type_.shape, mesh), dtype=float) * element for lay in port.layouts])
+
+
+def _output_port(collected: Collected, program: Program, ties: Mapping[int, int], slot: int) -> Port:
+    """Where the layout of an output is decided: at a node of its own, or at the input whose place it takes."""
+    name = program.output_names[slot]
+    for number, node in enumerate(collected.nodes):
+        if node.kind is NodeKind.OUTPUT and node.label == name:
+            return Port(number, node.layouts)
+    return collected.definition[ties[slot]]
+
+
+def host_amounts(
+    collected: Collected, encoded: Encoded, repeats: Repeats, program: Program, mesh: AtomMesh, ties: Mapping[int, int]
+) -> Amounts:
+    """Bytes on the host by strategy, for the nodes of the quotient network."""
+    out: list[np.ndarray | None] = [None] * repeats.network.n_nodes
+    inputs, slots = held_on_host(program)
+    ports = [(collected.definition[v], v) for v in inputs]
+    ports += [(_output_port(collected, program, ties, k), program.body.results[k]) for k in slots]
+    for port, value in ports:
+        own = np.ceil(_bytes(port, program, value, mesh))[encoded.states[port.node]].astype(np.int64)
+        cls = int(repeats.class_of[port.node])
+        known = out[cls]
+        out[cls] = own if known is None else known + own
+    return tuple(out)
+
+
+def check_host(amounts: Amounts, limit: int) -> None:
+    """Raise `InfeasibleError` where the host holds more than `limit` bytes whatever is chosen."""
+    least = sum(int(a.min()) for a in amounts if a is not None)
+    if least > limit:
+        words = f"memory limit of {limit} bytes of pinned_host per device"
+        raise InfeasibleError(
+            f"the {words} cannot hold: at least {least} bytes are stated to live there; state less of it, use more "
+            "devices, or a larger limit",
+            conflict=[words], facts={"limit_bytes": limit, "least_bytes": least, "proved": True},
+        )  # fmt: skip
+
+
+def hold_host(network: CostNetwork, amounts: Amounts, limit: int | None) -> CostNetwork:
+    """The network within so many bytes on the host: held at a moment of its own, in units of the other limit.
+
+    Units are made so small that rounding down decides every sum rightly.
+    """
+    holding = sum(a is not None for a in amounts)
+    if limit is None or not holding:
+        return network
+    whole = network.usage_limit
+    if whole is None:  # one that memory cannot reach
+        whole = 1 + sum(int(u.amounts.max()) for us in network.usages for u in us)
+    scale = -(-(holding * limit) // whole)
+    whole *= scale
+    end = max((u.stop for us in network.usages for u in us), default=0)
+    usages: list[list[Usage]] = [[] for _ in range(network.n_nodes)]
+    for node, held in enumerate(network.usages):
+        usages[node] += [Usage(u.start, u.stop, u.amounts * scale) for u in held]
+    for node, own in enumerate(amounts):
+        if own is not None:
+            parts = np.array([int(b) * whole // limit for b in own], np.int64)
+            usages[node].append(Usage(end, end + 1, parts))
+    return CostNetwork(network.costs, network.edges, tuple(map(tuple, usages)), whole, network.facets)
