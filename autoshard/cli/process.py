@@ -19,7 +19,7 @@ def interrupts_arrive() -> Iterator[None]:
     callbacks, and long tracing and pricing spend so much of their time in them that two of three interrupts would be
     lost.
     """
-    before = sys.unraisablehook
+    before, waiting = sys.unraisablehook, []
 
     def dropped(what: Any) -> None:
         if not issubclass(what.exc_type, KeyboardInterrupt):
@@ -28,12 +28,15 @@ def interrupts_arrive() -> Iterator[None]:
         again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
         again.daemon = True
         again.start()
+        waiting.append(again)
 
     sys.unraisablehook = dropped
     try:
         yield
     finally:
         sys.unraisablehook = before
+        for again in waiting:
+            again.cancel()
 
 
 def open_streams() -> None:

@@ -64,6 +64,7 @@ def test_an_interrupt_during_garbage_collection_arrives() -> None:
     """JAX has a callback on every collection, and Python drops what is raised in one."""
 
     interrupted = []
+    before = sys.unraisablehook
 
     def callback(phase: str, info: Any) -> None:
         if not interrupted:
@@ -78,7 +79,22 @@ def test_an_interrupt_during_garbage_collection_arrives() -> None:
         finally:
             gc.callbacks.remove(callback)
     assert interrupted
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert sys.unraisablehook is before
+
+
+class _Interrupted:
+    def __del__(self) -> None:
+        _interrupt_inside(None)
+
+
+def test_an_interrupt_in_a_finalizer_arrives() -> None:
+    def drop_and_wait() -> None:
+        held = [_Interrupted()]
+        held.clear()
+        time.sleep(5)
+
+    with interrupts_arrive(), pytest.raises(KeyboardInterrupt):
+        drop_and_wait()
 
 
 def test_an_interrupt_elsewhere_arrives_at_once() -> None:
