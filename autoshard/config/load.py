@@ -395,6 +395,9 @@ def _cross_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
     yield from _pin_faults(config)
     yield from _restriction_faults(config)
     yield from _manual_faults(config)
+    host = config.memory_limits.get("pinned_host")
+    if host is not None and host.bytes is None:
+        yield ("memory_limit", "pinned_host"), "a share of what is not known; give an amount such as 64GiB"
     yield from _baseline_faults(config)
     yield from _priority_faults(config)
     settings = config.settings

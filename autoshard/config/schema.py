@@ -57,7 +57,7 @@ Memory = Annotated[MemoryAmount, BeforeValidator(memory_amount)]
 def _limits(given: Any) -> Any:
     """An amount for device memory, or amounts by kind."""
     if not isinstance(given, Mapping):
-        return None if given is None else {"device": given}
+        return None if given is None else {"device": memory_amount(given)}
     return given
 
 

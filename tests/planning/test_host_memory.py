@@ -265,6 +265,7 @@ def test_configs_state_memories_and_limits(tmp_path: Path) -> None:
         ("pinned_host: 1GiB", "unpinned: 1GiB"),
         ("'state/opt/**': pinned_host", "'state/opt/**': hbm"),
         ("90%", "-3"),
+        ("1GiB", "50%"),
     ):
         file.write_text(text.replace(wrong, said))
         with pytest.raises(ConfigError, match="memory_"):
