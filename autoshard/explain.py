@@ -102,7 +102,8 @@ class ExplainedValue:
         lines += [f"  used by {_at(r.op, r.source)} in {r.sharding}" for r in self.readers]
         for m in self.moves:
             often = "" if m.times == 1 else f", {m.times:g} times a step"
-            lines.append(f"  {m.kind} over {m.axes}, {m.bytes:.0f} bytes, {m.seconds:.3e} s{often}: {m.where}")
+            over = f" over {m.axes}" if m.axes else ""
+            lines.append(f"  {m.kind}{over}, {m.bytes:.0f} bytes, {m.seconds:.3e} s{often}: {m.where}")
         lines += [f"  {_instead(a)}" for a in self.alternatives[:MOST_SHOWN]]
         if len(self.alternatives) > MOST_SHOWN:
             lines.append(f"  and {len(self.alternatives) - MOST_SHOWN} other shardings that cost more")

@@ -271,7 +271,10 @@ def train(plan: "Plan", problem: Problem, steps: int, seed: int, progress: Calla
     batches = model.batches(seed)
     losses: list[float] = []
     for number in range(steps):
-        state, metrics = step(state, next(batches))
+        batch = next(batches)
+        if plan.program.host_inputs:  # what lives on the host is taken from there only
+            state, batch = plan.place(state, batch)
+        state, metrics = step(state, batch)
         losses.append(float(metrics["loss"]))
         progress(f"training: step {number + 1} of {steps}, loss {losses[-1]:.4f}")
     return tuple(losses)

@@ -23,7 +23,7 @@ from autoshard.frontends.jax_function import trace
 from autoshard.planning import build_model, decide
 from autoshard.plans import Plan
 from autoshard.solver.network import evaluate
-from autoshard.verify import check_plan
+from autoshard.verify import check_plan, verify_file
 
 AXES = {"x": 2, "y": 4}
 W = {"w1": f32(64, 128), "w2": f32(128, 64)}
@@ -251,7 +251,7 @@ def test_configs_state_memories_and_limits(tmp_path: Path) -> None:
 
     file = tmp_path / "c.yaml"
     text = (
-        "model: mlp\nmesh: {data: 2, model: 4}\nhardware: tpu_v5e\nmemory_kinds: {'state/opt/**': pinned_host}\n"
+        "model: {name: mlp, batch: 16}\nmesh: {data: 2, model: 4}\nhardware: tpu_v5e\nmemory_kinds: {'state/opt/**': pinned_host}\n"
         "memory_limit: {device: 90%, pinned_host: 1GiB}\n"
     )
     file.write_text(text)
@@ -259,6 +259,9 @@ def test_configs_state_memories_and_limits(tmp_path: Path) -> None:
     found = plan_config(config, build_problem(config))
     assert findings(found.to_dict()) == []
     assert found.memory.host_bytes > 0
+    found.save(tmp_path / "plan.json")
+    verified = verify_file(tmp_path / "plan.json")
+    assert verified.ok, str(verified)
     kinds = [s["kind"] for s in found.statements]
     assert kinds == ["memory_kind", "memory_limit", "host_memory_limit"]
     for wrong, said in (
