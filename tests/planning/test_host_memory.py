@@ -251,7 +251,8 @@ def test_configs_state_memories_and_limits(tmp_path: Path) -> None:
 
     file = tmp_path / "c.yaml"
     text = (
-        "model: {name: mlp, batch: 16}\nmesh: {data: 2, model: 4}\nhardware: tpu_v5e\nmemory_kinds: {'state/opt/**': pinned_host}\n"
+        "model: {name: mlp, batch: 16}\nmesh: {data: 2, model: 4}\nhardware: tpu_v5e\n"
+        "memory_kinds: {'state/opt/**': pinned_host}\n"
         "memory_limit: {device: 90%, pinned_host: 1GiB}\n"
     )
     file.write_text(text)
