@@ -5,7 +5,6 @@ Format (google/iopddl, Apache-2.0): `problem.nodes.{intervals,costs,usages}` wit
 solution is a list of strategy indices.
 """
 
-import gc
 import gzip
 import json
 import math
@@ -22,6 +21,7 @@ import orjson
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.files import read_bytes, read_text, write_text
+from autoshard.solver.garbage import uncollected
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Evaluation, Usage, evaluate
 from autoshard.solver.solution import Solution
@@ -62,9 +62,7 @@ def read_problem(path: str | Path) -> Problem:
         raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
     except (OSError, EOFError, zlib.error) as problem:
         raise InputError(f"{path} is not a whole gzip file: {problem}") from problem
-    collecting = gc.isenabled()
-    gc.disable()  # millions of small lists: the collector would visit them again and again
-    try:
+    with uncollected():
         try:
             data = orjson.loads(raw)
         except ValueError as problem:
@@ -76,9 +74,6 @@ def read_problem(path: str | Path) -> Problem:
             if isinstance(problem, InputError):
                 raise
             raise InputError(f"{path}: not a contest problem: {type(problem).__name__}: {problem}") from problem
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _problem(data: Any, path: Path) -> Problem:

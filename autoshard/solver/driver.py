@@ -13,6 +13,7 @@ import numpy as np
 
 from autoshard.errors import InputError
 from autoshard.solver import facets as facet_search
+from autoshard.solver.garbage import uncollected
 from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.reductions import reduce_network
@@ -130,14 +131,15 @@ def _run(
     stats: dict,
 ) -> None:
     race.enter("reduce")
-    work = from_network(race.network)
-    stats["before"] = work.sizes()
-    reduce_network(
-        work,
-        elimination=int(3_000_000_000 * min(effort, 10.0)),
-        check=race.check,
-        enough=lambda: race.enough(REDUCING_SHARE),
-    )
+    with uncollected():
+        work = from_network(race.network)
+        stats["before"] = work.sizes()
+        reduce_network(
+            work,
+            elimination=int(3_000_000_000 * min(effort, 10.0)),
+            check=race.check,
+            enough=lambda: race.enough(REDUCING_SHARE),
+        )
     stats["after"] = work.sizes() | {"memory": work.limit is not None}
     if not work.nodes():
         whole = work.complete({})

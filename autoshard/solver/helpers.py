@@ -71,7 +71,10 @@ class Helpers:
         try:
             while not state.ready or not searcher.restart():
                 self._check()
-                if not decode() and self.over.wait(WAITING_S):
+                decoded = decode()
+                if searcher.restart():  # until there are prices to decode by, what is known is improved
+                    searcher.improve(4)
+                elif not decoded and self.over.wait(WAITING_S):
                     return
             searcher.improve(10)
             while True:

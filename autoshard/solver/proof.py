@@ -64,7 +64,7 @@ def exact_by_slots(race: Race, core: Work, state: Portfolio, backtracks: int) ->
         relaxed = core.copy()
         try:
             only_slots(relaxed, sorted(active))
-            reduce_network(relaxed)
+            reduce_network(relaxed, check=race.check)
         except Infeasible:
             if race.cost is None:
                 raise
@@ -130,7 +130,7 @@ def fixed_by_bound(state: Portfolio) -> tuple[Work | None, np.ndarray | None]:
             if dead.any():
                 copy.set_edge(a, b, np.where(dead, FORBIDDEN, copy.tables[a][b]))
         arc_consistency(copy)
-        reduce_network(copy, renumber=False)
+        reduce_network(copy, renumber=False, check=race.check)
     except Infeasible:
         state.tell_bound(math.inf)
         return None, None

@@ -19,6 +19,9 @@ TREE_SIZES = (20, 5, 100, 400, 2000)
 """Inner nodes of the trees that one search round re-chooses."""
 WORTH_OFFERING = 2e-5
 """Relative improvement from which an assignment is checked on the original network at once."""
+FAR = 0.02
+WORTH_OFFERING_FAR = 5e-3
+"""The same while the gap is larger than `FAR`: to check holds up message passing in the other thread."""
 SHAKE_SCALES = (1.0, 0.6, 1.6, 2.5)
 """Multiples of the memory prices at which a shaken assignment is polished before it is polished at its true cost."""
 WANDERED = 5e-4
@@ -105,7 +108,7 @@ class Searcher:
                 idle = 0 if gain > 1e-5 * abs(search.cost(self.field)) else idle + 1
                 k += 1
                 if gain > 0:
-                    self.offer(WORTH_OFFERING)
+                    self.offer(WORTH_OFFERING if self.race.gap() < FAR else WORTH_OFFERING_FAR)
         finally:
             self.offer()
 
