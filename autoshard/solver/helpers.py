@@ -11,7 +11,7 @@ import numpy as np
 
 from autoshard.solver.incumbent import CloseEnough, OutOfTime
 from autoshard.solver.portfolio import Portfolio
-from autoshard.solver.searcher import Searcher
+from autoshard.solver.searcher import FAR, Searcher
 
 WAITING_S = 0.02
 """Between two looks at whether there is an incumbent to search around."""
@@ -79,9 +79,11 @@ class Helpers:
             searcher.improve(10)
             while True:
                 before = state.race.cost
-                if not decode():
+                decoded = decode()
+                if state.race.cost != before or (decoded and state.race.gap() > FAR):
+                    if searcher.restart():
+                        searcher.improve(5)
+                elif not decoded:
                     searcher.wander(2)
-                if state.race.cost != before and searcher.restart():
-                    searcher.improve(5)
         except (OutOfTime, CloseEnough):
             return
