@@ -172,6 +172,10 @@ def updates() -> tuple[dict[str, Case], tuple[Any, ...]]:
         "add": lambda x, i, w, r, b, c: x.at[i].add(r),
         "add, out of bounds dropped": lambda x, i, w, r, b, c: x.at[w].add(r, mode="drop"),
         "add, clipped": lambda x, i, w, r, b, c: x.at[w].add(r, mode="clip"),
+        "add, promise broken": lambda x, i, w, r, b, c: x.at[w].add(r, mode="promise_in_bounds"),
+        "gradient of min, clipped": lambda x, i, w, r, b, c: jax.grad(
+            lambda x: jnp.sin(x.at[w].min(r, mode="clip")).sum()
+        )(x),
         "add scalars": lambda x, i, w, r, b, c: x.at[i, i % 8].add(1.0),
         "integer add": lambda x, i, w, r, b, c: (x * 9).astype(jnp.int32).at[i].add(2),
         "subtract": lambda x, i, w, r, b, c: x.at[i].subtract(r),

@@ -106,7 +106,11 @@ def _fill_value(ctx: LocalOp, dtype: Any) -> Any:
 
 @local("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
 def scatter(ctx: LocalOp, operand: Any, indices: Any, updates: Any) -> Sequence[Any]:
-    """Along a cut scattered dimension each device drops the updates that fall outside of its block."""
+    """Along a cut scattered dimension each device drops the updates that fall outside of its block.
+
+    Promises of indices in bounds may be broken (JAX makes them for gradients, whatever the indices): XLA drops such
+    updates, and so do we.
+    """
     numbers, shape = ctx.params["dimension_numbers"], ctx.operand_types[0].shape
     windows = [
         d
@@ -130,7 +134,7 @@ def scatter(ctx: LocalOp, operand: Any, indices: Any, updates: Any) -> Sequence[
     mode = Mode.from_any(ctx.params["mode"])
     limits = [shape[d] - window.get(d, 1) for d in numbers.scatter_dims_to_operand_dims]
     position, in_bounds = _index_vectors(indices, limits)
-    keep = in_bounds if mode == Mode.FILL_OR_DROP else None
+    keep = None if mode == Mode.CLIP else in_bounds
     if dropped is not None:
         keep = ~dropped if keep is None else keep & ~dropped
     columns = []
