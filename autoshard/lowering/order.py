@@ -20,6 +20,8 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
+from autoshard.frontends.jax_facts import open_jaxpr, scan_counts
+
 COLLECTIVES = frozenset(
     {
         "psum", "psum2", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant", "all_gather_reduced",
@@ -38,7 +40,7 @@ def in_order(function: Callable[..., Sequence[Any]]) -> Callable[..., tuple[Any,
     def ordered(*args: Any) -> tuple[Any, ...]:
         closed = jax.make_jaxpr(lambda *xs: tuple(function(*xs)))(*args)
         flow = Flow()
-        waits = flow.waits(closed.jaxpr, (False,) * len(args), before=False)
+        waits = flow.waits(open_jaxpr(closed)[0], (False,) * len(args), before=False)
         return tuple(_run(closed, waits, args, None)[0])
 
     return ordered
@@ -134,19 +136,19 @@ class Flow:
     def _region(self, eqn: Any, known: Sequence[bool], before: bool) -> Region:
         kind, params = eqn.primitive.name, eqn.params
         if kind == "cond":
-            return self._branches([b.jaxpr for b in params["branches"]], known[1:], before)
+            return self._branches([open_jaxpr(b)[0] for b in params["branches"]], known[1:], before)
         if kind == "scan":
-            n, k = params["num_consts"], params["num_carry"]
+            n, k = scan_counts(params, len(eqn.invars))
             stacked = (False,) * (len(eqn.invars) - n - k)
-            body, _ = self._body(params["jaxpr"].jaxpr, (False,) * n, known[n : n + k], stacked, before)
+            body, _ = self._body(open_jaxpr(params["jaxpr"])[0], (False,) * n, known[n : n + k], stacked, before)
             some = params["length"] > 0  # else a compiler sees that nothing happens
             fresh = body.fresh if some else (False,) * len(body.fresh)
             return Region((body,), body.first or not any(fresh), (body.first or not some) and before, fresh)
         if kind == "while":
             n, b = params["cond_nconsts"], params["body_nconsts"]
             test_consts, consts = (False,) * n, (False,) * b
-            body, held = self._body(params["body_jaxpr"].jaxpr, consts, known[n + b :], (), before)
-            test = self.waits(params["cond_jaxpr"].jaxpr, (*test_consts, *held), before=True)
+            body, held = self._body(open_jaxpr(params["body_jaxpr"])[0], consts, known[n + b :], (), before)
+            test = self.waits(open_jaxpr(params["cond_jaxpr"])[0], (*test_consts, *held), before=True)
             # What the condition communicates last is in none of the carries: the loop as a whole is, by the bit.
             fresh = (False,) * len(body.fresh) if test.ran or not body.ran else body.fresh
             first = test.first or body.first
@@ -179,13 +181,15 @@ class Flow:
             return none
         kind, params = eqn.primitive.name, eqn.params
         if kind == "cond":
-            return self._branches([b.jaxpr for b in params["branches"]], known[1:], True).fresh
+            return self._branches([open_jaxpr(b)[0] for b in params["branches"]], known[1:], True).fresh
         if kind == "scan":
-            n, k = params["num_consts"], params["num_carry"]
-            return self._repeated(params["jaxpr"].jaxpr, known[:n], known[n : n + k], known[n + k :], params["length"])
+            n, k = scan_counts(params, len(eqn.invars))
+            return self._repeated(
+                open_jaxpr(params["jaxpr"])[0], known[:n], known[n : n + k], known[n + k :], params["length"]
+            )
         if kind == "while":
             n, b = params["cond_nconsts"], params["body_nconsts"]
-            return self._repeated(params["body_jaxpr"].jaxpr, known[n : n + b], known[n + b :], (), None)
+            return self._repeated(open_jaxpr(params["body_jaxpr"])[0], known[n : n + b], known[n + b :], (), None)
         if kind == "optimization_barrier":
             return known
         inner = list(_jaxprs(eqn))
@@ -294,8 +298,8 @@ def _wait(x: Any, bit: Any) -> Any:
 
 def _run(closed: Any, waits: Waits, args: Sequence[Any], bit: Any) -> tuple[list[Any], _Chain]:
     """Results of a jaxpr, and its last collective. bit: says that what was before has ended; None if nothing was."""
-    jaxpr, chain = closed.jaxpr, _Chain(bit)
-    env: dict[Any, Any] = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+    (jaxpr, consts), chain = open_jaxpr(closed), _Chain(bit)
+    env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
 
     def read(v: Any) -> Any:
@@ -352,7 +356,7 @@ def _region(eqn: Any, operands: list[Any], region: Region, chain: _Chain) -> lis
 
 def _scan(eqn: Any, operands: list[Any], region: Region, bit: Any) -> list[Any]:
     p = eqn.params
-    n, k = p["num_consts"], p["num_carry"]
+    n, k = scan_counts(p, len(eqn.invars))
     consts, init, xs = operands[:n], operands[n : n + k], operands[n + k :]
 
     def body(carry: Any, x: Any) -> Any:
