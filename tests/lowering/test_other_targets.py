@@ -67,7 +67,7 @@ def test_results_are_those_of_the_unsharded_program(original, target, mesh, unev
 def test_constraints_stand_in_bodies_of_loops(original):
     schedule = naive_schedule(original.traced.program, MESHES["2x4"], 5, place=0.7)
     text = Target("constraints", original.lower(schedule)).stablehlo()
-    body = text[text.index("@closed_call(") :]
+    body = text[text.index("@closed_call(" if "@closed_call(" in text else " do {") :]  # JAX 0.12 writes it in place
     assert "sdy.sharding_constraint" in body
     assert stablehlo_collectives(text) == []
     assert "sdy.sharding_constraint" not in Target("shardings", original.lower(schedule)).stablehlo()
