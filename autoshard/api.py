@@ -177,9 +177,10 @@ def plan_traced(
     program = traced.program
     chosen = None if strategy is None else StrategyName.parse(strategy)
     asked = ask(
-        traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, sub_axes=sub_axes
-    )
-    problem = replace(asked.problem, share_repeats=share_repeats)
+        traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, sub_axes=sub_axes,
+        share_repeats=share_repeats,
+    )  # fmt: skip
+    problem = asked.problem
     program = problem.program
     traced = replace(traced, program=program)
     model = build_model(problem, progress)
@@ -240,7 +241,7 @@ def _search_mesh(traced: TracedFunction, search: MeshSearch, time_limit: float |
     if not allowed:
         raise InputError(f"no sizes of {', '.join(search.axes)} fit the machine: {refused[0][1]}")
     baselines = given.pop("baselines")
-    words = {k: given[k] for k in ("constraints", "memory_limit", "sub_axes")}
+    words = {k: given[k] for k in ("constraints", "memory_limit", "sub_axes", "share_repeats")}
 
     def solve(sizes: Mapping[str, int], left: float | None) -> Plan:
         fits = [b for b in baselines if _reads(read_baseline, b, Mesh.from_dict(dict(sizes)))]
@@ -248,8 +249,8 @@ def _search_mesh(traced: TracedFunction, search: MeshSearch, time_limit: float |
 
     return search_mesh(
         allowed, refused, lambda sizes: ask(traced, mesh=dict(sizes), hardware=hardware, **words).problem,
-        solve, effort=given["effort"], seed=given["seed"], accepted_gap=given["accepted_gap"],
-        time_limit_s=time_limit, progress=given["progress"],
+        solve, names_count=bool(given["priorities"]), effort=given["effort"], seed=given["seed"],
+        accepted_gap=given["accepted_gap"], time_limit_s=time_limit, progress=given["progress"],
     )  # fmt: skip
 
 
@@ -281,6 +282,7 @@ def ask(
     constraints: Constraint | Sequence[Constraint] = (),
     memory_limit: float | str | Mapping[str, Any] | None = None,
     sub_axes: Mapping[str, Sequence[int]] | None = None,
+    share_repeats: bool = True,
 ) -> Asked:
     """The problem that a traced function (or its program alone) and the user's words make; arguments as of `plan`."""
     program = traced if isinstance(traced, Program) else traced.program
@@ -301,7 +303,7 @@ def ask(
     limit, host_limit = limits_bytes(memory_limit, machine.hbm_bytes)
     problem = Problem.make(
         program, logical, machine, pins=matched, memory_limit=limit, sub_axes=sub_axes, groups=groups,
-        restrictions=restrictions, host_limit=host_limit,
+        restrictions=restrictions, host_limit=host_limit, share_repeats=share_repeats,
     )  # fmt: skip
     stated = (*_statements(matched, groups, restrictions, limit, host_limit), *manual_statements(program))
     return Asked(problem, stated, tuple(code_notes))

@@ -87,6 +87,7 @@ def search_mesh(
     ask: Callable[[Sizes], Problem],
     solve: Callable[[Sizes, float | None], Plan],
     *,
+    names_count: bool = False,
     effort: float = 1.0,
     seed: int = 0,
     accepted_gap: float = ACCEPTED_GAP,
@@ -96,17 +97,18 @@ def search_mesh(
     """The best plan over all sizes, with what was tried in `Plan.mesh_search`.
 
     allowed: sizes to look at; refused: others, with the machine's reasons. ask: the problem on a mesh; solve: the plan
-    on a mesh within seconds of wall clock. Raises `InfeasibleError` where no mesh has a plan, `OutOfTimeError` where
+    on a mesh within seconds of wall clock. names_count: it does something else with other names of the axes, whatever
+    is stated (stages by names of strategies). Raises `InfeasibleError` where no mesh has a plan, `OutOfTimeError` where
     the time ended before any had.
     """
-    run = _Search(ask, solve, effort, seed, accepted_gap, time_limit_s, progress)
+    run = _Search(ask, solve, names_count, effort, seed, accepted_gap, time_limit_s, progress)
     run.first_look(allowed)
     best = run.in_full()
     run.tighten(best)
     tried = [run.of(s) for s in allowed]
     told = [*tried, *(Tried(s, "cannot be", reason=reason) for s, reason in refused)]
     bounds = [t.bound_s for t in tried if t.bound_s is not None]
-    unknown = any(t.status == "out of time" for t in tried)
+    unknown = any(t.status == "out of time" and t.bound_s is None for t in tried)
     found = {
         "devices": math.prod(allowed[0].values()),
         "axes": list(allowed[0]),
@@ -132,13 +134,14 @@ class _Search:
         self,
         ask: Callable[[Sizes], Problem],
         solve: Callable[[Sizes, float | None], Plan],
+        names_count: bool,
         effort: float,
         seed: int,
         accepted_gap: float,
         time_limit_s: float | None,
         progress: Progress | None,
     ) -> None:
-        self.ask, self.solve = ask, solve
+        self.ask, self.solve, self.names_count = ask, solve, names_count
         self.effort, self.seed, self.accepted_gap = effort, seed, accepted_gap
         self.time_limit_s = time_limit_s
         self.say = progress or (lambda text: None)
@@ -161,10 +164,6 @@ class _Search:
         same = self.tried[twin]
         return replace(tried, objective_s=same.objective_s, bound_s=same.bound_s, peak_bytes=same.peak_bytes)
 
-    @property
-    def best_s(self) -> float:
-        return min((t.objective_s for t in self.tried.values() if t.objective_s is not None), default=math.inf)
-
     def first_look(self, allowed: Sequence[Sizes]) -> None:
         """A plan and a bound for every mesh, those with fewer axes first: they are small and give bounds to beat."""
         known: dict[object, Sizes] = {}
@@ -173,7 +172,7 @@ class _Search:
             self.say(f"mesh {_text(sizes)}")
             try:
                 problem = self.ask(sizes)
-                alike = None if problem.statements else _shape(problem.machine)
+                alike = None if problem.statements or self.names_count else _shape(problem.machine)
                 if alike is not None and alike in known:
                     self.tried[_key(sizes)] = Tried(sizes, "alike", reason=_text(known[alike]))
                     self.twins[_key(sizes)] = _key(known[alike])
@@ -207,16 +206,21 @@ class _Search:
             self._nothing()
         best: Plan | None = None
         for number, tried in enumerate(waiting):
-            at_most = self.best_s if best is None else min(self.best_s, best.objective_s)
             assert tried.bound_s is not None
-            if best is not None and tried.bound_s >= at_most * (1 - 1e-9):
+            # what the first look found is no plan yet, and none of the strategy where that is not the joint optimum
+            if best is not None and tried.bound_s >= best.objective_s * (1 - 1e-9):
                 status = "pruned" if tried.status != "optimal" else "optimal"
                 self.tried[_key(tried.sizes)] = replace(tried, status=status)
                 continue
             self.say(f"mesh {_text(tried.sizes)} in full")
             try:
                 plan = self.solve(tried.sizes, self.left(LAST_SHARE if number == 0 else LAST_SHARE / 2))
-            except (OutOfTimeError, InfeasibleError):
+            except OutOfTimeError as error:
+                self.tried[_key(tried.sizes)] = replace(tried, status="out of time", reason=str(error))
+                continue
+            except (InfeasibleError, InputError) as error:  # the first look knows no stages and no private copies
+                self.tried[_key(tried.sizes)] = Tried(tried.sizes, "cannot be", reason=str(error))
+                self.points = [p for p in self.points if p.sizes != tried.sizes]
                 continue
             peak = plan.memory.peak_bytes
             self.points.append(Point(dict(tried.sizes), plan.objective_s, peak, None))
@@ -257,6 +261,9 @@ class _Search:
 
 
 def _shape(machine: Machine) -> object:
-    """Where axes lie, without their names: equal for meshes that differ in the names of their axes only."""
+    """Where axes lie, without their names: equal for meshes that differ in the names of their axes only.
+
+    Their order counts: the later one is the minor one where both cut a dimension.
+    """
     lying = zip(machine.axes, machine.layout, strict=True)
-    return tuple(sorted((size, str(segments)) for (_, size), segments in lying if size > 1)), machine.slice_shape
+    return tuple((size, str(segments)) for (_, size), segments in lying if size > 1), machine.slice_shape

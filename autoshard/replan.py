@@ -107,6 +107,7 @@ def problem_of(plan: Plan, changed: Changed | None = None) -> Problem:
         program, plan.schedule.mesh.mesh, plan.machine if changed.machine is None else changed.machine, pins=every,
         memory_limit=limit, sub_axes=_splits(plan.schedule.mesh, [p.sharding for p in every]), trips=plan.trips,
         groups=groups, restrictions=restrictions_of(tuple(map(dict, plan.statements))),
+        share_repeats=plan.sharing is not None,  # or there were none to share
         host_limit=next((int(s["bytes"]) for s in plan.statements if s["kind"] == "host_memory_limit"), None),
     )  # fmt: skip
 

@@ -175,8 +175,8 @@ def _search_mesh(
     return search_mesh(
         allowed, refused, lambda sizes: _ask(config.with_mesh(sizes), traced, api).problem,
         lambda sizes, left: _plan_traced(config.with_mesh(sizes), problem, traced, left, progress),
-        effort=config.solver.effort, seed=config.solver.seed, accepted_gap=config.solver.accepted_gap,
-        time_limit_s=time_limit_s, progress=progress,
+        names_count=bool(config.priorities), effort=config.solver.effort, seed=config.solver.seed,
+        accepted_gap=config.solver.accepted_gap, time_limit_s=time_limit_s, progress=progress,
     )  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def _ask(config: Config, traced: "TracedFunction", api: Any) -> Any:
     _, machine = api.placed(_mesh(config), config.hardware)
     return api.ask(
         traced, mesh=config.mesh, hardware=machine, constraints=config.statements,
-        memory_limit=config.memory_limits or None,
+        memory_limit=config.memory_limits or None, share_repeats=config.settings.share_repeats is not False,
     )  # fmt: skip
 
 

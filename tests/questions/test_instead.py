@@ -79,6 +79,25 @@ def test_groups_and_the_memory_limit_still_hold() -> None:
         instead(tight, "params/*", '[{}, {}] replicated={"x", "y"}')
 
 
+def test_layers_that_decide_for_themselves_do_so_in_the_other_plan_too() -> None:
+    """Within this limit it pays to cut some of the equal layers only."""
+
+    def layers(params, x):
+        for w in params:
+            x = x + jax.nn.relu(x @ w["u"]) @ w["d"]
+        return x
+
+    params = [{"u": SPEC((16, 64), jnp.float32), "d": SPEC((64, 16), jnp.float32)}] * 4
+    free = plan(
+        layers, params, SPEC((32, 16), jnp.float32), mesh={"a": 2, "b": 2}, hardware="h100", memory_limit=31_600,
+        share_repeats=False,
+    )  # fmt: skip
+    assert len({free[f"params/{k}/u"] for k in range(4)}) > 1
+    told = instead(free, "params/0/u", free["params/0/u"])
+    assert abs(told.extra_s) <= 1e-3 * free.objective_s
+    assert told.least_extra_s <= told.other.rounding_s + free.rounding_s
+
+
 def test_where_it_differs_is_told_by_values_ops_and_collectives(free: Plan) -> None:
     told = instead(free, "params/w1", '[{"x"}, {"y"}]')
     assert {s.name for s in told.diff.shardings} >= {"params/w1"}

@@ -78,6 +78,35 @@ def test_without_statements_meshes_that_differ_in_names_only_are_looked_at_once(
     assert rows[1, 4]["objective_s"] == rows[4, 1]["objective_s"]
 
 
+def test_the_order_of_two_axes_counts_even_where_nothing_is_stated() -> None:
+    """One mesh cuts a dimension by 4 and then by 2, the other by 2 and then by 4: the parts lie elsewhere."""
+    x, w1, w2 = SPEC((4096, 1024), jnp.float32), SPEC((1024, 2048), jnp.float32), SPEC((2048, 512), jnp.float32)
+
+    def chain(x, w1, w2):
+        hidden = x @ w1
+        out = hidden @ w2
+        return out, hidden[:4], out[:4]
+
+    found = plan(chain, x, w1, w2, mesh=SEARCH, hardware="tpu_v5e")
+    each = {a: plan(chain, x, w1, w2, mesh={"a": a, "b": 8 // a}, hardware="tpu_v5e") for a in (8, 4, 2, 1)}
+    assert abs(each[4].objective_s - each[2].objective_s) > 1e-3 * each[2].objective_s
+    assert found.objective_s == pytest.approx(min(p.objective_s for p in each.values()), rel=1e-9)
+    assert found.mesh_search is not None
+    for row in found.mesh_search["tried"]:
+        assert row["bound_s"] <= each[row["mesh"]["a"]].objective_s * (1 + 1e-9)
+
+
+def test_stages_by_names_of_strategies_look_at_every_mesh() -> None:
+    """Nothing is stated, but data parallelism on 8 devices is not tensor parallelism on 8."""
+    roles = {"w": ("embed", "mlp"), "x": ("batch", "embed")}
+    options: dict = {"hardware": "tpu_v5e", "priorities": ["data", "tensor"], "roles": roles}
+    found = plan(f, W, X, mesh={"devices": 8, "axes": ["data", "model"]}, **options)
+    assert found.mesh_search is not None
+    assert {row["status"] for row in found.mesh_search["tried"]}.isdisjoint({"alike"})
+    costs = [plan(f, W, X, mesh={"data": a, "model": 8 // a}, **options).objective_s for a in (4, 2)]
+    assert found.objective_s <= min(costs) + found.rounding_s
+
+
 def test_sizes_that_the_machine_has_no_room_for_are_told() -> None:
     search = MeshSearch(64, ("a", "b", "c"))
     fits, refused = search.allowed("tpu_v5e")
