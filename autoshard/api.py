@@ -13,14 +13,17 @@ from autoshard.arguments import (
     check_axis_names,
     limit_seconds,
     limits_bytes,
+    match_jax_pins,
     mesh_given,
     pins_of_specs,
+    stated_order,
     statements_given,
 )
 from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.constraints import MatchedPin, Pin, in_memories, match_pins
 from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups
 from autoshard.constraints.in_code import manual_statements, statements_in_code
+from autoshard.constraints.orders import in_orders
 from autoshard.constraints.restrictions import Restricting, Restriction, match_restrictions
 from autoshard.errors import InputError
 from autoshard.planning import ACCEPTED_GAP, Problem, build_model, check_room, named_stages, price_of_sharing
@@ -31,6 +34,7 @@ from autoshard.program.program import Program
 from autoshard.search.starts import starts_of
 from autoshard.search.strategy import decide_by, default_strategy
 from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.strategies.choice import SEARCHES, StrategyName
 from costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 
@@ -286,15 +290,22 @@ def ask(
 ) -> Asked:
     """The problem that a traced function (or its program alone) and the user's words make; arguments as of `plan`."""
     program = traced if isinstance(traced, Program) else traced.program
+    constraints = statements_given(constraints, get_args(Constraint), _STATEMENTS)
     logical, machine = placed(mesh, hardware)
+    of_jax = [c for c in constraints if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
+    order = stated_order(traced, of_jax, logical.size)
+    if not isinstance(mesh, Mesh):
+        logical = replace(logical, device_ids=order)
     in_specs = () if isinstance(traced, Program) else pins_of_specs(traced, logical)
     in_code, code_notes = statements_in_code(program, logical)
-    constraints = statements_given(constraints, get_args(Constraint), _STATEMENTS)
-    pins = [c for c in constraints if isinstance(c, Pin)]
-    matched = (*match_pins(pins, program, logical, compare=False), *in_specs, *in_code)
+    pins = [c for c in constraints if isinstance(c, Pin) and isinstance(c.sharding, TensorSharding)]
+    matched = (
+        *match_pins(pins, program, logical, compare=False), *match_jax_pins(of_jax, program, logical),
+        *in_specs, *in_code,
+    )  # fmt: skip
     groups = match_groups([c for c in constraints if isinstance(c, SameSharding)], program)
     restrictions = match_restrictions([c for c in constraints if isinstance(c, Restricting)], program, logical)
-    program = in_memories(program, restrictions)
+    program = in_orders(in_memories(program, restrictions), matched, groups)
     if program.host_inputs or program.host_outputs:
         try:
             machine.host_copy_s(0.0)

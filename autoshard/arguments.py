@@ -5,14 +5,18 @@ What cannot be read becomes an `InputError` that says what was asked, what was f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from autoshard.config.units import MemoryAmount, memory_amount
 from autoshard.config.units import seconds as read_seconds
-from autoshard.constraints import MatchedPin
+from autoshard.constraints import MatchedPin, Pin, match_pins
+from autoshard.constraints.in_code import check_devices, on_other_mesh
+from autoshard.constraints.patterns import Addresses
 from autoshard.constraints.restrictions import MEMORY_KINDS
 from autoshard.errors import InputError, ShardingError, UnsupportedError
+from autoshard.program.program import Program
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
@@ -129,10 +133,21 @@ def pins_of_specs(traced: TracedFunction, mesh: Mesh) -> tuple[MatchedPin, ...]:
     """
     found = []
     program = traced.program
+    check_devices(_devices_of(traced, ()))
     for value, name, stated in zip(program.body.args, program.input_names, traced.in_stated, strict=False):
         if stated is None:
             continue
         where = f"argument {name}"
+        other = on_other_mesh(stated.sharding, stated.mesh, mesh, where)
+        if other is not None:
+            found.append(
+                MatchedPin(
+                    name, other.sharding, (value,), (), where, mesh=stated.mesh or "", stated=stated.sharding,
+                    moves=other.moves,
+                )
+            )  # fmt: skip
+            _check_fits(program, value, other.sharding, mesh, where)
+            continue
         missing = [axis for axis in stated.axes if axis not in mesh.axis_names]
         if missing:
             raise UnsupportedError(
@@ -140,8 +155,88 @@ def pins_of_specs(traced: TracedFunction, mesh: Mesh) -> tuple[MatchedPin, ...]:
                 "not have; give the plan a mesh with these axes, or the argument without a sharding"
             )
         sharding = TensorSharding.from_text(stated.sharding, mesh)
-        faults = sharding.violations(mesh, program.type_of(value).shape, what=str(program.type_of(value)))
-        if faults:
-            raise ShardingError(f"{where}: the sharding it comes with cannot hold: {'; '.join(faults)}")
+        _check_fits(program, value, sharding, mesh, where)
         found.append(MatchedPin(name, sharding, (value,), (), where))
     return tuple(found)
+
+
+def _check_fits(program: Program, value: int, sharding: TensorSharding, mesh: Mesh, where: str) -> None:
+    faults = sharding.violations(mesh, program.type_of(value).shape, what=str(program.type_of(value)))
+    if faults:
+        raise ShardingError(f"{where}: the sharding it comes with cannot hold: {'; '.join(faults)}")
+
+
+def match_jax_pins(pins: Sequence[Pin], program: Program, mesh: Mesh) -> tuple[MatchedPin, ...]:
+    """Pins whose shardings are those of JAX (`autoshard.constraints.model.OF_JAX`), matched.
+
+    Raises what `match_pins` raises, and `ShardingError` for a pattern that matches values of different ranks.
+    """
+    found: list[MatchedPin] = []
+    for pin in pins:
+        match = Addresses(program).find(pin.pattern)
+        values = [*match.values, *(program.body.results[k] for k in match.outputs)]
+        ranks = sorted({program.type_of(v).rank for v in values}) or [0]
+        if len(ranks) > 1:
+            raise ShardingError(
+                f"{pin.where} matches values of ranks {', '.join(map(str, ranks))}; write one pin for each rank"
+            )
+        text, stated, _ = _read_of_jax(pin.sharding, ranks[0] if values else len(_spec_of(pin.sharding)), mesh, pin)
+        other = on_other_mesh(text, stated, mesh, pin.where)
+        sharding = TensorSharding.from_text(text) if other is None else other.sharding
+        (matched,) = match_pins([replace(pin, sharding=sharding)], program, mesh, compare=False)
+        if other is not None:
+            matched = replace(matched, mesh=stated or "", stated=text, moves=other.moves)
+        found.append(matched)
+    return tuple(found)
+
+
+def _spec_of(sharding: Any) -> Any:
+    return getattr(sharding, "spec", sharding)
+
+
+def _read_of_jax(sharding: Any, rank: int, mesh: Mesh, pin: Pin) -> tuple[str, str | None, tuple[int, ...]]:
+    """Text of the sharding, text of its mesh where it names devices, and which devices these are."""
+    from autoshard.frontends.jax_placement import constraint_attrs
+    from autoshard.interop.jax import spec_from_jax
+
+    try:
+        attrs = constraint_attrs(sharding, rank, (), pin.where)
+        if attrs is None:
+            return str(spec_from_jax(sharding, rank, mesh)), None, ()
+        return attrs["sharding"], attrs.get("mesh"), attrs.get("devices", ())
+    except ShardingError as error:
+        raise ShardingError(f"{pin.where}: {error}") from None
+
+
+_Devices = tuple[str | None, Sequence[int], str]
+
+
+def _devices_of(traced: TracedFunction | Program, pins: Sequence[Pin]) -> list[_Devices]:
+    """Every mesh that arguments, code and pins name: text, devices, place."""
+    program = traced if isinstance(traced, Program) else traced.program
+    found: list[_Devices] = []
+    if not isinstance(traced, Program):
+        named = zip(traced.in_stated, program.input_names, strict=False)
+        found += [(s.mesh, s.devices, f"argument {name}") for s, name in named if s is not None]
+    for op, _ in program.walk():
+        if op.attrs.get("mesh") is not None:
+            found.append((op.attrs["mesh"], op.attrs.get("devices", ()), op.source))
+    for pin in pins:
+        if hasattr(pin.sharding, "mesh"):
+            rank = len(_spec_of(pin.sharding))
+            _, mesh, devices = _read_of_jax(pin.sharding, rank, Mesh.from_dict({}), pin)
+            found.append((mesh, devices, pin.where))
+    return found
+
+
+def stated_order(traced: TracedFunction | Program, pins: Sequence[Pin], size: int) -> tuple[int, ...] | None:
+    """The order of devices for a mesh of `size` that was given without one.
+
+    That of the meshes over as many devices that arguments, code and pins name, where they agree on one; otherwise None,
+    the order of the devices' numbers. `UnsupportedError` where they are over different devices.
+    """
+    found = _devices_of(traced, pins)
+    check_devices(found)
+    meshes = [Mesh.from_text(text) for text, _, _ in found if text is not None]
+    orders = {m.device_ids for m in meshes if m.size == size}
+    return orders.pop() if len(orders) == 1 else None

@@ -5,11 +5,12 @@ statements, every decision, and what was claimed about cost and memory (see docs
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from types import NoneType
 from typing import Any
 
 from autoshard.errors import AutoshardError, InputError
-from autoshard.program.program import Block, Op, Origin, Program, Value
+from autoshard.program.program import Block, Op, Origin, OtherOrder, Program, Value
 from autoshard.program.rule import Halo, ShardingRule, rule_from_text
 from autoshard.program.types import TensorType
 from autoshard.schedule import Placement, Schedule, Use
@@ -72,6 +73,7 @@ def program_to_json(program: Program) -> Json:
         "output_names": list(program.output_names),
         "donated": sorted(program.donated),
         **({} if not program_on_host(program) else {"host": program_on_host(program)}),
+        **({"orders": [plain(asdict(o)) for o in program.orders]} if program.orders else {}),
         "warnings": list(program.warnings),
     }  # fmt: skip
 
@@ -110,6 +112,18 @@ def _numbers(data: Json, key: str, names: str) -> frozenset[int]:
     return frozenset(found)
 
 
+def orders_from_json(program: Json) -> tuple[OtherOrder, ...]:
+    """Orders of devices in the program of a plan file."""
+    return tuple(_order_from_json(o) for o in program.get("orders", ()))
+
+
+def _order_from_json(data: Json) -> OtherOrder:
+    moves = tuple(data["moves"])
+    if data["where"] not in ("input", "output", "value") or sorted(moves) != list(range(len(moves))):
+        raise InputError(f"plan: {_short(data)} is no order of devices")
+    return OtherOrder(data["where"], data["index"], data["sharding"], moves, data["mesh"], data["stated"])
+
+
 def program_from_json(data: Json) -> Program:
     values = tuple(
         Value(
@@ -126,10 +140,13 @@ def program_from_json(data: Json) -> Program:
     for name in (*data["input_names"], *data["output_names"]):
         if not isinstance(name, str):
             raise InputError(f"plan: an input or output is named {_short(name)}")
+    inputs, outputs = (
+        _numbers(data, key, names) for key, names in (("inputs", "input_names"), ("outputs", "output_names"))
+    )
     program = Program(
         data["name"], values, _block_from_json(data["body"]), tuple(data["input_names"]), tuple(data["output_names"]),
         frozenset(data["donated"]), tuple(data["warnings"]),
-        *(_numbers(data, key, n) for key, n in (("inputs", "input_names"), ("outputs", "output_names"))),
+        inputs, outputs, orders_from_json(data),
     )  # fmt: skip
     _check_graph(program)
     return program

@@ -296,7 +296,10 @@ class Plan:
             traced = replace(traced, program=replace(traced.program, donated=self.program.donated))
         own = self.program
         traced = replace(
-            traced, program=replace(traced.program, host_inputs=own.host_inputs, host_outputs=own.host_outputs)
+            traced,
+            program=replace(
+                traced.program, host_inputs=own.host_inputs, host_outputs=own.host_outputs, orders=own.orders
+            ),
         )
         ours, theirs = (without_places(program_to_json(p)) for p in (traced.program, self.program))
         if plain(ours) != plain(theirs):

@@ -89,6 +89,11 @@ class Target:
             raise UnsupportedError(
                 f"target {self.name!r} does not place values in host memory, which this plan states; use 'explicit'"
             )
+        if self.name != "explicit" and self.lowered.has_other_orders:
+            raise UnsupportedError(
+                f"target {self.name!r} has one order of the devices, as XLA's partitioner has; this plan states inputs "
+                "or outputs in another one: use 'explicit'"
+            )
 
     def jax_mesh(self, devices: Sequence[Any] | None = None) -> JaxMesh:
         return self.lowered.jax_mesh(devices)
@@ -115,6 +120,8 @@ class Target:
 
     def jit(self, *, devices: Sequence[Any] | None = None, **options: Any) -> Any:
         """`jax.jit` of the function with its shardings and donations; `options` replace them."""
+        if self.name == "explicit":
+            return self.lowered.jit(devices=devices, **options)
         mesh = self.jax_mesh(devices)
         return jax.jit(self.function(mesh), **{**self._jit_options(mesh), **options})
 
@@ -134,7 +141,9 @@ class Target:
         mesh = self.lowered.schedule.mesh
         abstract = auto_abstract_mesh(mesh.sizes, mesh.names)
         specs = tree_util.tree_unflatten(self.lowered.traced.in_tree, self.lowered.traced.in_types)
-        staged = jax.jit(self.function(abstract), **self._jit_options(abstract)).trace(*specs)
+        explicit = self.name == "explicit"
+        function = self.lowered.function(abstract, as_they_lie=True) if explicit else self.function(abstract)
+        staged = jax.jit(function, **self._jit_options(abstract)).trace(*specs)
         text = str(staged.lower(lowering_platforms=(platform,)).as_text())
         return on_logical_mesh(text, mesh) if self.name == "mlir" else text
 

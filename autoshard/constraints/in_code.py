@@ -5,12 +5,13 @@ constraint is free (S4.5), and uses of the result may reshard it again.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from autoshard.constraints.model import MatchedPin
 from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.program.program import Op, Program
+from autoshard.sharding.device_orders import Translated, same_grid, translate
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
@@ -21,17 +22,28 @@ _PLACE = re.compile(r"^(.*?:\d+)\b")
 def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, ...], tuple[str, ...]]:
     """The statements that the ops of a program make on the planning mesh, and notes on what they mean there.
 
-    Axes are taken by name; where the mesh in the code has another size for one, the planning mesh's counts.
-    Raises `UnsupportedError` where a constraint names an axis that the planning mesh lacks, `ShardingError` where
-    its sharding does not fit the value there.
+    On a mesh of as many devices as the planning mesh a constraint says which device holds what, whatever the axes are
+    called. On others axes are taken by name; where one has another size there, the planning mesh's counts.
+    Raises `UnsupportedError` where a constraint names an axis that the planning mesh lacks, or meshes are over other
+    devices, `ShardingError` where its sharding does not fit the value there.
     """
     found: list[MatchedPin] = []
     notes: dict[str, None] = {}
+    check_devices((op.attrs.get("mesh"), op.attrs.get("devices", ()), _place(op)) for op, _ in program.walk())
     for op, outer in program.walk():
         if op.kind != KIND or "sharding" not in op.attrs or any(o.kind == "shard_map" for o in outer):
             continue
         (value,) = op.results
         where = _place(op)
+        name, type_ = program.values[value].name, program.type_of(value)
+        other = on_other_mesh(op.attrs["sharding"], op.attrs.get("mesh"), mesh, where)
+        if other is not None:
+            faults = other.sharding.violations(mesh, type_.shape, what=str(type_))
+            if faults:
+                raise ShardingError(f"{where}: the sharding constraint in the code cannot hold: {'; '.join(faults)}")
+            said = {"mesh": op.attrs["mesh"], "stated": op.attrs["sharding"], "moves": other.moves}
+            found.append(MatchedPin(name, other.sharding, (value,), (), where, **said))
+            continue
         _known_axes(op, mesh, where)
         try:
             sharding = TensorSharding.from_text(op.attrs["sharding"], mesh)
@@ -48,6 +60,40 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
                     None
                 )
     return tuple(found), tuple(notes)
+
+
+def on_other_mesh(stated: str, other: str | None, mesh: Mesh, where: str) -> Translated | None:
+    """A sharding stated on another mesh as one on the planning mesh, or None where axes are to be taken by name.
+
+    Raises `UnsupportedError` where no parts of the axes cut the devices so.
+    """
+    written = None if other is None else Mesh.from_text(other)
+    if written is None or written.size != mesh.size or same_grid(written, mesh):
+        return None
+    try:
+        return translate(TensorSharding.from_text(stated, written), written, mesh)
+    except ShardingError as error:
+        raise UnsupportedError(
+            f"{where}: {error}; plan on that mesh, or on one whose axes both can be cut from"
+        ) from None
+
+
+def check_devices(stated: Iterable[tuple[str | None, Sequence[int], str]]) -> None:
+    """`UnsupportedError` where meshes of several devices are over different ones.
+
+    stated: text of each mesh (None for those that name no devices), its device ids where not 0, 1, 2, ..., its place.
+    """
+    first: tuple[frozenset[int], str] | None = None
+    for text, devices, where in stated:
+        if text is None:
+            continue
+        found = frozenset(devices or range(Mesh.from_text(text).size))
+        if first is not None and found != first[0]:
+            raise UnsupportedError(
+                f"{where} states a sharding over the devices {sorted(found)[:16]}, {first[1]} one over "
+                f"{sorted(first[0])[:16]}; one plan runs on one set of devices: state all on meshes over the same ones"
+            )
+        first = first or (found, where)
 
 
 def manual_statements(program: Program) -> tuple[dict[str, Any], ...]:

@@ -1,10 +1,14 @@
 """What a user states and the answer must hold: pins on values and a limit on memory."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from autoshard.constraints.place import written_at
 from autoshard.errors import InputError, ShardingError
 from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+
+OF_JAX = ("NamedSharding", "PartitionSpec", "P")
+"""Types that JAX has for shardings (`P` is how newer versions call the second); JAX is not imported here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +18,8 @@ class Pin:
     pattern: which values (see `autoshard.constraints.patterns`): ``batch/tokens``, ``state/params/*/wq``,
         ``out/0/**``, ``@attn_out``, ``model.py:123/dot_general``.
     sharding: in Shardy's notation, ``[{"data"}, {}]``. A closed dimension ``{}`` is not cut at all, an open
-        one ``{"data", ?}`` is cut by data first and may gain more.
+        one ``{"data", ?}`` is cut by data first and may gain more. Or a `PartitionSpec` of JAX (axes of the planning
+        mesh), or a `NamedSharding`, on any mesh over the same devices.
     source: where it was written (``config.yaml:12:3``); `written`: the same for messages, found out where not given.
     priority: user priority of the dimensions that carry no mark (``{"x"}p1``) of their own; 0 is decided first (S0.43).
 
@@ -25,7 +30,7 @@ class Pin:
     """
 
     pattern: str
-    sharding: TensorSharding | str
+    sharding: TensorSharding | str | Any
     source: str = ""
     priority: int = 0
     written: str = field(default="", init=False, compare=False, repr=False)
@@ -39,17 +44,17 @@ class Pin:
                 object.__setattr__(self, "sharding", TensorSharding.from_text(self.sharding))
             except ShardingError as error:
                 raise ShardingError(f"{self.where}: {error}") from None
-        elif not isinstance(self.sharding, TensorSharding):
+        elif not isinstance(self.sharding, TensorSharding) and type(self.sharding).__name__ not in OF_JAX:
             raise InputError(
-                f"{self.where}: the sharding must be text such as "
-                f"'[{{\"data\"}}, {{}}]' or a TensorSharding, found {self.sharding!r}"
+                f"{self.where}: the sharding must be text such as '[{{\"data\"}}, {{}}]', a TensorSharding, or a "
+                f"NamedSharding or PartitionSpec of JAX, found {self.sharding!r}"
             )
         if isinstance(self.priority, bool) or not isinstance(self.priority, int) or self.priority < 0:
             raise InputError(f"{self.where}: a priority is a whole number of 0 or more, found {self.priority!r}")
 
     @property
     def parsed(self) -> TensorSharding:
-        """The sharding, parsed (it always is, once the pin exists)."""
+        """The sharding, parsed (it is, once the pin exists, unless it is one of JAX: see `autoshard.arguments`)."""
         assert isinstance(self.sharding, TensorSharding)
         return self.sharding
 
@@ -91,6 +96,8 @@ class MatchedPin:
     values: ids of values that are defined in this sharding, ascending.
     outputs: slots of program outputs that are handed back in this sharding, ascending.
     sharding: with replicated and unreduced axes in mesh order.
+    mesh, stated: where it was stated on another mesh, that mesh and the sharding on it. moves: where `sharding` is not
+        the whole truth of that, see `autoshard.sharding.device_orders.Translated`.
     """
 
     pattern: str
@@ -100,6 +107,9 @@ class MatchedPin:
     source: str = ""
     priority: int = 0
     written: str = field(default="", compare=False, repr=False)
+    mesh: str = ""
+    stated: str = ""
+    moves: tuple[int, ...] = ()
 
     @property
     def cited(self) -> str:
@@ -137,4 +147,5 @@ class MatchedPin:
             "values": list(self.values),
             "outputs": list(self.outputs),
             **({"priority": self.priority} if self.priority else {}),
+            **({"mesh": self.mesh, "stated": self.stated} if self.mesh else {}),
         }

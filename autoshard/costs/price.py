@@ -8,6 +8,7 @@ import numpy as np
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import KINDS, TO_DEVICE, TO_HOST, brought, output_layout, sent
 from autoshard.costs.manual import body_trips, manual_collectives, manual_compute_s
+from autoshard.costs.orders import order_permutes
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import op_seconds
 from autoshard.program.program import Block, Program
@@ -129,6 +130,9 @@ def _rows(
         size = _local_bytes(program, schedule, value, output_layout(schedule, slot))
         label = f"output {program.output_names[slot]} to the host"
         yield CommRow(label, value, TO_HOST, (), -1, -1, size, prices.machine.host_copy_s(size), 1.0, PROGRAM)
+    for p in order_permutes(program, schedule.mesh, prices):
+        weight = block_times[owner[p.value]] if p.order.where == "value" else 1.0
+        yield CommRow(p.label, p.value, "permute", p.atoms, -1, -1, p.bytes, p.seconds, weight, PROGRAM)
     for op_id, placement in schedule.placements.items():
         op = program.ops[op_id]
         assert op.rule is not None

@@ -1,10 +1,13 @@
-"""Host memory in the network: seconds over the host link, and a limit on what the host holds for each device."""
+"""Where values lie between calls, in the network: seconds over the host link, a limit on what the host holds for each
+device, and seconds of permutes from and to other orders of the devices.
+"""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from autoshard.costs.host import brought, held_on_host, sent
+from autoshard.costs.orders import order_permutes
 from autoshard.costs.pricing import StepPrices
 from autoshard.errors import InfeasibleError
 from autoshard.formulation.collect import Collected
@@ -29,6 +32,19 @@ def price_host(
     for slot in sent(program):
         port = _output_port(collected, program, ties, slot)
         _add(collected, port, _bytes(port, program, program.body.results[slot], mesh), prices)
+
+
+def price_orders(
+    collected: Collected, program: Program, mesh: AtomMesh, ties: Mapping[int, int], prices: StepPrices
+) -> None:
+    """Add the seconds of permutes to and from other orders of the devices; whatever is chosen, they are the same."""
+    for permute in order_permutes(program, mesh, prices):
+        if permute.order.where == "output":
+            port = _output_port(collected, program, ties, permute.order.index)
+        else:
+            port = collected.definition[permute.value]
+        node = collected.nodes[port.node]
+        node.costs = node.costs + permute.seconds * node.weight
 
 
 def _add(collected: Collected, port: Port, amounts: np.ndarray, prices: StepPrices) -> None:

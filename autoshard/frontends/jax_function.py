@@ -24,10 +24,14 @@ _MOST_BYTES = 2**53
 
 @dataclass(frozen=True, slots=True)
 class StatedSharding:
-    """A sharding that an argument came with: its text, and the mesh axes it uses."""
+    """A sharding that an argument came with: its text, the mesh axes it uses, and its mesh and devices as of a
+    constraint in the code (see `autoshard.frontends.jax_placement`).
+    """
 
     sharding: str
     axes: tuple[str, ...]
+    mesh: str | None = None
+    devices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +221,10 @@ def _stated(leaf: Any, name: str) -> StatedSharding | None:
     if not isinstance(leaf, jax.ShapeDtypeStruct) or leaf.sharding is None:
         return None
     attrs = constraint_attrs(leaf.sharding, len(leaf.shape), (), f"argument {name}")
-    return None if attrs is None else StatedSharding(attrs["sharding"], tuple(n for n, _ in attrs["mesh_axes"]))
+    if attrs is None:
+        return None
+    axes = tuple(n for n, _ in attrs["mesh_axes"])
+    return StatedSharding(attrs["sharding"], axes, attrs.get("mesh"), attrs.get("devices", ()))
 
 
 def _paths(tree: Any) -> list[Any]:

@@ -1,14 +1,17 @@
 """Shardings that a traced function states itself: constraints, `device_put`, shardings of an inner `jit`.
 
 Each becomes an identity op ``sharding_constraint``. Its ``attrs["sharding"]`` is the text of the sharding, in axis
-names of the mesh it was written for; ``attrs["mesh_axes"]`` has name and size of each axis it uses.
+names of the mesh it was written for; ``attrs["mesh_axes"]`` has name and size of each axis it uses. Of a mesh of
+several devices ``attrs["mesh"]`` is its text, and ``attrs["devices"]`` which of all devices they are where these are
+not the first ones.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from jax.sharding import NamedSharding
+import jax
+from jax.sharding import Mesh, NamedSharding
 
 from autoshard.errors import UnsupportedError
 from autoshard.interop.jax import sharding_from_jax
@@ -35,7 +38,20 @@ def constraint_attrs(sharding: Any, rank: int, unconstrained: Sequence[int], whe
     stated = replace(stated, dims=dims)
     sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
     used = sorted({ref.name for ref in stated.axes_used()}, key=mesh.axis_names.index)
-    return {"sharding": str(stated), "mesh_axes": tuple((name, sizes[name]) for name in used)}
+    attrs: dict[str, Any] = {"sharding": str(stated), "mesh_axes": tuple((name, sizes[name]) for name in used)}
+    if isinstance(sharding.mesh, Mesh) and mesh.size > 1:
+        attrs["mesh"] = str(mesh)
+        numbers = _numbers(sharding.mesh)
+        if numbers != tuple(range(len(numbers))):
+            attrs["devices"] = numbers
+    return attrs
+
+
+def _numbers(mesh: Mesh) -> tuple[int, ...]:
+    """Which of all devices of their kind, in the order of their ids, the mesh is over; ids differ between processes."""
+    devices = list(mesh.devices.flat)
+    known = sorted({d.id for d in (*devices, *jax.devices(devices[0].platform))})
+    return tuple(sorted(known.index(d.id) for d in devices))
 
 
 def is_stated(sharding: Any) -> bool:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from autoshard.errors import InputError, ShardingError, UnsupportedError
+from autoshard.errors import InputError, UnsupportedError
 from autoshard.sharding import axis_algebra as algebra
 from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.device_orders import read_digits
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.refine import refine
 from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
@@ -102,69 +103,10 @@ def sharding_from_hlo(text: str, rank: int, mesh: Mesh) -> TensorSharding:
     tiles = parse_hlo_sharding(text, rank, mesh.size)
     ids = mesh.device_ids or tuple(range(mesh.size))
     position = {device: at for at, device in enumerate(ids)}
-    parts = _components([position[d] for d in tiles.devices])
-    refs: list[tuple[AxisRef, ...]] = []
-    for count in tiles.tiles:
-        taken: list[AxisRef] = []
-        while count > 1:
-            stride, size = parts.pop()
-            if size > count:
-                if size % count:
-                    raise ShardingError(
-                        f"{text} does not follow the axes of mesh {mesh}: {size} parts against {count} tiles"
-                    )
-                parts.append((stride, size // count))
-                stride, size = stride * (size // count), count
-            elif count % size:
-                raise ShardingError(
-                    f"{text} does not follow the axes of mesh {mesh}: {count} tiles against {size} parts"
-                )
-            taken += _axes_at(stride, size, mesh, text)
-            count //= size
-        refs.append(algebra.merge(taken, mesh))
+    refs = read_digits([position[d] for d in tiles.devices], tiles.tiles, mesh, text)
     dims = tuple(DimensionSharding(r) for r in refs[: tiles.rank])
     unreduced = [a for kind, r in zip(tiles.kinds, refs[tiles.rank :], strict=True) if kind == "unreduced" for a in r]
     return TensorSharding(None, dims, (), algebra.in_mesh_order(unreduced, mesh))
-
-
-def _components(positions: Sequence[int]) -> list[tuple[int, int]]:
-    """(stride, size) of the mixed-radix reading of a list of positions, minor-most first in the reversed list.
-
-    The list comes back with the major-most component last, ready to be popped.
-    """
-    out: list[tuple[int, int]] = []
-    left = list(positions)
-    while len(left) > 1:
-        stride = left[1] - left[0]
-        n = 1
-        for size in range(2, len(left) + 1):
-            if len(left) % size == 0 and all(
-                left[i] == left[i - i % size] + (i % size) * stride for i in range(len(left))
-            ):
-                n = size
-        if n == 1:
-            raise ShardingError(f"the device order {list(positions)[:16]} is no mixed-radix reading of the devices")
-        out.append((stride, n))
-        left = left[::n]
-    return out
-
-
-def _axes_at(stride: int, size: int, mesh: Mesh, text: str) -> list[AxisRef]:
-    """The (sub-)axes, major to minor, that walk through `size` positions at a distance of `stride`."""
-    out: list[AxisRef] = []
-    minor = 1
-    for axis, full in zip(reversed(mesh.axis_names), reversed(mesh.axis_sizes), strict=True):
-        low, high = max(stride, minor), min(stride * size, minor * full)
-        if high > low:
-            part = high // low
-            if low % minor or (minor * full) % high or high % low:
-                raise ShardingError(f"{text} does not follow the axes of mesh {mesh}")
-            pre = minor * full // high
-            out.insert(0, AxisRef(axis) if part == full else AxisRef(axis, pre, part))
-        minor *= full
-    if prod(mesh.ref_size(a) for a in out) != size:
-        raise ShardingError(f"{text} does not follow the axes of mesh {mesh}")
-    return out
 
 
 def mesh_from_hlo(text: str, rank: int, devices: int) -> tuple[Mesh, TensorSharding]:

@@ -1,12 +1,12 @@
 """The collectives a schedule stands for, as the lowered program will execute them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
 from autoshard.lowering.blocks import operand_shape
 from autoshard.lowering.walk import Run, Share, Take, events
-from autoshard.program.program import Block, Op, Program
+from autoshard.program.program import Block, Op, OtherOrder, Program
 from autoshard.program.types import TensorType, dtype_bytes
 from autoshard.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.axis import AxisRef
@@ -77,7 +77,52 @@ class PlannedCollective:
 
 def planned_collectives(program: Program, schedule: Schedule) -> list[PlannedCollective]:
     """Every collective of the program under the schedule, in execution order, regions where they stand."""
-    return list(_block(program, schedule, program.body, (PROGRAM, -1), ()))
+    comes_in = (c for o in program.orders if o.where == "input" for c in order_permute(program, schedule, o))
+    leaves = (c for o in program.orders if o.where == "output" for c in order_permute(program, schedule, o))
+    return [*comes_in, *_block(program, schedule, program.body, (PROGRAM, -1), ()), *leaves]
+
+
+def other_order(program: Program, value: int) -> OtherOrder | None:
+    """The order of devices that a value inside of the program is brought to and back from."""
+    return next((o for o in program.orders if o.where == "value" and o.index == value), None)
+
+
+def order_permute(
+    program: Program, schedule: Schedule, order: OtherOrder, loops: tuple[Loop, ...] = ()
+) -> Iterator[PlannedCollective]:
+    """The permutes of a value in another order of the devices: one at the boundary, there and back inside."""
+    value = order.index
+    if order.where == "input":
+        value = program.body.args[order.index]
+        if not any(value in op.operands for op in program.body.ops) and value not in program.body.results:
+            return  # nobody reads it
+        layout, name = schedule.definitions[value], program.values[value].name
+    elif order.where == "output":
+        value, name = program.body.results[order.index], f"output {program.output_names[order.index]}"
+        layout = schedule.uses[Use(PROGRAM, order.index)].target
+    else:
+        layout, name = schedule.form_before_use(value), program.values[value].name
+    tensor, atoms = program.type_of(value), tuple(range(len(schedule.mesh.sizes)))
+    elements, dtype = prod(layout.local_shape(tensor.shape, schedule.mesh)), tensor.dtype
+    if dtype.startswith("key<"):
+        elements, dtype = elements * int(dtype_bytes(dtype)) // int(dtype_bytes("uint32")), "uint32"
+    there = tuple(enumerate(order.moves))
+    back = tuple(sorted((target, source) for source, target in there))
+    for way, pairs in {"input": (("from", back),), "output": (("to", there),)}.get(
+        order.where, (("to", there), ("from", back))
+    ):
+        yield PlannedCollective(
+            where=f"{name} {way} its order of devices",
+            kind=StepKind.PERMUTE.value,
+            atoms=atoms,
+            group_size=schedule.mesh.size(atoms),
+            elements=elements,
+            result_elements=elements,
+            dtype=dtype,
+            value=value,
+            loops=loops,
+            pairs=pairs,
+        )
 
 
 def trips(op: Op, region: int) -> int | None:
@@ -98,6 +143,7 @@ def _block(
             case Share(value, reshard):
                 where = f"{program.values[value].name}: shared form"
                 yield from _steps(program, schedule.mesh, value, reshard, where, None, loops)
+                yield from _there_and_back(program, schedule, (value,), loops)
             case Take(value, use, reshard) if reshard is not None:
                 where = f"{program.values[value].name} -> {_consumer(program, use)}"
                 yield from _steps(program, schedule.mesh, value, reshard, where, use, loops)
@@ -128,6 +174,17 @@ def _block(
                     for index, region in enumerate(op.regions):
                         inner = (*loops, Loop(op.id, op.kind, index, trips(op, index)))
                         yield from _block(program, schedule, region, (op.id, index), inner)
+                yield from _there_and_back(
+                    program, schedule, [v for v in op.results if v not in schedule.shared], loops
+                )
+
+
+def _there_and_back(
+    program: Program, schedule: Schedule, values: Iterable[int], loops: tuple[Loop, ...]
+) -> Iterator[PlannedCollective]:
+    for order in (other_order(program, v) for v in values):
+        if order is not None:
+            yield from order_permute(program, schedule, order, loops)
 
 
 def _exchanges(program: Program, schedule: Schedule, op: Op, loops: tuple[Loop, ...]) -> Iterator[PlannedCollective]:

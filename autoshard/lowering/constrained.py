@@ -46,6 +46,9 @@ class ConstrainedInterpreter(LocalInterpreter):
     def reshard(self, x: Any, reshard: Reshard, value: int) -> Any:
         return self.constrain(x, reshard.target) if reshard.steps else x
 
+    def in_order(self, x: Any, value: int) -> Any:
+        return x  # XLA has one order of the devices in a program
+
     def op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
         results = list(operands) if op.kind in _PLACEMENTS else bind_op(self.jax_ops[op.id], operands)
         return self.defined(op.results, results)

@@ -12,9 +12,10 @@ from jax import lax
 from autoshard.errors import UnsupportedError
 from autoshard.frontends.jax_function import TracedFunction
 from autoshard.frontends.jax_interpret import bind_local, literal_array
+from autoshard.lowering.collectives import other_order
 from autoshard.lowering.local import LocalOp, run_local
 from autoshard.lowering.manual import run_manual
-from autoshard.lowering.steps import Grid, all_reduce, run_reshard
+from autoshard.lowering.steps import Grid, all_reduce, inverse, permute_all, run_reshard
 from autoshard.lowering.walk import Run, Share, Take, events
 from autoshard.program.program import Block, Op
 from autoshard.schedule import PROGRAM, Schedule, Use
@@ -44,7 +45,7 @@ class LocalInterpreter:
         for event in events(block, self.schedule, owner):
             match event:
                 case Share(value, reshard):
-                    shared[value] = self.reshard(env[value], reshard, value)
+                    shared[value] = self.in_order(self.reshard(env[value], reshard, value), value)
                 case Take(value, use, None):
                     taken[use] = literal_array(self.program.values[value])
                 case Take(value, use, reshard):
@@ -56,17 +57,32 @@ class LocalInterpreter:
                     if last_of_barrier[op.attrs["barrier_group"]] == op.id:
                         operands = [taken.pop(Use(o.id, 0)) for o in barrier]
                         out = bind_local(self.jax_ops[op.id], operands)
-                        env.update(zip([o.results[0] for o in barrier], out, strict=True))
+                        made = [o.results[0] for o in barrier]
+                        env.update(zip(made, self.formed(made, out), strict=True))
                         barrier = []
                 case Run(op):
                     operands = [taken.pop(Use(op.id, k)) for k in range(len(op.operands))]
                     out = self.op(op, operands) if op.rule is not None else self.region_op(op, operands)
-                    env.update(zip(op.results, out, strict=True))
+                    env.update(zip(op.results, self.formed(op.results, out), strict=True))
         return [taken[Use(owner[0], k, owner[1])] for k in range(len(block.results))]
 
     def reshard(self, x: Any, reshard: Reshard, value: int) -> Any:
         """A form of a value in another layout."""
         return run_reshard(x, reshard, self.program.type_of(value).shape, self.grid)
+
+    def formed(self, values: Sequence[int], arrays: Sequence[Any]) -> Sequence[Any]:
+        """Values that an op defines; those without a shared form have their stated order now."""
+        if not self.program.orders:
+            return arrays
+        shared = self.schedule.shared
+        return [x if v in shared else self.in_order(x, v) for v, x in zip(values, arrays, strict=True)]
+
+    def in_order(self, x: Any, value: int) -> Any:
+        """A value's form once it has lain on the devices in the order that is stated for it, and is back."""
+        order = other_order(self.program, value)
+        if order is None:
+            return x
+        return permute_all(permute_all(x, order.moves, self.grid), inverse(order.moves), self.grid)
 
     def op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
         """Results of an op with a rule in the layouts that its placement defines."""

@@ -18,19 +18,23 @@ from jax.sharding import Mesh as JaxMesh
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.jax_function import TracedFunction
-from autoshard.interop.jax import auto_abstract_mesh, auto_mesh
+from autoshard.interop.jax import auto_abstract_mesh, auto_mesh, spec_to_jax
 from autoshard.lowering.blocks import even_prefix
 from autoshard.lowering.collectives import PlannedCollective, planned_collectives
 from autoshard.lowering.derivatives import with_derivatives
 from autoshard.lowering.interpret import LocalInterpreter
 from autoshard.lowering.order import in_order
-from autoshard.lowering.steps import run_step
+from autoshard.lowering.other_orders import OrderedFunction
+from autoshard.lowering.steps import inverse, permute_all, run_step
 from autoshard.lowering.walk import check_schedule
 from autoshard.program.types import TensorType
 from autoshard.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.steps import Step, StepKind
+from autoshard.sharding.tensor_sharding import TensorSharding
 
+_SIDES = ("input", "output")
 _HOST: dict[str, Any] = {"memory_kind": "pinned_host"}
 _DEVICE: dict[str, Any] = {"memory_kind": "device"}
 
@@ -63,10 +67,14 @@ class Lowered:
         order = mesh.mesh.device_ids or range(mesh.mesh.size)
         return auto_mesh(np.array([found[i] for i in order], dtype=object).reshape(mesh.sizes), mesh.names)
 
-    def function(self, mesh: JaxMesh | AbstractMesh, platform: str | None = None) -> Callable[..., Any]:
+    def function(
+        self, mesh: JaxMesh | AbstractMesh, platform: str | None = None, *, as_they_lie: bool = False
+    ) -> Callable[..., Any]:
         """``fn`` on a given mesh (from `jax_mesh`).
 
         platform: what it will run on, by default that of the mesh's devices; on "cpu" collectives are put in order.
+        as_they_lie: take and give what is stated in another order of the devices with its blocks in that order (see
+            `autoshard.lowering.other_orders`), by the planned permutes; without, all are arrays of `mesh`.
         """
         traced, grid = self.traced, self.schedule.mesh
         interpreter = LocalInterpreter(traced, self.schedule)
@@ -80,6 +88,10 @@ class Lowered:
         outer = [*self.input_layouts, *consts_layouts[inputs:]]
         handed = [k for k, v in enumerate(args) if not _made_inside(traced.program.type_of(v))]
 
+        orders = traced.program.orders if as_they_lie else ()
+        arriving = [o for o in orders if o.where == "input"]
+        leaving = [o for o in orders if o.where == "output"]
+
         def local(*given: Any) -> tuple[Any, ...]:
             blocks, cut = [_empty(traced.program.type_of(v), x, grid) for v, x in zip(args, outer, strict=True)], []
             for k, block in zip(handed, given, strict=True):
@@ -89,7 +101,12 @@ class Lowered:
                     block = run_step(block, step, before, traced.program.type_of(value).shape, interpreter.grid)
                     before = step.apply(before)
                 cut.append(block)
-            return tuple(interpreter.block(body, cut))
+            for order in arriving:
+                cut[order.index] = permute_all(cut[order.index], inverse(order.moves), interpreter.grid)
+            results = interpreter.block(body, cut)
+            for order in leaving:
+                results[order.index] = permute_all(results[order.index], order.moves, interpreter.grid)
+            return tuple(results)
 
         if platform is None and isinstance(mesh, JaxMesh):
             platform = mesh.devices.flat[0].platform
@@ -113,18 +130,22 @@ class Lowered:
                 results[k] = jax.device_put(results[k], NamedSharding(mesh, spec, **_HOST))
             return tree_util.tree_unflatten(traced.out_tree, results)
 
-        return self.finished(fn, mesh)
+        return self.finished(fn, mesh, derivatives=not (arriving or leaving))
 
     def _on_host(self, mesh: JaxMesh | AbstractMesh) -> bool:
         """Whether values are to be put into host memory: not for program texts of no devices in particular."""
         program = self.traced.program
         return isinstance(mesh, JaxMesh) and bool(program.host_inputs or program.host_outputs)
 
-    def finished(self, fn: Callable[..., Any], mesh: JaxMesh | AbstractMesh) -> Callable[..., Any]:
+    def finished(
+        self, fn: Callable[..., Any], mesh: JaxMesh | AbstractMesh, *, derivatives: bool = True
+    ) -> Callable[..., Any]:
         """`fn` with the program's name, and the weak types and derivatives of the traced function."""
         name = self.traced.program.name
         fn = self._weakly_typed(fn) if any(self.traced.out_weak) else fn
         fn.__name__ = fn.__qualname__ = name if name.isidentifier() else "autoshard"
+        if not derivatives:
+            return fn
         return with_derivatives(fn, self.traced.function, self.in_shardings_on(mesh), self.out_shardings_on(mesh))
 
     def _weakly_typed(self, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -158,12 +179,12 @@ class Lowered:
     @property
     def in_shardings(self) -> Any:
         """`NamedSharding` of every input leaf, as a tuple of pytrees, one for each argument."""
-        return self.in_shardings_on(self.jax_mesh())
+        return self._as_they_lie(self.in_shardings_on(self.jax_mesh()), "input")
 
     @property
     def out_shardings(self) -> Any:
         """`NamedSharding` of every output leaf, in the pytree of the result."""
-        return self.out_shardings_on(self.jax_mesh())
+        return self._as_they_lie(self.out_shardings_on(self.jax_mesh()), "output")
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
@@ -177,20 +198,63 @@ class Lowered:
         return tuple(out)
 
     def jit(self, *, devices: Sequence[Any] | None = None, **jit_kwargs: Any) -> Any:
-        """`jax.jit` of ``fn`` with its shardings and donations; `jit_kwargs` replace them."""
+        """`jax.jit` of ``fn`` with its shardings and donations; `jit_kwargs` replace them.
+
+        Where arguments or results are stated in another order of the devices, an `OrderedFunction` that takes and gives
+        them so.
+        """
         mesh = self.jax_mesh(devices)
         options = {
             "in_shardings": self.in_shardings_on(mesh),
             "out_shardings": self.out_shardings_on(mesh),
             "donate_argnums": self.donate_argnums,
         }
-        return jax.jit(self.function(mesh), **{**options, **jit_kwargs})
+        options |= jit_kwargs
+        if not self.has_other_orders:
+            return jax.jit(self.function(mesh), **options)
+        leaves = [tree_util.tree_leaves(options[key]) for key in ("in_shardings", "out_shardings")]
+        there = [self._other_shardings(where, len(x), devices) for where, x in zip(_SIDES, leaves, strict=True)]
+        donated, start = set(), 0
+        for index, child in enumerate(self.traced.in_tree.children()):
+            if index in np.atleast_1d(options["donate_argnums"]):
+                donated |= set(range(start, start + child.num_leaves))
+            start += child.num_leaves
+        return OrderedFunction(
+            inner=jax.jit(self.function(mesh, as_they_lie=True), **options), within=self.function(mesh),
+            ins=there[0], outs=there[1], in_plan=leaves[0], out_plan=leaves[1], donated=frozenset(donated),
+        )  # fmt: skip
+
+    @property
+    def has_other_orders(self) -> bool:
+        """Whether arguments or results are stated in another order of the devices than the plan's."""
+        return any(o.where in _SIDES for o in self.traced.program.orders)
+
+    def _other_shardings(self, where: str, count: int, devices: Sequence[Any] | None) -> list[NamedSharding | None]:
+        """Of each input or output leaf that is stated in another order of the devices, its sharding there."""
+        found: list[NamedSharding | None] = [None] * count
+        usual = jax.devices() if devices is None else list(devices)
+        for order in self.traced.program.orders:
+            if order.where == where:
+                mesh = Mesh.from_text(order.mesh)
+                grid = np.array([usual[i] for i in mesh.device_ids or range(mesh.size)], dtype=object)
+                spec = spec_to_jax(TensorSharding.from_text(order.stated, mesh), mesh)
+                found[order.index] = NamedSharding(auto_mesh(grid.reshape(mesh.axis_sizes), mesh.axis_names), spec)
+        return found
+
+    def _as_they_lie(self, shardings: Any, where: str) -> Any:
+        leaves, tree = tree_util.tree_flatten(shardings)
+        there = self._other_shardings(where, len(leaves), None)
+        return tree_util.tree_unflatten(tree, [a if b is None else b for a, b in zip(leaves, there, strict=True)])
 
     def stablehlo(self, platform: str = "cpu") -> str:
         """StableHLO text of the program with its collectives written out; needs no devices of the mesh."""
         mesh = auto_abstract_mesh(self.schedule.mesh.sizes, self.schedule.mesh.names)
         arguments = tree_util.tree_unflatten(self.traced.in_tree, self.traced.in_types)
-        staged = jax.jit(self.function(mesh, platform)).trace(*arguments).lower(lowering_platforms=(platform,))
+        staged = (
+            jax.jit(self.function(mesh, platform, as_they_lie=True))
+            .trace(*arguments)
+            .lower(lowering_platforms=(platform,))
+        )
         return str(staged.as_text())
 
     @cached_property
@@ -230,7 +294,7 @@ def lower(traced: TracedFunction, schedule: Schedule) -> Lowered:
     lowered = Lowered(traced, schedule, tuple(inputs[: len(traced.in_types)]), tuple(outputs))
     # Run every op's local form once, on abstract values, so that what cannot be lowered is found here.
     arguments = tree_util.tree_unflatten(traced.in_tree, traced.in_types)
-    jax.eval_shape(lowered.function(auto_abstract_mesh(mesh.sizes, mesh.names)), *arguments)
+    jax.eval_shape(lowered.function(auto_abstract_mesh(mesh.sizes, mesh.names), as_they_lie=True), *arguments)
     return lowered
 
 

@@ -87,6 +87,19 @@ def run_step(x: jax.Array, step: Step, layout: Layout, shape: Sequence[int], gri
             return _permute(x, step, layout, shape, grid)
 
 
+def permute_all(x: jax.Array, moves: Sequence[int], grid: Grid) -> jax.Array:
+    """The block of the device at each position of the mesh (row-major), moved to the device at ``moves[position]``."""
+    if jax.numpy.issubdtype(x.dtype, jax.dtypes.extended):
+        data = permute_all(jax.random.key_data(x), moves, grid)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+    return lax.ppermute(x, grid.names(range(len(grid.mesh.sizes))), list(enumerate(moves)))
+
+
+def inverse(moves: Sequence[int]) -> tuple[int, ...]:
+    """The way back of `permute_all`."""
+    return tuple(source for _, source in sorted((target, source) for source, target in enumerate(moves)))
+
+
 def keep_where(condition: jax.Array, x: jax.Array) -> jax.Array:
     """x where the scalar or same-shaped condition holds, zeros elsewhere (also for NaN and infinities)."""
     return lax.select(

@@ -21,7 +21,7 @@ from autoshard.formulation.domains import Domains
 from autoshard.formulation.encode import MEMORY_PRICE_S_PER_BYTE, Encoded, encode, price_nodes
 from autoshard.formulation.equal import with_groups
 from autoshard.formulation.fixed import Fixed, narrow
-from autoshard.formulation.host import Amounts, check_host, hold_host, host_amounts, price_host
+from autoshard.formulation.host import Amounts, check_host, hold_host, host_amounts, price_host, price_orders
 from autoshard.formulation.loose import Loose
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
@@ -191,6 +191,7 @@ def build_model(
     say("pricing ops and reshards")
     price_nodes(collected, program, mesh, fusion, prices, problem.trips)
     price_host(collected, program, mesh, ties, prices)
+    price_orders(collected, program, mesh, ties, prices)
     encoded = encode(collected, program, mesh, shared.tables)
     encoded = with_groups(encoded, collected, program, problem.groups, ties)
     encoded, counts = with_counts(encoded, collected, program, mesh, problem.restrictions)

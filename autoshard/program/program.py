@@ -71,6 +71,25 @@ class Op:
     regions: tuple[Block, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class OtherOrder:
+    """A value that is stated to lie on a mesh over the same devices in an order that no axes of the plan's mesh follow.
+
+    where: ``input`` (number `index`, permuted when it comes in), ``output`` (permuted as it leaves) or ``value`` (id
+    `index`, brought there and back).
+    sharding: its closed sharding in the order of the plan's mesh. moves: the block of the device at each position of
+    that mesh (row-major) lies at the device at position ``moves[position]``.
+    mesh, stated: the other mesh and the sharding on it, as text.
+    """
+
+    where: str
+    index: int
+    sharding: str
+    moves: tuple[int, ...]
+    mesh: str
+    stated: str
+
+
 @dataclass(frozen=True)
 class Program:
     """A whole program.
@@ -79,6 +98,7 @@ class Program:
     outputs are ``body.results``; their names are ``out/...`` pytree paths.
     donated: indices into inputs whose buffers the program may reuse.
     host_inputs, host_outputs: indices into inputs and outputs that live in host memory between calls.
+    orders: what is stated to lie in another order of the devices than the plan's.
     warnings: what the front end wants the user to know (unknown primitives and the like).
     """
 
@@ -91,6 +111,7 @@ class Program:
     warnings: tuple[str, ...] = ()
     host_inputs: frozenset[int] = frozenset()
     host_outputs: frozenset[int] = frozenset()
+    orders: tuple[OtherOrder, ...] = ()
 
     def type_of(self, value: int) -> TensorType:
         return self.values[value].type

@@ -1,11 +1,14 @@
 """Logical meshes: ordered named axes over a set of devices (S0.1, S0.60)."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
 from autoshard.errors import ShardingError
 from autoshard.sharding.axis import AxisRef
+
+_TEXT = re.compile(r"^<\[(?P<axes>[^\[\]]*)\](?:, device_ids=\[(?P<ids>[\d, ]*)\])?>$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,16 @@ class Mesh:
     @staticmethod
     def from_dict(axes: Mapping[str, int], name: str = "mesh") -> "Mesh":
         return Mesh(tuple(axes.keys()), tuple(axes.values()), name)
+
+    @staticmethod
+    def from_text(text: str, name: str = "mesh") -> "Mesh":
+        """What `str` of a mesh gives, ``<["data"=2, "model"=4], device_ids=[...]>``, as a mesh."""
+        found = _TEXT.match(text)
+        if found is None:
+            raise ShardingError(f'{text!r} is no mesh; write <["data"=2, "model"=4]>')
+        axes = [(axis, int(size)) for axis, size in re.findall(r'"([^"]+)"=(\d+)', found["axes"])]
+        ids = None if found["ids"] is None else tuple(int(i) for i in re.findall(r"\d+", found["ids"]))
+        return Mesh(tuple(a for a, _ in axes), tuple(s for _, s in axes), name, ids)
 
     @property
     def size(self) -> int:

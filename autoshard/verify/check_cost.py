@@ -8,6 +8,7 @@ from typing import Any, Final
 from autoshard.verify.check_flow import COLLECTIVES, Flow, Way
 from autoshard.verify.check_host import copies
 from autoshard.verify.check_layout import Holding
+from autoshard.verify.check_orders import permutes
 from autoshard.verify.check_program import PROGRAM_OP, Findings, Node, element_bytes, manual_ops, trips_of
 from autoshard.verify.check_rules import Placed, read_rule, uncut
 from autoshard.verify.check_work import MATRIX_KINDS, flop, moved_bytes
@@ -84,6 +85,11 @@ class Pricer:
         for kind, where, value, held in copies(flow):
             size = self.local_bytes(value, held)
             yield Row(where, value, kind, (), size, self.machine.host_copy_s(size), 1.0, PROGRAM_OP)
+        for p in permutes(flow):
+            size = self.local_bytes(p.value, p.held)
+            size, seconds = self.step("permute", p.atoms, size, size)
+            times = graph.home[p.value].times if p.inside else 1.0
+            yield Row(p.label, p.value, "permute", p.atoms, size, seconds, times, PROGRAM_OP)
         for node in graph.nodes.values():
             if node.is_manual:
                 yield from self._manual(node)

@@ -1,10 +1,12 @@
 """Do the shardings hold that the function itself states (ops ``sharding_constraint``), and does the plan say so?"""
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from autoshard.verify.check_flow import Flow
 from autoshard.verify.check_layout import Atoms, Impossible
+from autoshard.verify.check_orders import is_own_mesh, read_mesh
 from autoshard.verify.check_program import Findings
 from autoshard.verify.check_statements import Pin, read_pin
 
@@ -19,6 +21,11 @@ def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
             continue
         what = f"the sharding constraint in the code at {op.source or op.label}: {text}"
         (value,) = op.results
+        if "mesh" in op.attrs and _elsewhere(op.attrs["mesh"], plan):
+            said = [s for s in plan["statements"] if s["kind"] == "pin" and value in s["values"]]
+            if not any(s.get("mesh") == op.attrs["mesh"] and s.get("stated") == text for s in said):
+                findings.add("statements", f"{what} on {op.attrs['mesh']} is not among the plan's statements")
+            continue  # whether it holds is found where statements on other meshes are checked
         try:
             pin = read_pin(text, mesh)
         except Impossible as error:
@@ -30,6 +37,11 @@ def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
         fault = "" if held is None else pin.broken_by(held, mesh)
         if held is not None and fault:
             findings.add("statements", f"{what} is broken: {graph.values[value].name} is {held.text(mesh)}: {fault}")
+
+
+def _elsewhere(mesh: str, plan: Any) -> bool:
+    """Whether a mesh in the code says other things about the devices of the plan than the plan's mesh."""
+    return read_mesh(mesh)[0].devices == prod(plan["mesh"]["axes"].values()) and not is_own_mesh(mesh, plan)
 
 
 def _said(text: str, mesh: Atoms) -> Pin | None:

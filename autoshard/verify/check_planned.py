@@ -6,6 +6,7 @@ from typing import Any
 
 from autoshard.verify.check_flow import COLLECTIVES, Flow, Move, Way, derive
 from autoshard.verify.check_layout import Atoms, Holding, read_atoms
+from autoshard.verify.check_orders import permutes
 from autoshard.verify.check_program import PROGRAM_OP, Body, Findings, Node, element_bytes, read_graph
 
 
@@ -56,6 +57,13 @@ def _collectives(flow: Flow) -> Iterator[Collective]:
         else:
             loops = around[op]
         yield from (_one(flow, way, move, flow.use_name(use), loops) for move in way.moves if move.kind in COLLECTIVES)
+    for p in permutes(flow):
+        tensor, everything = graph.values[p.value], tuple(range(len(flow.mesh.sizes)))
+        elements, dtype = p.held.elements(tensor.shape), tensor.dtype
+        if dtype.startswith("key<"):
+            elements, dtype = elements * int(element_bytes(dtype)) // 4, "uint32"
+        loops = around[id(graph.home[p.value])] if p.inside else ()
+        yield Collective(p.label, "permute", everything, (), elements, dtype, "", loops, 0, p.pairs)
     for node in graph.nodes.values():
         for body in node.regions if node.is_manual else ():
             yield from _manual(flow, body, around[node.id])

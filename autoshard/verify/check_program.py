@@ -118,6 +118,7 @@ class Graph:
     trips: int
     host_inputs: list[int] = field(default_factory=list)
     host_outputs: list[int] = field(default_factory=list)
+    orders: list[Any] = field(default_factory=list)  # values in another order of the devices
     nodes: dict[int, Node] = field(default_factory=dict)
     home: dict[int, Body] = field(default_factory=dict)  # the body that defines a value
 
@@ -156,6 +157,7 @@ def read_graph(plan: Any, findings: Findings) -> Graph:
     graph = Graph(
         values, _body(data["body"]), list(data["input_names"]), list(data["output_names"]), list(data["donated"]),
         trips, list(data.get("host", {}).get("inputs", ())), list(data.get("host", {}).get("outputs", ())),
+        list(data.get("orders", ())),
     )  # fmt: skip
     _enter(graph, graph.body, 1.0, findings)
     if len(graph.input_names) > len(graph.body.args):
@@ -174,6 +176,13 @@ def read_graph(plan: Any, findings: Findings) -> Graph:
         for k in numbers:
             if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < len(names):
                 findings.add("program", f"{what} {k!r} is in host memory, there are {len(names)}")
+    sizes = {"input": len(graph.input_names), "output": len(graph.output_names), "value": len(values)}
+    for order in graph.orders:
+        where, k = order["where"], order["index"]
+        if where not in sizes or isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < sizes[where]:
+            findings.add("program", f"{where} {k!r} is in another order of the devices, there is no such")
+        elif sorted(order["moves"]) != list(range(prod(plan["mesh"]["axes"].values()))):
+            findings.add("program", f"an order of the devices, of {where} {k}, is no permutation: {order['moves']}")
     for k in graph.donated:
         if not 0 <= k < len(graph.input_names):
             findings.add("program", f"input number {k} is donated, there are {len(graph.input_names)}")

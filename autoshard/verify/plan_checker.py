@@ -16,6 +16,7 @@ from autoshard.verify.check_layout import Impossible, read_atoms
 from autoshard.verify.check_lives import Lives, Sizes
 from autoshard.verify.check_manual import check_manual_computations
 from autoshard.verify.check_memory import check_memory, priced_bytes
+from autoshard.verify.check_orders import check_orders
 from autoshard.verify.check_program import PROGRAM_OP, Findings, read_graph
 from autoshard.verify.check_stages import check_stages
 from autoshard.verify.check_statements import check_statements, pinned_outputs, pinned_unevenly
@@ -104,6 +105,7 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     def statements() -> None:
         count = check_statements(plan, flow, peak, findings)
         check_in_code(plan, flow, findings)
+        check_orders(plan, flow, findings)
         check_manual_computations(plan, flow, findings)
         check_host(plan, flow, findings)
         facts.append(f"{count} statements; peak memory {peak} bytes at {plan['memory']['where']}")

@@ -87,8 +87,10 @@ def test_what_is_no_list_of_statements_is_refused(given: Any) -> None:
         solve(double, f32(8), constraints=given)
 
 
-def placed_spec(shape: tuple[int, ...], *entries: Any, axes: tuple[str, ...] = ("data", "model")) -> Any:
-    mesh = jax.make_mesh((2, 4), axes)
+def placed_spec(
+    shape: tuple[int, ...], *entries: Any, axes: tuple[str, ...] = ("data", "model"), sizes: tuple[int, ...] = (2, 4)
+) -> Any:
+    mesh = jax.make_mesh(sizes, axes)
     return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, PartitionSpec(*entries)))
 
 
@@ -104,9 +106,9 @@ def test_arrays_say_their_type_only() -> None:
     assert solve(double, jax.device_put(np.ones((8, 8), np.float32))).to_dict() == free.to_dict()
 
 
-def test_an_argument_on_another_mesh_is_refused() -> None:
+def test_an_argument_on_a_mesh_of_fewer_devices_and_other_axes_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"argument x comes with a sharding over mesh axes \['rows'\]"):
-        solve(double, placed_spec((8,), "rows", axes=("rows", "columns")))
+        solve(double, placed_spec((8,), "rows", axes=("rows", "columns"), sizes=(2, 2)))
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,90 @@
+"""Arrays of a call that lie on devices in another order than the plan's.
+
+JAX compiles a function for one order of the devices. So such an array is handed over as what it is to that order: the
+same blocks on the same devices, called an array of the plan's mesh (nothing is copied). Its blocks are in the wrong
+places there, and the first thing the lowered program does is the planned permute that brings them home. Outputs go the
+same way back.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import tree_util
+from jax.core import Tracer
+from jax.sharding import NamedSharding
+
+Shardings = Sequence[NamedSharding | None]
+"""Of each leaf: the sharding on the other mesh, or None where it lies as the plan has it."""
+
+
+def called(x: jax.Array, sharding: NamedSharding) -> jax.Array:
+    """The same blocks on the same devices as an array of another sharding; nothing moves."""
+    return jax.make_array_from_single_device_arrays(x.shape, sharding, [s.data for s in x.addressable_shards])
+
+
+@dataclass(frozen=True, eq=False)
+class OrderedFunction:
+    """A jitted function some of whose arguments and results lie in other orders of the devices.
+
+    inner: jitted; takes and gives arrays of the plan's mesh, blocks where the other mesh has them. within: the function
+    of global arrays, for calls inside of other jitted functions, where all arrays are in one order.
+    ins, outs: of each leaf, on the other mesh; in_plan, out_plan: what `inner` calls them.
+    donated: leaves whose buffers `inner` may take.
+    """
+
+    inner: Any
+    within: Callable[..., Any]
+    ins: Shardings
+    outs: Shardings
+    in_plan: Sequence[NamedSharding]
+    out_plan: Sequence[NamedSharding]
+    donated: frozenset[int]
+
+    def __call__(self, *args: Any) -> Any:
+        if any(isinstance(x, Tracer) for x in tree_util.tree_leaves(args)):
+            return self.within(*args)
+        return self.run(self.inner, args)
+
+    def run(self, inner: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """`inner` (jitted or compiled) on arguments as they lie."""
+        leaves, tree = tree_util.tree_flatten(args)
+        given = list(leaves)
+        for k, (there, here) in enumerate(zip(self.ins, self.in_plan, strict=True)):
+            if there is not None:
+                x = leaves[k]
+                lies_there = isinstance(x, jax.Array) and x.sharding.is_equivalent_to(there, x.ndim)
+                given[k] = called(x if lies_there else jax.device_put(x, there), here)
+        out, out_tree = tree_util.tree_flatten(inner(*tree_util.tree_unflatten(tree, given)))
+        for k in self.donated:
+            if self.ins[k] is not None and isinstance(leaves[k], jax.Array) and not leaves[k].is_deleted():
+                leaves[k].delete()
+        out = [x if there is None else called(x, there) for x, there in zip(out, self.outs, strict=True)]
+        return tree_util.tree_unflatten(out_tree, out)
+
+    def lower(self, *specs: Any, **options: Any) -> "OrderedStage":
+        """As of a jitted function; compiled, it takes arguments as they lie."""
+        leaves, tree = tree_util.tree_flatten(specs)
+        plain = [
+            x if there is None or not hasattr(x, "shape") else jax.ShapeDtypeStruct(x.shape, x.dtype)
+            for x, there in zip(leaves, self.ins, strict=True)
+        ]
+        return OrderedStage(self, self.inner.lower(*tree_util.tree_unflatten(tree, plain), **options))
+
+
+@dataclass(frozen=True, eq=False)
+class OrderedStage:
+    """An `OrderedFunction` lowered or compiled (`jax.stages.Lowered` or `Compiled`, whose attributes it has)."""
+
+    function: OrderedFunction
+    stage: Any
+
+    def compile(self, **options: Any) -> "OrderedStage":
+        return OrderedStage(self.function, self.stage.compile(**options))
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function.run(self.stage, args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stage, name)
