@@ -63,6 +63,8 @@ def read_problem(path: str | Path) -> Problem:
     except (OSError, EOFError, zlib.error) as problem:
         raise InputError(f"{path} is not a whole gzip file: {problem}") from problem
     with uncollected():
+        if len(raw) >= LARGE_BYTES and (quick := _regular(raw, path.name)) is not None:
+            return quick
         try:
             data = orjson.loads(raw)
         except ValueError as problem:
@@ -74,6 +76,59 @@ def read_problem(path: str | Path) -> Problem:
             if isinstance(problem, InputError):
                 raise
             raise InputError(f"{path}: not a contest problem: {type(problem).__name__}: {problem}") from problem
+
+
+LARGE_BYTES = 2**22
+"""Text from this size on is read by compiled code, as long as it is regular."""
+
+
+def _regular(raw: bytes, name: str) -> Problem | None:
+    """A problem without faults, read at once; None: look closer."""
+    from autoshard.solver.scan import Rows, read_object
+
+    data = read_object(raw)
+    try:
+        problem = data["problem"]  # pyright: ignore[reportOptionalSubscript]
+        nodes, edges = problem["nodes"], problem["edges"]
+        intervals, costs, amounts = nodes["intervals"], nodes["costs"], nodes["usages"]
+        pairs, tables = edges["nodes"], edges["costs"]
+        limit, called = problem.get("usage_limit"), problem.get("name") or name
+    except (KeyError, TypeError, AttributeError):
+        return None
+    if not all(isinstance(rows, Rows) for rows in (intervals, costs, amounts, pairs, tables)):
+        return None
+    n = len(costs.lengths)
+    if not n or not costs.lengths.all() or not len(intervals.lengths) == n == len(amounts.lengths):
+        return None
+    if (amounts.lengths != costs.lengths).any():
+        return None
+    if len(pairs.lengths) != len(tables.lengths) or (pairs.lengths != 2).any():
+        return None
+    if not np.isin(intervals.lengths, (0, 2)).all() or not (limit is None or (type(limit) is int and limit >= 0)):
+        return None
+    ends = pairs.values.reshape(-1, 2)
+    if ends.size and not 0 <= ends.min() <= ends.max() < n:
+        return None
+    shapes = costs.lengths[ends]
+    if (shapes.prod(axis=1) != tables.lengths).any():
+        return None
+    for rows in (costs, amounts, tables):
+        np.minimum(rows.values, IMPOSSIBLE, out=rows.values)
+    starts, stops = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    live = intervals.lengths == 2
+    starts[live], stops[live] = intervals.values.reshape(-1, 2).T
+    used = np.logical_or.reduceat(amounts.values != 0, np.cumsum(amounts.lengths) - amounts.lengths) & (starts < stops)
+    usages = [
+        (Usage(start, stop, amount),) if some else ()
+        for start, stop, some, amount in zip(
+            starts.tolist(), stops.tolist(), used.tolist(), amounts.parts(), strict=True
+        )
+    ]
+    found = [
+        Edge(i, j, table.reshape(rows, columns))
+        for (i, j), (rows, columns), table in zip(ends.tolist(), shapes.tolist(), tables.parts(), strict=True)
+    ]
+    return Problem(str(called), CostNetwork(costs.parts(), found, usages, limit))
 
 
 def _problem(data: Any, path: Path) -> Problem:

@@ -15,7 +15,7 @@ from autoshard.errors import InputError
 from autoshard.solver import facets as facet_search
 from autoshard.solver.garbage import uncollected
 from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race
-from autoshard.solver.network import CostNetwork
+from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.reductions import reduce_network
 from autoshard.solver.solution import Solution, Status
 from autoshard.solver.work import Infeasible, from_network
@@ -99,6 +99,8 @@ def solve(
     race.close()
     if race.cost is not None and reason is not None:  # the incumbent survived: cannot happen
         raise AssertionError(f"a network with a feasible assignment was called infeasible: {reason}")
+    if race.assignment is not None and evaluate(network, race.assignment).cost != race.cost:
+        raise AssertionError("the cost of the best assignment is not what it was taken for")
     lower = race.lower if race.lower is not None else trivial_bound(network)
     status: Status
     if reason is not None:

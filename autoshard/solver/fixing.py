@@ -106,7 +106,7 @@ def _reach(
 def make_consistent(flat: Flat, alive: np.ndarray) -> bool:
     """Clear from `alive` what has no partner on some edge or no room beside the least of all others; False: empty."""
     while True:
-        if not _supported(flat.offsets, flat.first, flat.second, flat.table_at, flat.tables, alive):
+        if not supported(flat.offsets, flat.first, flat.second, flat.table_at, flat.tables, alive):
             return False
         if flat.limit is None or not len(flat.held_node):
             return True
@@ -121,7 +121,8 @@ def make_consistent(flat: Flat, alive: np.ndarray) -> bool:
 
 
 @compiled
-def _supported(offsets, first, second, table_at, tables, alive):
+def supported(offsets, first, second, table_at, tables, alive):
+    """Clears strategies that some edge leaves without a partner; False when a node or an edge is left with nothing."""
     changed = True
     while changed:
         changed = False

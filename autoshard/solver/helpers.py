@@ -60,7 +60,7 @@ class Helpers:
 
     def _search(self, seed: int) -> None:
         state = self.state
-        searcher = Searcher(state.race, state.work, state.flat, seed, state.price, self._check)
+        searcher = Searcher(state.race, state.completion, seed, state.price, self._check)
 
         def decode() -> bool:
             decoded = self._take()
@@ -68,21 +68,25 @@ class Helpers:
                 searcher.decode(decoded)
             return decoded is not None
 
+        def nothing_newer() -> bool:
+            """Whether to stay with what is known: far from the bound, the next decoding is likely to be better."""
+            return self.decoded is None or state.race.gap() <= FAR
+
         try:
             while not state.ready or not searcher.restart():
                 self._check()
                 decoded = decode()
                 if searcher.restart():  # until there are prices to decode by, what is known is improved
-                    searcher.improve(4)
+                    searcher.improve(4, nothing_newer)
                 elif not decoded and self.over.wait(WAITING_S):
                     return
-            searcher.improve(10)
+            searcher.improve(10, nothing_newer)
             while True:
                 before = state.race.cost
                 decoded = decode()
                 if state.race.cost != before or (decoded and state.race.gap() > FAR):
                     if searcher.restart():
-                        searcher.improve(5)
+                        searcher.improve(5, nothing_newer)
                 elif not decoded:
                     searcher.wander(2)
         except (OutOfTime, CloseEnough):

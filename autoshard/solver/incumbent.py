@@ -6,10 +6,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from autoshard.solver.network import CostNetwork, evaluate
+from autoshard.solver.judge import judge_of
+from autoshard.solver.network import CostNetwork, Evaluation
 from autoshard.solver.solution import EARLIER
 
 
@@ -36,7 +38,7 @@ PATIENT_SHARE = 0.2
 
 @dataclass
 class Race:
-    """State of one run. Assignments enter only after `evaluate` on the original network."""
+    """State of one run. Assignments enter only after they have been judged on the original network."""
 
     network: CostNetwork
     started: float
@@ -57,6 +59,10 @@ class Race:
     """Whether effort never ends the run, so that only time or a proof does."""
     _since: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def judge(self) -> Callable[[np.ndarray], Evaluation]:
+        return judge_of(self.network)
 
     def seconds(self) -> float:
         return time.monotonic() - self.started
@@ -90,8 +96,9 @@ class Race:
 
     def offer(self, assignment: Sequence[int] | np.ndarray) -> bool:
         """Take an assignment if it is feasible and better; returns whether it was."""
-        chosen = tuple(int(x) for x in assignment)
-        found = evaluate(self.network, chosen)
+        numbers = np.asarray(assignment, dtype=np.int64)
+        found = self.judge(numbers)
+        chosen: tuple[int, ...] = tuple(numbers.tolist())
         with self._lock:  # searchers in other threads offer too
             if not found.feasible or found.cost is None or (self.cost is not None and found.cost >= self.cost):
                 return False

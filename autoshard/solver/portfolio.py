@@ -12,6 +12,7 @@ import numpy as np
 from autoshard.solver import dual as duals
 from autoshard.solver import pieces, toulbar2
 from autoshard.solver.branch import Branching
+from autoshard.solver.completion import Completion
 from autoshard.solver.fixing import Part, make_consistent, reduced_costs, restrict
 from autoshard.solver.flat import flatten
 from autoshard.solver.incumbent import Race
@@ -45,7 +46,8 @@ class Portfolio:
         self.prices: duals.Prices | None = None
         self.tree: Branching | None = None
         self.hand_over: Callable[[np.ndarray], None] | None = None
-        self.searcher = Searcher(race, work, self.flat, seed, self.price)
+        self.completion = Completion(work, self.flat, race.network.n_nodes)
+        self.searcher = Searcher(race, self.completion, seed, self.price)
 
     @property
     def bound(self) -> float:
@@ -106,9 +108,9 @@ class Portfolio:
 
     def begin_from(self, start: Sequence[int] | np.ndarray) -> None:
         """Repair and polish an assignment of the original network, unless reductions dropped a strategy of it."""
-        places = [self.work.position(int(node), int(start[node])) for node in self.flat.nodes]
-        if not any(p is None for p in places):
-            self.decode(np.array(places, dtype=np.int64))
+        places = self.completion.positions(start)
+        if places is not None:
+            self.decode(places)
 
     def positions(self, chosen: np.ndarray) -> np.ndarray:
         """Positions in the whole reduced network of an assignment of the part."""

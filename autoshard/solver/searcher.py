@@ -11,9 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from autoshard.solver import search
-from autoshard.solver.flat import Flat
+from autoshard.solver.completion import Completion
 from autoshard.solver.incumbent import Race
-from autoshard.solver.work import Work
 
 TREE_SIZES = (20, 5, 100, 400, 2000)
 """Inner nodes of the trees that one search round re-chooses."""
@@ -34,10 +33,12 @@ class Searcher:
     """A field with its random state. price: tells the current prices on memory."""
 
     def __init__(
-        self, race: Race, work: Work, flat: Flat, seed: int, price: Callable[[], np.ndarray],
+        self, race: Race, completion: Completion, seed: int, price: Callable[[], np.ndarray],
         check: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        self.race, self.work, self.flat, self.price = race, work, flat, price
+        self.race, self.completion, self.price = race, completion, price
+        self.constant, self.flat = completion.work.constant, completion.flat
+        flat = self.flat
         self.check = race.check if check is None else check
         self.field = search.field_for(flat, seed)
         self.random = np.random.default_rng(seed)
@@ -71,11 +72,9 @@ class Searcher:
         cost = search.cost(self.field)
         if not math.isfinite(cost):
             return False
-        if self.race.cost is not None and self.work.constant + cost >= self.race.cost - least * abs(self.race.cost):
+        if self.race.cost is not None and self.constant + cost >= self.race.cost - least * abs(self.race.cost):
             return False
-        nodes, chosen = self.flat.nodes, self.field.chosen
-        choice = {int(node): int(self.work.domains[node][x]) for node, x in zip(nodes, chosen, strict=True)}
-        if offer_complete(self.race, self.work, choice):
+        if self.race.offer(self.completion.complete(self.field.chosen)):
             self.known, self.best = self.race.cost, self.field.chosen.copy()
             return True
         return False
@@ -86,10 +85,10 @@ class Searcher:
         if assignment is None:
             return False
         if self.known != cost or self.best is None:
-            places = [self.work.position(int(node), assignment[node]) for node in self.flat.nodes]
-            if any(p is None for p in places):
+            places = self.completion.positions(assignment)
+            if places is None:
                 return False
-            self.known, self.best = cost, np.array(places, dtype=np.int64)
+            self.known, self.best = cost, places
         search.place(self.field, self.best)
         return True
 
@@ -140,13 +139,7 @@ class Searcher:
         for _ in range(shakes):
             self.check()
             cost = self.race.cost
-            far = cost is None or self.work.constant + search.cost(self.field) > cost + WANDERED * abs(cost)
+            far = cost is None or self.constant + search.cost(self.field) > cost + WANDERED * abs(cost)
             if (far or self.random.integers(3)) and not self.restart():
                 return
             self.shake()
-
-
-def offer_complete(race: Race, work: Work, choice: dict[int, int]) -> bool:
-    """Offer what `choice` (original strategies of the remaining nodes) becomes on the original network."""
-    whole = work.complete(choice)
-    return race.offer([whole[i] for i in range(race.network.n_nodes)])

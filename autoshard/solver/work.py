@@ -20,6 +20,9 @@ FORBIDDEN_FROM = np.int64(2**60)
 MAX_TOTAL = 2**59
 """Sum of the largest finite costs that the exact arithmetic can carry."""
 
+TABLES_AT_ONCE = 1_000
+"""Tables that are looked through, and copied, together."""
+
 
 class Infeasible(Exception):
     """The network has no feasible assignment; the message says why, in the original indices."""
@@ -148,38 +151,47 @@ def from_network(network: CostNetwork, allowed: Sequence[np.ndarray | None] | No
     n = network.n_nodes
     costs: list[np.ndarray | None] = []
     domains: list[np.ndarray] = []
-    total = 0
+    whole: dict[int, np.ndarray] = {}
+    sizes = np.array([len(given) for given in network.costs], dtype=np.int64)
+    entries = np.concatenate([*network.costs, np.zeros(0)], dtype=np.int64, casting="unsafe")
+    starts = np.cumsum(sizes) - sizes
+    forbids = np.logical_or.reduceat(entries >= IMPOSSIBLE, starts).tolist() if n else []
     for i, given in enumerate(network.costs):
+        mask = None if allowed is None else allowed[i]
+        if mask is None and not forbids[i]:
+            size = len(given)
+            costs.append(np.asarray(given, dtype=np.int64))
+            domains.append(whole[size] if size in whole else whole.setdefault(size, np.arange(size)))
+            continue
         keep = given < IMPOSSIBLE
-        if allowed is not None and (mask := allowed[i]) is not None:
-            keep = keep & mask
-        domain = np.flatnonzero(keep)
+        domain = np.flatnonzero(keep if mask is None else keep & mask)
         if not len(domain):
             raise Infeasible(f"every strategy of node {i} is forbidden by its own cost")
-        cost = np.asarray(given, dtype=np.int64)[domain]
-        total += int(np.abs(cost).max())
-        costs.append(cost)
+        costs.append(np.asarray(given, dtype=np.int64)[domain])
         domains.append(domain)
+    kept = np.concatenate([*costs, np.zeros(0, dtype=np.int64)])  # pyright: ignore[reportCallIssue, reportArgumentType]
+    kept_starts = np.cumsum([0, *map(len, domains[:-1])])
+    total = sum(np.maximum.reduceat(np.abs(kept), kept_starts).tolist()) if n else 0
 
     tables: list[dict[int, np.ndarray]] = [{} for _ in range(n)]
     empty: list[Sequence[Held]] = [()] * n
     work = Work(costs, domains, tables, empty, network.usage_limit, 0)
+    pairs, given_tables = [], []
     for edge in network.edges:
         i, j = edge.first, edge.second
-        table = np.asarray(edge.costs, dtype=np.int64)
+        table = edge.costs
         if i == j:
-            loop = np.ascontiguousarray(np.diagonal(table))[domains[i]]
+            loop = np.ascontiguousarray(np.diagonal(table)).astype(np.int64)[domains[i]]
             total += int(np.abs(loop[loop < IMPOSSIBLE]).max(initial=0))
             costs[i] = clipped(work.cost(i) + np.where(loop >= IMPOSSIBLE, FORBIDDEN, loop))
             continue
         if len(domains[i]) < table.shape[0] or len(domains[j]) < table.shape[1]:
             table = table[np.ix_(domains[i], domains[j])]
-        high = int(table.max())
-        if high >= IMPOSSIBLE:
-            forbidden = table >= IMPOSSIBLE
-            table = np.where(forbidden, FORBIDDEN, table)
-            high = int(np.where(forbidden, 0, table).max())
-        total += max(high, -int(table.min()))
+        pairs.append((i, j))
+        given_tables.append(table)
+    largest, marked = _marked(given_tables)
+    total += largest
+    for (i, j), table in zip(pairs, marked, strict=True):
         work.add_edge(i, j, table)
     if total > MAX_TOTAL:
         raise InputError(
@@ -197,32 +209,78 @@ def from_network(network: CostNetwork, allowed: Sequence[np.ndarray | None] | No
     return work
 
 
+def _marked(tables: list[np.ndarray]) -> tuple[int, list[np.ndarray]]:
+    """The sum of the tables' largest finite magnitudes, and the tables as int64 with forbidden entries marked.
+
+    Tables that are one array stay one array, and those that forbid nothing are not copied.
+    """
+    times: dict[int, int] = {}
+    for table in tables:
+        times[id(table)] = times.get(id(table), 0) + 1
+    single = {id(table): table for table in tables}
+    keys = list(single)
+    total, marked = 0, {}
+    for at in range(0, len(keys), TABLES_AT_ONCE):
+        some = keys[at : at + TABLES_AT_ONCE]
+        parts = [single[key] for key in some]
+        sizes = np.array([part.size for part in parts])
+        starts = np.cumsum(sizes) - sizes
+        entries = np.concatenate([part.ravel() for part in parts], dtype=np.int64, casting="unsafe")
+        forbidden = entries >= IMPOSSIBLE
+        hard = np.logical_or.reduceat(forbidden, starts)
+        finite = np.where(forbidden, 0, entries)
+        magnitude = np.maximum(np.maximum.reduceat(finite, starts), -np.minimum.reduceat(finite, starts))
+        total += sum(int(m) * times[key] for m, key in zip(magnitude.tolist(), some, strict=True))
+        if hard.any():
+            stays = np.repeat(hard, sizes)
+            copy = np.where(forbidden, FORBIDDEN, entries)[stays]
+            ends = np.cumsum(np.where(hard, sizes, 0)).tolist()
+        else:
+            copy, ends = entries, []
+        for k, (key, part) in enumerate(zip(some, parts, strict=True)):
+            if hard[k]:
+                marked[key] = copy[ends[k] - part.size : ends[k]].reshape(part.shape)
+            else:
+                marked[key] = np.asarray(part, dtype=np.int64)
+    return total, [marked[id(table)] for table in tables]
+
+
 def _compress_times(network: CostNetwork, work: Work) -> None:
     """Number the time slots between events; drop the limit where it cannot bind."""
     if network.usage_limit is None:
         return
-    found = [
-        (i, u.start, u.stop, np.asarray(u.amounts, dtype=np.int64)[work.domains[i]])
-        for i, usages in enumerate(network.usages)
-        for u in usages
-        if u.start < u.stop
-    ]
-    found = [f for f in found if f[3].any()]
-    times = sorted({t for _, start, stop, _ in found for t in (start, stop)})
-    slot = {t: k for k, t in enumerate(times)}
-    worst = [0] * (len(times) + 1)
-    for _, start, stop, amounts in found:
-        worst[slot[start]] += int(amounts.max())
-        worst[slot[stop]] -= int(amounts.max())
+    found, held_amounts = [], []
+    for i, usages in enumerate(network.usages):
+        for u in usages:
+            if u.start < u.stop:
+                found.append((i, u.start, u.stop))
+                all_left = len(work.domains[i]) == len(u.amounts)
+                held_amounts.append(u.amounts if all_left else np.asarray(u.amounts)[work.domains[i]])
+    if not found:
+        work.limit = None
+        return
+    sizes = np.array([len(amounts) for amounts in held_amounts], dtype=np.int64)
+    at = np.cumsum(sizes) - sizes
+    entries = np.concatenate(held_amounts, dtype=np.int64, casting="unsafe")
+    high, low = np.maximum.reduceat(entries, at), np.minimum.reduceat(entries, at)
+    some = (high != 0) | (low != 0)
+    node, start, stop = (np.array(column)[some] for column in zip(*found, strict=True))
+    times = np.unique(np.concatenate([start, stop]))
+    start, stop = np.searchsorted(times, start), np.searchsorted(times, stop)
+    worst = [0] * (len(times) + 1)  # Python integers: amounts near 2**63 add up
+    for a, b, most in zip(start.tolist(), stop.tolist(), high[some].tolist(), strict=True):
+        worst[a] += most
+        worst[b] -= most
     live, top = 0, 0
     for delta in worst:
         live += delta
         top = max(top, live)
-    if top <= network.usage_limit and all((f[3] >= 0).all() for f in found):
+    assert network.usage_limit is not None
+    if top <= network.usage_limit and (low >= 0).all():
         work.limit = None
         return
     held: list[list[Held]] = [[] for _ in range(network.n_nodes)]
-    for i, start, stop, amounts in found:
-        held[i].append(Held(slot[start], slot[stop], amounts))
+    for i, a, b, r in zip(node.tolist(), start.tolist(), stop.tolist(), np.flatnonzero(some).tolist(), strict=True):
+        held[i].append(Held(a, b, np.asarray(held_amounts[r], dtype=np.int64)))
     work.held = [tuple(h) for h in held]
     work.slots = max(0, len(times) - 1)

@@ -14,7 +14,7 @@ from autoshard.solver.reductions.edges import separable_edge, separable_edges
 from autoshard.solver.reductions.elimination import Eliminated, eliminate, fix_single, min_plus
 from autoshard.solver.reductions.fixpoint import reduce_network
 from autoshard.solver.reductions.follow import Followed, follow, follow_all, functional
-from autoshard.solver.reductions.slots import compressed, loose_slots, only_slots, undominated_slots
+from autoshard.solver.reductions.slots import compressed, fewer_slots, loose_slots, only_slots, undominated_slots
 from autoshard.solver.work import Step, Work
 
 
@@ -63,6 +63,7 @@ REDUCTIONS = {
     "follow": Reduction(follow_all, Followed),
     "undominated_slots": Reduction(undominated_slots),
     "loose_slots": Reduction(loose_slots),
+    "fewer_slots": Reduction(fewer_slots),
 }
 """Each reduction by itself; `reduce_network` interleaves them."""
 
@@ -76,6 +77,7 @@ __all__ = [
     "consistent_edge",
     "dominated_strategies",
     "eliminate",
+    "fewer_slots",
     "fix_single",
     "follow",
     "follow_all",

@@ -3,20 +3,31 @@
 Domains keep original indices, so that nothing has to be undone.
 """
 
+from collections import deque
 from collections.abc import Iterable
 
 import numpy as np
 
+from autoshard.solver.reductions.records import range_max, records
 from autoshard.solver.work import FORBIDDEN_FROM, Infeasible, Work
+
+MANY_EDGES = 5_000
+"""Networks with fewer edges are made consistent edge by edge, without compiled code."""
+MOST_AT_ONCE = 50_000_000
+"""The same for networks whose tables with forbidden entries have more entries: they are not copied."""
+EDGES_AT_ONCE = 1_000
 
 
 def arc_consistency(work: Work, nodes: Iterable[int] | None = None) -> int:
     """Remove strategies that some edge leaves without a partner; returns how many went."""
-    queue = dict.fromkeys(work.nodes() if nodes is None else nodes)
     removed = 0
-    while queue:
-        i = next(iter(queue))
-        del queue[i]
+    if nodes is None:
+        removed, nodes = _at_once(work)
+    waiting = deque(nodes)
+    inside = set(waiting)
+    while waiting:
+        i = waiting.popleft()
+        inside.discard(i)
         for j in list(work.tables[i]):  # strategies of j need a partner in i
             table = work.tables[i][j]
             if np.maximum.reduce(table, axis=None) < FORBIDDEN_FROM:  # most tables forbid nothing
@@ -31,8 +42,53 @@ def arc_consistency(work: Work, nodes: Iterable[int] | None = None) -> int:
                 )
             removed += int((~supported).sum())
             work.keep(j, supported)
-            queue[j] = None
+            if j not in inside:
+                inside.add(j)
+                waiting.append(j)
     return removed
+
+
+def _at_once(work: Work) -> tuple[int, list[int]]:
+    """Arc consistency of a large network by compiled code: how many strategies went, and the nodes left to look at.
+
+    All nodes are left where the network is small or huge, or has no solution (so that the one who looks can say why).
+    """
+    if sum(map(len, work.tables)) < 2 * MANY_EDGES:
+        return 0, work.nodes()
+    hard = [(i, j, work.tables[i][j]) for i, j in forbidding_edges(work)]
+    if not hard:
+        return 0, []
+    if sum(table.size for *_, table in hard) > MOST_AT_ONCE:
+        return 0, work.nodes()
+    from autoshard.solver.fixing import supported
+
+    nodes = sorted({end for i, j, _ in hard for end in (i, j)})
+    number = {node: k for k, node in enumerate(nodes)}
+    sizes = np.array([len(work.domains[i]) for i in nodes], dtype=np.int64)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    lengths = np.array([table.size for *_, table in hard], dtype=np.int64)
+    tables = np.concatenate([table.ravel() for *_, table in hard])
+    alive = np.ones(int(offsets[-1]), dtype=bool)
+    if not supported(
+        offsets, np.array([number[i] for i, *_ in hard]), np.array([number[j] for _, j, _ in hard]),
+        np.concatenate([[0], np.cumsum(lengths)]), np.where(tables >= FORBIDDEN_FROM, np.inf, 0.0), alive,
+    ):  # fmt: skip
+        return 0, work.nodes()
+    for k in np.flatnonzero(np.add.reduceat(alive, offsets[:-1]) < sizes).tolist():
+        work.keep(nodes[k], alive[offsets[k] : offsets[k + 1]])
+    return int((~alive).sum()), []
+
+
+def forbidding_edges(work: Work) -> list[tuple[int, int]]:
+    """The edges (smaller node first) that forbid some pair of strategies."""
+    edges, found = work.edges(), []
+    for at in range(0, len(edges), EDGES_AT_ONCE):
+        some = edges[at : at + EDGES_AT_ONCE]
+        tables = [work.tables[i][j].ravel("K") for i, j in some]
+        starts = np.cumsum([0, *map(len, tables[:-1])])
+        high = np.maximum.reduceat(np.concatenate(tables), starts)
+        found += [some[k] for k in np.flatnonzero(high >= FORBIDDEN_FROM).tolist()]
+    return found
 
 
 def consistent_edge(work: Work, i: int, j: int) -> None:
@@ -49,13 +105,8 @@ def consistent_edge(work: Work, i: int, j: int) -> None:
 
 def least_usage(work: Work) -> np.ndarray:
     """Per time slot the sum of every node's smallest amount: a lower bound on what is live."""
-    delta = np.zeros(work.slots + 1, dtype=np.int64)
-    for i in work.nodes():
-        for h in work.held[i]:
-            low = h.amounts.min()
-            delta[h.start] += low
-            delta[h.stop] -= low
-    return np.cumsum(delta)[:-1]
+    found = records(work)
+    return found.live(found.low, work.slots)
 
 
 def usage_consistency(work: Work) -> int:
@@ -64,24 +115,23 @@ def usage_consistency(work: Work) -> int:
         return 0
     removed = 0
     while True:
-        least = least_usage(work)
+        found = records(work)
+        least = found.live(found.low, work.slots)
         if len(least) and int(least.max()) > work.limit:
             raise Infeasible(
                 f"memory: at least {int(least.max())} is live at once whatever is chosen, the limit is {work.limit}"
             )
-        went = 0
-        for i in work.nodes():
-            if not work.held[i]:
-                continue
-            fits = np.ones(len(work.domains[i]), dtype=bool)
-            for h in work.held[i]:
-                fits &= h.amounts - h.amounts.min() <= work.limit - int(least[h.start : h.stop].max())
-            if len(work.held[i]) > 1 and not fits.any():
-                raise Infeasible(f"memory: no strategy of node {i} fits beside the least of all others")
-            if not fits.all():
-                went += int((~fits).sum())
-                work.keep(i, fits)
-        removed += went
-        if not went:
+        room = work.limit - range_max(least, found.start, found.stop)
+        fits: dict[int, np.ndarray] = {}
+        for r in np.flatnonzero(found.high - found.low > room).tolist():
+            node = int(found.node[r])
+            fit = found.held[r].amounts - found.low[r] <= room[r]
+            fits[node] = fits[node] & fit if node in fits else fit
+        if not fits:
             return removed
-        arc_consistency(work)
+        for node, fit in fits.items():
+            if not fit.any():
+                raise Infeasible(f"memory: no strategy of node {node} fits beside the least of all others")
+            removed += int((~fit).sum())
+            work.keep(node, fit)
+        arc_consistency(work, list(fits))

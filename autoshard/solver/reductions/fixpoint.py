@@ -4,15 +4,17 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from autoshard.solver.reductions.consistency import arc_consistency, consistent_edge, usage_consistency
-from autoshard.solver.reductions.dominance import dominated_strategies
+from autoshard.solver.reductions.dominance import compiled_comparison, dominated_strategies
 from autoshard.solver.reductions.edges import separable_edge, separable_edges
 from autoshard.solver.reductions.elimination import eliminate, fix_single
 from autoshard.solver.reductions.follow import follow_all
-from autoshard.solver.reductions.slots import loose_slots, undominated_slots
+from autoshard.solver.reductions.slots import fewer_slots
 from autoshard.solver.work import Work
 
 MOST_COMPARED = 3
 """Times that one node's strategies are compared: later finds are small, and looking for them is not."""
+MANY_NODES = 1_000
+"""Networks with more nodes left than this are worth compiled code."""
 FEW_SLOTS = 0.05
 """Slots are compared again when the last comparison removed more than this share of those that are left."""
 REVISITED_DEGREE = 16
@@ -39,7 +41,7 @@ def reduce_network(
     follow_all(work)
     usage_consistency(work)
     separable_edges(work)
-    while renumber and undominated_slots(work) + loose_slots(work) > FEW_SLOTS * work.slots:
+    while renumber and fewer_slots(work) > FEW_SLOTS * work.slots:
         pass
     heap = [(len(work.tables[i]), i) for i in work.nodes()]
     heapq.heapify(heap)
@@ -52,6 +54,7 @@ def reduce_network(
                 heapq.heappush(heap, (len(work.tables[t]), t))
 
     compared = dict.fromkeys(waiting, 0)
+    compare = compiled_comparison if len(waiting) > MANY_NODES else None
     while heap and not enough():
         if check is not None:
             check()
@@ -76,7 +79,7 @@ def reduce_network(
                 separable_edge(work, i, j)
         elif compared[node] < MOST_COMPARED:
             compared[node] += 1
-            if not dominated_strategies(work, node, dominance):
+            if not dominated_strategies(work, node, dominance, compare):
                 continue
             before = {node: d}
         else:

@@ -3,6 +3,7 @@
 `Followed.invert` reads their strategy off the neighbour's.
 """
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,10 +66,11 @@ def follow(work: Work, node: int, leader: int) -> list[int]:
 def follow_all(work: Work) -> int:
     """Merge every node that a neighbour determines, where that does not enlarge the tables; returns how many."""
     merged = 0
-    queue = dict.fromkeys(sorted(work.nodes(), key=lambda i: (len(work.tables[i]), i)))
-    while queue:
-        node = next(iter(queue))
-        del queue[node]
+    waiting = deque(sorted(work.nodes(), key=lambda i: (len(work.tables[i]), i)))
+    inside = set(waiting)
+    while waiting:
+        node = waiting.popleft()
+        inside.discard(node)
         if work.costs[node] is None:
             continue
         leader = _leader(work, node)
@@ -81,7 +83,10 @@ def follow_all(work: Work) -> int:
             if sizes != (len(work.domains[leader]), len(work.domains[k])):
                 arc_consistency(work, [leader, k])
         merged += 1
-        queue.update(dict.fromkeys([leader, *around]))
+        for again in (leader, *around):
+            if again not in inside:
+                inside.add(again)
+                waiting.append(again)
     for node in work.nodes():
         work.held[node] = compressed(work.held[node])
     return merged

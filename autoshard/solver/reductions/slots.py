@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autoshard.solver.reductions.records import live_amounts, records
 from autoshard.solver.work import Held, Work
 
 
@@ -14,59 +15,79 @@ def undominated_slots(work: Work) -> int:
     """Keep only the time slots whose set of live usages is in no other's; how many go (0 with negative amounts)."""
     if work.limit is None or not work.slots:
         return 0
-    begins = np.zeros(work.slots + 1, dtype=bool)
-    ends = np.zeros(work.slots + 1, dtype=bool)
-    for i in work.nodes():
-        for h in work.held[i]:
-            if h.amounts.min() < 0:
-                return 0
-            begins[h.start] = True
-            ends[h.stop] = True
-    kept, fresh = [], False
-    for slot in range(work.slots):  # a maximal set: something began since the last one, and something ends now
-        fresh |= bool(begins[slot])
-        if fresh and ends[slot + 1]:
-            kept.append(slot)
-            fresh = False
-    gone = work.slots - len(kept)
-    only_slots(work, kept)
-    return gone
-
-
-def only_slots(work: Work, kept: Sequence[int]) -> None:
-    """Forget all time slots but `kept` (increasing): a relaxation, unless the others cannot bind."""
-    keep = np.array(kept, dtype=np.int64)
-    for i in work.nodes():
-        if work.held[i]:
-            starts = np.searchsorted(keep, [h.start for h in work.held[i]])
-            stops = np.searchsorted(keep, [h.stop for h in work.held[i]])
-            work.held[i] = compressed(
-                [
-                    Held(int(a), int(b), h.amounts)
-                    for a, b, h in zip(starts, stops, work.held[i], strict=True)
-                    if a < b and h.amounts.any()
-                ]
-            )
-    work.slots = len(keep)
-    if not work.slots:
-        work.limit = None
+    found = records(work)
+    if (found.low < 0).any():
+        return 0
+    return _forget(work, _maximal(found.start, found.stop, work.slots))
 
 
 def loose_slots(work: Work) -> int:
     """Forget the slots that stay within the limit whatever is chosen; returns how many."""
     if work.limit is None or not work.slots:
         return 0
-    delta = np.zeros(work.slots + 1, dtype=np.int64)
-    for i in work.nodes():
-        for h in work.held[i]:
-            high = h.amounts.max()
-            delta[h.start] += high
-            delta[h.stop] -= high
-    kept = np.flatnonzero(np.cumsum(delta)[:-1] > work.limit)
+    found = records(work)
+    return _forget(work, np.flatnonzero(found.live(found.high, work.slots) > work.limit))
+
+
+def fewer_slots(work: Work) -> int:
+    """Both, in turns, until neither finds one more; returns how many went."""
+    if work.limit is None or not work.slots:
+        return 0
+    found = records(work)
+    ordered = not (found.low < 0).any()
+    kept, start, stop, high = np.arange(work.slots), found.start, found.stop, found.high
+    while len(kept):
+        before = len(kept)
+        for loose in (False, True):
+            if loose:
+                stays = np.flatnonzero(live_amounts(start, stop, high, len(kept)) > work.limit)
+            elif ordered:
+                stays = _maximal(start, stop, len(kept))
+            else:
+                continue
+            kept = kept[stays]
+            start, stop = np.searchsorted(stays, start), np.searchsorted(stays, stop)
+            some = start < stop
+            start, stop, high = start[some], stop[some], high[some]
+        if len(kept) == before:
+            break
+    return _forget(work, kept)
+
+
+def _maximal(start: np.ndarray, stop: np.ndarray, slots: int) -> np.ndarray:
+    """The slots at whose end something ends, if something began since the last slot of that kind."""
+    begins = np.zeros(slots + 1, dtype=np.int64)
+    ends = np.zeros(slots + 1, dtype=bool)
+    begins[start] = 1
+    ends[stop] = True
+    at = np.flatnonzero(ends[1:])
+    return at[np.diff(np.cumsum(begins)[at], prepend=0) > 0]
+
+
+def _forget(work: Work, kept: np.ndarray) -> int:
     gone = work.slots - len(kept)
     if gone:
         only_slots(work, kept.tolist())
     return gone
+
+
+def only_slots(work: Work, kept: Sequence[int]) -> None:
+    """Forget all time slots but `kept` (increasing): a relaxation, unless the others cannot bind."""
+    keep = np.array(kept, dtype=np.int64)
+    found = records(work)
+    starts, stops = np.searchsorted(keep, found.start), np.searchsorted(keep, found.stop)
+    stays = np.flatnonzero((starts < stops) & ((found.low != 0) | (found.high != 0)))
+    held: dict[int, list[Held]] = {}
+    for r, node, start, stop in zip(
+        stays.tolist(), found.node[stays].tolist(), starts[stays].tolist(), stops[stays].tolist(), strict=True
+    ):
+        held.setdefault(node, []).append(Held(start, stop, found.held[r].amounts))
+    work.held = [()] * len(work.held)
+    for node, own in held.items():
+        work.held[node] = compressed(own)
+    work.slots = len(keep)
+    if not work.slots:
+        work.limit = None
 
 
 def compressed(held: Sequence[Held]) -> tuple[Held, ...]:

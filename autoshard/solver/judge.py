@@ -1,0 +1,67 @@
+"""The cost and the peak of whole assignments of one large network, thousands of nodes at a time.
+
+The numbers are those of `network.evaluate`, which stays the judge of what a run returns; this one is asked after every
+improvement on the way there.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Evaluation, evaluate
+
+LARGE = 2_000
+"""Edges from which arrays pay."""
+MOST_ENTRIES = 30_000_000
+"""Tables with more entries than this in all are not copied."""
+MAX_LIVE = 2**62
+
+
+def judge_of(network: CostNetwork) -> Callable[[np.ndarray], Evaluation]:
+    """A function from assignments (int64, one strategy per node) to what `evaluate` says of them."""
+    tables = {id(edge.costs): edge.costs for edge in network.edges}
+    if len(network.edges) < LARGE or sum(table.size for table in tables.values()) > MOST_ENTRIES:
+        return lambda chosen: evaluate(network, chosen.tolist())
+    records = [(i, u) for i, usages in enumerate(network.usages) for u in usages if u.start < u.stop]
+    amounts = np.concatenate([*(u.amounts for _, u in records), np.zeros(0)], dtype=np.int64, casting="unsafe")
+    if int(np.abs(amounts).max(initial=0)) * max(1, len(records)) > MAX_LIVE:
+        return lambda chosen: evaluate(network, chosen.tolist())
+
+    costs = np.concatenate([*network.costs], dtype=np.int64, casting="unsafe")
+    cost_at = _starts([len(cost) for cost in network.costs])
+    entries = np.concatenate([table.ravel() for table in tables.values()], dtype=np.int64, casting="unsafe")
+    begins = dict(zip(tables, _starts([table.size for table in tables.values()]).tolist(), strict=True))
+    first = np.array([edge.first for edge in network.edges])
+    second = np.array([edge.second for edge in network.edges])
+    table_at = np.array([begins[id(edge.costs)] for edge in network.edges])
+    columns = np.array([edge.costs.shape[1] for edge in network.edges])
+
+    held_node = np.array([i for i, _ in records], dtype=np.int64)
+    amount_at = _starts([len(u.amounts) for _, u in records])
+    times, slots = np.unique(np.array([(u.start, u.stop) for _, u in records]).ravel(), return_inverse=True)
+    start, stop = slots.reshape(-1, 2).T
+    limit = network.usage_limit
+
+    def judged(chosen: np.ndarray) -> Evaluation:
+        node_costs = costs[cost_at + chosen]
+        edge_costs = entries[table_at + chosen[first] * columns + chosen[second]]
+        allowed = max(int(node_costs.max()), int(edge_costs.max())) < IMPOSSIBLE
+        live = np.zeros(len(times) + 1, dtype=np.int64)
+        held = amounts[amount_at + chosen[held_node]]
+        np.add.at(live, start, held)
+        np.subtract.at(live, stop, held)
+        peak = int(np.cumsum(live).max(initial=0))
+        within = limit is None or peak <= limit
+        return Evaluation(_sum(node_costs) + _sum(edge_costs) if allowed else None, peak, allowed and within)
+
+    return judged
+
+
+def _starts(lengths: list[int]) -> np.ndarray:
+    ends = np.cumsum(np.array(lengths, dtype=np.int64))
+    return ends - np.array(lengths, dtype=np.int64)
+
+
+def _sum(values: np.ndarray) -> int:
+    """Exact where int64 would overflow."""
+    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
