@@ -80,7 +80,7 @@ def trace(
     Calls are inlined and dead code is removed, bodies of loops and branches included: a scan may have fewer
     carries, operands and results than its jaxpr. The program's blocks and attrs are the truth.
 
-    Raises `UnsupportedError` for side effects, callbacks, mutable references and a `shard_map` inside of another;
+    Raises `UnsupportedError` for side effects, callbacks and mutable references;
     `InputError` for arguments that are no arrays.
 
     >>> import jax, jax.numpy as jnp

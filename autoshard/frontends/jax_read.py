@@ -3,7 +3,7 @@
 Uses `jax.extend` and the parameters of primitives by name; nothing is executed and no array is made.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -26,6 +26,7 @@ from autoshard.frontends.jax_facts import (
     source_line,
     tensor_type,
 )
+from autoshard.frontends.jax_nested import cut_block, gather_blocks, manual_axes
 from autoshard.frontends.jax_placement import KIND as CONSTRAINT
 from autoshard.frontends.jax_placement import constraint_attrs, is_stated
 from autoshard.frontends.trip_count import while_trips
@@ -97,6 +98,7 @@ class JaxprReader:
         self._literals: dict[str, DraftValue] = {}
         self._barriers = 0
         self._manual = 0  # how many shard_maps are around what is read
+        self._inner_axes: set[str] = set()  # of shard_maps inside of the one that is read
 
     def read(self, closed: Any) -> DraftBlock:
         """The draft of a whole program: arguments are the jaxpr's inputs, then the arrays it closes over."""
@@ -175,6 +177,8 @@ class JaxprReader:
             skip = lengths.matvec + lengths.vecmat
             take = operands[skip : skip + lengths.solve] + operands[sum(lengths) :]
             return self._inline(frame, params["jaxprs"].solve, take, here)
+        if kind == "shard_map" and self._manual:
+            return self._inner_shard_map(frame, eqn, operands, here)
         if kind in _PLACEMENT:
             return self._placement(frame, eqn, operands, here)
         if kind == "while" and params["cond_jaxpr"].out_avals[0].shape:
@@ -264,20 +268,18 @@ class JaxprReader:
     def _shard_map(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> DraftOp:
         params = eqn.params
         mesh = params["mesh"]
-        manual = set(params.get("newly_manual_axes", params.get("manual_axes", mesh.axis_names)))
-        if self._manual:
-            raise UnsupportedError(
-                f"shard_map at {_describe(here)} lies inside of another one; "
-                "make one of both, over the axes of both, or leave the inner one out"
-            )
+        manual = manual_axes(params)
+        self._manual += 1
+        outer, self._inner_axes = self._inner_axes, set()
+        body = self._region(params["jaxpr"], here)
+        manual |= self._inner_axes
+        self._inner_axes = outer
+        self._manual -= 1
         if automatic := [str(n) for n in mesh.axis_names if n not in manual]:
             self._warn(
                 f"shard_map at {_describe(here)} leaves the axes {automatic} automatic: its body is not cut over them, "
                 "every device along them computes the same"
             )
-        self._manual += 1
-        body = self._region(params["jaxpr"], here)
-        self._manual -= 1
         captured = self._lift(frame, body)
         whole = [tuple(() for _ in v.type.shape) for v in captured]
         ins = [axis_names(s, v.type.rank) for s, v in zip(params["in_specs"], operands, strict=True)]
@@ -290,6 +292,37 @@ class JaxprReader:
             "out_names": tuple(outs),
         }
         return DraftOp("shard_map", captured + operands, [], attrs=attrs, regions=[body.block])
+
+    def _inner_shard_map(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+        """A `shard_map` inside of another, over further axes: its body on the parts that its specs cut, inlined.
+
+        What comes in is whole along these axes, so that a device cuts its parts out; what leaves is gathered.
+        """
+        params = eqn.params
+        sizes = {str(n): int(s) for n, s in zip(params["mesh"].axis_names, params["mesh"].axis_sizes, strict=True)}
+        self._inner_axes |= manual_axes(params)
+        jaxpr, _ = open_jaxpr(params["jaxpr"])
+        parts = []
+        for value, spec, var in zip(operands, params["in_specs"], jaxpr.invars, strict=True):
+            names, shape = axis_names(spec, value.type.rank), var.aval.shape
+            parts.append(self._traced(frame, cut_block(names, shape), value, sizes, here) if any(names) else value)
+        found = []
+        for value, spec in zip(self._inline(frame, params["jaxpr"], parts, here), params["out_specs"], strict=True):
+            names = axis_names(spec, value.type.rank)
+            found.append(self._traced(frame, gather_blocks(names), value, sizes, here) if any(names) else value)
+        return found
+
+    def _traced(
+        self, frame: _Frame, f: Callable[[Any], Any], value: DraftValue, axes: Mapping[str, int], here: _Site
+    ) -> DraftValue:
+        """One array of a function of one array, as if it were written here; `axes`: sizes of those that it may name."""
+        if value.type.dtype.startswith("key<"):
+            raise UnsupportedError(
+                f"shard_map at {_describe(here)} lies inside of another one and cuts random keys; pass them uncut, or "
+                "make one shard_map of both"
+            )
+        spec = jax.ShapeDtypeStruct(value.type.shape, value.type.dtype)
+        return self._inline(frame, jax.make_jaxpr(f, axis_env=list(axes.items()))(spec), [value], here)[0]
 
     def _lift(self, frame: _Frame, body: _Frame) -> list[DraftValue]:
         """Make the arrays a body captured its leading arguments; returns the operands that feed them."""

@@ -7,7 +7,6 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from autoshard.errors import UnsupportedError
 from autoshard.frontends.jax_function import trace
 
 X = jax.ShapeDtypeStruct((4, 8), jnp.float32)
@@ -258,12 +257,16 @@ def test_a_partly_manual_shard_map_is_one_over_its_manual_axes(same_values):
     assert any("leaves the axes ['b'] automatic" in line for line in traced.program.warnings)
 
 
-def test_a_shard_map_inside_of_another_is_unsupported():
+def test_a_shard_map_inside_of_another_is_part_of_its_body():
     mesh = mesh_2x2()
 
     def inner(x):
         return jax.shard_map(lambda y: y * 2, in_specs=P("b"), out_specs=P("b"), axis_names={"b"})(x)
 
     f = jax.shard_map(inner, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names={"a"})
-    with pytest.raises(UnsupportedError, match=r"shard_map at .* lies inside of another one"):
-        trace(f, X)
+    (op,) = trace(f, X).program.body.ops
+    assert op.attrs["mesh_axes"] == (("a", 2), ("b", 2))
+    assert op.attrs["in_names"] == ((("a",), ()),)
+    kinds = [inner.kind for inner in op.regions[0].ops]
+    told = ["axis_index", "dynamic_slice", "all_gather"]
+    assert [kind for kind in kinds if kind in told] == told

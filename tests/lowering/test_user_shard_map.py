@@ -113,3 +113,62 @@ def test_regions_of_users_pass_all_three_checks_and_are_in_order(f, arguments):
     if f is not ring:
         report = numeric_check(plan.lower("constraints").jit(), f, small)
         assert report.ok, str(report)
+
+
+# -- one inside of another -----------------------------------------------------------------------------------------
+
+
+def _grid():
+    return auto_mesh(np.array(jax.devices()[:8]).reshape(2, 2, 2), ("a", "b", "c"))
+
+
+def _nested(x, w):
+    """tanh of x @ w by rows over a; inside of a scan its rows over c and b, and the columns of w over c."""
+
+    def outer(y, w):
+        def step(carry, _):
+            def inner(z, w):
+                return jnp.tanh(z @ lax.all_gather(w, "c", axis=1, tiled=True)), lax.psum(w.sum(0), "b")
+
+            specs = (P(("c", "b")), P(None, "c")), (P(("c", "b")), P("c"))
+            u, s = jax.shard_map(inner, in_specs=specs[0], out_specs=specs[1], axis_names={"b", "c"})(carry, w)
+            return u + s.sum(), s
+
+        last, sums = lax.scan(step, y, None, length=3)
+        return last * lax.axis_index("a") + sums.sum()
+
+    return jax.shard_map(outer, mesh=_grid(), in_specs=(P("a"), P()), out_specs=P("a"), axis_names={"a"})(x, w) * 2
+
+
+def test_a_shard_map_inside_of_another_runs_and_its_gathers_are_planned():
+    args = [np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in ((32, 8), (8, 8))]
+    plan = autoshard.plan(_nested, *args, mesh=_grid(), hardware="tpu_v5e")
+    report = verify_plan(plan.to_dict(), Runnable(plan.lowered.traced, _nested, lambda: tuple(args)))
+    assert report.ok, str(report)
+    rows = plan.collectives
+    assert list(zip(rows["kind"], rows["axes"], rows["times"], strict=True)) == [
+        ("all_gather", "c", 3.0), ("all_reduce", "b", 3.0), ("all_gather", "c, b", 3.0), ("all_gather", "c", 3.0),
+    ]  # fmt: skip
+    constrained = plan.lower("constraints").jit()(*args)
+    np.testing.assert_allclose(constrained, jax.jit(_nested)(*args), rtol=1e-5, atol=1e-5)
+
+
+def test_derivatives_of_nested_shard_maps_which_jax_does_not_compile():
+    def nested(x, w):
+        def outer(y, w):
+            inner = lambda z, w: jnp.tanh(lax.psum(z @ w, "b"))  # noqa: E731
+            specs = (P(None, "b"), P("b"))
+            return jax.shard_map(inner, in_specs=specs, out_specs=P(), axis_names={"b"})(y, w) * lax.axis_index("a")
+
+        return jax.shard_map(outer, mesh=_grid(), in_specs=(P("a"), P()), out_specs=P("a"), axis_names={"a"})(x, w)
+
+    def by_hand(x, w):
+        return jnp.tanh(x @ w) * (jnp.arange(32) // 16)[:, None]
+
+    def gradients(f):
+        return jax.grad(lambda x, w: jnp.sin(f(x, w)).sum(), argnums=(0, 1))
+
+    args = [np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in ((32, 8), (8, 8))]
+    plan = autoshard.plan(gradients(nested), *args, mesh=_grid(), hardware="tpu_v5e")
+    report = verify_plan(plan.to_dict(), Runnable(plan.lowered.traced, gradients(by_hand), lambda: tuple(args)))
+    assert report.ok, str(report)
