@@ -2,8 +2,9 @@
 
 A parameter is moved away from where it is, further and further, and the plan solved again each time; between the last
 point where the decision stands and the first where it does not, the border is bisected. A decision has flipped where
-keeping it is proved to cost more than the best plan found, so that ties and what a search missed are no flips. With
-another sharding named, the question is where that one becomes the cheaper of the two.
+keeping it is proved to cost more than the best plan found, so that ties and what a search missed are no flips. In a
+plan made in stages, to cost more is meant of the first stage in which the two differ. With another sharding named, the
+question is where that one becomes the cheaper of the two.
 """
 
 from collections.abc import Callable
@@ -31,8 +32,8 @@ CLOSE = 1.05
 EFFORT = 0.1
 """Work that the solver puts into one point: its bounds decide, not how good its plans are."""
 
-Solve = Callable[[float, MatchedPin | None], Plan | None]
-"""The plan at a value of the parameter, perhaps with a pin; None where there is none."""
+Solve = Callable[..., Plan | None]
+"""(pin or None, since=stage) -> the plan at a value of the parameter; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class BreakEven:
     by: the parameter. now: its value in the plan (factor 1 for bandwidth; bytes; rows), None for no memory limit.
     unit: of `now` and the flips. searched: the least and largest value that was looked at. levels: for bandwidth the
     links and their bytes/s one way in the plan. rival: the sharding that the decision is held against, if any.
+    stands_now: whether the decision stands as things are (the plan may be another strategy's, the rival may displace a
+    statement).
     """
 
     value: str
@@ -80,11 +83,12 @@ class BreakEven:
     flips: tuple[Flip, ...]
     levels: tuple[tuple[str, float], ...] = ()
     rival: str | None = None
+    stands_now: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "value": self.value, "sharding": self.sharding, "instead": self.rival, "by": self.by, "unit": self.unit,
-            "now": self.now, "searched": list(self.searched),
+            "now": self.now, "stands_now": self.stands_now, "searched": list(self.searched),
             "flips": [
                 {**flip.to_dict(), "links": [{"link": n, "bytes_per_s": rate * flip.at} for n, rate in self.levels]}
                 if self.levels
@@ -111,11 +115,18 @@ class BreakEven:
         lines = [f"{self.value}: {self.sharding}{against}, by {self.by}, now {now}"]
         for flip in self.flips:
             word = "above" if flip.direction == "up" else "below"
-            becomes = "no plan exists" if flip.sharding is None else f"it is {flip.sharding}"
-            lines.append(f"  {word} {self._amount(flip.at)} {becomes}")
+            nothing = "no plan exists" + (" with either" if self.rival else "")
+            lines.append(
+                f"  {word} {self._amount(flip.at)} " + (f"it is {flip.sharding}" if flip.sharding else nothing)
+            )
         if not self.flips:
             lo, hi = self.searched
-            lines.append(f"  stands everywhere from {self._amount(lo)} to {self._amount(hi)}")
+            where = "stands everywhere" if self.stands_now else "stands nowhere, something else is cheaper,"
+            lines.append(f"  {where} from {self._amount(lo)} to {self._amount(hi)}")
+        elif not self.stands_now:
+            lines.append(
+                "  so it does not stand now: " + ("that one is the cheaper" if self.rival else "a better is known")
+            )
         return "\n".join(lines)
 
 
@@ -145,7 +156,7 @@ def break_even(
     hard = effort or replace(own, effort=min(EFFORT, own.effort))
     models: dict[object, Model] = {}  # limits share a network
 
-    def solve(changed: Changed, what: str, pin: MatchedPin | None) -> Plan | None:
+    def solve(changed: Changed, what: str, pin: MatchedPin | None, since: int | None = None) -> Plan | None:
         say(f"break-even by {by}: {what}")
         pinned = replace(changed, pins=() if pin is None else (pin,))
         try:
@@ -156,7 +167,10 @@ def break_even(
             model = models[key]
             limit = stated_limit(plan) if changed.memory_limit is KEEP else changed.memory_limit
             model = replace(model, problem=replace(model.problem, memory_limit=limit))
-            return plan_of(plan, model, pinned, decide_again(plan, model, time_limit_s, hard, None, explain=False))
+            decision = decide_again(
+                plan, model, time_limit_s, hard, None, explain=False, asked=pinned.pins, since=since
+            )
+            return plan_of(plan, model, pinned, decision)
         except InfeasibleError:
             return None
 
@@ -182,48 +196,112 @@ def _kept(plan: Plan, pattern: str) -> tuple[MatchedPin, str, str]:
 
 
 @dataclass(frozen=True)
+class _Verdict:
+    """Of one point. sharding: what the value has where the decision does not stand."""
+
+    stands: bool
+    sharding: str | None = None
+    kept_s: float | None = None
+    best_s: float | None = None
+
+
+@dataclass(frozen=True)
 class _Judge:
-    """Whether a decision stands at one point: (stands, sharding beyond, cost if kept, best cost)."""
+    """Whether a decision stands at one point."""
 
     name: str
     kept: MatchedPin
     rival: MatchedPin | None
 
-    def __call__(self, solve: Callable[[MatchedPin | None], Plan | None]) -> tuple[bool, str | None, Any, Any]:
+    def __call__(self, solve: Solve) -> _Verdict:
         best = solve(self.rival)
+        if self.rival is not None:
+            kept = solve(self.kept)
+            if best is None or kept is None:
+                stands = kept is not None
+                return _Verdict(stands, None if best is None else best[self.name], _cost(kept), _cost(best))
+            slack = kept.rounding_s + best.rounding_s
+            stands = kept.objective_s <= best.objective_s + slack
+            return _Verdict(stands, best[self.name], kept.objective_s, best.objective_s)
         if best is None:
-            # without a rival there is no plan at all; with one, it cannot be there and the decision stands
-            return self.rival is not None, None, None, None
-        if self.rival is None and best[self.name] == str(self.kept.sharding):
-            return True, best[self.name], best.objective_s, best.objective_s
+            return _Verdict(False)
+        if best[self.name] == str(self.kept.sharding):
+            return _Verdict(True, best[self.name], best.objective_s, best.objective_s)
         kept = solve(self.kept)
-        cost = None if kept is None else kept.objective_s
-        stands = kept is not None and kept.bound_s <= best.objective_s
-        return stands, best[self.name], cost, best.objective_s
+        if kept is not None and (parted := _parted(kept, best)) is not None:
+            kept = solve(self.kept, since=parted)  # that stage placed it otherwise: does it have to?
+        return _Verdict(_may_be_kept(kept, best), best[self.name], _cost(kept), best.objective_s)
+
+
+def _cost(plan: Plan | None) -> float | None:
+    return None if plan is None else plan.objective_s
+
+
+def _parted(kept: Plan, best: Plan) -> int | None:
+    """The first stage but the last that places something else where the decision is kept; None: all place the same."""
+    for number, (one, other) in enumerate(zip(kept.stages[:-1], best.stages[:-1], strict=False)):
+        if one["placed"] != other["placed"]:
+            return number
+    return None
+
+
+def _may_be_kept(kept: Plan | None, best: Plan) -> bool:
+    """No proof that keeping costs more: in the first stage in which the two differ, all at once without stages."""
+    if kept is None:
+        return False
+    slack = kept.rounding_s + best.rounding_s
+    if len(kept.stages) == len(best.stages):
+        for one, other in zip(kept.stages, best.stages, strict=True):
+            if one["bound_s"] > other["cost_s"] + slack:
+                return False
+            if one["cost_s"] + slack < other["bound_s"]:
+                return True
+    return kept.bound_s <= best.objective_s
+
+
+def _borders(
+    directions: dict[str, list[float]],
+    now: float,
+    test: Callable[[float], _Verdict],
+    between: Callable[[float, float], float | None],
+) -> tuple[bool, tuple[Flip, ...]]:
+    """Whether the decision stands `now`, and in each direction the first border at which that changes.
+
+    directions: ``down`` and ``up`` with their points, moving away from `now`.
+    """
+    here = test(now)
+    flips = []
+    for direction, points in directions.items():
+        found = _border(points, (now, here), test, between)
+        if found is not None:
+            (stands, _), (flips_at, verdict) = found
+            way = direction if here.stands else {"down": "up", "up": "down"}[direction]
+            flips.append(Flip(way, stands, flips_at, verdict.sharding, verdict.kept_s, verdict.best_s))
+    return here.stands, tuple(flips)
 
 
 def _border(
     points: list[float],
-    now: float,
-    test: Callable[[float], tuple],
-    direction: str,
+    now: tuple[float, _Verdict],
+    test: Callable[[float], _Verdict],
     between: Callable[[float, float], float | None],
-) -> Flip | None:
-    """The first of `points` (moving away from `now`) where the decision does not stand, bisected towards `now`."""
-    stands = now
+) -> tuple[tuple[float, _Verdict], tuple[float, _Verdict]] | None:
+    """The border before the first of `points` with another verdict than `now`, bisected: where the decision stands, and
+    where it does not.
+    """
+    near = now
     for point in points:
-        found = test(point)
-        if found[0]:
-            stands = point
+        far = (point, test(point))
+        if far[1].stands == now[1].stands:
+            near = far
             continue
-        flips = point
-        while (middle := between(stands, flips)) is not None:
-            at = test(middle)
-            if at[0]:
-                stands = middle
+        while (middle := between(near[0], far[0])) is not None:
+            at = (middle, test(middle))
+            if at[1].stands == now[1].stands:
+                near = at
             else:
-                flips, found = middle, at
-        return Flip(direction, stands, flips, found[1], found[2], found[3])
+                far = at
+        return (near, far) if near[1].stands else (far, near)
     return None
 
 
@@ -240,15 +318,15 @@ def _by_bandwidth(plan: Plan, judge: _Judge, name: str, sharding: str, rival: st
     used = {s.level for segments in machine.layout for s in segments if s.size > 1}
     levels = tuple((lv.name, _rate(lv)) for lv in machine.profile.levels if lv.name in used)
 
-    def test(factor: float) -> tuple:
+    def test(factor: float) -> _Verdict:
         changed = Changed(machine=with_bandwidth(machine, factor))
-        return judge(lambda pin: solve(changed, f"{factor:.3g} x the bandwidth", pin))
+        return judge(lambda pin, since=None: solve(changed, f"{factor:.3g} x the bandwidth", pin, since))
 
     up, down = [STRIDE**k for k in range(1, STEPS + 1)], [STRIDE**-k for k in range(1, STEPS + 1)]
-    flips = [_border(down, 1.0, test, "down", _ratio), _border(up, 1.0, test, "up", _ratio)]
+    stands, flips = _borders({"down": down, "up": up}, 1.0, test, _ratio)
     return BreakEven(
-        name, sharding, "bandwidth", "factor", 1.0, (down[-1], up[-1]), tuple(f for f in flips if f), levels, rival
-    )
+        name, sharding, "bandwidth", "factor", 1.0, (down[-1], up[-1]), flips, levels, rival, stands
+    )  # fmt: skip
 
 
 def _rate(level: Any) -> float:
@@ -268,22 +346,31 @@ def with_bandwidth(machine: Machine, factor: float) -> Machine:
 def _by_memory(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
     limit, peak = stated_limit(plan), float(plan.memory.peak_bytes)
 
-    def test(amount: float) -> tuple:
+    def test(amount: float) -> _Verdict:
         bound = None if amount == float("inf") else int(amount)
-        return judge(
-            lambda pin: solve(Changed(memory_limit=bound), "no limit" if bound is None else bytes_text(bound), pin)
-        )
+        what = "no limit" if bound is None else bytes_text(bound)
+        return judge(lambda pin, since=None: solve(Changed(memory_limit=bound), what, pin, since))
 
     down = [peak * 2.0**-k for k in range(1, 2 * STEPS + 1)]
-    flips = [_border(down, peak, test, "down", _ratio)]
-    top = peak
-    if limit is not None:
+    now = float("inf") if limit is None else float(limit)
+    known: dict[float, _Verdict] = {}
+
+    def once(amount: float) -> _Verdict:
+        if amount not in known:
+            known[amount] = test(amount)
+        return known[amount]
+
+    up: list[float] = []
+    if limit is not None and once(float("inf")).stands != once(now).stands:  # else no limit above changes it
         up = [limit * 2.0**k for k in range(1, 2 * STEPS + 1)]
-        top = up[-1]
-        if not test(float("inf"))[0]:  # else no limit above flips it
-            flips.append(_border(up, float(limit), test, "up", _ratio))
-    now = None if limit is None else float(limit)
-    return BreakEven(name, sharding, "memory", "bytes", now, (down[-1], top), tuple(f for f in flips if f), (), rival)
+    # what the plan takes is as good a place to start from as its limit
+    first = peak if once(now).stands == once(peak).stands else now
+    stands, flips = _borders({"down": down}, first, once, _ratio)
+    if up:
+        flips += _borders({"up": up}, now, once, _ratio)[1]
+    top = peak if limit is None else limit * 2.0 ** (2 * STEPS)
+    given = None if limit is None else float(limit)
+    return BreakEven(name, sharding, "memory", "bytes", given, (down[-1], top), flips, (), rival, stands)
 
 
 def _by_batch(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
@@ -292,9 +379,10 @@ def _by_batch(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | 
     rows = batch_rows(plan)
     devices = plan.schedule.mesh.mesh.size
 
-    def test(count: float) -> tuple:
+    def test(count: float) -> _Verdict:
         program: Program = with_rows(plan, round(count))
-        return judge(lambda pin: solve(Changed(program=program, memory_limit=KEEP), f"{count:.0f} rows", pin))
+        changed, what = Changed(program=program, memory_limit=KEEP), f"{count:.0f} rows"
+        return judge(lambda pin, since=None: solve(changed, what, pin, since))
 
     def between(one: float, other: float) -> float | None:
         """Multiples of the devices only: what does not divide flips decisions for a reason of its own."""
@@ -305,8 +393,6 @@ def _by_batch(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | 
 
     up = [float(rows * 4**k) for k in range(1, STEPS + 1)]
     down = [float(rows // 2**k) for k in range(1, 2 * STEPS + 1) if rows % 2**k == 0]
-    flips = [_border(down, float(rows), test, "down", between), _border(up, float(rows), test, "up", between)]
+    stands, flips = _borders({"down": down, "up": up}, float(rows), test, between)
     low = down[-1] if down else float(rows)
-    return BreakEven(
-        name, sharding, "batch", "rows", float(rows), (low, up[-1]), tuple(f for f in flips if f), (), rival
-    )
+    return BreakEven(name, sharding, "batch", "rows", float(rows), (low, up[-1]), flips, (), rival, stands)

@@ -16,7 +16,7 @@ from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.formulation.assign import assignment_of
 from autoshard.planning import ACCEPTED_GAP, Decision, Model, Problem, build_model, decide
 from autoshard.planning.named_stages import named_stages
-from autoshard.planning.stages import decide_staged
+from autoshard.planning.stages import decide_staged, stated_stages
 from autoshard.plans import Plan
 from autoshard.program.program import Program
 from autoshard.sharding.layout import AtomMesh
@@ -167,7 +167,8 @@ def solve_again(
     """
     changed = changed or Changed()
     model = build_model(problem_of(plan, changed), progress)
-    return plan_of(plan, model, changed, decide_again(plan, model, time_limit_s, effort, progress))
+    decision = decide_again(plan, model, time_limit_s, effort, progress, asked=changed.pins)
+    return plan_of(plan, model, changed, decision)
 
 
 def decide_again(
@@ -176,9 +177,17 @@ def decide_again(
     time_limit_s: float | None,
     effort: Effort | None,
     progress: Progress | None,
+    *,
     explain: bool = True,
+    asked: Sequence[MatchedPin] = (),
+    since: int | None = None,
 ) -> Decision:
-    """Decide a changed problem as the plan was decided: all at once, or its user priorities one after the other."""
+    """Decide a changed problem as the plan was decided: all at once, or its stages one after the other.
+
+    asked: those of its pins that a question brings. They make no stage and are not spread; they are in force from stage
+    number `since` on (the last one where not given), and stages before fix nothing that they forbid. So a question does
+    not move what has priority, and asking for what the plan has gives the plan.
+    """
     chosen = effort or Effort.of(plan)
     start = assignment_of(model.collected, model.encoded, model.repeats, plan.schedule)
     starts = [] if start is None else [start]
@@ -189,10 +198,14 @@ def decide_again(
             "the names stood for; solve again"
         )
     if named or len(plan.stages) > 1:
-        stages = None
+        stated = replace(model.problem, pins=tuple(pin for pin in model.problem.pins if pin not in asked))
         if named and plan.priorities is not None:
             told = plan.priorities
-            stages = named_stages(model.problem, told["names"], told["roles"], told["slow"])
+            stages = named_stages(stated, told["names"], told["roles"], told["slow"])
+        else:
+            stages = stated_stages(stated)
+        first = len(stages) if since is None else since
+        stages = [replace(s, pins=(*s.pins, *asked)) if k >= first else s for k, s in enumerate(stages)]
         return decide_staged(
             model.problem, stages, joint_model=model, starts=starts, time_limit_s=time_limit_s, effort=chosen.effort,
             seed=chosen.seed, accepted_gap=chosen.accepted_gap, progress=progress,

@@ -8,7 +8,7 @@ from autoshard.errors import AutoshardError, InputError, UnsupportedError
 from autoshard.frontends.jax_batch import resized
 from autoshard.frontends.jax_function import trace
 from autoshard.plans import Plan
-from autoshard.program.program import Program
+from autoshard.program.program import Origin, Program
 from autoshard.strategies.named import BATCH, roles_of
 
 
@@ -37,9 +37,14 @@ def with_rows(plan: Plan, rows: int) -> Program:
         raise InputError(
             f"{problem.name} cannot be traced with a batch of {rows} rows: {type(error).__name__}: {error}"
         ) from error
-    if [v.name for v in program.values] != [v.name for v in plan.program.values]:
+    if _names(program) != _names(plan.program):
         raise UnsupportedError(f"{problem.name} is another program with a batch of {rows} rows: its values differ")
     return program
+
+
+def _names(program: Program) -> list[str]:
+    """The names of all values; of literals only that they are some: means divide by the number of rows."""
+    return ["" if v.origin is Origin.LITERAL else v.name for v in program.values]
 
 
 def _found(plan: Plan) -> tuple[Problem, dict[int, tuple[int, int]]]:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from autoshard import InputError, Pin, UnsupportedError, plan
+from autoshard import InfeasibleError, InputError, Pin, UnsupportedError, plan
 from autoshard.breakeven import BreakEven, break_even, with_bandwidth
 from autoshard.cli import main
 from autoshard.plans import Plan
@@ -83,6 +83,77 @@ def test_below_a_memory_limit_the_plan_changes_or_there_is_none(found: Plan) -> 
     assert "below" in str(told)
 
 
+def test_where_neither_sharding_has_a_plan_the_decision_does_not_stand(found: Plan) -> None:
+    told = break_even(found, "w", "memory", instead='[{}, {"a"}]')
+    (flip,) = [f for f in told.flips if f.direction == "down"]
+    assert flip.cost_kept_s is None
+    if flip.sharding is None:
+        assert "no plan exists with either" in str(told)
+    with pytest.raises(InfeasibleError):
+        replace_limit(found, int(flip.flips_at)).instead("w", found["w"])
+
+
+def replace_limit(made: Plan, limit: int) -> Plan:
+    rest = [s for s in made.statements if s["kind"] != "memory_limit"]
+    return replace(made, statements=(*rest, {"kind": "memory_limit", "bytes": limit, "source": ""}))
+
+
+def test_a_sharding_that_a_statement_keeps_from_being_cheaper_is_told_to_be_so_already_now() -> None:
+    pinned = plan(
+        f, SPEC((512, 256), jnp.float32), SPEC((256, 2048), jnp.float32), mesh={"a": 8}, hardware="tpu_v5e",
+        constraints=[Pin("x", "[{}, {}]"), Pin("w", "[{}, {}]")],
+    )  # fmt: skip
+    told = break_even(pinned, "x", "bandwidth", instead='[{"a"}, {}]')
+    assert not told.stands_now
+    assert all(flip.direction == "up" and flip.flips_at <= 1.0 for flip in told.flips)
+    assert ("stands nowhere" if not told.flips else "does not stand now") in str(told)
+
+
+def step(w, x):
+    def loss(w):
+        return jnp.mean(jnp.square(jax.nn.relu(x @ w["up"]) @ w["down"] - x))
+
+    return jax.tree.map(lambda a, b: a - 0.1 * b, w, jax.grad(loss)(w))
+
+
+def test_flips_of_plans_in_stages_by_names_are_those_of_planning_in_stages() -> None:
+    weights = {"up": SPEC((256, 512), jnp.float32), "down": SPEC((512, 256), jnp.float32)}
+    specs = weights, SPEC((256, 256), jnp.float32)
+    roles = {"w/up": ("embed", "mlp"), "w/down": ("mlp", "embed"), "x": ("batch", "embed")}
+
+    def staged(machine, *pins: Pin) -> Plan:
+        return plan(
+            step, *specs, mesh={"data": 2, "model": 2}, hardware=machine, priorities=["data", "fsdp"], roles=roles,
+            constraints=pins,
+        )  # fmt: skip
+
+    made = staged("tpu_v5e")
+    assert abs(made.instead("w/up", made["w/up"]).extra_s) <= made.rounding_s
+    told = break_even(made, "w/up", "bandwidth")
+    assert told.stands_now
+    (flip,) = told.flips
+    assert flip.sharding != made["w/up"]
+    beyond, before = (staged(with_bandwidth(made.machine, at)) for at in (flip.flips_at, flip.stands_at))
+    assert (beyond["w/up"], before["w/up"]) == (flip.sharding, made["w/up"])
+    # the rows stay on the first stage's axis on both sides
+    assert beyond["x"] == before["x"] == made["x"]
+
+
+def test_asking_a_plan_in_stages_for_what_it_has_gives_the_plan() -> None:
+    """The pin of a question does not move what has priority, though it has none of its own."""
+    specs = SPEC((64, 32), jnp.float32), SPEC((32, 64), jnp.float32), SPEC((64, 16), jnp.float32)
+    pins = [Pin("out", '[{}, {"b"}]'), Pin("v", '[{"b"}, {?}]', priority=1)]
+    made = plan(
+        lambda x, w, v: jnp.tanh(x @ w) @ v, *specs, mesh={"a": 2, "b": 4}, hardware="tpu_v5e", constraints=pins,
+        argnames=["x", "w", "v"],
+    )  # fmt: skip
+    assert len(made.stages) == 2
+    for name in ("x", "w", "v"):
+        told = made.instead(name, made[name])
+        assert abs(told.extra_s) <= made.rounding_s + told.other.rounding_s
+        assert [s["cost_s"] for s in told.other.stages] == pytest.approx([s["cost_s"] for s in made.stages])
+
+
 def test_wrong_questions_are_refused(found: Plan) -> None:
     with pytest.raises(InputError, match="unknown break-even 'speed'"):
         break_even(found, "w", "speed")
@@ -92,7 +163,7 @@ def test_wrong_questions_are_refused(found: Plan) -> None:
 
 def test_the_command_by_batch_and_bandwidth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "break_even_program.py").write_text(
-        "import jax.numpy as jnp\ndef f(x, w):\n    return jnp.tanh(jnp.tanh(x @ w) @ w.T)\n"
+        "import jax.numpy as jnp\ndef f(x, w):\n    return jnp.tanh(jnp.tanh(x @ w) @ w.T) / jnp.mean(x, 0)\n"
     )
     (tmp_path / "c.yaml").write_text(CONFIG)
     file = str(tmp_path / "out" / "plan.json")
