@@ -30,119 +30,119 @@ def message_pass(
 
     forward: visit nodes upwards and send to higher ones, else downwards. to_second[second_at[e]:]: message of edge e to
     its second node; to_first likewise; both updated in place. total: receives per strategy the node's cost plus all
-    incoming messages at its visit. chosen: receives per node a strategy decoded on the way.
+    incoming messages at its visit. chosen: receives per node a strategy decoded on the way downwards.
     The bound is the sum over nodes of the least left-over plus the sum over edges of the normalisations.
     """
     n = len(offsets) - 1
     bound = 0.0
     largest = 0.0
+    finest = 1.0 / quantum
     widest = 1
     for i in range(n):
         widest = max(widest, offsets[i + 1] - offsets[i])
+    own = np.empty(widest)
     share = np.empty(widest)
     left = np.empty(widest)
+    message = np.empty(widest)
     decode = np.empty(widest)
+    fixed = np.empty(0 if forward else len(to_first))  # the rows of tables at what the second node has chosen
     for step in range(n):
         i = step if forward else n - 1 - step
         low = offsets[i]
         d = offsets[i + 1] - low
-        outgoing = 0
-        incoming = 0
+        upper = 0
+        lower = 0
         for a in range(d):
-            total[low + a] = unary[low + a]
-            decode[a] = unary[low + a]
+            own[a] = unary[low + a]
+            decode[a] = own[a]
         for k in range(incident_at[i], incident_at[i + 1]):
             e = incident[k]
             if first[e] == i:
+                upper += 1
                 at = first_at[e]
                 for a in range(d):
-                    total[low + a] += to_first[at + a]
-                out = forward
+                    own[a] += to_first[at + a]
+                if not forward:
+                    for a in range(d):
+                        decode[a] += fixed[at + a]
             else:
+                lower += 1
                 at = second_at[e]
                 for a in range(d):
-                    total[low + a] += to_second[at + a]
-                out = not forward
-            if out:
-                outgoing += 1
-                if first[e] == i:
+                    own[a] += to_second[at + a]
+                if not forward:
                     for a in range(d):
-                        decode[a] += to_first[first_at[e] + a]
-                else:
-                    for a in range(d):
-                        decode[a] += to_second[second_at[e] + a]
-            else:
-                incoming += 1
-                if first[e] == i:
-                    c = offsets[second[e] + 1] - offsets[second[e]]
-                    x = chosen[second[e]]
-                    for a in range(d):
-                        decode[a] += tables[table_at[e] + a * c + x]
-                else:
-                    x = chosen[first[e]]
-                    for a in range(d):
-                        decode[a] += tables[table_at[e] + x * d + a]
+                        decode[a] += to_second[at + a]
         best = 0
-        for a in range(1, d):
-            if decode[a] < decode[best]:
-                best = a
-        if not decode[best] < np.inf:  # earlier choices forbid everything: fall back to the messages
-            for a in range(d):
-                if total[low + a] < total[low + best]:
+        if not forward:
+            for a in range(1, d):
+                if decode[a] < decode[best]:
                     best = a
-        chosen[i] = best
-        weight = 1.0 / max(1, outgoing, incoming)
+            if not decode[best] < np.inf:  # earlier choices forbid everything: fall back to the messages
+                for a in range(d):
+                    if own[a] < own[best]:
+                        best = a
+            chosen[i] = best
+        outgoing = upper if forward else lower
+        weight = 1.0 / max(1, upper, lower)
         lowest = np.inf
+        highest = 0.0
         for a in range(d):
-            value = total[low + a]
-            largest = max(largest, abs(value))
-            part = np.floor(value * weight / quantum) * quantum if outgoing > 0 else 0.0
+            value = own[a]
+            total[low + a] = value
+            highest = max(highest, abs(value))
+            part = np.floor(value * weight * finest) * quantum if outgoing > 0 else 0.0
             share[a] = part
-            rest = value - outgoing * part
-            if rest < lowest:
-                lowest = rest
+            lowest = min(lowest, value - outgoing * part)
+        largest = max(largest, highest)
         bound += lowest
+        if outgoing == 0:
+            continue
         for k in range(incident_at[i], incident_at[i + 1]):
             e = incident[k]
             at = table_at[e]
-            if first[e] == i:
-                if not forward:
+            if forward:
+                if first[e] != i:
                     continue
-                j = second[e]
-                c = offsets[j + 1] - offsets[j]
+                c = second_at[e + 1] - second_at[e]
                 mine = first_at[e]
                 theirs = second_at[e]
                 for b in range(c):
-                    to_second[theirs + b] = np.inf
+                    message[b] = np.inf
                 for a in range(d):
                     value = share[a] - to_first[mine + a]
                     for b in range(c):
-                        to_second[theirs + b] = min(to_second[theirs + b], value + tables[at + a * c + b])
-                lowest = np.inf
-                for b in range(c):
-                    lowest = min(lowest, to_second[theirs + b])
-                for b in range(c):
-                    to_second[theirs + b] -= lowest
-                    largest = max(largest, to_second[theirs + b])
-                bound += lowest
+                        message[b] = min(message[b], value + tables[at + b])
+                    at += c
             else:
-                if forward:
+                if first[e] == i:
                     continue
-                j = first[e]
-                c = offsets[j + 1] - offsets[j]
+                c = first_at[e + 1] - first_at[e]
                 mine = second_at[e]
                 theirs = first_at[e]
                 for a in range(d):
                     left[a] = share[a] - to_second[mine + a]
-                lowest = np.inf
                 for b in range(c):
                     value = np.inf
                     for a in range(d):
-                        value = min(value, left[a] + tables[at + b * d + a])
-                    to_first[theirs + b] = value
-                    lowest = min(lowest, value)
+                        value = min(value, left[a] + tables[at + a])
+                    message[b] = value
+                    fixed[theirs + b] = tables[at + best]
+                    at += d
+            lowest = np.inf
+            for b in range(c):
+                lowest = min(lowest, message[b])
+            highest = 0.0
+            if forward:
                 for b in range(c):
-                    to_first[theirs + b] -= lowest
-                    largest = max(largest, to_first[theirs + b])
-                bound += lowest
+                    value = message[b] - lowest
+                    to_second[theirs + b] = value
+                    highest = max(highest, value)
+            else:
+                for b in range(c):
+                    value = message[b] - lowest
+                    to_first[theirs + b] = value
+                    highest = max(highest, value)
+            largest = max(largest, highest)
+            bound += lowest
     return bound, max(largest, abs(bound))
