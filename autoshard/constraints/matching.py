@@ -106,12 +106,26 @@ def conflict(first: TensorSharding, second: TensorSharding) -> str:
             return f"dimension {index} is {a} in one and {b} in the other"
     if set(first.unreduced) != set(second.unreduced):
         return f"one is unreduced over {_axes(first.unreduced)}, the other over {_axes(second.unreduced)}"
+    for i, one in enumerate(first.dims):
+        for j, other in enumerate(second.dims):
+            if i != j and (clash := _shared(one.axes, other.axes)):
+                return f"{_axes(clash)} cuts dimension {i} in one and dimension {j} in the other"
     for one, other in ((first, second), (second, first)):
-        cut = {a for d in other.dims for a in d.axes}
-        clash = [a for a in one.replicated if a in cut]
+        clash = _shared(one.replicated, [a for d in other.dims for a in d.axes])
         if clash:
             return f"one is replicated over {_axes(clash)}, the other cut by it"
     return ""
+
+
+def _shared(some: Iterable[AxisRef], others: Sequence[AxisRef]) -> list[AxisRef]:
+    """Those of the first axes that are, or have a part in common with, one of the others."""
+
+    def meet(a: AxisRef, b: AxisRef) -> bool:
+        if a.pre_size is None or a.size is None or b.pre_size is None or b.size is None:
+            return a.name == b.name
+        return a.name == b.name and a.pre_size < b.pre_size * b.size and b.pre_size < a.pre_size * a.size
+
+    return [a for a in some if any(meet(a, b) for b in others)]
 
 
 def _can_agree(a: DimensionSharding, b: DimensionSharding) -> bool:

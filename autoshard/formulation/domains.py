@@ -1,6 +1,7 @@
 """Which layouts a value may be stored or shared in, and which of them a statement leaves."""
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 
 import numpy as np
 
@@ -99,19 +100,36 @@ class Domains:
     def with_stated(
         self, layouts: tuple[Layout, ...], type_: TensorType, pins: Sequence[TensorSharding], *, padded: bool = False
     ) -> tuple[Layout, ...]:
-        """`layouts`, and the one that closed pins spell out where it is not among them: parts of an axis that
-        part ways.
+        """`layouts`, and where none of them satisfies the pins those that they spell out: parts of an axis that part
+        ways. In dimensions that all pins leave open, unused axes may follow.
         """
-        dims: list[tuple[int, ...]] = []
-        for d, size in enumerate(type_.shape):
-            closed = [pin.dims[d] for pin in pins if not pin.dims[d].is_open]
-            if not closed:
-                return layouts
-            atoms = tuple(a for ref in closed[0].axes for a in self.mesh.atoms_for(ref) if self.mesh.sizes[a] > 1)
+        if not pins or any(all(satisfies(lay, pin, self.mesh) for pin in pins) for lay in layouts):
+            return layouts
+        stated: list[tuple[int, ...]] = []
+        for d in range(len(type_.shape)):
+            said = [[a for ref in pin.dims[d].axes for a in self.mesh.atoms_for(ref)] for pin in pins]
+            stated.append(tuple(a for a in max(said, key=len) if self.mesh.sizes[a] > 1))
+        used = {a for atoms in stated for a in atoms}
+        if len(used) < sum(map(len, stated)):
+            return layouts  # pins that cut two dimensions by one axis contradict each other
+        unused = [atoms for atoms in self.mesh.atoms_of.values() if used.isdisjoint(atoms)]
+        rest = [tuple(a for a in atoms if self.mesh.sizes[a] > 1) for atoms in unused]
+        free = [d for d in range(len(type_.shape)) if all(pin.dims[d].is_open for pin in pins)]
+        found: dict[Layout, None] = {}
+        for places in product((None, *free), repeat=len(rest)):
+            dims = list(stated)
+            for atoms, d in zip(rest, places, strict=True):
+                if d is not None:
+                    dims[d] += atoms
+            layout = Layout(tuple(dims))
+            if self._divides(layout, type_, padded) and all(satisfies(layout, pin, self.mesh) for pin in pins):
+                found[layout] = None
+        return (*layouts, *found)
+
+    def _divides(self, layout: Layout, type_: TensorType, padded: bool) -> bool:
+        """Whether a layout cuts every dimension evenly, or so that it may be padded."""
+        for size, atoms in zip(type_.shape, layout.dims, strict=True):
             parts = self.mesh.size(atoms)
             if size % parts and not (padded and may_pad(size, parts, self.mesh.sizes[atoms[-1]])):
-                return layouts
-            dims.append(atoms)
-        stated = Layout(tuple(dims))
-        known = stated in layouts or not all(satisfies(stated, pin, self.mesh) for pin in pins)
-        return layouts if known else (*layouts, stated)
+                return False
+        return True

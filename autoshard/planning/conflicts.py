@@ -138,17 +138,17 @@ class _Judge:
     def holds(self, members: Sequence[Member], kept: Iterable[int]) -> bool:
         """Whether tied values have a layout in common under the statements `kept`."""
         numbers = frozenset(kept)
+        said = {p: None for m in members for n, pins in self.claims[m].pins.items() if n in numbers for p in pins}
         common: frozenset[Layout] | None = None
-        for member in members:
-            left = self._layouts(member, numbers)
+        for member in members:  # what is said of one is said of all
+            left = self._layouts(member, numbers, tuple(said))
             common = left if common is None else common & left
             if not common:
                 return False
         return True
 
-    def _layouts(self, member: Member, kept: frozenset[int]) -> frozenset[Layout]:
+    def _layouts(self, member: Member, kept: frozenset[int], pins: tuple[TensorSharding, ...]) -> frozenset[Layout]:
         claims = self.claims[member]
-        pins = tuple(p for n, said in claims.pins.items() if n in kept for p in said)
         barred = frozenset().union(*(atoms for n, atoms in claims.barred.items() if n in kept))
         kind, index = member
         type_ = self.program.type_of(index if kind == "value" else self.program.body.results[index])

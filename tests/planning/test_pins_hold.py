@@ -8,10 +8,11 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 from plan_cases import Pin, f32, mlp
 
-from autoshard import plan
+from autoshard import SameSharding, plan
 from autoshard.errors import InfeasibleError, ShardingError
 from autoshard.plans import Plan
 from autoshard.program.program import Program
+from autoshard.verify.plan_checker import check_plan
 
 AXES = {"x": 2, "y": 4}
 
@@ -49,6 +50,42 @@ def test_sub_axes_can_be_pinned() -> None:
     pins = {"w1": '[{"y":(1)2}, {"y":(2)2}]'}
     found = planned(mlp, *MLP, pins=pins, sub_axes={"y": (2, 2)})
     assert found["w1"] == pins["w1"]
+
+
+@pytest.mark.parametrize("name", ["w1", "x", "out"])
+@pytest.mark.parametrize("sharding", ['[{"y":(1)2}, {?}]', '[{?}, {"y":(2)2}]', '[{"x", "y":(1)2}, {?}]'])
+def test_a_part_of_an_axis_can_be_pinned_where_another_dimension_is_open(name: str, sharding: str) -> None:
+    found = planned(mlp, *MLP, pins={name: sharding})
+    cut, opened = (0, 1) if sharding.endswith("{?}]") else (1, 0)
+    dims = found[name][1:-1].split("}, {")
+    assert dims[cut].strip("{}") == sharding[1:-1].split("}, {")[cut].strip("{}")
+    assert '"y"' not in dims[opened]
+    assert check_plan(found.to_dict()).ok
+
+
+def test_a_part_of_an_axis_holds_for_all_of_a_group() -> None:
+    pins = [Pin("w1", '[{"y":(1)2}, {?}]'), SameSharding(["w1", "x"])]
+    found = plan(mlp, *MLP[:2], f32(64, 64), mesh=AXES, hardware="tpu_v5e", constraints=pins[:1])
+    assert found["w1"].startswith('[{"y":(1)2}')
+    tied = plan(
+        lambda x, w1: jnp.tanh(x) @ w1.T, f32(64, 128), f32(64, 128), mesh=AXES, hardware="tpu_v5e", constraints=pins,
+        argnames=["x", "w1"],
+    )  # fmt: skip
+    assert tied["w1"] == tied["x"] and tied["x"].startswith('[{"y":(1)2}')
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_two_pins_that_cut_different_dimensions_by_one_axis_contradict_each_other(order: int) -> None:
+    """Each leaves the other's dimension open; no sharding has an axis twice."""
+    for first, second in (
+        ('[{"x"}, {?}]', '[{?}, {"x"}]'),
+        ('[{"y", "x"}, {?}]', '[{?}, {"x", "y"}]'),
+        ('[{"y":(1)2, ?}, {?}]', '[{?}, {"y"}]'),
+    ):
+        pins = [Pin("w1", first, source="a:1"), Pin("w1", second, source="a:2")][::order]
+        with pytest.raises(InfeasibleError, match="in one and dimension") as caught:
+            plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", constraints=pins)
+        assert sorted(line[:3] for line in caught.value.conflict) == ["a:1", "a:2"]
 
 
 def test_an_open_dimension_may_gain_axes_behind_the_stated_ones() -> None:
