@@ -30,8 +30,15 @@ GRACE_S = 1.0
 """After a first process has ended badly: how long to wait for others, to tell the cause from its consequences."""
 STARTS = 3
 """Another process may take a free port before process 0 does; then another port is tried."""
+STOPPED_S = 20.0
+"""A process that is stopped (SIGSTOP) and not continued for so long ends the group. The runtime would end it some time
+later, and while processes start only after minutes; neither would say which process was stopped.
+"""
 LAST_LINES = 12
 """Lines of a process's output in the message about its end."""
+_NOISE = ("[Gloo]", " @     0x", " @ 0x", "*** Check failure stack trace", "*** SIGABRT received")
+"""Parts of lines that say nothing: greetings, and the addresses in stack traces of the runtime."""
+_STOPS = tuple(getattr(signal, name) for name in ("SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU") if hasattr(signal, name))
 
 
 class ProcessError(AutoshardError):
@@ -50,6 +57,7 @@ class _Process:
     output: IO[bytes]
     records: list[dict[str, Any]] = field(default_factory=list)
     unfinished: bytes = b""
+    stopped_at: float | None = None
 
     def read(self) -> bool:
         """Take what it has reported; False at the end of its pipe."""
@@ -71,6 +79,26 @@ class _Process:
         return self.error is not None or (self.popen.poll() is not None and not self.done)
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped it and none continued it. Where this cannot be asked (macOS), False."""
+        if not hasattr(os, "waitid") or self.popen.returncode is not None:
+            return False
+        try:
+            found = os.waitid(os.P_PID, self.popen.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        return found is not None and found.si_status in _STOPS
+
+    def stopped_too_long(self) -> bool:
+        """Whether it has been stopped for `STOPPED_S`, as seen by calls of this every now and then."""
+        if not self.is_stopped:
+            self.stopped_at = None
+            return False
+        now = time.monotonic()
+        self.stopped_at = self.stopped_at or now
+        return now - self.stopped_at > STOPPED_S
+
+    @property
     def step(self) -> int | None:
         """Steps that it has finished; None before the program was compiled."""
         if not any("compiled" in r for r in self.records):
@@ -79,7 +107,8 @@ class _Process:
 
     def last_lines(self) -> str:
         self.output.seek(0)
-        lines = [x for x in self.output.read().decode(errors="replace").splitlines() if x.strip() and "[Gloo]" not in x]
+        said = self.output.read().decode(errors="replace").splitlines()
+        lines = [x for x in said if x.strip() and not any(noise in x for noise in _NOISE)]
         return "\n  ".join(lines[-LAST_LINES:])
 
 
@@ -153,6 +182,9 @@ def _watch(processes: list[_Process], setup: RunSetup, progress: Callable[[str],
             if any(p.failed for p in processes):
                 _linger(processes, selector)
                 raise _cause(processes)
+            for p in processes:
+                if not p.done and p.stopped_too_long():
+                    raise ProcessError(_stopped(p, processes))
             text = _progress_text(processes, setup)
             if text != told:
                 progress(text)
@@ -188,6 +220,9 @@ def _cause(processes: list[_Process]) -> Exception:
     failed = [p for p in processes if p.failed]
     first = min(failed, key=rank)
     error = first.error
+    stopped = next((p for p in processes if p.is_stopped), None)
+    if stopped is not None and rank(first)[0] >= 2:
+        return ProcessError(_stopped(stopped, processes))
     if error is not None and error["exit_code"] is not None:
         told = (
             InputError(error["error"]) if error["exit_code"] == InputError.exit_code else AutoshardError(error["error"])
@@ -195,13 +230,30 @@ def _cause(processes: list[_Process]) -> Exception:
         return told
     if any(p.error is not None and p.error["stage"] == "join" and _is_port(p.error["error"]) for p in failed):
         return _PortTakenError(str(error and error["error"]))
-    steps = [p.step for p in processes if p.step is not None]
-    when = f"in step {min(steps) + 1}" if len(steps) == len(processes) else "before the first step"
-    others = len(processes) - 1
-    ended = f"; the other {others} {'was' if others == 1 else 'were'} ended too" if others else ""
-    head = f"process {first.number} of {len(processes)} (pid {first.popen.pid}) {_how(first)} {when}{ended}"
+    head = f"{_called(first, processes)} {_how(first)} {_when(processes)}{_others_ended(processes)}"
     lines = first.last_lines() if error is None else ""
     return ProcessError(head + (f"; its last lines:\n  {lines}" if lines else ""))
+
+
+def _called(p: _Process, processes: list[_Process]) -> str:
+    return f"process {p.number} of {len(processes)} (pid {p.popen.pid})"
+
+
+def _when(processes: list[_Process]) -> str:
+    steps = [p.step for p in processes if p.step is not None]
+    return f"in step {min(steps) + 1}" if len(steps) == len(processes) else "before the first step"
+
+
+def _others_ended(processes: list[_Process]) -> str:
+    others = len(processes) - 1
+    return f"; the other {others} {'was' if others == 1 else 'were'} ended too" if others else ""
+
+
+def _stopped(p: _Process, processes: list[_Process]) -> str:
+    return (
+        f"{_called(p, processes)} was stopped by a signal {_when(processes)} and not continued for "
+        f"{STOPPED_S:.0f} s, so it was ended{_others_ended(processes)}; a stopped process is continued by `kill -CONT {p.popen.pid}`"
+    )
 
 
 def _is_port(text: str) -> bool:

@@ -13,6 +13,7 @@ from process_runs import environment, solved
 
 from autoshard.cli import main
 from autoshard.errors import InputError
+from autoshard.running import group
 from autoshard.running.group import ProcessError, run_group
 from autoshard.running.local import run_setup
 from autoshard.running.program import Job
@@ -191,10 +192,30 @@ def test_a_plan_for_real_devices_is_not_simulated_by_one_process():
         make_setup(Job("plan.json"), plan, processes=2)
 
 
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="whether a process is stopped is asked by waitid")
+def test_a_process_that_is_stopped_while_it_starts_ends_the_run(mlp_plan, monkeypatch):
+    monkeypatch.setattr(group, "STOPPED_S", 0.5)
+    started: list[int] = []
+    start = group._start
+
+    def stopping(*args):
+        process = start(*args)
+        started.append(process.popen.pid)
+        if process.number == 1:
+            os.kill(process.popen.pid, signal.SIGSTOP)
+        return process
+
+    monkeypatch.setattr(group, "_start", stopping)
+    wanted = r"process 1 of 2 \(pid \d+\) was stopped by a signal before the first step and not continued"
+    with pytest.raises(ProcessError, match=wanted):
+        run(mlp_plan, 2, 4, steps=1)
+    assert _gone(started)
+
+
 @pytest.mark.slow
 def test_a_stopped_process_ends_the_run_too(endless):
     process, children, errors = endless
     os.kill(children[1], signal.SIGSTOP)
     assert process.wait(HEARTBEAT_TIMEOUT_S + 60) == ProcessError.exit_code
-    assert "error: process" in errors.read_text()
+    assert f"process 1 of 2 (pid {children[1]}) was stopped by a signal in step" in errors.read_text()
     assert _gone(children)
