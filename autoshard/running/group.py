@@ -252,7 +252,8 @@ def _others_ended(processes: list[_Process]) -> str:
 def _stopped(p: _Process, processes: list[_Process]) -> str:
     return (
         f"{_called(p, processes)} was stopped by a signal {_when(processes)} and not continued for "
-        f"{STOPPED_S:.0f} s, so it was ended{_others_ended(processes)}; a stopped process is continued by `kill -CONT {p.popen.pid}`"
+        f"{STOPPED_S:.0f} s, so it was ended{_others_ended(processes)}; a stopped process is continued by "
+        f"`kill -CONT {p.popen.pid}`"
     )
 
 
