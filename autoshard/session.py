@@ -138,7 +138,7 @@ def _plan_traced(
     _, machine = api.placed(_mesh(config), config.hardware)
     return api.plan_traced(
         traced,
-        mesh=config.mesh,
+        mesh=_mesh(config),
         hardware=machine,
         constraints=config.statements,
         priorities=config.priorities,
@@ -183,7 +183,7 @@ def _search_mesh(
 def _ask(config: Config, traced: "TracedFunction", api: Any) -> Any:
     _, machine = api.placed(_mesh(config), config.hardware)
     return api.ask(
-        traced, mesh=config.mesh, hardware=machine, constraints=config.statements,
+        traced, mesh=_mesh(config), hardware=machine, constraints=config.statements,
         memory_limit=config.memory_limits or None, share_repeats=config.settings.share_repeats is not False,
     )  # fmt: skip
 
