@@ -1,5 +1,7 @@
 """The command line: reads arguments, calls the library, prints. Heavy libraries are imported by the commands."""
 
+import atexit
+import gc
 from typing import Annotated
 
 import typer
@@ -51,6 +53,8 @@ def _options(
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     open_streams()
+    if arguments is None:  # a process of its own, whose last collection would look at all that memory for nothing
+        atexit.register(gc.freeze)
     try:
         with interrupts_arrive():
             app(args=arguments, prog_name="autoshard")

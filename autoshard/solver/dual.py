@@ -127,42 +127,40 @@ def flat_cost(flat: Flat, chosen: np.ndarray) -> float:
     return float(value + entries.sum())
 
 
-def reparametrise(dual: Dual) -> tuple[float, list[np.ndarray], list[np.ndarray]]:
-    """(bound, left-over per node, rest per edge): non-negative, and together equal to the priced network minus `bound`.
+def reparametrise(dual: Dual) -> tuple[float, np.ndarray, np.ndarray]:
+    """(bound, left-over per strategy, rest per table entry): non-negative, and together equal to the priced network
+    minus `bound`; laid out as `Flat.unary` and `Flat.tables`.
 
     Follows the messages of a backward pass. `bound` already gives back the charge for the limit.
     """
+    from autoshard.solver.kernels import rests
+
     flat = dual.flat
     sizes = flat.sizes
     totals = dual.priced.copy()
-    for e in range(len(flat.first)):
-        i, j = flat.first[e], flat.second[e]
-        totals[flat.offsets[i] : flat.offsets[i + 1]] += dual.to_first[dual.first_at[e] : dual.first_at[e + 1]]
-        totals[flat.offsets[j] : flat.offsets[j + 1]] += dual.to_second[dual.second_at[e] : dual.second_at[e + 1]]
+    np.add.at(totals, _message_places(flat, flat.first), dual.to_first)
+    np.add.at(totals, _message_places(flat, flat.second), dual.to_second)
     outgoing = np.bincount(flat.second, minlength=flat.n)
     incoming = np.bincount(flat.first, minlength=flat.n)
     weight = np.repeat(1.0 / np.maximum(1, np.maximum(outgoing, incoming)), sizes)
     share = np.floor(totals * weight / dual.quantum) * dual.quantum
-    rest = totals - np.repeat(outgoing, sizes) * share
-    nodes = []
-    bound = Fraction(0)
-    for k in range(flat.n):
-        own = rest[flat.offsets[k] : flat.offsets[k + 1]]
-        low = float(own.min())
-        bound += Fraction(low)
-        nodes.append(own - low)
-    edges = []
-    for e in range(len(flat.first)):
-        j = flat.second[e]
-        table = (
-            flat.table(e)
-            - dual.to_first[dual.first_at[e] : dual.first_at[e + 1], None]
-            + (share[flat.offsets[j] : flat.offsets[j + 1]] - dual.to_second[dual.second_at[e] : dual.second_at[e + 1]])
-        )
-        low = float(table.min())
-        bound += Fraction(low)
-        edges.append(table - low)
-    return rounded_down(bound - dual.charge), nodes, edges
+    own = totals - np.repeat(outgoing, sizes) * share
+    lows = np.minimum.reduceat(own, flat.offsets[:-1])
+    own -= np.repeat(lows, sizes)
+    rest, edge_lows = np.empty(len(flat.tables)), np.zeros(len(flat.first))
+    rests(
+        flat.offsets, flat.first, flat.second, flat.table_at, flat.tables, dual.second_at, dual.first_at,
+        dual.to_second, dual.to_first, share, rest, edge_lows,
+    )  # fmt: skip
+    bound = sum(map(Fraction, lows.tolist()), Fraction(0)) + sum(map(Fraction, edge_lows.tolist()), Fraction(0))
+    return rounded_down(bound - dual.charge), own, rest
+
+
+def _message_places(flat: Flat, ends: np.ndarray) -> np.ndarray:
+    """For messages to these ends of the edges: the strategy each entry is about."""
+    lengths = flat.sizes[ends]
+    at = np.cumsum(lengths) - lengths
+    return np.repeat(flat.offsets[ends] - at, lengths) + np.arange(int(lengths.sum()))
 
 
 FIRST_RATE = 0.25

@@ -73,6 +73,7 @@ class Helpers:
             return self.decoded is None or state.race.gap() <= FAR
 
         try:
+            searcher.begin()
             while not state.ready or not searcher.restart():
                 self._check()
                 decoded = decode()

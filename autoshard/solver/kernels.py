@@ -146,3 +146,43 @@ def message_pass(
             largest = max(largest, highest)
             bound += lowest
     return bound, max(largest, abs(bound))
+
+
+@compiled
+def rests(
+    offsets, first, second, table_at, tables, second_at, first_at, to_second, to_first, share, rest, lows,
+):  # fmt: skip
+    """What is left of each table beside the messages, less its least entry (see `dual.reparametrise`)."""
+    for e in range(len(first)):
+        j = offsets[second[e]]
+        d = first_at[e + 1] - first_at[e]
+        c = second_at[e + 1] - second_at[e]
+        at = table_at[e]
+        lowest = np.inf
+        for a in range(d):
+            mine = to_first[first_at[e] + a]
+            for b in range(c):
+                value = tables[at + a * c + b] - mine + (share[j + b] - to_second[second_at[e] + b])
+                rest[at + a * c + b] = value
+                lowest = min(lowest, value)
+        lows[e] = lowest
+        for k in range(at, at + d * c):
+            rest[k] -= lowest
+
+
+@compiled
+def out_of_reach(offsets, first, second, table_at, own, rest, room, dead):
+    """Marks the pairs of strategies that cost more than `room` above the bound; per edge whether there are any."""
+    some = np.zeros(len(first), dtype=np.bool_)
+    for e in range(len(first)):
+        i = offsets[first[e]]
+        j = offsets[second[e]]
+        d = offsets[first[e] + 1] - i
+        c = offsets[second[e] + 1] - j
+        at = table_at[e]
+        for a in range(d):
+            for b in range(c):
+                if rest[at + a * c + b] + own[i + a] + own[j + b] > room:
+                    dead[at + a * c + b] = True
+                    some[e] = True
+    return some

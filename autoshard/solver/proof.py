@@ -19,6 +19,9 @@ SLOTS_FIRST = 40
 SLOT_ROUNDS = 12
 """Slots that exact search first holds to the limit, and how often it may add overfilled ones."""
 
+CHECKED_EVERY = 256
+"""Nodes between two looks at the clock."""
+
 
 def exact(race: Race, work: Work, backtracks: int, slots: list[int]) -> bool:
     """Exact search for what is worth finding (`Race.target`); True when it ended with a proof."""
@@ -101,6 +104,8 @@ def fixed_by_bound(state: Portfolio) -> tuple[Work | None, np.ndarray | None]:
 
     With it, per strategy of the portfolio's network the least amount above the bound that it costs (inf: gone).
     """
+    from autoshard.solver.kernels import out_of_reach
+
     race, copy = state.race, state.work.copy()
     if race.cost is None:
         return copy, None
@@ -120,15 +125,20 @@ def fixed_by_bound(state: Portfolio) -> tuple[Work | None, np.ndarray | None]:
             kept = np.isfinite(reach[state.flat.offsets[k] : state.flat.offsets[k + 1]])
             if not kept.all():
                 copy.keep(int(node), kept)
+            if k % CHECKED_EVERY == 0:
+                race.check()
         flat = state.part.flat
-        bound, nodes, edges = duals.reparametrise(state.part.dual)
-        room = state.target() - bound
-        for e, table in enumerate(edges):
-            i, j = flat.first[e], flat.second[e]
-            a, b = int(flat.nodes[i]), int(flat.nodes[j])
-            dead = table + nodes[i][:, None] + nodes[j][None, :] > room
-            if dead.any():
-                copy.set_edge(a, b, np.where(dead, FORBIDDEN, copy.tables[a][b]))
+        bound, own, rest = duals.reparametrise(state.part.dual)
+        dead = np.zeros(len(rest), dtype=bool)
+        some = out_of_reach(
+            flat.offsets, flat.first, flat.second, flat.table_at, own, rest, float(state.target() - bound), dead
+        )
+        for e in np.flatnonzero(some).tolist():
+            a, b = int(flat.nodes[flat.first[e]]), int(flat.nodes[flat.second[e]])
+            table = copy.tables[a][b]
+            gone = dead[flat.table_at[e] : flat.table_at[e + 1]].reshape(table.shape)
+            copy.set_edge(a, b, np.where(gone, FORBIDDEN, table))
+        race.check()
         arc_consistency(copy)
         reduce_network(copy, renumber=False, check=race.check)
     except Infeasible:

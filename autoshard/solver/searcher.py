@@ -58,6 +58,12 @@ class Searcher:
             search.descend(self.field, self.zero)
             self.offer()
 
+    def begin(self) -> None:
+        """Offer some assignment while none is known: what holds least memory, repaired."""
+        if self.race.cost is None and self._feasible(search.least_memory(self.field)):
+            search.descend(self.field, self.zero)
+            self.offer()
+
     def _feasible(self, chosen: np.ndarray) -> bool:
         """Put an assignment on the field and repair it; whether that worked."""
         field = self.field

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from autoshard.solver import CostNetwork, Edge, Usage, evaluate
+from autoshard.solver import dual as duals
 from autoshard.solver import judge as judges
 from autoshard.solver.completion import Completion
 from autoshard.solver.contest import _problem, _regular, read_problem
@@ -140,6 +141,28 @@ def test_compiled_comparison_of_strategies_is_the_plain_one():
         for t in tables:  # each strategy keeps a partner
             t[:, 1:][rng.random(t[:, 1:].shape) < 0.1] = FORBIDDEN
         assert (compiled_comparison(cost, tables) == comparison(cost, tables)).all()
+
+
+def test_reparametrised_network_and_its_bound_are_the_priced_network():
+    rng = np.random.default_rng(1)
+    sizes = rng.integers(1, 5, 8)
+    edges = [Edge(i, j, rng.integers(0, 50, (sizes[i], sizes[j]))) for i in range(8) for j in range(i) if i % 3 != j]
+    edges[0].costs[0, 0] = 10**15
+    usages = [(Usage(i, i + 3, rng.integers(1, 9, sizes[i])),) for i in range(8)]
+    flat = flatten(from_network(CostNetwork([rng.integers(0, 50, d) for d in sizes], edges, usages, 12)))
+    dual = duals.start(flat)
+    duals.set_prices(dual, rng.random(flat.slots))
+    for _ in range(3):
+        duals.run_pass(dual, True)
+        duals.run_pass(dual, False)
+    bound, own, rest = duals.reparametrise(dual)
+    assert bound == pytest.approx(dual.last) and own.min() >= 0 and rest.min() >= 0
+    columns = flat.sizes[flat.second]
+    for _ in range(200):
+        chosen = np.array([rng.integers(d) for d in flat.sizes])
+        pairs = flat.table_at[:-1] + chosen[flat.first] * columns + chosen[flat.second]
+        priced = dual.priced[flat.offsets[:-1] + chosen].sum() + flat.tables[pairs].sum() - float(dual.charge)
+        assert bound + own[flat.offsets[:-1] + chosen].sum() + rest[pairs].sum() == pytest.approx(priced)
 
 
 def test_range_maxima():
