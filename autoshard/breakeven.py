@@ -167,9 +167,8 @@ def break_even(
             model = models[key]
             limit = stated_limit(plan) if changed.memory_limit is KEEP else changed.memory_limit
             model = replace(model, problem=replace(model.problem, memory_limit=limit))
-            decision = decide_again(
-                plan, model, time_limit_s, hard, None, explain=False, asked=pinned.pins, since=since
-            )
+            own = pinned.pins if pin is kept else ()
+            decision = decide_again(plan, model, time_limit_s, hard, None, explain=False, kept=own, since=since)
             return plan_of(plan, model, pinned, decision)
         except InfeasibleError:
             return None

@@ -14,12 +14,13 @@ from autoshard.constraints.groups import MatchedGroup
 from autoshard.constraints.matching import conflict
 from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.formulation.assign import assignment_of
+from autoshard.formulation.domains import satisfies
 from autoshard.planning import ACCEPTED_GAP, Decision, Model, Problem, build_model, decide
 from autoshard.planning.named_stages import named_stages
 from autoshard.planning.stages import decide_staged, stated_stages
 from autoshard.plans import Plan
 from autoshard.program.program import Program
-from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.strategies.atoms import stated_splits
 from costmodels.machine import Machine
@@ -167,8 +168,26 @@ def solve_again(
     """
     changed = changed or Changed()
     model = build_model(problem_of(plan, changed), progress)
-    decision = decide_again(plan, model, time_limit_s, effort, progress, asked=changed.pins)
+    decision = decide_again(plan, model, time_limit_s, effort, progress, kept=kept_pins(plan, changed.pins))
     return plan_of(plan, model, changed, decision)
+
+
+def kept_pins(plan: Plan, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
+    """Those of the pins that hold in the plan already."""
+    schedule, mesh = plan.schedule, plan.schedule.mesh
+
+    def layout(value: int) -> Layout:
+        stored = value in plan.program.body.args
+        return schedule.definitions[value] if stored else schedule.form_before_use(value)
+
+    def holds(pin: MatchedPin) -> bool:
+        layouts = [layout(v) for v in pin.values] + [plan.output_layouts[k] for k in pin.outputs]
+        try:
+            return all(satisfies(it, pin.sharding, mesh) for it in layouts)
+        except ShardingError:  # it cuts an axis into parts that the plan does not know
+            return False
+
+    return tuple(pin for pin in pins if holds(pin))
 
 
 def decide_again(
@@ -179,14 +198,14 @@ def decide_again(
     progress: Progress | None,
     *,
     explain: bool = True,
-    asked: Sequence[MatchedPin] = (),
+    kept: Sequence[MatchedPin] = (),
     since: int | None = None,
 ) -> Decision:
     """Decide a changed problem as the plan was decided: all at once, or its stages one after the other.
 
-    asked: those of its pins that a question brings. They make no stage and are not spread; they are in force from stage
-    number `since` on (the last one where not given), and stages before fix nothing that they forbid. So a question does
-    not move what has priority, and asking for what the plan has gives the plan.
+    kept: those of its pins that say what the plan has anyway. They make no stage and are not spread; they are in force
+    from stage number `since` on (the last one where not given), and stages before fix nothing that they forbid. So
+    asking for what the plan has gives the plan.
     """
     chosen = effort or Effort.of(plan)
     start = assignment_of(model.collected, model.encoded, model.repeats, plan.schedule)
@@ -198,14 +217,14 @@ def decide_again(
             "the names stood for; solve again"
         )
     if named or len(plan.stages) > 1:
-        stated = replace(model.problem, pins=tuple(pin for pin in model.problem.pins if pin not in asked))
+        stated = replace(model.problem, pins=tuple(pin for pin in model.problem.pins if pin not in kept))
         if named and plan.priorities is not None:
             told = plan.priorities
             stages = named_stages(stated, told["names"], told["roles"], told["slow"])
         else:
             stages = stated_stages(stated)
         first = len(stages) if since is None else since
-        stages = [replace(s, pins=(*s.pins, *asked)) if k >= first else s for k, s in enumerate(stages)]
+        stages = [replace(s, pins=(*s.pins, *kept)) if k >= first else s for k, s in enumerate(stages)]
         return decide_staged(
             model.problem, stages, joint_model=model, starts=starts, time_limit_s=time_limit_s, effort=chosen.effort,
             seed=chosen.seed, accepted_gap=chosen.accepted_gap, progress=progress,

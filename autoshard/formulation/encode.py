@@ -5,7 +5,7 @@ rounding error of a plan is at most half a tick per node and edge and is part of
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import floor, log10
 
 import numpy as np
@@ -40,6 +40,7 @@ class Encoded:
     priced: tuple[np.ndarray, ...] = ()  # per node: bytes with a minute price, of each strategy of the network
     barring: dict[tuple[TensorType, frozenset[int], frozenset[int]], ReshardTable] = field(default_factory=dict)
     least_s: float = 0.0  # the sum of the cheapest choice of every node: what no plan costs less than
+    left_out: tuple[int, int] = (0, 0)  # edges that are not kept, and the entries of their tables
 
     def table(self, type_: TensorType, link: Link | None = None) -> ReshardTable:
         """The reshards of a type; for a link those without the steps that it bars."""
@@ -50,7 +51,17 @@ class Encoded:
     @property
     def rounding_s(self) -> float:
         """Largest difference between seconds and ticks times tick, by rounding alone."""
-        return self.tick_s / 2 * (self.network.n_nodes + len(self.network.edges))
+        return self.tick_s / 2 * (self.network.n_nodes + len(self.network.edges) + self.left_out[0])
+
+    @property
+    def entries(self) -> int:
+        """Of the tables of all edges."""
+        return sum(e.costs.size for e in self.network.edges) + self.left_out[1]
+
+    def without_edges(self) -> "Encoded":
+        """Where a quotient has all that is needed of them: they are most of what a model holds."""
+        left_out = (len(self.network.edges) + self.left_out[0], self.entries)
+        return replace(self, network=replace(self.network, edges=()), left_out=left_out)
 
 
 def _inside_seconds(op: Op, program: Program, node: Node, mesh: AtomMesh, prices: StepPrices) -> np.ndarray:

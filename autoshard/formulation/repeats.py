@@ -12,6 +12,7 @@ to look alike stay apart.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -215,7 +216,8 @@ def _quotient(network: CostNetwork, class_of: np.ndarray, count: int) -> CostNet
             usages[cls].extend(network.usages[node])
         if network.facets and facets[cls] is None:
             facets[cls] = network.facets[node]
-    merged: dict[tuple[int, int], np.ndarray] = {}
+    merged: dict[tuple[int, int], list[np.ndarray]] = {}
+    turned: dict[int, np.ndarray] = {}
     for edge in network.edges:
         a, b = int(class_of[edge.first]), int(class_of[edge.second])
         table = edge.costs
@@ -225,12 +227,31 @@ def _quotient(network: CostNetwork, class_of: np.ndarray, count: int) -> CostNet
             costs[a] = _add(held, np.diagonal(table))
             continue
         if a > b:
-            a, b, table = b, a, table.T
-        merged[a, b] = table if (a, b) not in merged else _add(merged[a, b], table)
-    edges = tuple(Edge(a, b, table) for (a, b), table in sorted(merged.items()))
+            a, b, table = b, a, turned.setdefault(id(table), table.T)
+        merged.setdefault((a, b), []).append(table)
+    sums: dict[tuple[int, ...], np.ndarray] = {}
+    edges = tuple(Edge(a, b, _sum(tables, sums)) for (a, b), tables in sorted(merged.items(), key=lambda m: m[0]))
     return CostNetwork(
         tuple(c for c in costs if c is not None), edges, tuple(usages), network.usage_limit, tuple(facets)
     )
+
+
+def _sum(tables: Sequence[np.ndarray], known: dict[tuple[int, ...], np.ndarray]) -> np.ndarray:
+    """The sum of tables. Layers have one array for all, and many edges the same ones to add: each sum is kept once."""
+    if len(tables) == 1:
+        return tables[0]
+    key = tuple(sorted(map(id, tables)))
+    if key not in known:
+        times = {id(table): (table, key.count(id(table))) for table in tables}
+        parts = [
+            table if n == 1 else np.where(table >= IMPOSSIBLE, IMPOSSIBLE, table * n) for table, n in times.values()
+        ]
+        known[key] = reduce(_add, parts)
+    return known[key]
+
+
+def _times(table: np.ndarray, count: int) -> np.ndarray:
+    return table if count == 1 else np.where(table >= IMPOSSIBLE, IMPOSSIBLE, table * count)
 
 
 def _add(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from autoshard.costs.price import PlanCost, price
 from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.planning.contradiction import contradiction
 from autoshard.planning.enumerate import MOST_SIMULATED, by_cost, is_tiny
+from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model, Problem, Progress
 from autoshard.schedule import Schedule
 from autoshard.solver.network import CostNetwork, evaluate
@@ -101,6 +102,8 @@ def decide(
             gap=0.0 if network.usage_limit is None else accepted_gap, progress=lambda p: say(f"{what}: {p}"),
         )  # fmt: skip
         rounds.append({"what": what, "status": solution.status, "bound": solution.lower_bound, **solution.stats})
+        if model.encoded.left_out[0]:
+            give_back()
         return solution
 
     free = run(model.with_limit(None), "solving", starts, 1.0 if limit is None else _FREE_SHARE)
@@ -303,8 +306,10 @@ def finish(
     """
     assert solution.assignment is not None and solution.cost is not None
     problem, tick = model.problem, model.encoded.tick_s
-    full = model.repeats.expand(solution.assignment)
-    checked = evaluate(model.encoded.network, full)
+    if model.encoded.left_out[0]:  # of all layers only the price below is known
+        checked = evaluate(model.repeats.network, solution.assignment)
+    else:
+        checked = evaluate(model.encoded.network, model.repeats.expand(solution.assignment))
     assert checked.cost == solution.cost, "the solution's cost does not survive re-evaluation on the unreduced network"
     cost = price(problem.program, schedule, model.fusion, model.prices, problem.trips)
     extra = model.memory_price_s(solution.assignment)

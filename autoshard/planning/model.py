@@ -26,6 +26,7 @@ from autoshard.formulation.loose import Loose
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
 from autoshard.planning.conflicts import check_layouts, implied_pins
+from autoshard.planning.heap import give_back
 from autoshard.program.program import Program
 from autoshard.program.ties import donated_ties
 from autoshard.schedule import Schedule
@@ -38,6 +39,9 @@ from autoshard.strategies.space import OpSpace
 from costmodels.machine import Machine
 
 Progress = Callable[[str], None]
+
+PRICED_ENTRIES = 300_000
+"""Networks of all layers up to this many table entries are kept beside those in which layers share."""
 
 
 @dataclass(frozen=True)
@@ -163,11 +167,14 @@ def build_model(
     fixed: Fixed | None = None,
     given: Fixed | None = None,
     shared: Shared | None = None,
+    whole: bool = False,
 ) -> Model:
     """Enumerate, price and encode. Raises `InfeasibleError` where a pin leaves a value without any layout.
 
     fixed, given: placements that the model's plans have, as far as statements leave them; of the given ones as much as
     can be had (see `planning.stages`). shared: of a model of the same program on the same machine, to save time.
+    whole: keep the edges of `encoded` however many there are; else a large network of repeated layers has them in its
+    quotient only.
     """
     say = progress or (lambda text: None)
     program, mesh = problem.program, problem.mesh
@@ -198,6 +205,9 @@ def build_model(
     # every reshard is counted for itself, so layers decide for themselves where reshards are counted
     repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats and not counts)
     on_host = host_amounts(collected, encoded, repeats, program, mesh, ties)
+    if repeats.shared and not whole and encoded.entries > PRICED_ENTRIES:
+        encoded = encoded.without_edges()
+        give_back()
     if problem.host_limit is not None:
         check_host(on_host, problem.host_limit)
     return Model(problem, shared, fusion, liveness, prices, collected, encoded, repeats, ties, counts, on_host)

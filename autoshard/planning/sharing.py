@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoshard.planning.decide import ACCEPTED_GAP, Decision
-from autoshard.planning.model import Model
+from autoshard.planning.model import PRICED_ENTRIES, Model, build_model
 
-PRICED_ENTRIES = 300_000
-"""Networks of all layers up to this many table entries are bounded without being asked to."""
 _EFFORT = 0.2
 
 
@@ -33,7 +31,8 @@ class Sharing:
 def price_of_sharing(
     model: Model, decision: Decision, *, always: bool = False, time_limit_s: float | None = None, seed: int = 0
 ) -> Sharing | None:
-    """None where nothing is shared. always: prove the bound however large the network of all layers is.
+    """None where nothing is shared. always: prove the bound however large the network of all layers is (else of up to
+    `PRICED_ENTRIES`).
 
     The bound does not know the memory limit, so it holds within any.
     """
@@ -41,8 +40,11 @@ def price_of_sharing(
         return None
     whole = model.encoded.network
     shared = whole.n_nodes - model.repeats.network.n_nodes
-    if not always and sum(e.costs.size for e in whole.edges) > PRICED_ENTRIES:
-        return Sharing(whole.n_nodes, shared, None, None)
+    if model.encoded.entries > PRICED_ENTRIES:
+        if not always:
+            return Sharing(whole.n_nodes, shared, None, None)
+        model = build_model(model.problem, shared=model.shared, whole=True)
+        whole = model.encoded.network
     from autoshard.formulation.assign import assignment_of
     from autoshard.solver import solve
 
