@@ -120,7 +120,8 @@ def compare(
     """
     wanted: dict[tuple, list[Planned]] = {}
     for p in planned:
-        if mesh.size(p.atoms) > 1 and p.elements:  # one device alone, and empty arrays, communicate nothing
+        never = any(loop.trips == 0 for loop in p.loops)  # JAX leaves out the body of a scan over nothing
+        if mesh.size(p.atoms) > 1 and p.elements and not never:  # one device alone, and empty arrays, send nothing
             groups = _ordered(p.kind, groups_of(p, mesh))
             if not groups:  # a permute of nothing to nobody
                 continue
@@ -128,6 +129,8 @@ def compare(
             wanted.setdefault(key, []).append(p)
     have: dict[tuple, list[FoundCollective]] = {}
     for f in found:
+        if any(loop.trips == 0 for loop in f.loops):
+            continue
         if f.elements and f.groups and (f.kind == "permute" or any(len(g) > 1 for g in f.groups)):
             key = (f.kind, _ordered(f.kind, f.groups), f.elements, f.dtype if dtypes else "", f.combiner)
             have.setdefault(key, []).append(f)
@@ -173,11 +176,10 @@ def _same_loops(ours: list[tuple[int | None, ...]], theirs: list[tuple[int | Non
                 left[other] -= 1
                 unmatched.remove(loops)
                 break
-    if not unmatched and not +left:
-        return True
-    if any(n is None for loops in (*ours, *theirs) for n in loops):
+    rest = list((+left).elements())
+    if any(n is None for loops in (*unmatched, *rest) for n in loops):
         return False
-    return sum(map(_times, ours)) == sum(map(_times, theirs))
+    return sum(map(_times, unmatched)) == sum(map(_times, rest))
 
 
 def _times(loops: tuple[int | None, ...]) -> int:

@@ -2,7 +2,10 @@
 
 from functools import cache
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax import lax
 from naive_schedule import MESHES, naive_schedule
 from primitive_families import FAMILIES, together
 from running import Original, run_and_compare
@@ -37,6 +40,32 @@ def test_random_uneven_placements_give_the_results_of_one_device(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_many_random_placements_give_the_results_of_one_device(family, mesh, seed):
     check(family, mesh, seed, uneven=bool(seed % 2))
+
+
+@pytest.mark.parametrize(("mesh", "seed"), [("2x4", 2), ("6", 8)])
+def test_transforms_run_whatever_the_layout_of_the_collective_before_them(mesh, seed):
+    """XLA for CPU lets its FFT take the layout of a gather, and refused that when it ran."""
+    x = np.random.default_rng(0).standard_normal((12, 12)).astype(np.float32)
+    program = Original(lambda x: jnp.fft.fft2(x).imag, x)
+    schedule = naive_schedule(program.traced.program, MESHES[mesh], seed, uneven=True)
+    report = run_and_compare(program, schedule)
+    assert report.ok, report
+
+
+def test_scans_over_nothing_and_unrolled_ones_beside_a_loop_of_unknown_length():
+    """A body that never runs is left out of the program; two bodies in a round of half the rounds are the same work."""
+
+    def f(xs, v):
+        unrolled = lax.scan(lambda c, x: (jnp.tanh(c + x), c), v, xs, unroll=2)
+        nothing = lax.scan(lambda c, x: (c + 1, x * c), 0.0, xs[:0])
+        unknown = lax.while_loop(lambda s: (s**2).sum() < 100, lambda s: s * 1.7, v)
+        return unrolled, nothing, unknown
+
+    rng = np.random.default_rng(0)
+    program = Original(f, *(rng.standard_normal(shape).astype(np.float32) for shape in ((4, 12, 6), (12, 6))))
+    for seed in range(3):
+        report = run_and_compare(program, naive_schedule(program.traced.program, MESHES["2x4"], seed, uneven=False))
+        assert report.ok, report
 
 
 def test_no_primitive_of_the_families_is_unknown_to_the_rules():

@@ -127,6 +127,10 @@ def loop(*trips: int | None) -> tuple[FoundLoop, ...]:
         ([SCAN, ()], [(), loop(4)], True),
         ([(Around("scan", 1),)], [()], True),  # a loop of one trip is none
         ([SCAN], [loop(4, 4)], False),
+        ([(Around("scan", 0),)], [], True),  # a body that never runs is left out
+        ([(Around("scan", 0),)], [()], False),
+        ([SCAN, (Around("while", None),)], [loop(None), loop(2), loop(2)], True),
+        ([SCAN, (Around("while", None),)], [loop(None), loop(2)], False),
     ],
 )
 def test_loops_around_collectives(planned, found, same):
