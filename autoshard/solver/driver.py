@@ -35,6 +35,9 @@ REDUCING_SHARE = 0.2
 """The part of a time limit after which reductions are left as they stand, where only time ends a run."""
 FIXED_AGAIN = 0.9
 """What the bound leaves is looked at again when the gap has shrunk to this share of what it was then."""
+WORTH_PIECES = 0.25
+MOST_SKIPPED = 3
+"""Pieces are left out, for so many rounds, while they lower the cost by less than this part of the bound's rise."""
 PIECES = 12
 """Pieces solved exactly in one round."""
 BUDGET = 16_000_000_000
@@ -181,6 +184,7 @@ def _bound_and_search(
     race, work = state.race, state.work
     branches = work.limit is not None and state.flat.n <= BRANCH_NODES
     fixed_at, reach = math.inf, None
+    fallen, skipped = math.inf, 0  # what pieces took off the cost when they were last tried, and rounds since
     rounds = max(1, math.ceil(ROUNDS * effort)) if math.isfinite(effort) else 10**9
     share = min(1.0, effort)
     race.enter("starts")
@@ -219,8 +223,14 @@ def _bound_and_search(
             if proof.branch(state, BRANCH_SLICE):
                 return
         elif reach is not None and round_:  # the first prices are too rough to thin out strategies by
-            race.enter("pieces")
-            state.pieces(reach, max(1, int(PIECES * share)), round_)
+            risen = math.inf if before[1] is None or race.lower is None else race.lower - before[1]
+            if fallen < WORTH_PIECES * risen and skipped < MOST_SKIPPED:
+                skipped += 1
+            else:
+                race.enter("pieces")
+                cost = race.cost
+                state.pieces(reach, max(1, int(PIECES * share)), round_)
+                skipped, fallen = 0, math.inf if cost is None or race.cost is None else cost - race.cost
         if race.proved() or state.budget <= 0:
             return
         if (race.cost, race.lower) == before and round_ >= 3 and math.isfinite(effort):

@@ -168,6 +168,9 @@ FIRST_RATE = 0.25
 SETTLED_RATE = 2e-3
 MEAN_DECAY = 0.9
 SQUARE_DECAY = 0.98
+GROWING = 10
+GROWTH = 1.3
+"""After so many better bounds in a row, steps get so much longer again."""
 PATIENCE = 25
 """Passes without a better bound after which steps are shortened and prices go back to the best ones."""
 
@@ -177,7 +180,7 @@ class Prices:
     """Search for good prices: exponentiated steps along a running mean of how full each slot was.
 
     current: price per slot. best: the prices of the best bound. mean, square: running first and second moments of the
-    relative excess per slot. rate: size of a step. idle: passes without a better bound. wait: passes left before the
+    relative excess per slot. rate: size of a step. idle, streak: passes without a better bound, and with. wait: passes left before the
     next step, so that messages settle after a jump. scale: index of the first magnitude tried, or -1 once it is found.
     """
 
@@ -190,6 +193,7 @@ class Prices:
     steps: int = 0
     rate: float = FIRST_RATE
     idle: int = 0
+    streak: int = 0
     wait: int = 0
     scale: int = 0
 
@@ -244,6 +248,10 @@ def adjust_prices(dual: Dual, prices: Prices, live: np.ndarray) -> None:
             prices.wait = SETTLING_PASSES - 1
         set_prices(dual, prices.current)
         return
+    prices.streak = prices.streak + 1 if better else 0
+    if prices.streak >= GROWING:
+        prices.rate = min(FIRST_RATE, GROWTH * prices.rate)
+        prices.streak = 0
     if not better:
         prices.idle += 1
         if prices.idle >= PATIENCE or dual.last < prices.bound - 0.02 * abs(prices.bound):
