@@ -180,7 +180,8 @@ class Prices:
     """Search for good prices: exponentiated steps along a running mean of how full each slot was.
 
     current: price per slot. best: the prices of the best bound. mean, square: running first and second moments of the
-    relative excess per slot. rate: size of a step. idle, streak: passes without a better bound, and with. wait: passes left before the
+    relative excess per slot. rate: size of a step. idle, streak: passes without a better bound, and with. wait:
+    passes left before the
     next step, so that messages settle after a jump. scale: index of the first magnitude tried, or -1 once it is found.
     """
 
