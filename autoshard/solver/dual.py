@@ -181,8 +181,8 @@ class Prices:
 
     current: price per slot. best: the prices of the best bound. mean, square: running first and second moments of the
     relative excess per slot. rate: size of a step. idle, streak: passes without a better bound, and with. wait:
-    passes left before the
-    next step, so that messages settle after a jump. scale: index of the first magnitude tried, or -1 once it is found.
+    passes left before the next step, so that messages settle after a jump. scale: index of the first magnitude tried,
+    or -1 once it is found.
     """
 
     current: np.ndarray
