@@ -1,8 +1,12 @@
-"""Does the lowered program compute what the original one does? Both are run, and every output is compared."""
+"""Does the lowered program compute what the original one does? Both are run, and every output is compared.
+
+Where an output is beyond its tolerance, the original program is run again with the last bits of its inputs moved: an
+output that leaves the tolerance then as well is not determined to that precision, and no run can judge it.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,12 @@ float16 and 4 of bfloat16, as sums are taken in another order. Other types must 
 FLOAT8_TOLERANCE = 0.25
 """The same for 8-bit floats, whose roundings are of 3 to 12%."""
 
+NUDGES = 3
+"""Runs of the original program with other last bits of its inputs, where some output is beyond its tolerance."""
+MOST_OVER_NUDGED = 10.0
+"""An output that is not determined may differ by this many times what nudges do to it: they move the inputs alone, and
+sums taken in another order move what is between as well."""
+
 
 def program_tolerances(program: Program) -> dict[str, float]:
     """Tolerances for the outputs of a program: every inexact output is judged by the coarsest type inside of it.
@@ -44,6 +54,8 @@ class OutputError:
 
     scale: largest finite absolute value of the reference. error: largest absolute difference over `scale`
     (absolute where the reference is all zero); infinite where one side has a NaN or infinity the other lacks.
+    nudged: the largest error of the reference itself, likewise, when the last bits of its inputs move; None where that
+    was not measured.
     """
 
     name: str
@@ -52,15 +64,24 @@ class OutputError:
     scale: float
     error: float
     tolerance: float
+    nudged: float | None = None
 
     @property
     def ok(self) -> bool:
         return self.error <= self.tolerance
 
+    @property
+    def undetermined(self) -> bool:
+        """Beyond the tolerance, as is the reference itself when last bits of its inputs move, and not much more."""
+        if self.ok or self.nudged is None:
+            return False
+        return self.nudged > self.tolerance and self.error <= MOST_OVER_NUDGED * self.nudged
+
     def __str__(self) -> str:
         sign = "<=" if self.ok else ">"
         what = f"{self.name} {self.dtype}{list(self.shape)}"
-        return f"{what}: {self.error:.2g} {sign} {self.tolerance:.2g} of {self.scale:.3g}"
+        own = "" if self.nudged is None else f"; last bits of the inputs move it by {self.nudged:.2g}"
+        return f"{what}: {self.error:.2g} {sign} {self.tolerance:.2g} of {self.scale:.3g}{own}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +95,31 @@ class NumericReport:
         return all(o.ok for o in self.outputs)
 
     @property
+    def wrong(self) -> tuple[OutputError, ...]:
+        """Beyond the tolerance, and the program's own sensitivity does not say why."""
+        return tuple(o for o in self.outputs if not (o.ok or o.undetermined))
+
+    @property
+    def undetermined(self) -> tuple[OutputError, ...]:
+        """Those that no run can judge: see `OutputError.undetermined`."""
+        return tuple(o for o in self.outputs if o.undetermined)
+
+    @property
     def worst(self) -> OutputError | None:
         """The output whose error is the largest part of its tolerance."""
         key = lambda o: (o.error / o.tolerance if o.tolerance else o.error, o.name)  # noqa: E731
         return max(self.outputs, key=key, default=None)
 
     def __str__(self) -> str:
-        bad = [str(o) for o in self.outputs if not o.ok]
+        vague = self.undetermined
+        bad = [str(o) for o in (*self.wrong, *vague)]
         head = f"{len(self.outputs)} outputs, {len(bad)} outside of the tolerance"
+        if vague:
+            ratio = max(o.error / o.nudged if np.isfinite(o.error) and o.nudged else 1.0 for o in vague)
+            head += (
+                f", {len(vague)} of them not determined: the unsharded program leaves the tolerance there as well when "
+                f"its inputs move by their last bits; largest error over its own: {ratio:.2g}"
+            )
         lines = bad[:20] or ([f"worst: {self.worst}"] if self.outputs else [])
         return "\n  ".join([head, *lines])
 
@@ -100,14 +138,40 @@ def numeric_check(
     reference: the original function; it is jitted here, and runs on one device.
     tolerances: by element type; by default the coarsest type inside of the reference decides, as in
         `program_tolerances`.
+
+    Where an output is beyond its tolerance, `OutputError.nudged` says how well the reference itself determines it.
     """
     import jax
 
     staged = jax.jit(reference).trace(*args)
     allowed = _coarsest(_SHORT[t] for t in set(re.findall(r"\b(bf16|f16|f8)", str(staged.jaxpr))))
-    expected = staged.lower().compile()(*args)
-    found = sharded(*args)
-    return compare_outputs(found, expected, names=names, tolerances={**allowed, **(tolerances or {})})
+    unsharded = staged.lower().compile()
+    allowed = {**allowed, **(tolerances or {})}
+    expected = unsharded(*args)
+    report = compare_outputs(sharded(*args), expected, names=names, tolerances=allowed)
+    if report.ok:
+        return report
+    moved = [0.0] * len(report.outputs)
+    for seed in range(NUDGES):
+        again = compare_outputs(unsharded(*nudged(args, seed)), expected, names=names, tolerances=allowed)
+        moved = [max(m, o.error) for m, o in zip(moved, again.outputs, strict=True)]
+    return NumericReport(tuple(o if o.ok else replace(o, nudged=m) for o, m in zip(report.outputs, moved, strict=True)))
+
+
+def nudged(args: Sequence[Any], seed: int) -> tuple[Any, ...]:
+    """The same arguments with the last bit of every inexact element moved up or down, by chance."""
+    import jax
+
+    rng = np.random.default_rng(seed)
+
+    def moved(x: Any) -> Any:
+        if not hasattr(x, "dtype") or not jax.numpy.issubdtype(x.dtype, jax.numpy.inexact):
+            return x
+        step = float(jax.numpy.finfo(x.dtype).eps) * rng.choice([-1.0, 1.0], np.shape(x))
+        wide = np.complex128 if jax.numpy.issubdtype(x.dtype, jax.numpy.complexfloating) else np.float64
+        return jax.numpy.asarray((np.asarray(x).astype(wide) * (1 + step)).astype(x.dtype))
+
+    return tuple(jax.tree.map(moved, tuple(args)))
 
 
 _SHORT = {"bf16": "bfloat16", "f16": "float16", "f8": "float8"}

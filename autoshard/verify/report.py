@@ -76,5 +76,5 @@ def failed(name: str, lines: Sequence[str]) -> Check:
     return Check(name, Status.FAILED, tuple(lines))
 
 
-def not_done(name: str, reason: str) -> Check:
-    return Check(name, Status.NOT_DONE, (reason,))
+def not_done(name: str, reason: str, *more: str) -> Check:
+    return Check(name, Status.NOT_DONE, (reason, *more))

@@ -7,7 +7,14 @@ import pytest
 
 from autoshard.errors import InputError
 from autoshard.frontends.jax_function import trace
-from autoshard.verify.numeric import TOLERANCES, compare_outputs, numeric_check, program_tolerances, random_arguments
+from autoshard.verify.numeric import (
+    TOLERANCES,
+    compare_outputs,
+    nudged,
+    numeric_check,
+    program_tolerances,
+    random_arguments,
+)
 
 
 def error(found, expected, **options):
@@ -83,6 +90,67 @@ def test_mixed_precision_is_judged_by_its_coarsest_type():
     assert not numeric_check(lambda x: x * 1.01, lambda x: x, [jnp.ones(3)]).ok
     traced = trace(lambda x: x * 2, jnp.ones(3))
     assert program_tolerances(traced.program)["float32"] == TOLERANCES["float32"]
+
+
+# -- programs that do not determine their own results ----------------------------------------------------------------
+
+
+def cancelling(x):
+    """What is left of numbers of nearly one size is mostly rounding; the second output is well determined."""
+    return {"rest": x - x.mean(), "sum": x.sum()}
+
+
+ALIKE = 100.0 + 1e-3 * jnp.sin(jnp.arange(64.0))
+
+
+def test_an_output_that_last_bits_of_the_inputs_move_as_far_is_not_determined():
+    def rounded(x):
+        return {"rest": jnp.nextafter(x, 0.0) - x.mean(), "sum": x.sum()}
+
+    report = numeric_check(rounded, cancelling, [ALIKE])
+    assert not report.ok, "it is beyond the tolerance, and that is said"
+    assert [o.name for o in report.undetermined] == ["out['rest']"]
+    assert not report.wrong
+    assert "1 of them not determined" in str(report)
+
+
+def test_an_error_far_beyond_what_last_bits_do_is_wrong():
+    report = numeric_check(lambda x: {"rest": 3 * x, "sum": x.sum()}, cancelling, [ALIKE])
+    assert [o.name for o in report.wrong] == ["out['rest']"]
+
+
+def test_a_wrong_output_beside_one_that_is_not_determined_is_wrong():
+    def off(x):
+        return {"rest": jnp.nextafter(x, 0.0) - x.mean(), "sum": x.sum() * 1.001}
+
+    report = numeric_check(off, cancelling, [ALIKE])
+    assert [o.name for o in report.wrong] == ["out['sum']"]
+    assert [o.name for o in report.undetermined] == ["out['rest']"]
+
+
+def test_outputs_of_a_well_conditioned_program_are_never_undetermined():
+    report = numeric_check(lambda x: x * 1.0001, lambda x: x, [jnp.ones(3)])
+    assert report.outputs[0].nudged is not None
+    assert report.outputs[0].nudged <= report.outputs[0].tolerance
+    assert report.wrong
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float8_e4m3fn", "complex64"])
+def test_a_nudge_moves_every_element_by_a_last_bit(dtype):
+    x = jnp.asarray([1.0, -3.0, 100.0], dtype)
+    (moved,) = nudged([x], 0)
+    assert moved.dtype == x.dtype
+    wide = np.complex128 if dtype == "complex64" else np.float64
+    change = np.abs(np.asarray(moved).astype(wide) / np.asarray(x).astype(wide) - 1)
+    assert np.all(change > 0)
+    assert np.all(change <= 2 * float(jnp.finfo(dtype).eps))
+
+
+def test_integers_and_keys_are_not_nudged():
+    count, key = nudged([jnp.arange(3), jax.random.key(0)], 0)
+    assert np.array_equal(count, np.arange(3))
+    assert key is not None
+    assert jax.random.key_data(key).tolist() == jax.random.key_data(jax.random.key(0)).tolist()
 
 
 def test_random_arguments_have_the_given_types():
