@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.solver.work import FORBIDDEN_FROM, Work
-
-EDGES_AT_ONCE = 1_000
+from autoshard.solver.work import FORBIDDEN_FROM, Work, joined, stretches
 
 
 @dataclass(frozen=True)
@@ -66,10 +64,11 @@ def flatten(work: Work) -> Flat:
     second = np.array([number[j] for _, j in pairs], dtype=np.int64)
     table_at = _starts(sizes[first] * sizes[second]) if len(pairs) else np.zeros(1, dtype=np.int64)
     tables = np.empty(int(table_at[-1]), dtype=np.float64)
-    for at in range(0, len(pairs), EDGES_AT_ONCE):
-        some = pairs[at : at + EDGES_AT_ONCE]
-        entries = np.concatenate([work.tables[i][j].ravel() for i, j in some])
-        tables[table_at[at] : table_at[at + len(some)]] = np.where(entries >= FORBIDDEN_FROM, np.inf, entries)
+    for begin, end in stretches(np.diff(table_at).tolist()):
+        entries, _ = joined([work.tables[i][j].ravel() for i, j in pairs[begin:end]])
+        own = tables[table_at[begin] : table_at[end]]
+        own[:] = entries
+        own[entries >= FORBIDDEN_FROM] = np.inf
     ends = np.concatenate([first, second])
     order = np.argsort(ends, kind="stable")
     incident = np.tile(np.arange(len(pairs), dtype=np.int64), 2)[order]

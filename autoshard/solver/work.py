@@ -6,7 +6,7 @@ leaves a step in `trail` that can complete an assignment of what remains (Kolmog
 is not used here: all numbers stay exact integers).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,8 +20,8 @@ FORBIDDEN_FROM = np.int64(2**60)
 MAX_TOTAL = 2**59
 """Sum of the largest finite costs that the exact arithmetic can carry."""
 
-TABLES_AT_ONCE = 1_000
-"""Tables that are looked through, and copied, together."""
+TOGETHER = 1_000_000
+"""Table entries that are looked through, and copied, together."""
 
 
 class Infeasible(Exception):
@@ -218,31 +218,42 @@ def _marked(tables: list[np.ndarray]) -> tuple[int, list[np.ndarray]]:
     for table in tables:
         times[id(table)] = times.get(id(table), 0) + 1
     single = {id(table): table for table in tables}
-    keys = list(single)
+    keys, parts = list(single), list(single.values())
     total, marked = 0, {}
-    for at in range(0, len(keys), TABLES_AT_ONCE):
-        some = keys[at : at + TABLES_AT_ONCE]
-        parts = [single[key] for key in some]
-        sizes = np.array([part.size for part in parts])
-        starts = np.cumsum(sizes) - sizes
-        entries = np.concatenate([part.ravel() for part in parts], dtype=np.int64, casting="unsafe")
-        forbidden = entries >= IMPOSSIBLE
-        hard = np.logical_or.reduceat(forbidden, starts)
-        finite = np.where(forbidden, 0, entries)
-        magnitude = np.maximum(np.maximum.reduceat(finite, starts), -np.minimum.reduceat(finite, starts))
-        total += sum(int(m) * times[key] for m, key in zip(magnitude.tolist(), some, strict=True))
-        if hard.any():
-            stays = np.repeat(hard, sizes)
-            copy = np.where(forbidden, FORBIDDEN, entries)[stays]
-            ends = np.cumsum(np.where(hard, sizes, 0)).tolist()
-        else:
-            copy, ends = entries, []
-        for k, (key, part) in enumerate(zip(some, parts, strict=True)):
-            if hard[k]:
-                marked[key] = copy[ends[k] - part.size : ends[k]].reshape(part.shape)
-            else:
-                marked[key] = np.asarray(part, dtype=np.int64)
-    return total, [marked[id(table)] for table in tables]
+    for begin, end in stretches([part.size for part in parts]):
+        entries, starts = joined([part.ravel() for part in parts[begin:end]])
+        high, low = np.maximum.reduceat(entries, starts), np.minimum.reduceat(entries, starts)
+        hard = np.flatnonzero(high >= IMPOSSIBLE).tolist()
+        if hard:
+            own, own_starts = joined([parts[begin + k].ravel() for k in hard])
+            forbidden = own >= IMPOSSIBLE
+            high[hard] = np.maximum.reduceat(np.where(forbidden, 0, own), own_starts)
+            low[hard] = np.minimum(low[hard], 0)
+            own[forbidden] = FORBIDDEN
+            for k, at in zip(hard, own_starts.tolist(), strict=True):
+                part = parts[begin + k]
+                marked[keys[begin + k]] = own[at : at + part.size].reshape(part.shape)
+        magnitude = np.maximum(high, -low).tolist()
+        total += sum(most * times[key] for most, key in zip(magnitude, keys[begin:end], strict=True))
+    return total, [marked[id(t)] if id(t) in marked else np.asarray(t, dtype=np.int64) for t in tables]
+
+
+def stretches(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(begin, end) of consecutive arrays that have at most `TOGETHER` entries in all, or that are single ones."""
+    begin, held = 0, 0
+    for k, size in enumerate(sizes):
+        if k > begin and held + size > TOGETHER:
+            yield begin, k
+            begin, held = k, 0
+        held += size
+    if begin < len(sizes):
+        yield begin, len(sizes)
+
+
+def joined(arrays: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """A copy of flat arrays one after the other, in int64, and where each starts."""
+    starts = np.cumsum([0, *map(len, arrays[:-1])])
+    return np.concatenate(arrays, dtype=np.int64, casting="unsafe"), starts
 
 
 def _compress_times(network: CostNetwork, work: Work) -> None:

@@ -9,13 +9,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from autoshard.solver.reductions.records import range_max, records
-from autoshard.solver.work import FORBIDDEN_FROM, Infeasible, Work
+from autoshard.solver.work import FORBIDDEN_FROM, Infeasible, Work, joined, stretches
 
 MANY_EDGES = 5_000
 """Networks with fewer edges are made consistent edge by edge, without compiled code."""
 MOST_AT_ONCE = 50_000_000
 """The same for networks whose tables with forbidden entries have more entries: they are not copied."""
-EDGES_AT_ONCE = 1_000
 
 
 def arc_consistency(work: Work, nodes: Iterable[int] | None = None) -> int:
@@ -82,12 +81,10 @@ def _at_once(work: Work) -> tuple[int, list[int]]:
 def forbidding_edges(work: Work) -> list[tuple[int, int]]:
     """The edges (smaller node first) that forbid some pair of strategies."""
     edges, found = work.edges(), []
-    for at in range(0, len(edges), EDGES_AT_ONCE):
-        some = edges[at : at + EDGES_AT_ONCE]
-        tables = [work.tables[i][j].ravel("K") for i, j in some]
-        starts = np.cumsum([0, *map(len, tables[:-1])])
-        high = np.maximum.reduceat(np.concatenate(tables), starts)
-        found += [some[k] for k in np.flatnonzero(high >= FORBIDDEN_FROM).tolist()]
+    for begin, end in stretches([work.tables[i][j].size for i, j in edges]):
+        entries, starts = joined([work.tables[i][j].ravel("K") for i, j in edges[begin:end]])
+        high = np.maximum.reduceat(entries, starts)
+        found += [edges[begin + k] for k in np.flatnonzero(high >= FORBIDDEN_FROM).tolist()]
     return found
 
 
