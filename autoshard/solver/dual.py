@@ -11,6 +11,7 @@ from fractions import Fraction
 import numpy as np
 
 from autoshard.solver.flat import Flat
+from autoshard.solver.work import TOGETHER
 
 EXACT_QUANTA = 2.0**52
 """Below this many quanta float64 sums are exact."""
@@ -44,8 +45,9 @@ def pick_quantum(flat: Flat) -> float:
     """A power of two small against the costs, with room for sums: the largest cost stays below 2**44 quanta."""
     finite = flat.unary[np.isfinite(flat.unary)]
     scale = float(np.abs(finite).max(initial=1.0)) + 1.0
-    if len(flat.tables):
-        scale = max(scale, float(np.where(np.isinf(flat.tables), 0.0, np.abs(flat.tables)).max(initial=0.0)))
+    for at in range(0, len(flat.tables), TOGETHER):
+        part = np.abs(flat.tables[at : at + TOGETHER])
+        scale = max(scale, float(part[np.isfinite(part)].max(initial=0.0)))
     return 2.0 ** min(-6, math.ceil(math.log2(scale)) - 44)
 
 
