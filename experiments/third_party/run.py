@@ -2,9 +2,10 @@
 
 Their packages are no dependencies of autoshard: install them beside it, see the README of this folder.
 
-    python experiments/third_party/run.py [NAME ...]
+    python experiments/third_party/run.py [NAME ...] [--meshes 8,2x4]
 
-Writes results.json; exits with 1 if a program is not all green. Programs whose package is missing are named.
+Writes results.json; exits with 1 if a check of a program failed, or was not done for another reason than outputs which
+the program itself does not determine. Programs whose package is missing are named.
 """
 
 import os
@@ -13,6 +14,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
+import argparse
 import json
 import sys
 import time
@@ -21,21 +23,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from programs import PROGRAMS
 
 import autoshard
 from autoshard.frontends.jax_function import trace
 from autoshard.verify import Runnable, verify_plan
 from autoshard.verify.check_running import NUMBERS
-from autoshard.verify.numeric import compare_outputs
 
 HERE = Path(__file__).parent
-MESHES = ({"data": 8}, {"data": 2, "model": 4})
+MESHES = {"8": {"data": 8}, "2x4": {"data": 2, "model": 4}}
 TIME_LIMIT_S = 600
-ILL_CONDITIONED = 10
-"""An output may be off by this many times what a last-bit nudge of the inputs does to it."""
 
 
 def pins(program: Any, rows: tuple[str, ...], mesh: dict[str, int]) -> list[autoshard.Pin]:
@@ -57,41 +54,13 @@ def pins(program: Any, rows: tuple[str, ...], mesh: dict[str, int]) -> list[auto
     return stated
 
 
-def conditioned(plan: Any, step: Any, arguments: Any) -> dict[str, Any]:
-    """Outputs beyond the tolerance beside what a last-bit nudge of all inputs does to them on one device.
-
-    Deep networks with batch norm over few elements magnify rounding, and gradients that are exactly zero (biases before
-    a batch norm) are nothing but rounding: there no two runs agree, sharded or not.
-    """
-    rng = np.random.default_rng(0)
-
-    def nudge(x: Any) -> Any:
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            return x
-        return x * (1 + 2**-23 * jnp.asarray(rng.choice([-1, 1], x.shape), x.dtype))
-
-    unsharded = jax.jit(step)
-    expected = unsharded(*arguments)
-    nudged = compare_outputs(unsharded(*jax.tree.map(nudge, arguments)), expected)
-    sharded = compare_outputs(plan.lowered.jit(donate_argnums=())(*arguments), expected)
-    change = {o.name: o.error for o in nudged.outputs}
-    bad = [o for o in sharded.outputs if not o.ok]
-    ratio = max((o.error / max(change[o.name], 1e-30) for o in bad), default=0.0)
-    return {
-        "outputs": len(sharded.outputs),
-        "beyond_tolerance_sharded": len(bad),
-        "beyond_tolerance_nudged": sum(not o.ok for o in nudged.outputs),
-        "largest_error_over_nudged": round(float(ratio), 3),
-    }
-
-
-def judge(name: str) -> list[dict[str, Any]]:
+def judge(name: str, meshes: list[dict[str, int]]) -> list[dict[str, Any]]:
     """One row for each mesh."""
     package, make, rows_of = PROGRAMS[name]
     step, arguments = make()
     rows = []
     program = trace(step, *arguments).program
-    for mesh in MESHES:
+    for mesh in meshes:
         began = time.monotonic()
         stated = pins(program, rows_of, mesh)
         plan = autoshard.plan(
@@ -101,7 +70,7 @@ def judge(name: str) -> list[dict[str, Any]]:
         assert plan.traced is not None
         data = json.loads(json.dumps(plan.to_dict()))
         found = verify_plan(data, Runnable(plan.traced, step, lambda: arguments), name=name)
-        wrong = [c.name for c in found.checks if c.status.value != "ok"]
+        (values,) = (c for c in found.checks if c.name == NUMBERS)
         rows.append(
             {
                 "program": name,
@@ -113,8 +82,10 @@ def judge(name: str) -> list[dict[str, Any]]:
                 "gap": round(plan.gap, 4),
                 "collectives": len(plan.collectives),
                 "checks": {c.name: c.status.value for c in found.checks},
-                "lines": [line for c in found.checks if c.status.value != "ok" for line in c.lines][:5],
-                **({"conditioning": conditioned(plan, step, arguments)} if wrong == [NUMBERS] else {}),
+                "lines": [line for c in found.checks if c.status.value != "ok" and c is not values for line in c.lines][
+                    :5
+                ],
+                "values": [line.strip() for line in values.lines[:4]],
                 "plan_seconds": round(planned - began, 1),
                 "verify_seconds": round(time.monotonic() - planned, 1),
             }
@@ -125,30 +96,33 @@ def judge(name: str) -> list[dict[str, Any]]:
 
 
 def is_right(row: dict[str, Any]) -> bool:
-    """All checks, or all but values that move as far when an input's last bits do."""
-    if all(status == "ok" for status in row["checks"].values()):
-        return True
-    return row.get("conditioning", {}).get("largest_error_over_nudged", np.inf) <= ILL_CONDITIONED
+    """All checks, but for values that the program itself does not determine."""
+    wrong = {name: status for name, status in row["checks"].items() if status != "ok"}
+    return not wrong or (wrong == {NUMBERS: "not done"} and "not determined" in " ".join(row["values"]))
 
 
-def main(names: list[str]) -> int:
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", default=list(PROGRAMS), help="of programs.py; all if none is given")
+    parser.add_argument("--meshes", default=",".join(MESHES))
+    asked = parser.parse_args()
     path = HERE / "results.json"
     kept = {(r["program"], str(r["mesh"])): r for r in (json.loads(path.read_text()) if path.exists() else [])}
+    order = list(PROGRAMS)
     bad = 0
-    for name in names or list(PROGRAMS):
+    for name in asked.names:
         try:
-            rows = judge(name)
+            rows = judge(name, [MESHES[m] for m in asked.meshes.split(",")])
         except (ImportError, PackageNotFoundError) as error:
             print(f"{name}: not run, {error}")
             continue
         for row in rows:
             kept[name, str(row["mesh"])] = row
             bad += not is_right(row)
-    order = list(PROGRAMS)
-    rows = sorted(kept.values(), key=lambda r: (order.index(r["program"]), str(r["mesh"])))
-    path.write_text(json.dumps(rows, indent=1) + "\n")
+        ordered = sorted(kept.values(), key=lambda r: (order.index(r["program"]), str(r["mesh"])))
+        path.write_text(json.dumps(ordered, indent=1) + "\n")
     return 1 if bad else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -103,6 +103,8 @@ def endless(mlp_plan, tmp_path):
     """A run of two processes in the middle of its steps: its own process, and its children's ids."""
     if not Path("/proc/self/stat").exists():
         pytest.skip("finding the children of a process needs /proc")
+    # a shell's background jobs ignore SIGINT, and so would the process here
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with (
         (tmp_path / "stderr").open("w+") as errors,
         subprocess.Popen(
@@ -110,6 +112,7 @@ def endless(mlp_plan, tmp_path):
             stderr=errors, stdout=subprocess.DEVNULL, env=environment(), cwd=tmp_path,
         ) as process,
     ):  # fmt: skip
+        signal.signal(signal.SIGINT, before)
         deadline = time.monotonic() + 120
         while "running" not in (tmp_path / "stderr").read_text() and time.monotonic() < deadline:
             assert process.poll() is None, (tmp_path / "stderr").read_text()

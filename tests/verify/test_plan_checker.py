@@ -697,6 +697,11 @@ def of_another_version(p):
     p["version"] = 99
 
 
+def test_there_are_ninety_kinds_of_corruption_and_no_name_twice():
+    """docs/verification.md states the count."""
+    assert len(CASES) == len({case.id for case in CASES}) == 90
+
+
 @pytest.mark.parametrize(("of", "change", "expected"), CASES)
 def test_a_changed_plan_is_caught(of, change, expected, request):
     plan = copy.deepcopy(request.getfixturevalue(of))
