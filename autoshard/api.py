@@ -26,12 +26,22 @@ from autoshard.constraints.in_code import manual_statements, statements_in_code
 from autoshard.constraints.orders import in_orders
 from autoshard.constraints.restrictions import Restricting, Restriction, match_restrictions
 from autoshard.errors import InputError
-from autoshard.planning import ACCEPTED_GAP, Problem, build_model, check_room, named_stages, price_of_sharing
+from autoshard.planning import (
+    ACCEPTED_GAP,
+    STOPPED_BY_USER,
+    Decision,
+    Problem,
+    best_seen,
+    build_model,
+    check_room,
+    named_stages,
+    price_of_sharing,
+)
 from autoshard.planning.memory_cap import memory_cap
 from autoshard.planning.named_stages import Named, named_words
 from autoshard.plans import Plan
 from autoshard.program.program import Program
-from autoshard.search.starts import starts_of
+from autoshard.search.starts import each_start
 from autoshard.search.strategy import decide_by, default_strategy
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
@@ -155,14 +165,16 @@ def plan_traced(
     config: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
     model_flop: float | None = None,
+    decided: Decision | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """`plan` for a function that is traced already.
 
     slow_axes: mesh axes between slices (those with ``link: dcn`` where not given); model_flop: useful FLOP of a call,
-    for MFU.
+    for MFU; decided: the decision about this very problem, where it was taken already (by a search over meshes that
+    was stopped).
     """
-    from autoshard.baselines import price_baselines
+    from autoshard.baselines import PricedBaseline, each_baseline
     from autoshard.strategies.named import batch_size
 
     mesh = mesh_given(mesh)
@@ -190,29 +202,44 @@ def plan_traced(
     model = build_model(problem, progress)
     check_room(model)
     built = time.monotonic()
-    priced = price_baselines(
-        model, baselines, roles, slow=_slow_axes(mesh) if slow_axes is None else slow_axes,
-        time_limit_s=None if time_limit is None else BASELINE_SHARE * max(0.1, time_limit - (built - began)),
-        progress=progress,
-    )  # fmt: skip
-    starts = [b.assignment for b in priced if b.assignment is not None]
-    if chosen is None or chosen.name in SEARCHES:
-        part = None if time_limit is None else START_SHARE * max(0.1, time_limit - (time.monotonic() - began))
-        starts += starts_of(model, time_limit_s=part, progress=progress)
-    compared = time.monotonic()
-    left = None if time_limit is None else max(0.1, time_limit - (compared - began))
     slow = _slow_axes(mesh) if slow_axes is None else slow_axes
+    by = chosen or (StrategyName("staged") if priorities else default_strategy(model))
+    priced: list[PricedBaseline] = []
+    starts: list[tuple[int, ...]] = []
+    decision = decided
+    if decision is None:
+        part = None if time_limit is None else BASELINE_SHARE * max(0.1, time_limit - (built - began))
+        try:
+            for one in each_baseline(model, baselines, roles, slow=slow, time_limit_s=part, progress=progress):
+                priced.append(one)
+                starts += [] if one.assignment is None else [one.assignment]
+            part = None if time_limit is None else START_SHARE * max(0.1, time_limit - (time.monotonic() - began))
+            if by.name in SEARCHES:
+                for start in each_start(model, time_limit_s=part, progress=progress):
+                    starts.append(start)
+        except KeyboardInterrupt:
+            if by.name not in SEARCHES:  # what there is was not made by that strategy
+                raise
+            decision = best_seen(model, starts)
+    compared = time.monotonic()
     stages = named_stages(problem, priorities, roles, slow) if priorities else None
-    by = chosen or (StrategyName("staged") if stages else default_strategy(model))
     with memory_cap(solver_memory) as cap:
-        decision = decide_by(
-            model, by, stages=stages, starts=starts, time_limit_s=left, effort=effort, seed=seed,
-            accepted_gap=accepted_gap, progress=progress,
-        )  # fmt: skip
+        if decision is None:
+            left = None if time_limit is None else max(0.1, time_limit - (compared - began))
+            try:
+                decision = decide_by(
+                    model, by, stages=stages, starts=starts, time_limit_s=left, effort=effort, seed=seed,
+                    accepted_gap=accepted_gap, progress=progress,
+                )  # fmt: skip
+            except KeyboardInterrupt:
+                if by.name not in SEARCHES:
+                    raise
+                decision = best_seen(model, starts)
         left = None if time_limit is None else max(0.1, time_limit - (time.monotonic() - began))
         sharing = price_of_sharing(model, decision, always=price_sharing, time_limit_s=left, seed=seed)
+    told = (*decision.notes, *(() if sharing is None else sharing.notes))
     if cap.reached:
-        notes = (*notes, f"planning held more than {solver_memory} bytes: its search was ended there")
+        told = (*(n for n in told if n != STOPPED_BY_USER), cap.note)
     seconds = {"build": built - began, "baselines": compared - built, "solve": time.monotonic() - compared}
     cut = [b.cost.name for b in priced if b.timed_out]
     if cut:
@@ -221,9 +248,13 @@ def plan_traced(
         program, decision.schedule, problem.machine, decision.cost, decision.memory, decision.status,
         decision.objective_s, decision.bound_s, decision.gap, decision.memory_price_s, decision.rounding_s,
         asked.statements, tuple(b.cost for b in priced),
-        (*notes, *program.warnings, *asked.notes, *problem.machine.notes, *decision.notes), config, problem.trips,
+        (*notes, *program.warnings, *asked.notes, *problem.machine.notes, *told), config, problem.trips,
         model_flop, None if roles is None else batch_size(program, roles),
-        {"seconds": {k: round(v, 3) for k, v in seconds.items()}, **decision.stats}, traced,
+        {
+            "seconds": {k: round(v, 3) for k, v in seconds.items()}, "interrupted": decision.interrupted,
+            **decision.stats,
+        },
+        traced,
         stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint,
         sharing=None if sharing is None else sharing.to_dict(),
         priorities=None if roles is None or not stages else named_words(priorities, roles, slow),
@@ -247,14 +278,17 @@ def _search_mesh(traced: TracedFunction, search: MeshSearch, time_limit: float |
     baselines = given.pop("baselines")
     words = {k: given[k] for k in ("constraints", "memory_limit", "sub_axes", "share_repeats")}
 
-    def solve(sizes: Mapping[str, int], left: float | None) -> Plan:
+    def solve(sizes: Mapping[str, int], left: float | None, decided: Decision | None) -> Plan:
         fits = [b for b in baselines if _reads(read_baseline, b, Mesh.from_dict(dict(sizes)))]
-        return plan_traced(traced, mesh=dict(sizes), hardware=hardware, time_limit=left, baselines=fits, **given)
+        return plan_traced(
+            traced, mesh=dict(sizes), hardware=hardware, time_limit=left, baselines=fits, decided=decided, **given
+        )
 
     return search_mesh(
         allowed, refused, lambda sizes: ask(traced, mesh=dict(sizes), hardware=hardware, **words).problem,
         solve, names_count=bool(given["priorities"]), effort=given["effort"], seed=given["seed"],
-        accepted_gap=given["accepted_gap"], time_limit_s=time_limit, progress=given["progress"],
+        accepted_gap=given["accepted_gap"], time_limit_s=time_limit, solver_memory=given["solver_memory"],
+        progress=given["progress"],
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ than a baseline under the same statements.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,13 +65,26 @@ def price_baselines(
     slow: mesh axes between slices, which named strategies use for data parallelism only.
     Raises `InputError` for unknown names, rules about unknown axes, and baselines without `roles`.
     """
+    return list(each_baseline(model, baselines, roles, slow=slow, time_limit_s=time_limit_s, progress=progress))
+
+
+def each_baseline(
+    model: Model,
+    baselines: Sequence[Baseline],
+    roles: Roles | None,
+    *,
+    slow: Collection[str] = (),
+    time_limit_s: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Iterator[PricedBaseline]:
+    """`price_baselines` one after the other, so that a stopped run has those before."""
     if baselines and not roles:
         raise InputError(
             "baselines need the logical axes of the inputs; models of the library have them, for your own function "
             "give logical_axes (config) or roles (Python), such as {'params/w1': ['embed', 'mlp'], 'batch/x': "
             "['batch', None]}"
         )
-    out, seen = [], set()
+    seen = set()
     deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
     for baseline in baselines:
         strategy = read_baseline(baseline, model.problem.mesh, slow)
@@ -83,8 +96,7 @@ def price_baselines(
         seen.add(strategy.name)
         if progress:
             progress(f"pricing baseline {strategy.name}")
-        out.append(_price(model, strategy, roles, deadline))
-    return out
+        yield _price(model, strategy, roles, deadline)
 
 
 def read_baseline(baseline: Baseline, mesh: AtomMesh, slow: Collection[str] = ()) -> NamedStrategy:

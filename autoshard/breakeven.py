@@ -169,6 +169,8 @@ def break_even(
             model = replace(model, problem=replace(model.problem, memory_limit=limit))
             own = pinned.pins if pin is kept else ()
             decision = decide_again(plan, model, time_limit_s, hard, None, explain=False, kept=own, since=since)
+            if decision.interrupted:  # what it found by then is no verdict
+                raise KeyboardInterrupt
             return plan_of(plan, model, pinned, decision)
         except InfeasibleError:
             return None

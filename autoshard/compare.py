@@ -160,6 +160,8 @@ class _Run:
             return self.row(str(strategy), "out of time", reason=str(error)), None
         except InfeasibleError as error:
             return self.row(str(strategy), "cannot be", reason=str(error)), None
+        if found.interrupted:  # half a comparison is none
+            raise KeyboardInterrupt
         return self.row(str(strategy), found.status, found.objective_s, found.memory.peak_bytes), found
 
     def bound(self, effort: Effort) -> float:
@@ -169,8 +171,10 @@ class _Run:
             return 0.0
         network = model.with_limit(None)
         best = min(self.starts, key=lambda start: evaluate(network, start).cost or math.inf)
-        ticks = bound_of(model, best, self.left(), effort.effort / BOUND_EFFORT, effort.seed, self.progress)
-        return max(0.0, ticks * model.encoded.tick_s - model.encoded.rounding_s)
+        proof = bound_of(model, best, self.left(), effort.effort / BOUND_EFFORT, effort.seed, self.progress)
+        if proof.stats["stopped"] == "interrupt":
+            raise KeyboardInterrupt
+        return max(0.0, proof.lower_bound * model.encoded.tick_s - model.encoded.rounding_s)
 
 
 def compare_strategies(

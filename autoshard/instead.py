@@ -72,6 +72,8 @@ class Instead:
         names = ", ".join(self.values[:4]) + (f" and {len(self.values) - 4} more" if len(self.values) > 4 else "")
         lines = [f"{names}: {self.asked} instead of {' / '.join(dict.fromkeys(self.now))}"]
         lines += [f"  in place of {text}" for text in self.replaced]
+        if self.other.run.get("interrupted"):
+            lines.append("  the search was stopped before its end: another run may find it cheaper")
         a, b, extra = self.plan.objective_s, self.other.objective_s, self.extra_s
         share = f" ({extra / a:+.2%})" if a else ""
         if abs(extra) <= self.plan.rounding_s + self.other.rounding_s:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, OutOfTimeError
-from autoshard.planning import ACCEPTED_GAP, Problem, build_model, decide
+from autoshard.planning import ACCEPTED_GAP, Decision, Problem, build_model, decide
+from autoshard.planning.memory_cap import memory_cap
 from autoshard.plans import Plan
 from costmodels.machine import Machine
 
@@ -85,26 +86,31 @@ def search_mesh(
     allowed: Sequence[Sizes],
     refused: Sequence[tuple[Sizes, str]],
     ask: Callable[[Sizes], Problem],
-    solve: Callable[[Sizes, float | None], Plan],
+    solve: Callable[[Sizes, float | None, Decision | None], Plan],
     *,
     names_count: bool = False,
     effort: float = 1.0,
     seed: int = 0,
     accepted_gap: float = ACCEPTED_GAP,
     time_limit_s: float | None = None,
+    solver_memory: int | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """The best plan over all sizes, with what was tried in `Plan.mesh_search`.
 
     allowed: sizes to look at; refused: others, with the machine's reasons. ask: the problem on a mesh; solve: the plan
-    on a mesh within seconds of wall clock. names_count: it does something else with other names of the axes, whatever
+    on a mesh within seconds of wall clock, or of a decision taken already. Ctrl-C gives the
+    best plan by then. names_count: it does something else with other names of the axes, whatever
     is stated (stages by names of strategies). Raises `InfeasibleError` where no mesh has a plan, `OutOfTimeError` where
     the time ended before any had.
     """
-    run = _Search(ask, solve, names_count, effort, seed, accepted_gap, time_limit_s, progress)
-    run.first_look(allowed)
-    best = run.in_full()
-    run.tighten(best)
+    run = _Search(ask, solve, names_count, effort, seed, accepted_gap, time_limit_s, solver_memory, progress)
+    try:
+        run.first_look(allowed)
+        best = run.in_full()
+        run.tighten(best)
+    except KeyboardInterrupt:
+        best = run.stopped(allowed)
     tried = [run.of(s) for s in allowed]
     told = [*tried, *(Tried(s, "cannot be", reason=reason) for s, reason in refused)]
     bounds = [t.bound_s for t in tried if t.bound_s is not None]
@@ -133,14 +139,16 @@ class _Search:
     def __init__(
         self,
         ask: Callable[[Sizes], Problem],
-        solve: Callable[[Sizes, float | None], Plan],
+        solve: Callable[[Sizes, float | None, Decision | None], Plan],
         names_count: bool,
         effort: float,
         seed: int,
         accepted_gap: float,
         time_limit_s: float | None,
+        solver_memory: int | None,
         progress: Progress | None,
     ) -> None:
+        self.solver_memory = solver_memory
         self.ask, self.solve, self.names_count = ask, solve, names_count
         self.effort, self.seed, self.accepted_gap = effort, seed, accepted_gap
         self.time_limit_s = time_limit_s
@@ -149,6 +157,8 @@ class _Search:
         self.tried: dict[tuple[int, ...], Tried] = {}
         self.points: list[Point] = []
         self.twins: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self.looked: tuple[Sizes, Decision] | None = None  # the best of the first look
+        self.best: Plan | None = None
 
     def left(self, share: float = 1.0) -> float | None:
         if self.time_limit_s is None:
@@ -188,12 +198,19 @@ class _Search:
 
     def _look(self, sizes: Sizes, problem: Problem, limit: int | None, time_s: float | None) -> Tried:
         model = build_model(problem if limit is None else replace(problem, memory_limit=limit))
-        found = decide(
-            model, time_limit_s=time_s, effort=FIRST_EFFORT * self.effort, seed=self.seed,
-            accepted_gap=max(self.accepted_gap, 1e-2), explain=False,
-        )  # fmt: skip
+        with memory_cap(self.solver_memory):
+            found = decide(
+                model, time_limit_s=time_s, effort=FIRST_EFFORT * self.effort, seed=self.seed,
+                accepted_gap=max(self.accepted_gap, 1e-2), explain=False,
+            )  # fmt: skip
         peak = found.memory.peak_bytes
         self.points.append(Point(dict(sizes), found.objective_s, peak, limit))
+        if limit is None and (self.looked is None or found.objective_s < self.looked[1].objective_s):
+            self.looked = sizes, found
+        if found.interrupted:
+            if limit is None:
+                self.tried[_key(sizes)] = Tried(dict(sizes), found.status, found.objective_s, found.bound_s, peak)
+            raise KeyboardInterrupt
         return Tried(dict(sizes), found.status, found.objective_s, found.bound_s, peak)
 
     def in_full(self) -> Plan:
@@ -204,17 +221,16 @@ class _Search:
         )
         if not waiting:
             self._nothing()
-        best: Plan | None = None
         for number, tried in enumerate(waiting):
             assert tried.bound_s is not None
             # what the first look found is no plan yet, and none of the strategy where that is not the joint optimum
-            if best is not None and tried.bound_s >= best.objective_s * (1 - 1e-9):
+            if self.best is not None and tried.bound_s >= self.best.objective_s * (1 - 1e-9):
                 status = "pruned" if tried.status != "optimal" else "optimal"
                 self.tried[_key(tried.sizes)] = replace(tried, status=status)
                 continue
             self.say(f"mesh {_text(tried.sizes)} in full")
             try:
-                plan = self.solve(tried.sizes, self.left(LAST_SHARE if number == 0 else LAST_SHARE / 2))
+                plan = self.solve(tried.sizes, self.left(LAST_SHARE if number == 0 else LAST_SHARE / 2), None)
             except OutOfTimeError as error:
                 self.tried[_key(tried.sizes)] = replace(tried, status="out of time", reason=str(error))
                 continue
@@ -226,9 +242,24 @@ class _Search:
             self.points.append(Point(dict(tried.sizes), plan.objective_s, peak, None))
             bound = max(tried.bound_s, min(plan.bound_s, plan.objective_s))
             self.tried[_key(tried.sizes)] = Tried(tried.sizes, plan.status, plan.objective_s, bound, peak)
-            if best is None or plan.objective_s < best.objective_s:
-                best = plan
-        return self._nothing() if best is None else best
+            if self.best is None or plan.objective_s < self.best.objective_s:
+                self.best = plan
+            if plan.run.get("interrupted"):
+                raise KeyboardInterrupt
+        return self._nothing() if self.best is None else self.best
+
+    def stopped(self, allowed: Sequence[Sizes]) -> Plan:
+        """The best plan by the time the user stops the search; meshes that were not looked at are told."""
+        if self.best is None and self.looked is None:
+            raise KeyboardInterrupt
+        for sizes in allowed:
+            self.tried.setdefault(_key(sizes), Tried(sizes, "out of time", reason="the run was stopped"))
+        note = "the run was stopped before the search over meshes was done: this is the best plan by then"
+        best = self.best
+        if best is None:
+            assert self.looked is not None
+            best = self.solve(self.looked[0], None, self.looked[1])
+        return replace(best, notes=(*best.notes, note), run={**best.run, "interrupted": True})
 
     def _nothing(self) -> NoReturn:
         late = [t for t in self.tried.values() if t.status == "out of time"]

@@ -249,5 +249,6 @@ def plan_of(plan: Plan, model: Model, changed: Changed, decision: Decision) -> P
         cost=decision.cost, memory=decision.memory, status=decision.status, objective_s=decision.objective_s,
         bound_s=decision.bound_s, gap=decision.gap, memory_price_s=decision.memory_price_s,
         rounding_s=decision.rounding_s, statements=tuple(statements), baselines=(), notes=decision.notes,
-        run=dict(decision.stats), stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint,
+        run={"interrupted": decision.interrupted, **decision.stats},
+        stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint,
     )  # fmt: skip

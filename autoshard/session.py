@@ -17,6 +17,7 @@ from autoshard.report.progress import Progress
 if TYPE_CHECKING:
     from autoshard.compare import Comparison
     from autoshard.frontends.jax_function import TracedFunction
+    from autoshard.planning import Decision
     from autoshard.plans import Plan
     from autoshard.strategies.choice import StrategyName
 
@@ -81,7 +82,7 @@ def solve_session(
         progress("reading the program")
         problem = clock.time("build", lambda: build_problem(config))
         plan = clock.time("plan", lambda: plan_config(config, problem, time_limit_s=time_limit_s, progress=progress))
-        plan.save(directory / "plan.json")
+        _save(plan, directory / "plan.json")
         if config.settings.verify:
             progress("verifying")
             verification = clock.time("verify", lambda: verify_session(directory / "plan.json"))
@@ -101,6 +102,14 @@ def solve_session(
         },
     )
     return session
+
+
+def _save(plan: "Plan", file: Path) -> None:
+    """Ctrl-C while the plan is written is one that came too late for the search: the plan is written all the same."""
+    try:
+        plan.save(file)
+    except KeyboardInterrupt:
+        plan.save(file)
 
 
 def plan_config(
@@ -132,6 +141,7 @@ def _plan_traced(
     traced: "TracedFunction",
     time_limit_s: float | None,
     progress: Callable[[str], None] | None,
+    decided: "Decision | None" = None,
 ) -> "Plan":
     from autoshard import api
 
@@ -156,6 +166,7 @@ def _plan_traced(
         strategy=config.settings.strategy,
         config=config.to_dict(),
         model_flop=None if problem.model is None else float(problem.model.model_flop_per_step),
+        decided=decided,
         progress=progress,
     )
 
@@ -174,9 +185,10 @@ def _search_mesh(
     allowed, refused = config.mesh_search.allowed(config.hardware)
     return search_mesh(
         allowed, refused, lambda sizes: _ask(config.with_mesh(sizes), traced, api).problem,
-        lambda sizes, left: _plan_traced(config.with_mesh(sizes), problem, traced, left, progress),
+        lambda sizes, left, decided: _plan_traced(config.with_mesh(sizes), problem, traced, left, progress, decided),
         names_count=bool(config.priorities), effort=config.solver.effort, seed=config.solver.seed,
-        accepted_gap=config.solver.accepted_gap, time_limit_s=time_limit_s, progress=progress,
+        accepted_gap=config.solver.accepted_gap, time_limit_s=time_limit_s, solver_memory=config.solver.memory,
+        progress=progress,
     )  # fmt: skip
 
 

@@ -3,7 +3,17 @@
 Knows no front end.
 """
 
-from autoshard.planning.decide import ACCEPTED_GAP, Decision, assumptions, check_room, decide, finish, name_nodes
+from autoshard.planning.decide import (
+    ACCEPTED_GAP,
+    STOPPED_BY_USER,
+    Decision,
+    assumptions,
+    best_seen,
+    check_room,
+    decide,
+    finish,
+    name_nodes,
+)
 from autoshard.planning.model import Model, Problem, build_model, donated_ties
 from autoshard.planning.named_stages import check_names, named_stages
 from autoshard.planning.sharing import price_of_sharing
@@ -11,12 +21,14 @@ from autoshard.planning.stages import Stage, StagePlan, decide_staged, stated_st
 
 __all__ = [
     "ACCEPTED_GAP",
+    "STOPPED_BY_USER",
     "Decision",
     "Model",
     "Problem",
     "Stage",
     "StagePlan",
     "assumptions",
+    "best_seen",
     "build_model",
     "check_names",
     "check_room",

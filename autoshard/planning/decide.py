@@ -5,7 +5,7 @@ The answer is re-priced from the schedule alone and its memory simulated before 
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,9 @@ _EXACT_ROUNDS = 5
 """How often it is tightened by just what was missing, before larger steps."""
 _LIMITED_SHARE = 0.9
 """The part of what is left of a time limit that one search within the memory limit may take."""
+
+STOPPED_BY_USER = "the run was stopped by the user"
+"""The note of a plan whose search Ctrl-C ended."""
 
 _FREE_SHARE = 0.5
 """The part of a time limit that solving without the memory limit may take."""
@@ -61,6 +64,11 @@ class Decision:
     joint: Mapping[str, Any] | None = None
 
     @property
+    def interrupted(self) -> bool:
+        """Whether the user (or the cap on the memory of planning) stopped the run."""
+        return _interrupted(self.stats.get("rounds", ()))
+
+    @property
     def gap(self) -> float:
         """(objective - bound) / objective."""
         return max(0.0, self.objective_s - self.bound_s) / max(self.objective_s, 1e-30)
@@ -86,13 +94,54 @@ def decide(
     `starts` that does is the answer.
     accepted_gap: (cost - bound) / cost at which the search within a limit may end.
     explain: where there is no plan, work out the smallest set of statements at odds.
+    Ctrl-C at any moment gives the cheapest plan seen by then, `starts` among them; it is raised where there was none.
     """
+    seen: list[Sequence[int]] = list(starts)
+    rounds: list[dict[str, Any]] = []
+    try:
+        return _decide(model, seen, rounds, starts, time_limit_s, effort, seed, accepted_gap, explain, progress)
+    except KeyboardInterrupt:
+        return best_seen(model, seen, rounds)
+
+
+def best_seen(model: Model, seen: Sequence[Sequence[int]], rounds: Sequence[Mapping[str, Any]] = ()) -> Decision:
+    """The cheapest of some assignments that fits, as what a stopped run had; `KeyboardInterrupt` where none does."""
+    best = _best_start(model, seen, model.problem.memory_limit)
+    if best is None:
+        raise KeyboardInterrupt
+    found, schedule, memory = best
+    assert found.cost is not None
+    from autoshard.solver.driver import trivial_bound
+
+    bounds = [trivial_bound(model.with_limit(None)), *(r["bound"] for r in rounds if r["proves"])]
+    bound = min(max(bounds), found.cost)
+    found = replace(found, status="optimal" if bound == found.cost else "feasible", stats={"stopped": "seen"})
+    told = [*map(dict, rounds), {"what": "the cheapest plan seen", "stopped": "interrupt"}]
+    return finish(model, found, schedule, memory, bound, told)
+
+
+def _interrupted(rounds: Sequence[Mapping[str, Any]]) -> bool:
+    return any(r.get("stopped") == "interrupt" for r in rounds)
+
+
+def _decide(
+    model: Model,
+    seen: list[Sequence[int]],
+    rounds: list[dict[str, Any]],
+    starts: Sequence[Sequence[int]],
+    time_limit_s: float | None,
+    effort: float,
+    seed: int,
+    accepted_gap: float,
+    explain: bool,
+    progress: Progress | None,
+) -> Decision:
+    """`decide`; `seen` and `rounds` collect the assignments that searches found and how they went."""
     say = progress or (lambda text: None)
     limit = model.problem.memory_limit
     began = time.monotonic()
-    rounds: list[dict[str, Any]] = []
 
-    def run(network: CostNetwork, what: str, given: Sequence[Sequence[int]], share: float = 1.0) -> Solution:
+    def run(network: CostNetwork, what: str, given: Sequence[Sequence[int]], share: float, proves: bool) -> Solution:
         from autoshard.solver import solve
 
         left = None if time_limit_s is None else max(0.1, time_limit_s - (time.monotonic() - began)) * share
@@ -101,12 +150,15 @@ def decide(
             network, time_limit_s=left, effort=effort, seed=seed, starts=given,
             gap=0.0 if network.usage_limit is None else accepted_gap, progress=lambda p: say(f"{what}: {p}"),
         )  # fmt: skip
-        rounds.append({"what": what, "status": solution.status, "bound": solution.lower_bound, **solution.stats})
+        bound = solution.lower_bound
+        rounds.append({"what": what, "status": solution.status, "bound": bound, "proves": proves, **solution.stats})
+        if solution.assignment is not None:
+            seen.append(solution.assignment)
         if model.encoded.left_out[0]:
             give_back()
         return solution
 
-    free = run(model.with_limit(None), "solving", starts, 1.0 if limit is None else _FREE_SHARE)
+    free = run(model.with_limit(None), "solving", starts, 1.0 if limit is None else _FREE_SHARE, True)
     if free.assignment is None:
         _no_answer(model, free, explain)
     assert free.assignment is not None
@@ -132,7 +184,7 @@ def decide(
     stopped = free.stats.get("stopped") == "interrupt"
     for attempt in range(0 if stopped else _MEMORY_ROUNDS):
         what = "solving within the memory limit" + (f", {slack} bytes less for private copies" if attempt else "")
-        solution = run(model.with_limit(limit - slack), what, given, _LIMITED_SHARE)
+        solution = run(model.with_limit(limit - slack), what, given, _LIMITED_SHARE, slack == 0)
         if solution.assignment is None:
             if solution.status == "infeasible" and slack > 0:
                 high = slack
@@ -211,7 +263,7 @@ def check_room(model: Model) -> None:
 
 
 def _best_start(
-    model: Model, starts: Sequence[Sequence[int]], limit: int
+    model: Model, starts: Sequence[Sequence[int]], limit: int | None
 ) -> tuple[Solution, Schedule, MemoryProfile] | None:
     """The cheapest start whose plan is within the limit, as a solution."""
     best: tuple[Solution, Schedule, MemoryProfile] | None = None
@@ -222,7 +274,7 @@ def _best_start(
             continue
         schedule = model.schedule(start)
         memory = model.simulate(schedule)
-        if memory.peak_bytes <= limit:
+        if limit is None or memory.peak_bytes <= limit:
             whole = tuple(int(x) for x in start)
             best = (Solution(whole, found.cost, 0, "feasible", stats={"stopped": "baseline"}), schedule, memory)
     return best
@@ -326,8 +378,10 @@ def finish(
         notes.append(model.repeats.note)
     status = "optimal" if solution.status == "optimal" and bound == solution.cost else "feasible"
     stopped = solution.stats.get("stopped")
-    if stopped in ("time", "interrupt"):
-        notes.append("the run was stopped by " + ("the time limit" if stopped == "time" else "the user"))
+    if stopped == "interrupt" or _interrupted(rounds):
+        notes.append(STOPPED_BY_USER)
+    if stopped == "time":
+        notes.append("the run was stopped by the time limit")
     elif stopped == "gap":
         notes.append("the search ended at the accepted gap")
     elif stopped == "copies":

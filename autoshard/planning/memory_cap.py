@@ -2,10 +2,15 @@
 
 import _thread
 import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from autoshard.errors import OutOfTimeError
 
 _EVERY_S = 0.2
 
@@ -13,16 +18,22 @@ _EVERY_S = 0.2
 class Cap:
     """reached: whether the search was ended for it."""
 
-    reached = False
+    def __init__(self, most_bytes: int | None) -> None:
+        self.most_bytes, self.reached = most_bytes, False
+
+    @property
+    def note(self) -> str:
+        return f"planning held more than {self.most_bytes} bytes: its search was ended there"
 
 
 @contextmanager
 def memory_cap(most_bytes: int | None) -> Iterator[Cap]:
     """While this is open, interrupt the main thread once this process and its children hold more than `most_bytes`.
 
+    Where nothing inside makes a plan of that, `OutOfTimeError` says why there is none.
     Nothing happens where no cap is given, outside of the main thread, or where the system has no ``/proc``.
     """
-    cap = Cap()
+    cap = Cap(most_bytes)
     if most_bytes is None or threading.current_thread() is not threading.main_thread() or held_bytes() == 0:
         yield cap
         return
@@ -35,13 +46,36 @@ def memory_cap(most_bytes: int | None) -> Iterator[Cap]:
                 _thread.interrupt_main()
                 return
 
+    def reached(number: int, frame: Any) -> None:  # of a process that ignores Ctrl-C (`nohup`, `&` in a script)
+        if cap.reached:
+            raise KeyboardInterrupt
+
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, reached)
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
         yield cap
+    except KeyboardInterrupt:
+        if not cap.reached:
+            raise
+        raise OutOfTimeError(f"there is no plan: {cap.note} before it had found one; raise the cap") from None
     finally:
+        _end(watcher, closed, cap)
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _end(watcher: threading.Thread, closed: threading.Event, cap: Cap) -> None:
+    """Its interrupt may still be on the way: it arrives in here."""
+    try:
         closed.set()
         watcher.join()
+        time.sleep(0)
+    except KeyboardInterrupt:
+        if not cap.reached:
+            raise
 
 
 def held_bytes() -> int:

@@ -112,10 +112,15 @@ class _Searches:
         try:
             model, part = build_model(problem), min(SEARCH_S, self.left_s)
             found = decide(model, effort=SEARCH_EFFORT, time_limit_s=part, accepted_gap=1.0, explain=False)
+            if found.interrupted:
+                self.left_s = 0.0
             return True, found.memory.peak_bytes
         except InfeasibleError:
             return True, None
         except OutOfTimeError:
+            return False, None
+        except KeyboardInterrupt:  # what is known by now is told, without further searches
+            self.left_s = 0.0
             return False, None
         finally:
             self.left_s -= time.monotonic() - began

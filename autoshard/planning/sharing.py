@@ -5,6 +5,7 @@ from typing import Any
 
 from autoshard.planning.decide import ACCEPTED_GAP, Decision
 from autoshard.planning.model import PRICED_ENTRIES, Model, build_model
+from autoshard.solver.network import CostNetwork
 
 _EFFORT = 0.2
 
@@ -19,6 +20,16 @@ class Sharing:
     shared: int
     bound_s: float | None
     price_s: float | None
+    stopped: str = ""
+    """What ended the proof before its time: ``time`` or ``interrupt``; empty where nothing did."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """For the plan: another run may tell another figure."""
+        if not self.stopped:
+            return ()
+        by = "the time limit" if self.stopped == "time" else "the user"
+        return (f"the proof of what it costs that layers are shared was ended by {by}",)
 
     def to_dict(self) -> dict[str, Any]:
         """As ``sharing`` in plan.json."""
@@ -40,6 +51,18 @@ def price_of_sharing(
         return None
     whole = model.encoded.network
     shared = whole.n_nodes - model.repeats.network.n_nodes
+    if decision.interrupted:
+        return Sharing(whole.n_nodes, shared, None, None, "interrupt")
+    try:
+        return _price(model, decision, whole, shared, always, time_limit_s, seed)
+    except KeyboardInterrupt:  # the plan is there; this is only about it
+        return Sharing(whole.n_nodes, shared, None, None, "interrupt")
+
+
+def _price(
+    model: Model, decision: Decision, whole: CostNetwork, shared: int, always: bool, time_limit_s: float | None,
+    seed: int,
+) -> Sharing:  # fmt: skip
     if model.encoded.entries > PRICED_ENTRIES:
         if not always:
             return Sharing(whole.n_nodes, shared, None, None)
@@ -55,4 +78,6 @@ def price_of_sharing(
     )  # fmt: skip
     bound = min(solution.lower_bound * model.encoded.tick_s - model.encoded.rounding_s, decision.objective_s)
     bound = max(0.0, bound)
-    return Sharing(whole.n_nodes, shared, bound, decision.objective_s - bound)
+    stopped = solution.stats["stopped"]
+    early = stopped if stopped in ("time", "interrupt") else ""
+    return Sharing(whole.n_nodes, shared, bound, decision.objective_s - bound, early)

@@ -120,7 +120,7 @@ def decide_staged(
     limit = time_limit_s if time_limit_s is None or alone else JOINT_SHARE * time_limit_s
     say("solving all at once")
     joint = decide(model, starts=starts, time_limit_s=limit, **options)
-    if not alone and any(r.get("stopped") == "interrupt" for r in joint.stats.get("rounds", ())):
+    if not alone and joint.interrupted:
         note = "the user stopped the run before any stage was decided: this is the best plan all at once"
         return replace(joint, notes=(*joint.notes, note))
     if alone:
@@ -132,7 +132,8 @@ def decide_staged(
             break
         except KeyboardInterrupt:
             note = "the user stopped the run before all stages were decided: this is the best plan all at once"
-            return replace(joint, notes=(*joint.notes, note))
+            rounds = [*joint.stats.get("rounds", ()), {"what": "stages", "stopped": "interrupt"}]
+            return replace(joint, notes=(*joint.notes, note), stats={**joint.stats, "rounds": rounds})
         except InfeasibleError:
             if full:
                 raise contradiction(problem) from None
@@ -177,7 +178,7 @@ def _run(
         left = None if time_limit_s is None else max(0.2, time_limit_s - (time.monotonic() - began))
         share = None if left is None else left / (len(plans) - number)
         decision = _solve(part, fixed, plan.given, share, options, whole.shared)
-        if not last and any(r.get("stopped") == "interrupt" for r in decision.stats.get("rounds", ())):
+        if not last and decision.interrupted:
             raise KeyboardInterrupt
         atoms |= plan.atoms
         # what a later statement forbids is not fixed: it starts with that statement in the end (S0.48)
@@ -185,6 +186,8 @@ def _run(
         if before is None:
             free = None if full or plan.name else replace(problem, pins=())
             reference = joint if free is None else _solve(free, Fixed(), Fixed(), share, options, whole.shared)
+            if reference.interrupted and not last:
+                raise KeyboardInterrupt
             before = min(reference.objective_s, decision.objective_s)  # either may be the better one within their gaps
         stages.append(_stage(plan, decision, decision.objective_s - before, placed_words(now, problem, fixed), problem))
         before = decision.objective_s

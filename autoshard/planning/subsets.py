@@ -95,6 +95,9 @@ class Subsets:
             return True
         try:
             return self._plan_exists(self.part(kept))
+        except KeyboardInterrupt:  # the set as far as it is known by now is told
+            self.settled, self._left_s = False, 0.0
+            return True
         finally:
             self._left_s -= time.monotonic() - began
 
@@ -117,7 +120,11 @@ class Subsets:
             model = build_model(part)
         except InfeasibleError:
             return False
-        if not may_hold(model):
+        possible = may_hold(model)
+        if possible is None:
+            self.settled = False
+            return True
+        if not possible:
             return False
         if part.memory_limit is None:
             return True
@@ -131,8 +138,11 @@ class Subsets:
         return True
 
 
-def may_hold(model: Model) -> bool:
-    """Whether the model has an assignment at all, memory apart: costs do not count, only what is forbidden."""
+def may_hold(model: Model) -> bool | None:
+    """Whether the model has an assignment at all, memory apart: costs do not count, only what is forbidden.
+
+    None where that could not be found out in `SEARCH_S`.
+    """
     from autoshard.solver import solve
 
     network = model.with_limit(None)
@@ -145,4 +155,7 @@ def may_hold(model: Model) -> bool:
     if not edges and network.usage_limit is None:
         return all((c < IMPOSSIBLE).any() for c in costs)
     bare = CostNetwork(costs, edges, network.usages, network.usage_limit, network.facets)
-    return solve(bare, effort=0.3, gap=1.0, time_limit_s=SEARCH_S).status != "infeasible"
+    found = solve(bare, effort=0.3, gap=1.0, time_limit_s=SEARCH_S)
+    if found.stats["stopped"] == "interrupt":
+        raise KeyboardInterrupt
+    return None if found.status == "unknown" else found.status != "infeasible"

@@ -84,9 +84,9 @@ def _search(
     solution = solve(network, effort=effort, gap=ACCEPTED_GAP, time_limit_s=left)
     stopped = solution.stats.get("stopped")
     timed_out = late or stopped == "time"
+    if stopped == "interrupt":
+        raise KeyboardInterrupt
     if solution.assignment is None:
-        if stopped == "interrupt":
-            raise KeyboardInterrupt
         raise CannotBe(name_nodes(model, solution.reason or f"no assignment was found ({solution.status})"), timed_out)
     assignment = tuple(int(keep[choice]) for keep, choice in zip(allowed, solution.assignment, strict=True))
     schedule = model.schedule(assignment)

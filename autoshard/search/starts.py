@@ -4,7 +4,7 @@ They are searched without the memory limit, which takes a fraction of a second; 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -19,6 +19,13 @@ from autoshard.strategies.choice import LADDER, StrategyName
 def starts_of(
     model: Model, *, time_limit_s: float | None = None, progress: Progress | None = None
 ) -> list[tuple[int, ...]]:
+    """All of `each_start`."""
+    return list(each_start(model, time_limit_s=time_limit_s, progress=progress))
+
+
+def each_start(
+    model: Model, *, time_limit_s: float | None = None, progress: Progress | None = None
+) -> Iterator[tuple[int, ...]]:
     """Assignments of the model's network by the ladder of propagation (where anything is stated) and by greedy.
 
     time_limit_s: guard on the wall clock for all of them; what is not begun within it is left out.
@@ -27,7 +34,6 @@ def starts_of(
     deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
     names = [*(LADDER if model.problem.pins else ()), "greedy"]
     seen: list[Sequence[np.ndarray]] = []
-    found: list[tuple[int, ...]] = []
     for name in names:
         if deadline is not None and time.monotonic() >= deadline:
             break
@@ -38,7 +44,7 @@ def starts_of(
             continue
         seen.append(allowed)
         try:
-            found.append(unlimited(model, allowed, deadline=deadline, effort=EFFORT).assignment)
+            start = unlimited(model, allowed, deadline=deadline, effort=EFFORT).assignment
         except CannotBe:
             continue
-    return found
+        yield start

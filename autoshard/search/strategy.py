@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autoshard.errors import InfeasibleError
-from autoshard.planning import ACCEPTED_GAP, Decision, Model, StagePlan, decide, decide_staged, finish
+from autoshard.planning import ACCEPTED_GAP, Decision, Model, StagePlan, best_seen, decide, decide_staged, finish
 from autoshard.planning.model import Progress
 from autoshard.planning.spread import spread
 from autoshard.planning.stages import stated_stages
@@ -13,6 +13,7 @@ from autoshard.search.by_propagation import left_by_propagation
 from autoshard.search.greedy import left_by_greedy
 from autoshard.search.placing import Placing
 from autoshard.search.restricted import EFFORT, CannotBe, Restricted, best_within
+from autoshard.solver.solution import Solution
 from autoshard.strategies.choice import LADDER, SEARCHES, Conflicts, StrategyName
 
 BOUND_SHARE = 0.5
@@ -78,13 +79,19 @@ def decide_by(
             "try strategy joint"
         ) from None
     left = None if time_limit_s is None else max(0.1, time_limit_s - (time.monotonic() - began))
-    bound = bound_of(model, found.assignment, left, effort, seed, progress)
+    try:
+        proof = bound_of(model, found.assignment, left, effort, seed, progress)
+    except KeyboardInterrupt:
+        return best_seen(model, [found.assignment])
+    bound = proof.lower_bound
     assert found.solution.cost is not None
     solution = replace(
         found.solution, assignment=found.assignment, stats={"stopped": "strategy"},
         status="optimal" if bound >= found.solution.cost else "feasible",
     )  # fmt: skip
     rounds = [{"what": str(strategy), "stopped": "time" if found.timed_out else "done"}]
+    if proof.stats["stopped"] in ("time", "interrupt"):
+        rounds.append({"what": "the bound", "stopped": proof.stats["stopped"]})
     decision = finish(model, solution, found.schedule, found.memory, bound, rounds)
     note = f"decided by strategy {strategy}, not by cost alone: joint may find a cheaper plan"
     return replace(decision, notes=(*decision.notes, note))
@@ -106,14 +113,13 @@ def bound_of(
     effort: float,
     seed: int,
     progress: Progress | None = None,
-) -> int:
-    """A proven lower bound in ticks on every plan under the statements, whatever its memory."""
+) -> Solution:
+    """What proves a lower bound in ticks on every plan under the statements, whatever its memory."""
     from autoshard.solver import solve
 
     say = progress or (lambda text: None)
     say("proving a bound")
-    solution = solve(
+    return solve(
         model.with_limit(None), time_limit_s=time_limit_s, effort=BOUND_EFFORT * effort, seed=seed, starts=[start],
         gap=ACCEPTED_GAP,
     )  # fmt: skip
-    return solution.lower_bound
