@@ -16,6 +16,7 @@ from autoshard.solver.completion import Completion
 from autoshard.solver.fixing import Part, make_consistent, reduced_costs, restrict
 from autoshard.solver.flat import flatten
 from autoshard.solver.incumbent import Race
+from autoshard.solver.lookahead import decode_consistently
 from autoshard.solver.searcher import Searcher
 from autoshard.solver.work import Work
 
@@ -45,6 +46,7 @@ class Portfolio:
         self.part = Part(duals.start(self.flat), np.arange(len(self.flat.unary)))
         self.prices: duals.Prices | None = None
         self.tree: Branching | None = None
+        self.decoded, self.given_up = 0, 0
         self.hand_over: Callable[[np.ndarray], None] | None = None
         self.completion = Completion(work, self.flat, race.network.n_nodes)
         self.searcher = Searcher(race, self.completion, seed, self.price)
@@ -95,7 +97,7 @@ class Portfolio:
                     break
                 duals.adjust_prices(dual, self.prices, live)
             if k % DECODED_EVERY == DECODED_EVERY // 2 - 1:
-                (self.hand_over or self.decode)(self.positions(chosen))
+                (self.hand_over or self.decode)(self.positions(self.consistent(chosen)))
                 if self.race.proved() or not self.cut():
                     return
                 if self.flat.limit is None:
@@ -111,6 +113,18 @@ class Portfolio:
         places = self.completion.positions(start)
         if places is not None:
             self.decode(places)
+
+    def consistent(self, chosen: np.ndarray) -> np.ndarray:
+        """A decoding of the part without forbidden pairs, if it has some and another one is found by looking ahead."""
+        if math.isfinite(duals.flat_cost(self.part.flat, chosen)):
+            return chosen
+        self.decoded += 1
+        if self.decoded % 2**self.given_up:  # what fails takes long: it is tried less and less often
+            return chosen
+        self.budget -= len(self.part.flat.tables)
+        found = decode_consistently(self.part.dual)
+        self.given_up = 0 if found is not None else min(self.given_up + 1, 6)
+        return chosen if found is None else found
 
     def positions(self, chosen: np.ndarray) -> np.ndarray:
         """Positions in the whole reduced network of an assignment of the part."""
