@@ -22,7 +22,7 @@ from autoshard.arguments import (
 from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.constraints import MatchedPin, Pin, in_memories, match_pins
 from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups
-from autoshard.constraints.in_code import manual_statements, statements_in_code
+from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
 from autoshard.constraints.orders import in_orders
 from autoshard.constraints.restrictions import Restricting, Restriction, match_restrictions
 from autoshard.errors import InputError
@@ -337,7 +337,7 @@ def ask(
         *match_pins(pins, program, logical, compare=False), *match_jax_pins(of_jax, program, logical),
         *in_specs, *in_code,
     )  # fmt: skip
-    groups = match_groups([c for c in constraints if isinstance(c, SameSharding)], program)
+    groups = match_groups([c for c in constraints if isinstance(c, SameSharding)], program) + groups_in_code(program)
     restrictions = match_restrictions([c for c in constraints if isinstance(c, Restricting)], program, logical)
     program = in_orders(in_memories(program, restrictions), matched, groups)
     if program.host_inputs or program.host_outputs:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from autoshard.constraints.groups import MatchedGroup
 from autoshard.constraints.model import MatchedPin
 from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.program.program import Op, Program
@@ -60,6 +61,22 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
                     None
                 )
     return tuple(found), tuple(notes)
+
+
+def groups_in_code(program: Program) -> tuple[MatchedGroup, ...]:
+    """The sharding groups that the ops of a program make (`jax.experimental.shard_alike`)."""
+    members: dict[int, list[Op]] = {}
+    for op, _ in program.walk():
+        if op.kind == KIND and "alike" in op.attrs:
+            members.setdefault(op.attrs["alike"], []).append(op)
+    return tuple(
+        MatchedGroup(
+            tuple(program.values[op.results[0]].name for op in ops), tuple(sorted(op.results[0] for op in ops)), (),
+            _place(ops[0]),
+        )
+        for ops in members.values()
+        if len(ops) > 1  # results that nothing reads are gone
+    )  # fmt: skip
 
 
 def on_other_mesh(stated: str, other: str | None, mesh: Mesh, where: str) -> Translated | None:

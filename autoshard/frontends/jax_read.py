@@ -69,7 +69,7 @@ _CALLBACKS = frozenset(
     {"pure_callback", "io_callback", "debug_callback", "debug_print", "infeed", "outfeed", "dce_sink"}
 )
 _HARMLESS_EFFECTS = frozenset({"NamedAxisEffect"})
-_PLACEMENT = frozenset({"sharding_constraint", "device_put", "layout_constraint"})
+_PLACEMENT = frozenset({"sharding_constraint", "device_put", "layout_constraint", "reshard", "shard_alike"})
 
 
 @dataclass(slots=True)
@@ -97,6 +97,7 @@ class JaxprReader:
         self.warnings: list[str] = []
         self._literals: dict[str, DraftValue] = {}
         self._barriers = 0
+        self._groups = 0  # of values that are to be sharded alike
         self._manual = 0  # how many shard_maps are around what is read
         self._inner_axes: set[str] = set()  # of shard_maps inside of the one that is read
 
@@ -339,13 +340,16 @@ class JaxprReader:
             self.warnings.append(line)
 
     def _placement(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
-        """`with_sharding_constraint`, `device_put` and `with_layout_constraint`."""
+        """`with_sharding_constraint`, `device_put`, `with_layout_constraint`, `jax.sharding.reshard`, `shard_alike`."""
         kind, params = str(eqn.primitive.name), eqn.params
+        if kind == "shard_alike":
+            return self._alike(frame, eqn, operands, here)
         said = {"sharding_constraint": "with_sharding_constraint", "device_put": "device_put"}.get(kind, kind)
         said = f"{said} at {_describe(here)}"
         if params.get("layout") is not None:
             self._warn(f"the layout of {said} is ignored")
-        stated = params["devices"] if kind == "device_put" else [params.get("sharding")] * len(operands)
+        one = params.get("dst_sharding" if kind == "reshard" else "sharding")
+        stated = params["devices"] if kind == "device_put" else [one] * len(operands)
         return self._placed(frame, eqn, operands, stated, said, here, sorted(params.get("unconstrained_dims", ())))
 
     def _placed(
@@ -378,11 +382,22 @@ class JaxprReader:
                 )
                 out.append(value)
                 continue
-            result = DraftValue(value.type, Origin.OP)
-            origin = JaxOp(_barrier_primitive(), {}, eqn.ctx)  # an identity on any devices
-            frame.block.ops.append(DraftOp(CONSTRAINT, [value], [result], _describe(here), attrs, [], origin))
-            out.append(result)
+            out.append(self._marked(frame, eqn, value, attrs, here))
         return out
+
+    def _alike(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+        """`jax.experimental.shard_alike`: both results have one sharding, whichever it is."""
+        if self._manual or not all(value.type.rank for value in operands):
+            return operands
+        self._groups += 1
+        return [self._marked(frame, eqn, value, {"alike": self._groups}, here) for value in operands]
+
+    def _marked(self, frame: _Frame, eqn: Any, value: DraftValue, attrs: dict[str, Any], here: _Site) -> DraftValue:
+        """A value behind an identity that carries what is stated of it."""
+        result = DraftValue(value.type, Origin.OP)
+        origin = JaxOp(_barrier_primitive(), {}, eqn.ctx)  # an identity on any devices
+        frame.block.ops.append(DraftOp(CONSTRAINT, [value], [result], _describe(here), attrs, [], origin))
+        return result
 
 
 def _argument(aval: Any, origin: Origin) -> DraftValue:

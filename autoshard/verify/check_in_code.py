@@ -14,6 +14,7 @@ from autoshard.verify.check_statements import Pin, read_pin
 def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
     """Each constraint against the form that the uses of its result start from; each is to be among the statements."""
     graph, mesh = flow.graph, flow.mesh
+    _check_alike(plan, flow, findings)
     stated = {(v, _said(s["sharding"], mesh)) for s in plan["statements"] if s["kind"] == "pin" for v in s["values"]}
     for op in graph.nodes.values():  # those inside of a user's shard_map are not among them
         text = op.attrs.get("sharding") if op.kind == "sharding_constraint" else None
@@ -37,6 +38,19 @@ def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
         fault = "" if held is None else pin.broken_by(held, mesh)
         if held is not None and fault:
             findings.add("statements", f"{what} is broken: {graph.values[value].name} is {held.text(mesh)}: {fault}")
+
+
+def _check_alike(plan: Any, flow: Flow, findings: Findings) -> None:
+    """Values that the code wants sharded alike are to be in one group, which is checked where groups are."""
+    members: dict[Any, list[int]] = {}
+    for op in flow.graph.nodes.values():
+        if op.kind == "sharding_constraint" and "alike" in op.attrs:
+            members.setdefault(op.attrs["alike"], []).extend(op.results)
+    groups = [set(s["values"]) for s in plan["statements"] if s["kind"] == "same_sharding"]
+    for values in members.values():
+        if len(values) > 1 and not any(group.issuperset(values) for group in groups):
+            names = ", ".join(flow.graph.values[v].name for v in values)
+            findings.add("statements", f"the code has {names} sharded alike, and no statement of the plan says so")
 
 
 def _elsewhere(mesh: str, plan: Any) -> bool:

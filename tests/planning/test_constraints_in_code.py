@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
+from jax.experimental.shard_alike import shard_alike
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from plan_cases import f32, mlp
 
@@ -177,6 +179,46 @@ def test_an_axis_of_another_size_is_taken_by_name_and_noted() -> None:
     found = planned(f, f32(64, 64))
     assert forms(found) == ['[{"x"}, {}]']
     assert any("written for x=4; here the axis has size 2" in note for note in found.notes)
+
+
+def test_shard_alike_ties_its_results_as_a_sharding_group() -> None:  # S4.8
+    def f(a: Any, b: Any) -> Any:
+        a, b = shard_alike(jnp.sin(a), jnp.cos(b))
+        return a @ jnp.ones((32, 16)), b.T
+
+    specs = (f32(64, 32), f32(64, 32))
+    found = planned(f, *specs, constraints=[Pin("a", '[{"x"}, {}]'), Pin("out/1", '[{}, {"y"}]')])
+    one, other = forms(found)
+    assert one == other
+    assert "no sharding rule" not in " ".join(found.notes)
+    (group,) = [s for s in found.statements if s["kind"] == "same_sharding"]
+    assert "test_constraints_in_code.py:" in group["source"] and len(group["values"]) == 2
+    runs_as_written(found, f, *specs)
+    data = found.to_dict()
+    data["statements"] = [s for s in data["statements"] if s["kind"] != "same_sharding"]
+    assert any("sharded alike" in str(it) for it in check_plan(data).findings)
+
+
+def test_shard_alike_against_pins_is_a_conflict_with_its_place() -> None:
+    def f(a: Any, b: Any) -> Any:
+        a, b = shard_alike(jnp.sin(a), jnp.cos(b))
+        return checkpoint_name(a, "one") @ checkpoint_name(b, "other").T
+
+    with pytest.raises(InfeasibleError, match="two pins contradict each other") as told:
+        planned(f, f32(64, 32), f32(64, 32), constraints=[Pin("@one", '[{"x"}, {}]'), Pin("@other", '[{}, {"x"}]')])
+    assert len(told.value.conflict) == 3
+    assert any("test_constraints_in_code.py:" in c and "same sharding" in c for c in told.value.conflict)
+
+
+def test_a_reshard_over_explicit_axes_is_a_constraint() -> None:
+    explicit = jax.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+
+    def f(a: Any) -> Any:
+        return jnp.cos(jax.sharding.reshard(jnp.sin(a), NamedSharding(explicit, P(None, "y"))))
+
+    found = planned(f, f32(64, 32), constraints=[Pin("a", '[{"x", "y"}, {}]')])
+    assert forms(found) == ['[{}, {"y"}]']
+    assert [s["sharding"] for s in found.statements if "test_constraints_in_code" in s["source"]] == ['[{}, {"y"}]']
 
 
 def test_a_pin_against_a_constraint_in_the_code_names_both() -> None:
