@@ -34,6 +34,8 @@ MODELS = {
     "resnet": ("resnet", {}),
 }
 MESHES = {"8": {"x": 8}, "2x4": {"x": 2, "y": 4}, "2x2x2": {"x": 2, "y": 2, "z": 2}}
+TIME_LIMIT_S = 300
+"""For a proof on a busy machine as well."""
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 
 
@@ -42,7 +44,7 @@ def case(name: str, mesh_name: str, hardware: str) -> dict[str, object]:
     model = build(kind, **options)
     plan = autoshard.plan(
         model.step, *model.specs, mesh=MESHES[mesh_name], hardware=hardware, argnames=model.argnames,
-        donate_argnums=model.donate_argnums,
+        donate_argnums=model.donate_argnums, time_limit=TIME_LIMIT_S,
     )  # fmt: skip
     mesh = plan.schedule.mesh
     ours = traffic(plan.jit(), model.specs, mesh)
