@@ -258,6 +258,7 @@ def plan_traced(
         stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint,
         sharing=None if sharing is None else sharing.to_dict(),
         priorities=None if roles is None or not stages else named_words(priorities, roles, slow),
+        strategy=None if decided is not None or by.by_cost else str(by),
     )  # fmt: skip
 
 

@@ -175,7 +175,7 @@ def break_even(
         except InfeasibleError:
             return None
 
-    judge = _Judge(name, kept, rival)
+    judge = _Judge(name, kept, rival, plan.strategy)
     told = None if rival is None else str(rival.sharding)
     if by == "memory":
         return _by_memory(plan, judge, name, sharding, told, solve)
@@ -213,6 +213,8 @@ class _Judge:
     name: str
     kept: MatchedPin
     rival: MatchedPin | None
+    strategy: str | None = None
+    """Of a plan that was not decided by cost: there the decision is what the strategy decides, at whatever cost."""
 
     def __call__(self, solve: Solve) -> _Verdict:
         best = solve(self.rival)
@@ -228,6 +230,8 @@ class _Judge:
             return _Verdict(False)
         if best[self.name] == str(self.kept.sharding):
             return _Verdict(True, best[self.name], best.objective_s, best.objective_s)
+        if self.strategy is not None:
+            return _Verdict(False, best[self.name], None, best.objective_s)
         kept = solve(self.kept)
         if kept is not None and (parted := _parted(kept, best)) is not None:
             kept = solve(self.kept, since=parted)  # that stage placed it otherwise: does it have to?

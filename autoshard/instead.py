@@ -60,7 +60,7 @@ class Instead:
             }  # fmt: skip
 
         return {
-            "values": list(self.values), "now": list(self.now), "instead": self.asked,
+            "values": list(self.values), "now": list(self.now), "instead": self.asked, "strategy": self.plan.strategy,
             "replaced": list(self.replaced), "plan": told(self.plan), "other": told(self.other),
             "extra_s": self.extra_s, "least_extra_s": self.least_extra_s,
             "extra_share": self.extra_s / max(self.plan.objective_s, 1e-30),
@@ -72,6 +72,8 @@ class Instead:
         names = ", ".join(self.values[:4]) + (f" and {len(self.values) - 4} more" if len(self.values) > 4 else "")
         lines = [f"{names}: {self.asked} instead of {' / '.join(dict.fromkeys(self.now))}"]
         lines += [f"  in place of {text}" for text in self.replaced]
+        if self.plan.strategy is not None:
+            lines.append(f"  both decided by strategy {self.plan.strategy}, not by cost alone")
         if self.other.run.get("interrupted"):
             lines.append("  the search was stopped before its end: another run may find it cheaper")
         a, b, extra = self.plan.objective_s, self.other.objective_s, self.extra_s

@@ -319,7 +319,7 @@ _CLAIMS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("statements", list), ("baselines", list), ("trips", int), ("model_flop", (int, float, NoneType)),
     ("batch", (int, float, NoneType)), ("config", (dict, NoneType)), ("stages", (list, NoneType)),
     ("joint", (dict, NoneType)), ("sharing", (dict, NoneType)), ("mesh_search", (dict, NoneType)),
-    ("priorities", (dict, NoneType)),
+    ("priorities", (dict, NoneType)), ("strategy", (str, NoneType)),
 )  # fmt: skip
 _LISTED = (("notes", str), ("statements", dict), ("baselines", dict), ("stages", dict))
 

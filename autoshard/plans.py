@@ -67,6 +67,7 @@ class Plan:
     run: timings and solver reports; they differ from run to run and are not part of plan.json.
     stages: where statements have priorities, what each stage placed, its cost and its bound, and its price; bound and
     gap of the plan are then those of the last stage, and `joint` is the optimum all at once beside them.
+    strategy: by which the plan was decided, where that is not by cost alone (``greedy``, ``staged:first-factor``).
     priorities: of stages by names of strategies, those ``names``, the ``roles`` of the inputs and the ``slow`` axes.
     sharing: where repeated layers share decisions, how many, and what that costs at most.
     mesh_search: where the sizes of the mesh were searched too, what was tried and the frontier of time against memory.
@@ -97,6 +98,7 @@ class Plan:
     sharing: Mapping[str, Any] | None = None
     mesh_search: Mapping[str, Any] | None = None
     priorities: Mapping[str, Any] | None = None
+    strategy: str | None = None
 
     def __repr__(self) -> str:
         mesh = self.schedule.mesh.mesh
@@ -368,6 +370,7 @@ class Plan:
             "sharing": None if self.sharing is None else plain(self.sharing),
             **({} if self.mesh_search is None else {"mesh_search": plain(self.mesh_search)}),
             **({} if self.priorities is None else {"priorities": plain(self.priorities)}),
+            **({} if self.strategy is None else {"strategy": self.strategy}),
             "baselines": [
                 {"name": b.name, "objective_s": b.objective_s, "peak_bytes": b.peak_bytes, "reason": b.reason}
                 for b in self.baselines
@@ -423,4 +426,5 @@ def _from_dict(data: dict[str, Any]) -> Plan:
         stages=tuple(data.get("stages", ())), joint=data.get("joint"),
         sharing=data.get("sharing"),
         mesh_search=data.get("mesh_search"), priorities=data.get("priorities"),
+        strategy=data.get("strategy"),
     )  # fmt: skip

@@ -20,9 +20,11 @@ from autoshard.planning.named_stages import named_stages
 from autoshard.planning.stages import decide_staged, stated_stages
 from autoshard.plans import Plan
 from autoshard.program.program import Program
+from autoshard.search.strategy import decide_by, settled
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.strategies.atoms import stated_splits
+from autoshard.strategies.choice import SEARCHES, StrategyName
 from costmodels.machine import Machine
 
 Progress = Callable[[str], None]
@@ -201,7 +203,7 @@ def decide_again(
     kept: Sequence[MatchedPin] = (),
     since: int | None = None,
 ) -> Decision:
-    """Decide a changed problem as the plan was decided: all at once, or its stages one after the other.
+    """Decide a changed problem as the plan was decided: all at once, its stages one after the other, by its strategy.
 
     kept: those of its pins that say what the plan has anyway. They make no stage and are not spread; they are in force
     from stage number `since` on (the last one where not given), and stages before fix nothing that they forbid. So
@@ -210,6 +212,13 @@ def decide_again(
     chosen = effort or Effort.of(plan)
     start = assignment_of(model.collected, model.encoded, model.repeats, plan.schedule)
     starts = [] if start is None else [start]
+    by = None if plan.strategy is None else StrategyName.parse(plan.strategy)
+    stated = replace(model.problem, pins=tuple(pin for pin in model.problem.pins if pin not in kept))
+    if by is not None and by.name not in SEARCHES:
+        return decide_by(
+            replace(model, problem=stated), by, time_limit_s=time_limit_s, effort=chosen.effort, seed=chosen.seed,
+            progress=progress,
+        )  # fmt: skip
     named = any(stage["name"] for stage in plan.stages)
     if named and plan.priorities is None:
         raise UnsupportedError(
@@ -217,12 +226,13 @@ def decide_again(
             "the names stood for; solve again"
         )
     if named or len(plan.stages) > 1:
-        stated = replace(model.problem, pins=tuple(pin for pin in model.problem.pins if pin not in kept))
         if named and plan.priorities is not None:
             told = plan.priorities
             stages = named_stages(stated, told["names"], told["roles"], told["slow"])
         else:
             stages = stated_stages(stated)
+            if by is not None:
+                stages = [settled(model, stage, by.rule) for stage in stages]
         first = len(stages) if since is None else since
         stages = [replace(s, pins=(*s.pins, *kept)) if k >= first else s for k, s in enumerate(stages)]
         return decide_staged(

@@ -57,7 +57,7 @@ def decide_by(
     """
     if strategy.name == "staged":
         if stages is None and strategy.rule is not Conflicts.COST:
-            stages = [_settled(model, stage, strategy.rule) for stage in stated_stages(model.problem)]
+            stages = [settled(model, stage, strategy.rule) for stage in stated_stages(model.problem)]
         return decide_staged(
             model.problem, stages, joint_model=model, starts=starts, time_limit_s=time_limit_s, effort=effort,
             seed=seed, accepted_gap=accepted_gap, progress=progress,
@@ -97,7 +97,7 @@ def decide_by(
     return replace(decision, notes=(*decision.notes, note))
 
 
-def _settled(model: Model, stage: StagePlan, rule: Conflicts) -> StagePlan:
+def settled(model: Model, stage: StagePlan, rule: Conflicts) -> StagePlan:
     """A stage whose conflicts are settled by a rule: the axes concerned are given there too."""
     problem = model.problem
     found = spread(problem.program, problem.mesh, stage.pins, problem.groups, problem.restrictions)

@@ -86,6 +86,11 @@ class StrategyName:
             return self.conflicts
         return Conflicts.NONE if self.name in LADDER else Conflicts.COST
 
+    @property
+    def by_cost(self) -> bool:
+        """Whether the solver decides everything, conflicts as well."""
+        return self.name in SEARCHES and self.rule is Conflicts.COST
+
     def __str__(self) -> str:
         return self.name if self.conflicts is None else f"{self.name}:{self.conflicts.value}"
 

@@ -10,6 +10,7 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 from autoshard import InfeasibleError, InputError, Pin, SameSharding, ShardingError, plan
+from autoshard.breakeven import break_even
 from autoshard.cli import main
 from autoshard.instead import instead
 from autoshard.plans import Plan
@@ -150,3 +151,29 @@ def test_the_command_tells_the_same_and_is_deterministic(
     assert "instead of" in capsys.readouterr().out
     assert main(["explain", file, "params/w1", "--instead", "[{]"]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("strategy", ["basic:biggest-tensor", "greedy", "user-priority", "staged:first-factor"])
+def test_plans_by_a_strategy_are_answered_in_kind(strategy: str, tmp_path: Path) -> None:
+    stated = [Pin("x", '[{"x", ?}, {?}]'), Pin("params/w1", '[{?}, {"y", ?}]', priority=1)]
+    planned(*stated, strategy=strategy).save(tmp_path / "plan.json")
+    found = Plan.load(tmp_path / "plan.json")
+    assert found.strategy == strategy
+    own = instead(found, "params/w2", found["params/w2"])
+    assert own.other.objective_s == pytest.approx(found.objective_s, rel=1e-12)
+    other = instead(found, "params/w2", '[{}, {"x"}]')
+    again = planned(*stated, Pin("params/w2", '[{}, {"x"}]'), strategy=strategy)
+    assert other.other.objective_s == pytest.approx(again.objective_s, rel=1e-9)
+    assert f"both decided by strategy {strategy}" in str(other) and other.to_dict()["strategy"] == strategy
+
+
+def test_a_plan_by_cost_names_no_strategy(free: Plan) -> None:
+    assert free.strategy is None and "strategy" not in free.to_dict()
+    assert "by strategy" not in str(instead(free, "x", '[{"x"}, {}]'))
+
+
+def test_break_even_of_a_plan_by_a_strategy_is_that_of_the_strategy() -> None:
+    found = planned(strategy="greedy")
+    told = break_even(found, "params/w1", "bandwidth")
+    for flip in told.flips:
+        assert flip.sharding != found["params/w1"]
