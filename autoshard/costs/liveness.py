@@ -78,6 +78,7 @@ class _Pass:
         if schedule is not None:  # what a collective reads is in memory, whatever else could fuse
             moved = [value for value, reshard in schedule.shared.items() if reshard.steps]
             moved += [use.value_in(program) for use, reshard in schedule.uses.items() if reshard.steps]
+            moved += [order.index for order in program.orders if order.where == "value"]
             self.held.update(v for v in moved if v in fusion)
         self.sent = frozenset(sent(program))
         self.held.update(v for v in (program.body.results[k] for k in self.sent) if v in fusion)

@@ -14,7 +14,7 @@ import numpy as np
 from autoshard.costs.host import held_on_host, output_layout
 from autoshard.costs.liveness import Liveness, analyse
 from autoshard.costs.padding import Tile, image_dims, padded_elements
-from autoshard.program.program import Program
+from autoshard.program.program import OtherOrder, Program
 from autoshard.schedule import PROGRAM, Schedule
 from autoshard.sharding.layout import AtomMesh, Layout
 
@@ -141,4 +141,37 @@ def _holdings(program: Program, schedule: Schedule, liveness: Liveness, tile: Ti
         output = use.op == PROGRAM
         reader = f"output {program.output_names[use.slot]}" if output else f"{program.ops[use.op].kind}:{use.op}"
         add(f"{program.values[value].name}, resharded for {reader}", span, value, schedule.uses[use].target)
+    for order in program.orders:
+        _add_order(program, schedule, live, order, add)
     return out
+
+
+def _add_order(
+    program: Program, schedule: Schedule, live: Liveness, order: OtherOrder, add: Callable[..., None]
+) -> None:
+    """The copy that a permute to or from another order of the devices makes.
+
+    Inside of the program what is there lasts until it is back. An input that the caller keeps lies beside the copy that
+    is read, until that is read no longer or moves on; a donated one is gone. An output is there at the end.
+    """
+    if order.where == "output":
+        value, end = program.body.results[order.index], live.points - 1
+        name = f"output {program.output_names[order.index]}"
+        add(f"{name}, in its order of devices", (end, end + 1), value, output_layout(schedule, order.index))
+        return
+    value = program.body.args[order.index] if order.where == "input" else order.index
+    if value not in live.reads:
+        return
+    first, last = live.reads[value]
+    name = program.values[value].name
+    if order.where == "value":
+        if value in schedule.shared:
+            at, form = first, schedule.shared[value].target
+        else:  # at once
+            at, form = live.interval.get(value, (first, last))[0], schedule.definitions[value]
+        add(f"{name}, in its order of devices", (at, at + 1), value, form)
+        return
+    freed = order.index in program.donated and value not in program.body.results
+    brief = freed or order.index in program.host_inputs or value in live.shared
+    stop = first + 1 if brief else last + 1
+    add(f"{name}, from its order of devices", (first, stop), value, schedule.definitions[value])

@@ -90,6 +90,7 @@ class Lives:
     def of(flow: Flow, rules: Mapping[int, Rule], exists: set[int], kept: set[int], size: Sizes) -> "Lives":
         """exists: values that are written to memory; kept: those with memory of their own where nothing moves them."""
         moved = {v for v, way in flow.shared.items() if way.moves} | {w.value for w in flow.uses.values() if w.moves}
+        moved |= {order["index"] for order in flow.graph.orders if order["where"] == "value"}
         lives = Lives(flow, rules, kept | (moved & exists), size)
         lives.close = lives._count(flow.graph.body, 1)
         lives._boundaries()
@@ -99,6 +100,10 @@ class Lives:
         lives._arguments()
         lives._in_place()
         return lives
+
+    def read(self, value: int) -> Span | None:
+        """The first and last point at which a value is read, both included; None where nobody reads it."""
+        return self._read.get(value)
 
     def _count(self, body: Body, now: int) -> int:
         for op in body.ops:

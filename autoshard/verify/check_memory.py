@@ -8,6 +8,7 @@ from typing import Any
 from autoshard.verify.check_flow import Flow
 from autoshard.verify.check_layout import Holding
 from autoshard.verify.check_lives import Lives, Sizes, carries, starts_carry
+from autoshard.verify.check_orders import Permute, permutes
 from autoshard.verify.check_program import PROGRAM_OP, Findings
 from autoshard.verify.check_stacks import stacks
 
@@ -43,7 +44,35 @@ def blocks(lives: Lives) -> list[Block]:
         output = use[0] == PROGRAM_OP
         reader = f"output {graph.output_names[use[1]]}" if output else graph.nodes[use[0]].label
         add(f"{values[way.value].name}, resharded for {reader}", span, way.value, way.end)
+    for permute in permutes(flow):
+        span = _during(lives, permute)
+        if span is not None:
+            way = "from" if permute.where == "input" else "in"
+            label = permute.label.removesuffix(" to its order of devices").removesuffix(" from its order of devices")
+            add(f"{label}, {way} its order of devices", span, permute.value, permute.held)
     return out
+
+
+def _during(lives: Lives, permute: Permute) -> tuple[int, int] | None:
+    """When what a permute to or from another order of the devices makes is held beside what it is made from.
+
+    Of a pair of permutes it is what lies there; what is back takes over from what went.
+    """
+    if permute.where == "output":
+        return lives.close, lives.close + 1
+    read = lives.read(permute.value)
+    if read is None or (permute.inside and permute.label.endswith(" from its order of devices")):
+        return None
+    graph = lives.flow.graph
+    if permute.inside and permute.value not in lives.flow.shared:  # as soon as it is made
+        made = lives.defined.get(permute.value, read)[0]
+        return made, made + 1
+    kept = permute.where == "input" and not (
+        permute.index in graph.host_inputs
+        or permute.value in lives.shared
+        or (permute.index in graph.donated and permute.value not in graph.body.results)
+    )
+    return read[0], (read[1] if kept else read[0]) + 1
 
 
 def priced_bytes(flow: Flow, kept: set[int], size: Sizes) -> int:

@@ -28,7 +28,12 @@ class Permute:
     held: Holding
     pairs: tuple[tuple[int, int], ...]
     atoms: tuple[int, ...]
-    inside: bool
+    where: str
+    index: int
+
+    @property
+    def inside(self) -> bool:
+        return self.where == "value"
 
 
 def permutes(flow: Flow) -> Iterator[Permute]:
@@ -44,10 +49,10 @@ def permutes(flow: Flow) -> Iterator[Permute]:
         name = f"output {graph.output_names[index]}" if where == "output" else flow.name(value)
         atoms = _crossed(order["moves"], flow.mesh)
         if where != "input":
-            yield Permute(f"{name} to its order of devices", value, held, there, atoms, where == "value")
+            yield Permute(f"{name} to its order of devices", value, held, there, atoms, where, index)
         if where != "output":
             back = tuple(sorted((target, source) for source, target in there))
-            yield Permute(f"{name} from its order of devices", value, held, back, atoms, where == "value")
+            yield Permute(f"{name} from its order of devices", value, held, back, atoms, where, index)
 
 
 def read_mesh(text: str) -> tuple[Atoms, list[int]]:

@@ -159,6 +159,34 @@ def test_a_mesh_given_without_an_order_takes_that_of_the_program() -> None:
     assert len(permutes(both)) == 2
 
 
+def test_the_copy_of_an_argument_in_another_order_takes_memory_while_it_is_read() -> None:
+    def f(w: Any, x: Any) -> Any:
+        hidden = jnp.sin(x) @ w
+        return (jnp.cos(hidden @ w.T) @ w + x) @ w
+
+    def peak(name: str) -> Any:
+        found = solve(
+            f, f32(256, 256), jax.ShapeDtypeStruct((1024, 256), jnp.float32, sharding=on(name, ("data", "model")))
+        )
+        assert check_plan(found.to_dict()).ok
+        return found.memory
+
+    size = 4 * 1024 * 256 // 8
+    there, home = peak("turned"), peak("plan")
+    (copy,) = (h for h in there.held if h.what == "x, from its order of devices")
+    assert copy.bytes == size
+    assert copy.stop > copy.start + 1, "as long as it is read"
+    assert there.peak_bytes == home.peak_bytes + size
+
+
+@pytest.mark.parametrize("where", ["code", "result"])
+def test_what_lies_in_another_order_takes_memory(where: str) -> None:
+    f, specs, options = stated("turned", where)
+    found = solve(f, *specs, **options)
+    there = [h for h in found.memory.held if h.what.endswith("in its order of devices")]
+    assert [h.bytes for h in there] == [4 * 64 * 32 // 8]
+
+
 def test_random_keys_travel_to_another_order() -> None:
     def f(keys: Any) -> Any:
         keys = jax.lax.with_sharding_constraint(keys, on("turned", ("data", "model")))
