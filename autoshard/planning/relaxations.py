@@ -29,7 +29,7 @@ SEARCH_EFFORT = 0.2
 """Work of one such search."""
 SEARCH_S = 4.0
 """Seconds that one may take."""
-ALL_SEARCHES_S = 10.0
+ALL_SEARCHES_S = 12.0
 """Seconds that all of them may take together."""
 LIMITS = (1.1, 1.5, 2.0)
 """Multiples of the bound that are tried as limits."""
@@ -141,6 +141,8 @@ def relaxations(problem: Problem, subsets: Subsets, found: MinimalSet, achieved:
         rest = [k for k in range(len(problem.statements)) if k != n]
         tried = _Try(_without(problem, {n}), subsets.memory, subsets.masks(rest))
         out += searches.judged("drop", f"drop '{problem.statements[n].cited}'", tried, limit, bound)
+    # before the axes, whose searches may take all the time: the least limit is what is asked for first
+    limits = _limit(problem, bound, limit, achieved, searches)
     for axis in problem.mesh.mesh.axis_names:
         out += _axis(problem, axis, limit, bound, searches)
     again = _recomputed("recompute", "", now, limit) if bound > limit else []
@@ -148,7 +150,7 @@ def relaxations(problem: Problem, subsets: Subsets, found: MinimalSet, achieved:
         out += _together(problem, found, limit, searches)
     if any(r.found_bytes is not None for r in out):
         out = [r for r in out if r.found_bytes is not None]
-    out += again + _limit(problem, bound, limit, achieved, searches)
+    out += again + limits
     return sorted(out, key=lambda r: (r.found_bytes is None, _ORDER.index(r.kind)))
 
 

@@ -119,3 +119,17 @@ def test_the_cap_holds_in_a_process_that_ignores_ctrl_c(monkeypatch: pytest.Monk
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_larger_limit_is_tried_before_the_axes_take_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from autoshard.planning import relaxations
+
+    def long(problem: Any, axis: str, limit: int, bound: int, searches: Any) -> list[Any]:
+        searches.left_s = 0.0
+        return []
+
+    monkeypatch.setattr(relaxations, "_axis", long)
+    with pytest.raises(InfeasibleError) as told:
+        plan(mlp, *SPECS, memory_limit=20_000, **GIVEN)
+    (limit,) = [r for r in told.value.facts["relaxations"] if r["kind"] == "limit"]
+    assert limit["found_bytes"] > 20_000
