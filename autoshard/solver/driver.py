@@ -29,6 +29,9 @@ ROUNDS = 4
 """Rounds of the portfolio at effort 1."""
 PASSES = 200
 """Double passes of message passing in one round."""
+DUAL_SHARE = 0.25
+LEAST_PASSES = 20
+"""The part of the budget that one round of message passing may take, and passes that it may make in any case."""
 BRANCH_SLICE = 8_000_000_000
 """Table entries that branching may visit in one round."""
 REDUCING_SHARE = 0.2
@@ -187,6 +190,9 @@ def _bound_and_search(
     fallen, skipped = math.inf, 0  # what pieces took off the cost when they were last tried, and rounds since
     rounds = max(1, math.ceil(ROUNDS * effort)) if math.isfinite(effort) else 10**9
     share = min(1.0, effort)
+    most_passes = 10**9
+    if math.isfinite(effort):  # what large tables leave of the budget goes to the search as well
+        most_passes = max(LEAST_PASSES, int(DUAL_SHARE * state.budget / (2 * max(1, len(state.flat.tables)))))
     race.enter("starts")
     for start in starts:
         race.check()
@@ -194,7 +200,7 @@ def _bound_and_search(
     for round_ in range(rounds):
         before = (race.cost, race.lower)
         race.enter("dual")
-        state.message_passing(max(1, int(PASSES * share)), branches)
+        state.message_passing(min(max(1, int(PASSES * share)), most_passes), branches)
         if race.proved():
             return
         race.enter("search")

@@ -28,8 +28,9 @@ DECODED_EVERY = 20
 WORTH_CUTTING = 0.9
 """The part is cut down when fewer than this share of its strategies are left."""
 STALLED = 1e-2
-"""Message passing ends in networks small enough to branch when `DECODED_EVERY` passes close less of the gap twice."""
-TREE_WORK = 8
+"""Message passing ends when `DECODED_EVERY` passes close less of the gap twice: in networks without a memory limit, and
+in those small enough to branch."""
+TREE_WORK = 3
 """Table entries visited by a sweep of tree moves, as a multiple of those of the network."""
 
 
@@ -101,7 +102,10 @@ class Portfolio:
                 if self.race.proved() or not self.cut():
                     return
                 if self.flat.limit is None:
-                    idle = idle + 1 if dual.bound - before <= 1e-6 * abs(before) else 0
+                    little = 1e-6 * abs(before)
+                    if self.race.cost is not None and math.isfinite(before):
+                        little = max(little, STALLED * (self.target() - before))
+                    idle = idle + 1 if dual.bound - before <= little else 0
                 elif stalls and self.prices is not None and self.prices.scale < 0 and self.race.cost is not None:
                     idle = idle + 1 if dual.bound - before <= STALLED * (self.target() - before) else 0
                 before = dual.bound
