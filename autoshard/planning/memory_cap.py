@@ -37,9 +37,10 @@ def memory_cap(most_bytes: int | None) -> Iterator[Cap]:
     if most_bytes is None or threading.current_thread() is not threading.main_thread() or held_bytes() == 0:
         yield cap
         return
-    closed = threading.Event()
+    opened, closed = threading.Event(), threading.Event()
 
     def watch() -> None:
+        opened.wait()  # before, an interrupt would meet the start of this thread
         while not closed.wait(_EVERY_S):
             if held_bytes() > most_bytes:
                 cap.reached = True
@@ -56,6 +57,7 @@ def memory_cap(most_bytes: int | None) -> Iterator[Cap]:
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
+        opened.set()
         yield cap
     except KeyboardInterrupt:
         if not cap.reached:
