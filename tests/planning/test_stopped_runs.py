@@ -97,8 +97,14 @@ def test_a_stop_while_a_contradiction_is_worked_out_tells_what_is_known(monkeypa
 
 
 def test_a_cap_that_is_reached_is_told_in_the_plan_and_not_taken_for_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caps, "_EVERY_S", 0.0)
-    found = plan(jnp.matmul, f32(64, 64), f32(64, 64), solver_memory=10**6, **{**GIVEN, "argnames": ("a", "b")})
+    def slow(text: str) -> None:  # the search of so small a program would end before anyone looks
+        time.sleep(0.1)
+
+    monkeypatch.setattr(caps, "_EVERY_S", 0.01)
+    found = plan(
+        jnp.matmul, f32(64, 64), f32(64, 64), solver_memory=10**6, progress=slow,
+        **{**GIVEN, "argnames": ("a", "b")},
+    )  # fmt: skip
     assert "planning held more than 1000000 bytes: its search was ended there" in found.notes
     assert not any("user" in note for note in found.notes)
 
