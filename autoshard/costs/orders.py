@@ -5,6 +5,7 @@ Its figures follow from what is stated alone: the layout is pinned, and so is wh
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from autoshard.costs.pricing import StepPrices
 from autoshard.program.program import OtherOrder, Program
@@ -35,10 +36,7 @@ def order_permutes(program: Program, mesh: AtomMesh, prices: StepPrices) -> Iter
             continue
         type_ = program.type_of(value)
         layout = Layout(layout_on(TensorSharding.from_text(order.sharding), mesh))
-        elements = 1
-        for n in layout.local_shape(type_.shape, mesh):
-            elements *= n
-        size = elements * (type_.bytes / max(1, type_.elements))
+        size = prod(layout.local_shape(type_.shape, mesh)) * (type_.bytes / max(1, type_.elements))
         atoms = moved_atoms(order.moves, mesh)
         seconds = prices.step_s(StepKind.PERMUTE, atoms, size, size)
         for way in {"input": ("from",), "output": ("to",)}.get(order.where, ("to", "from")):

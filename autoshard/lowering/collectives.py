@@ -103,9 +103,7 @@ def order_permute(
     else:
         layout, name = schedule.form_before_use(value), program.values[value].name
     tensor, atoms = program.type_of(value), tuple(range(len(schedule.mesh.sizes)))
-    elements, dtype = prod(layout.local_shape(tensor.shape, schedule.mesh)), tensor.dtype
-    if dtype.startswith("key<"):
-        elements, dtype = elements * int(dtype_bytes(dtype)) // int(dtype_bytes("uint32")), "uint32"
+    elements, dtype = _sent(prod(layout.local_shape(tensor.shape, schedule.mesh)), tensor.dtype)
     there = tuple(enumerate(order.moves))
     back = tuple(sorted((target, source) for source, target in there))
     for way, pairs in {"input": (("from", back),), "output": (("to", there),)}.get(
@@ -262,9 +260,7 @@ def _collective(
     use: Use | None,
     loops: tuple[Loop, ...],
 ) -> PlannedCollective:
-    given, dtype = prod(operand_shape(step, before, tensor.shape, mesh)), tensor.dtype
-    if dtype.startswith("key<"):
-        given, dtype = given * int(dtype_bytes(dtype)) // int(dtype_bytes("uint32")), "uint32"
+    given, dtype = _sent(prod(operand_shape(step, before, tensor.shape, mesh)), tensor.dtype)
     n = mesh.size(step.atoms)
     got = {StepKind.ALL_GATHER: given * n, StepKind.REDUCE_SCATTER: given // n}.get(step.kind, given)
     reduces = step.kind in (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER)
@@ -282,6 +278,13 @@ def _collective(
         combiner="add" if reduces else "",
         from_atoms=before.dims[step.dim] if step.kind is StepKind.PERMUTE else (),
     )
+
+
+def _sent(elements: int, dtype: str) -> tuple[int, str]:
+    """Elements and type as they are sent: keys of random numbers as the words they are made of."""
+    if dtype.startswith("key<"):
+        return elements * int(dtype_bytes(dtype)) // int(dtype_bytes("uint32")), "uint32"
+    return elements, dtype
 
 
 def _op_text(op: Op) -> str:

@@ -16,13 +16,6 @@ from autoshard.search.restricted import EFFORT, CannotBe, unlimited
 from autoshard.strategies.choice import LADDER, StrategyName
 
 
-def starts_of(
-    model: Model, *, time_limit_s: float | None = None, progress: Progress | None = None
-) -> list[tuple[int, ...]]:
-    """All of `each_start`."""
-    return list(each_start(model, time_limit_s=time_limit_s, progress=progress))
-
-
 def each_start(
     model: Model, *, time_limit_s: float | None = None, progress: Progress | None = None
 ) -> Iterator[tuple[int, ...]]:

@@ -140,8 +140,8 @@ def reparametrise(dual: Dual) -> tuple[float, np.ndarray, np.ndarray]:
     flat = dual.flat
     sizes = flat.sizes
     totals = dual.priced.copy()
-    np.add.at(totals, _message_places(flat, flat.first), dual.to_first)
-    np.add.at(totals, _message_places(flat, flat.second), dual.to_second)
+    np.add.at(totals, message_places(flat, flat.first), dual.to_first)
+    np.add.at(totals, message_places(flat, flat.second), dual.to_second)
     outgoing = np.bincount(flat.second, minlength=flat.n)
     incoming = np.bincount(flat.first, minlength=flat.n)
     weight = np.repeat(1.0 / np.maximum(1, np.maximum(outgoing, incoming)), sizes)
@@ -158,7 +158,7 @@ def reparametrise(dual: Dual) -> tuple[float, np.ndarray, np.ndarray]:
     return rounded_down(bound - dual.charge), own, rest
 
 
-def _message_places(flat: Flat, ends: np.ndarray) -> np.ndarray:
+def message_places(flat: Flat, ends: np.ndarray) -> np.ndarray:
     """For messages to these ends of the edges: the strategy each entry is about."""
     lengths = flat.sizes[ends]
     at = np.cumsum(lengths) - lengths

@@ -246,18 +246,13 @@ def restrict(part: Part, alive: np.ndarray) -> Part:
     )  # fmt: skip
     second_at = _starts(sizes[flat.second])
     first_at = _starts(sizes[flat.first])
-    to_second = old.to_second[alive[_message_index(flat, flat.second, old.second_at)]]
-    to_first = old.to_first[alive[_message_index(flat, flat.first, old.first_at)]]
+    to_second = old.to_second[alive[duals.message_places(flat, flat.second)]]
+    to_first = old.to_first[alive[duals.message_places(flat, flat.first)]]
     dual = Dual(
         new, old.quantum, second_at, first_at, to_second, to_first, np.zeros(len(new.unary)),
         old.prices, old.priced[alive], old.charge, old.bound,
     )  # fmt: skip
     return Part(dual, part.origin[alive])
-
-
-def _message_index(flat: Flat, ends: np.ndarray, at: np.ndarray) -> np.ndarray:
-    lengths = np.diff(at)
-    return np.repeat(flat.offsets[ends] - at[:-1], lengths) + np.arange(int(at[-1]))
 
 
 def _starts(lengths: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Evaluation, evaluate
+from autoshard.solver.work import joined
 
 LARGE = 2_000
 """Edges from which arrays pay."""
@@ -23,21 +24,19 @@ def judge_of(network: CostNetwork) -> Callable[[np.ndarray], Evaluation]:
     if len(network.edges) < LARGE or sum(table.size for table in tables.values()) > MOST_ENTRIES:
         return lambda chosen: evaluate(network, chosen.tolist())
     records = [(i, u) for i, usages in enumerate(network.usages) for u in usages if u.start < u.stop]
-    amounts = np.concatenate([*(u.amounts for _, u in records), np.zeros(0)], dtype=np.int64, casting="unsafe")
+    amounts, amount_at = joined([u.amounts for _, u in records])
     if int(np.abs(amounts).max(initial=0)) * max(1, len(records)) > MAX_LIVE:
         return lambda chosen: evaluate(network, chosen.tolist())
 
-    costs = np.concatenate([*network.costs], dtype=np.int64, casting="unsafe")
-    cost_at = _starts([len(cost) for cost in network.costs])
-    entries = np.concatenate([table.ravel() for table in tables.values()], dtype=np.int64, casting="unsafe")
-    begins = dict(zip(tables, _starts([table.size for table in tables.values()]).tolist(), strict=True))
+    costs, cost_at = joined(network.costs)
+    entries, starts = joined([table.ravel() for table in tables.values()])
+    begins = dict(zip(tables, starts.tolist(), strict=True))
     first = np.array([edge.first for edge in network.edges])
     second = np.array([edge.second for edge in network.edges])
     table_at = np.array([begins[id(edge.costs)] for edge in network.edges])
     columns = np.array([edge.costs.shape[1] for edge in network.edges])
 
     held_node = np.array([i for i, _ in records], dtype=np.int64)
-    amount_at = _starts([len(u.amounts) for _, u in records])
     times, slots = np.unique(np.array([(u.start, u.stop) for _, u in records]).ravel(), return_inverse=True)
     start, stop = slots.reshape(-1, 2).T
     limit = network.usage_limit
@@ -55,11 +54,6 @@ def judge_of(network: CostNetwork) -> Callable[[np.ndarray], Evaluation]:
         return Evaluation(_sum(node_costs) + _sum(edge_costs) if allowed else None, peak, allowed and within)
 
     return judged
-
-
-def _starts(lengths: list[int]) -> np.ndarray:
-    ends = np.cumsum(np.array(lengths, dtype=np.int64))
-    return ends - np.array(lengths, dtype=np.int64)
 
 
 def _sum(values: np.ndarray) -> int:

@@ -152,9 +152,7 @@ def from_network(network: CostNetwork, allowed: Sequence[np.ndarray | None] | No
     costs: list[np.ndarray | None] = []
     domains: list[np.ndarray] = []
     whole: dict[int, np.ndarray] = {}
-    sizes = np.array([len(given) for given in network.costs], dtype=np.int64)
-    entries = np.concatenate([*network.costs, np.zeros(0)], dtype=np.int64, casting="unsafe")
-    starts = np.cumsum(sizes) - sizes
+    entries, starts = joined(network.costs)
     forbids = np.logical_or.reduceat(entries >= IMPOSSIBLE, starts).tolist() if n else []
     for i, given in enumerate(network.costs):
         mask = None if allowed is None else allowed[i]
@@ -169,8 +167,7 @@ def from_network(network: CostNetwork, allowed: Sequence[np.ndarray | None] | No
             raise Infeasible(f"every strategy of node {i} is forbidden by its own cost")
         costs.append(np.asarray(given, dtype=np.int64)[domain])
         domains.append(domain)
-    kept = np.concatenate([*costs, np.zeros(0, dtype=np.int64)])  # pyright: ignore[reportCallIssue, reportArgumentType]
-    kept_starts = np.cumsum([0, *map(len, domains[:-1])])
+    kept, kept_starts = joined([cost for cost in costs if cost is not None])
     total = sum(np.maximum.reduceat(np.abs(kept), kept_starts).tolist()) if n else 0
 
     tables: list[dict[int, np.ndarray]] = [{} for _ in range(n)]
@@ -250,10 +247,11 @@ def stretches(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield begin, len(sizes)
 
 
-def joined(arrays: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def joined(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """A copy of flat arrays one after the other, in int64, and where each starts."""
-    starts = np.cumsum([0, *map(len, arrays[:-1])])
-    return np.concatenate(arrays, dtype=np.int64, casting="unsafe"), starts
+    starts = np.cumsum([0, *map(len, arrays)])[:-1]
+    none = np.zeros(0, dtype=np.int64)
+    return np.concatenate([*arrays, none], dtype=np.int64, casting="unsafe"), starts
 
 
 def _compress_times(network: CostNetwork, work: Work) -> None:
@@ -270,9 +268,7 @@ def _compress_times(network: CostNetwork, work: Work) -> None:
     if not found:
         work.limit = None
         return
-    sizes = np.array([len(amounts) for amounts in held_amounts], dtype=np.int64)
-    at = np.cumsum(sizes) - sizes
-    entries = np.concatenate(held_amounts, dtype=np.int64, casting="unsafe")
+    entries, at = joined(held_amounts)
     high, low = np.maximum.reduceat(entries, at), np.minimum.reduceat(entries, at)
     some = (high != 0) | (low != 0)
     node, start, stop = (np.array(column)[some] for column in zip(*found, strict=True))

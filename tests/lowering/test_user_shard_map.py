@@ -156,7 +156,9 @@ def test_a_shard_map_inside_of_another_runs_and_its_gathers_are_planned():
 def test_derivatives_of_nested_shard_maps_which_jax_does_not_compile():
     def nested(x, w):
         def outer(y, w):
-            inner = lambda z, w: jnp.tanh(lax.psum(z @ w, "b"))  # noqa: E731
+            def inner(z, w):
+                return jnp.tanh(lax.psum(z @ w, "b"))
+
             specs = (P(None, "b"), P("b"))
             return jax.shard_map(inner, in_specs=specs, out_specs=P(), axis_names={"b"})(y, w) * lax.axis_index("a")
 

@@ -13,7 +13,7 @@ from autoshard.frontends.jax_function import trace
 from autoshard.planning import Model, build_model, decide
 from autoshard.propagation import propagate
 from autoshard.search.greedy import place_cheapest_first
-from autoshard.search.starts import starts_of
+from autoshard.search.starts import each_start
 from autoshard.search.strategy import decide_by, start_of
 from autoshard.solver.network import CostNetwork, Edge, evaluate
 from autoshard.strategies.choice import LADDER, NAMES, Conflicts, StrategyName, strategy_names
@@ -109,7 +109,7 @@ def test_greedy_takes_the_cheapest_op_first_and_never_goes_back() -> None:
 
 
 def test_the_starts_hold_and_joint_is_never_worse_even_without_effort(model: Model) -> None:
-    starts = starts_of(model)
+    starts = list(each_start(model))
     costs = [evaluate(model.repeats.network, s).cost for s in starts]
     assert costs
     assert all(c is not None for c in costs)

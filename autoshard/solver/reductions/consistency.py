@@ -65,12 +65,11 @@ def _at_once(work: Work) -> tuple[int, list[int]]:
     number = {node: k for k, node in enumerate(nodes)}
     sizes = np.array([len(work.domains[i]) for i in nodes], dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    lengths = np.array([table.size for *_, table in hard], dtype=np.int64)
-    tables = np.concatenate([table.ravel() for *_, table in hard])
+    tables, table_at = joined([table.ravel() for *_, table in hard])
     alive = np.ones(int(offsets[-1]), dtype=bool)
     if not supported(
         offsets, np.array([number[i] for i, *_ in hard]), np.array([number[j] for _, j, _ in hard]),
-        np.concatenate([[0], np.cumsum(lengths)]), np.where(tables >= FORBIDDEN_FROM, np.inf, 0.0), alive,
+        table_at, np.where(tables >= FORBIDDEN_FROM, np.inf, 0.0), alive,
     ):  # fmt: skip
         return 0, work.nodes()
     for k in np.flatnonzero(np.add.reduceat(alive, offsets[:-1]) < sizes).tolist():

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.solver.work import Held, Work
+from autoshard.solver.work import Held, Work, joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,8 @@ def records(work: Work) -> Records:
     """All usage records of a network, in order of their nodes."""
     held = [h for own in work.held for h in own]
     counts = np.array([len(own) for own in work.held], dtype=np.int64)
-    lengths = np.array([len(h.amounts) for h in held], dtype=np.int64)
-    if held:
-        amounts = np.concatenate([h.amounts for h in held])
-        at = np.cumsum(lengths) - lengths
-        low, high = np.minimum.reduceat(amounts, at), np.maximum.reduceat(amounts, at)
-    else:
-        low = high = np.zeros(0, dtype=np.int64)
+    amounts, at = joined([h.amounts for h in held])
+    low, high = (np.minimum.reduceat(amounts, at), np.maximum.reduceat(amounts, at)) if held else (amounts, amounts)
     return Records(
         held, np.repeat(np.arange(len(counts)), counts), np.array([h.start for h in held], dtype=np.int64),
         np.array([h.stop for h in held], dtype=np.int64), low, high,
