@@ -34,7 +34,7 @@ PASSES = 200
 DUAL_SHARE = 0.25
 LEAST_PASSES = 20
 """The part of the budget that one round of message passing may take, and passes that it may make in any case."""
-BRANCH_SLICE = 8_000_000_000
+BRANCH_SLICE = 4_000_000_000
 """Table entries that branching may visit in one round."""
 REDUCING_SHARE = 0.2
 """The part of a time limit after which reductions are left as they stand, where only time ends a run."""
@@ -52,8 +52,10 @@ BUDGET_PASSES = 6_000
 LEAST_BUDGET = 200_000_000
 BRANCH_NODES = 2_000
 """In networks of up to this many nodes after reduction message passing ends early when a memory limit leaves a gap."""
-PROVED_ENTRIES = 5_000_000
+PROVED_ENTRIES = 300_000
 """Largest number of table entries that a proof is split on."""
+WORTH_RELAXING = 0.5
+"""Exact search with few memory rows is tried where the bound leaves less than this share of the table entries."""
 PROOF_SHARE = 0.5
 """The part of the budget that a first proof may take."""
 FACET_NODES = 3_000
@@ -207,7 +209,7 @@ def _bound_and_search(
     from autoshard.solver import proof
 
     race, work = state.race, state.work
-    small = state.flat.n <= BRANCH_NODES
+    small, entries = state.flat.n <= BRANCH_NODES, len(state.flat.tables)
     fixed_at, reach = math.inf, None
     proving: Prover | None = None
     fallen, skipped = math.inf, 0  # what pieces took off the cost when they were last tried, and rounds since
@@ -230,17 +232,17 @@ def _bound_and_search(
         if race.cost is None:
             race.enter("proof")
             none = proof.prover(race, work, costs=False)
-            none.begin()
-            spent = none.effort
+            none.begin(most_entries=PROVED_ENTRIES)
             finished = none.go_on(int(min(PROOF_SHARE * state.budget, BRANCH_SLICE)))
-            state.budget -= none.effort + spent
+            state.budget -= none.effort
             if finished and race.settled():
                 return
-        elif round_ < 2 or gap < FIXED_AGAIN * fixed_at or (proving is not None and proving.done):
+        elif round_ < 2 or gap < FIXED_AGAIN * fixed_at:
             fixed_at = gap
             race.enter("fix")
             proving = proof.prover(race, work)
-            proving.begin(state.whole_part(), None if state.prices is None else state.prices.best)
+            prices = None if state.prices is None else state.prices.best
+            proving.begin(state.whole_part(), prices, PROVED_ENTRIES)
             state.budget -= proving.effort
             if race.settled():
                 return
@@ -250,13 +252,13 @@ def _bound_and_search(
             if sizes["entries"] <= (EXACT_ENTRIES if work.limit is None else EXACT_ENTRIES_WITH_MEMORY):
                 race.enter("exact")
                 proof.search_exactly(race, core, int(10_000 * share) * (round_ + 1), slots)
-            elif work.limit is not None and state.prices is not None:
+            elif work.limit is not None and sizes["entries"] < WORTH_RELAXING * entries:
                 race.enter("relaxed")
                 proof.search_by_slots(race, core, state, int(10_000 * share))
         if round_ == 0 and facet_search.facet_count(race.network) and (not small or race.cost is None):
             race.enter("facets")
             _facets(race, work.limit is not None, share)
-        if proving is not None and not proving.done and proving.core_entries <= PROVED_ENTRIES:
+        if proving is not None and not proving.done:
             race.enter("proof")
             spent = proving.effort
             proving.go_on(int(min(BRANCH_SLICE, max(0, state.budget))))

@@ -17,7 +17,7 @@ from autoshard.solver.certify.weigh import Record
 from autoshard.solver.work import Event
 
 FORMAT = "autoshard-certificate-1"
-END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT = range(9)
+END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE = range(10)
 
 
 def certificate_of(proof: Proof, bound: int | None) -> bytes:
@@ -34,6 +34,7 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
         else:
             _events(put, stage)
     if proof.tree is not None:
+        put([TREE])
         _tree(put, proof.tree, claimed)
     put([END])
     numbers = np.concatenate(stream) if stream else np.zeros(0, dtype=np.int64)
@@ -80,7 +81,7 @@ def _record(put, record: Record, claimed: int) -> None:
 
 def _tree(put, step: Step, claimed: int) -> None:
     """Depth first, without recursion: trees may be deep."""
-    waiting: list[Step | None] = [step]
+    waiting: list[Step | None] = [None, step]
     while waiting:
         at = waiting.pop()
         if at is None:

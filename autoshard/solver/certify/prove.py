@@ -93,11 +93,6 @@ class Prover:
         self.reach: np.ndarray | None = None
 
     @property
-    def core_entries(self) -> int:
-        """Table entries that are split on."""
-        return 0 if self.tree is None else len(self.tree.flat.tables)
-
-    @property
     def bound(self) -> float:
         """Constants included; what is proved so far."""
         if self.done or self.tree is None:
@@ -112,10 +107,13 @@ class Prover:
     def threshold(self) -> int:
         return self.above() - self.constant if self.costs else 1
 
-    def begin(self, part: Part | None = None, prices: np.ndarray | None = None) -> None:
+    def begin(
+        self, part: Part | None = None, prices: np.ndarray | None = None, most_entries: float = math.inf
+    ) -> None:
         """Everything but the tree, whose first part is settled.
 
-        part: messages that are known for the work network; prices: per slot of it.
+        part: messages that are known for the work network; prices: per slot of it. most_entries: what keeps more table
+        entries than this is left at its first bound.
         """
         known = (prices, self.work.times)
         for _ in range(ROUNDS):
@@ -136,6 +134,12 @@ class Prover:
             except Infeasible:
                 self._conclude(math.inf)
                 return
+            if self.work.entries() > most_entries:
+                break
+        if self.work.entries() > most_entries:
+            self._take_log()
+            self.done = True
+            return
         self._plant(known)
 
     def glance(self, part: Part | None, prices: np.ndarray | None) -> None:
@@ -345,9 +349,9 @@ def _moved(part: Part, flat: Flat) -> Part:
 
 
 def stretches(held: Sequence[Held]) -> tuple[Held, ...]:
-    """What a node holds as stretches of time that do not overlap, each as long as nothing changes, none empty."""
-    if not held:
-        return ()
+    """What a node holds as stretches of time that do not overlap."""
+    if all(a.stop <= b.start for a, b in zip(held, held[1:], strict=False)):
+        return tuple(held)
     ends = sorted({t for h in held for t in (h.start, h.stop)})
     place = {t: k for k, t in enumerate(ends)}
     change = np.zeros((len(ends), len(held[0].amounts)), dtype=np.int64)

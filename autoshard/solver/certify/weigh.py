@@ -24,6 +24,8 @@ FINEST = 20
 """Messages are multiples of 2**-20 of a unit of cost at the finest."""
 PRICE_BITS = 24
 """Bits that the largest price is written with."""
+SPLIT_BITS = 20
+"""Lower bits of an amount that are multiplied apart from the others."""
 ROUNDED_AWAY = 1 / 64
 """Rounding may take this share of what is missing to the threshold."""
 
@@ -207,27 +209,29 @@ def weigh(whole: Whole, alive: np.ndarray, record: Record) -> Weighed | None:
 
 def charged(flat: Flat, record: Record) -> tuple[np.ndarray, int]:
     """What prices add to every strategy, rounded down, and the limit's share, rounded up; in units of the record."""
-    extra = np.zeros(len(flat.unary), dtype=np.int64)
     if not record.prices:
-        return extra, 0
+        return np.zeros(len(flat.unary), dtype=np.int64), 0
     assert flat.limit is not None
-    running = [0] * (flat.slots + 1)
-    for slot, price in record.prices:
-        running[slot + 1] = price
-    for t in range(flat.slots):
-        running[t + 1] += running[t]
+    prices = np.zeros(flat.slots + 1, dtype=np.int64)
+    slots, listed = np.array(record.prices, dtype=np.int64).T
+    prices[slots + 1] = listed
+    running = np.cumsum(prices)
     down = record.price_bits - record.bits
-    sums = np.array(running, dtype=object)
-    total: dict[int, list[int]] = {}
-    per_unit = sums[flat.held_stop] - sums[flat.held_start]
-    for r in np.flatnonzero(per_unit != 0).tolist():
-        node, price = int(flat.held_node[r]), per_unit[r]
-        amounts = flat.amounts[flat.held_at[r] : flat.held_at[r + 1]].tolist()
-        own = total.get(node)
-        total[node] = [price * a for a in amounts] if own is None else [x + price * a for x, a in zip(own, amounts, strict=True)]
-    for node, amounts in total.items():
-        extra[flat.offsets[node] : flat.offsets[node + 1]] = [_shifted(x, down) for x in amounts]
-    return extra, -_shifted(-running[-1] * flat.limit, down)
+    charge = -_shifted(-int(running[-1]) * flat.limit, down)
+    lengths = np.diff(flat.held_at)
+    per_unit = np.repeat(running[flat.held_stop] - running[flat.held_start], lengths)
+    at = np.repeat(flat.offsets[flat.held_node] - flat.held_at[:-1], lengths) + np.arange(len(flat.amounts))
+    high, low = flat.amounts >> SPLIT_BITS, flat.amounts & (2**SPLIT_BITS - 1)
+    top = float(running[-1]) * max(2.0**SPLIT_BITS, float(np.abs(high).max(initial=0))) * (1 + len(flat.held_node))
+    if down >= SPLIT_BITS and top < LARGEST:
+        # a price times an amount may need more than 64 bits: its upper and lower part are added up apart
+        upper, lower = np.zeros(len(flat.unary), dtype=np.int64), np.zeros(len(flat.unary), dtype=np.int64)
+        np.add.at(upper, at, per_unit * high)
+        np.add.at(lower, at, per_unit * low)
+        return (upper + (lower >> SPLIT_BITS)) >> (down - SPLIT_BITS), charge
+    total = np.zeros(len(flat.unary), dtype=object)
+    np.add.at(total, at, per_unit.astype(object) * flat.amounts.astype(object))
+    return np.array([_shifted(int(x), down) for x in total], dtype=np.int64), charge
 
 
 def _shifted(value: int, down: int) -> int:

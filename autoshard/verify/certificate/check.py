@@ -9,7 +9,7 @@ from autoshard.verify.certificate.state import State
 from autoshard.verify.certificate.stream import CertificateFault, Stream
 from autoshard.verify.certificate.weights import Layout, read_record
 
-END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT = range(9)
+END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE = range(10)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class _Judge:
                 break
             if code == RECORD:
                 self.closed |= self._root_record()
-            elif code == SPLIT:
+            elif code == TREE:
                 self._tree()
                 if stream.one() != END:
                     raise CertificateFault("something follows after the last branch")
@@ -180,14 +180,11 @@ class _Judge:
         return self.claimed is not None and self.state.constant >= self.claimed
 
     def _tree(self) -> None:
-        """The split that was just announced, and all below it; without recursion, since trees may be deep."""
+        """Parts of what is left, halves below halves; without recursion, since trees may be deep."""
         if self.closed:
-            raise CertificateFault("a split follows where nothing is left")
+            raise CertificateFault("branches follow where nothing is left")
         layout = self._laid_out()
-        whole = np.ones(len(layout.cost), dtype=bool)
-        if not layout.consistent(whole):
-            raise CertificateFault("a split follows where nothing is left")
-        waiting = list(reversed(self._halves(layout, whole)))
+        waiting = [np.ones(len(layout.cost), dtype=bool)]
         while waiting:
             alive = waiting.pop()
             closed = not layout.consistent(alive)

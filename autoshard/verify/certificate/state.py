@@ -4,6 +4,7 @@ Nothing here comes from the solver. Costs at or above `FORBIDDEN_COST` are not a
 index in the original network, wherever it stands by then.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -323,6 +324,7 @@ class State:
         after = np.concatenate([kept, [n]]).astype(np.int64)
         for node in self.nodes():
             own = stretches(self.held[node])
+            starts = [a for a, _, _ in own]
             for a, b, amounts in own:
                 high = int(amounts.max())
                 most[a] += high
@@ -330,12 +332,12 @@ class State:
                 # what lies behind the last slot that stays, and before the first one
                 k = int(np.searchsorted(kept, b))
                 start = max(a, int(before[k]) + 1)
-                if start < b and not _as_much(own, int(after[k]), amounts):
+                if start < b and not _as_much(own, starts, int(after[k]), amounts):
                     later[start] += 1
                     later[b] -= 1
                 k = int(np.searchsorted(kept, a))
                 stop = min(b, int(after[k]))
-                if a < stop and not _as_much(own, int(before[k]), amounts):
+                if a < stop and not _as_much(own, starts, int(before[k]), amounts):
                     earlier[a] += 1
                     earlier[stop] -= 1
         place = np.searchsorted(kept, np.arange(n))
@@ -348,11 +350,11 @@ class State:
             raise CertificateFault(f"the time slot at {time} is forgotten, but may bind: it is within none that stays")
 
 
-def _as_much(own: Sequence[tuple[int, int, np.ndarray]], slot: int, amounts: np.ndarray) -> bool:
-    """Whether at a slot a node holds at least these amounts, whatever its strategy."""
-    for a, b, there in own:
-        if a <= slot < b:
-            return bool((amounts <= there).all())
+def _as_much(own: Sequence[tuple[int, int, np.ndarray]], starts: list[int], slot: int, amounts: np.ndarray) -> bool:
+    """Whether at a slot a node holds at least these amounts, whatever its strategy; starts: of its stretches."""
+    k = bisect_right(starts, slot) - 1
+    if k >= 0 and slot < own[k][1]:
+        return bool((amounts <= own[k][2]).all())
     return bool((amounts <= 0).all())
 
 
