@@ -140,6 +140,9 @@ class Tree:
     def _settle(self, step: Step, alive: np.ndarray, part: Part, start: np.ndarray | None, inherited: float) -> None:
         """Raise the bound of a consistent part, drop what is too dear, and queue it where it stays open."""
         self.parts += 1
+        if int(alive.sum()) == self.flat.n:
+            self._single(step, alive)
+            return
         prices: duals.Prices | None = None
         if start is not None:
             duals.set_prices(part.dual, start)
@@ -163,9 +166,24 @@ class Tree:
                 return
             fewer = restrict(part, left[alive])
             alive, part = left, fewer
+            if int(alive.sum()) == self.flat.n:
+                self._single(step, alive)
+                return
             if int(alive.sum()) >= WORTH_ANOTHER * before:
                 break
         self._queue(step, alive, part, prices, recent, bound)
+
+    def _single(self, step: Step, alive: np.ndarray) -> None:
+        """A part with one assignment, which is within the limit: its cost is the bound, without any price."""
+        self.offer(np.flatnonzero(alive))
+        nothing = np.zeros(int(alive[self.places].sum()), dtype=np.int64)
+        record = Record(self.threshold(), 0, 0, 0, (), nothing, costs=self.costs)
+        weighed = weigh(self.whole, alive, record)
+        if weighed is not None:
+            step.records.append(record)
+            step.bound = weighed.bound
+        if step.bound < self.threshold():
+            self.stuck = min(self.stuck, step.bound)
 
     def _passes(self, part: Part, prices: duals.Prices | None, recent: deque[np.ndarray]) -> duals.Prices | None:
         limit, dual = self.flat.limit, part.dual

@@ -50,24 +50,20 @@ class _Judge:
 
     def run(self) -> Verdict:
         stream = self.stream
-        while True:
+        while not self.closed:  # whatever follows then says nothing more
             code = stream.one()
-            if code == END:
-                self._leaf(self.closed or self._nothing_left())
-                break
             if code == RECORD:
-                self.closed |= self._root_record()
+                self.closed = self._root_record()
             elif code == TREE:
                 self._tree()
-                if stream.one() != END:
-                    raise CertificateFault("something follows after the last branch")
+                break
+            elif code == END:
+                self._leaf(self._nothing_left())
                 break
             else:
                 self._step(code)
-                self.closed |= self.state.empty
-        if not stream.over:
-            raise CertificateFault("something follows after the end")
-        return Verdict(self.claimed, self.steps, self.records, self.leaves)
+                self.closed = self.state.empty
+        return Verdict(self.claimed, self.steps, self.records, max(1, self.leaves))
 
     def _step(self, code: int) -> None:
         stream, state = self.stream, self.state
@@ -134,8 +130,6 @@ class _Judge:
 
     def _root_record(self) -> bool:
         """A record on the whole of what is left; drops strategies and pairs. True: nothing cheap is left."""
-        if self.closed:
-            raise CertificateFault("a record follows where nothing is left")
         layout = self._laid_out()
         alive = np.ones(len(layout.cost), dtype=bool)
         if not layout.consistent(alive):
@@ -181,30 +175,27 @@ class _Judge:
 
     def _tree(self) -> None:
         """Parts of what is left, halves below halves; without recursion, since trees may be deep."""
-        if self.closed:
-            raise CertificateFault("branches follow where nothing is left")
         layout = self._laid_out()
-        waiting = [np.ones(len(layout.cost), dtype=bool)]
+        # what is left of every part that still has to be read; None: it is closed, whatever else is said of it
+        waiting: list[np.ndarray | None] = [np.ones(len(layout.cost), dtype=bool)]
         while waiting:
             alive = waiting.pop()
-            closed = not layout.consistent(alive)
+            if alive is not None and not layout.consistent(alive):
+                alive = None
             while True:
                 code = self.stream.one()
                 if code == RECORD:
-                    if closed:
-                        raise CertificateFault("a record follows where nothing is left")
+                    if alive is None:
+                        read_record(self.stream, 0)
+                        continue
                     closes, left, _ = self._weighed(layout, alive)
-                    closed = closes or not layout.consistent(left)
-                    alive = left
+                    alive = None if closes or not layout.consistent(left) else left
                 elif code == SPLIT:
-                    if closed:
-                        raise CertificateFault("a split follows where nothing is left")
-                    waiting += reversed(self._halves(layout, alive))
                     # the halves come first in the stream, then the end of this part: it holds as they do
-                    waiting.insert(len(waiting) - 2, _ENDS)
+                    waiting += [_ENDS, *reversed(self._halves(layout, alive))]
                     break
                 elif code == END:
-                    self._leaf(closed)
+                    self._leaf(alive is None)
                     break
                 else:
                     raise CertificateFault(f"an unknown step in a branch: {code}")
@@ -213,13 +204,15 @@ class _Judge:
                 if self.stream.one() != END:
                     raise CertificateFault("a branch goes on after its two halves")
 
-    def _halves(self, layout: Layout, alive: np.ndarray) -> list[np.ndarray]:
+    def _halves(self, layout: Layout, alive: np.ndarray | None) -> list[np.ndarray | None]:
         """Both parts of a split; every strategy that is left is in one of them."""
         node = self.stream.count(len(layout.nodes) - 1, "a node")
         low, high = int(layout.at[node]), int(layout.at[node + 1])
         chosen = self.stream.some(self.stream.count(high - low, "the number of strategies"))
         if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < high - low:
             raise CertificateFault(f"a split names strategies that node {layout.nodes[node]} does not have")
+        if alive is None:
+            return [None, None]
         inside = np.zeros(len(alive), dtype=bool)
         inside[low + chosen] = True
         outside = ~inside
