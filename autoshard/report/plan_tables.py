@@ -242,7 +242,8 @@ def _meshes(plan: Json) -> "list[RenderableType]":
     rows = sorted(search["tried"], key=lambda r: (r["objective_s"] is None, r["objective_s"] or 0.0))
     for row in rows[:MOST_MESHES]:
         cost, bound, peak = row["objective_s"], row["bound_s"], row["peak_bytes"]
-        says = {"alike": f"as {row['reason']}", "cannot be": row["reason"].split("\n")[0], "out of time": "out of time"}
+        why = row["reason"].split("\n")[0]
+        says = {"alike": f"as {row['reason']}", "cannot be": why, "none found": why, "out of time": "out of time"}
         table.add_row(
             _mesh_text(row["mesh"]), "" if cost is None else seconds_text(cost),
             "" if bound is None else seconds_text(bound), "" if peak is None else bytes_text(peak),
@@ -272,7 +273,7 @@ def _baselines(plan: Json) -> "Table | None":
         times = "" if cost is None or not plan["objective_s"] else f"{cost / plan['objective_s']:.3g} x"
         table.add_row(
             row["name"],
-            "cannot be" if cost is None else seconds_text(cost),
+            "no plan" if cost is None else seconds_text(cost),
             times,
             "" if peak is None else bytes_text(peak),
             row.get("reason") or "",

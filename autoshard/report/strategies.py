@@ -29,7 +29,7 @@ def print_comparison(data: Json) -> None:
         cost, regret, peak = row["objective_s"], row["regret"], row["peak_bytes"]
         name = row["strategy"] if row["kind"] == "strategy" else f"{row['strategy']} (baseline)"
         table.add_row(
-            name, "cannot be" if cost is None else seconds_text(cost), "" if regret is None else f"{regret:.2%}",
+            name, row["status"] if cost is None else seconds_text(cost), "" if regret is None else f"{regret:.2%}",
             "" if peak is None else bytes_text(peak), f"{row['seconds']:.2f}",
             row["reason"] or (row["status"] if row["status"] != "found" else ""),
         )  # fmt: skip
