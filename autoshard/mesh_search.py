@@ -280,14 +280,14 @@ class _Search:
         late = [t for t in self.tried.values() if t.status == "out of time"]
         if late:
             raise OutOfTimeError(
-                f"no plan on any of {len(self.tried)} meshes was found in the time given, and it is not proved that none "
-                "exists; raise the time limit, or give sizes"
+                f"no plan on any of {len(self.tried)} meshes was found in the time given, and it is not proved that "
+                "none exists; raise the time limit, or give sizes"
             )
         reasons = "\n".join(f"  {_text(t.sizes)}: {t.reason.splitlines()[0]}" for t in list(self.tried.values())[:6])
         if any(t.status == "none found" for t in self.tried.values()):
             raise NotFoundError(
-                f"no plan was found on any of the {len(self.tried)} meshes that the machine allows, and it is not proved "
-                f"that none exists:\n{reasons}"
+                f"no plan was found on any of the {len(self.tried)} meshes that the machine allows, and it is not "
+                f"proved that none exists:\n{reasons}"
             )
         raise InfeasibleError(
             f"none of the {len(self.tried)} meshes that the machine allows has a plan (proved for each):\n{reasons}"

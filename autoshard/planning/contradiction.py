@@ -1,4 +1,5 @@
-"""Why there is no plan, for people: none exists (proved, with the smallest set of statements at odds), or none was found.
+"""Why there is no plan, for people: none exists (proved, with the smallest set of statements at odds), or none was
+found.
 
 Of memory also what is held at the fullest point, and what would make room.
 """
@@ -62,8 +63,8 @@ def lifting(problem: Problem) -> list[str]:
     if not problem.device_limit:
         return []
     return [
-        f"state a memory_limit of your own (memory_limit: {int(problem.machine.usable_bytes)} takes all that the device "
-        "leaves to programs), or lift it with memory_limit: none"
+        f"state a memory_limit of your own (memory_limit: {int(problem.machine.usable_bytes)} takes all that the "
+        "device leaves to programs), or lift it with memory_limit: none"
     ]
 
 

@@ -326,7 +326,7 @@ def assumptions(problem: Problem) -> list[str]:
 
 
 def _no_answer(model: Model, solution: Solution, explain: bool, seen: Sequence[Sequence[int]]) -> None:
-    """Raise what a search without an assignment says; `seen`: plans that are too full, where it was within the limit."""
+    """Raise what a search without an assignment says; `seen`: plans that are too full, where there is a limit."""
     limit = model.problem.memory_limit
     if solution.status == "infeasible":
         reason = solution.reason or "nothing satisfies all that is stated"
@@ -348,7 +348,8 @@ def _no_answer(model: Model, solution: Solution, explain: bool, seen: Sequence[S
     if explain and seen:
         raise contradiction(model.problem, proved=False, achieved_bytes=_lowest(model, seen))
     raise NotFoundError(
-        f"no plan was found, and it is not proved that none exists (the search ended: {stopped}); search with more effort"
+        f"no plan was found, and it is not proved that none exists (the search ended: {stopped}); search with more "
+        "effort"
     )
 
 
