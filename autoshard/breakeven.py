@@ -19,7 +19,7 @@ from autoshard.instead import pin_for
 from autoshard.planning import Model, build_model
 from autoshard.plans import Plan
 from autoshard.program.program import Program
-from autoshard.replan import KEEP, Changed, Effort, Progress, decide_again, plan_of, problem_of, stated_limit
+from autoshard.replan import KEEP, Changed, Effort, Progress, decide_again, limit_of, plan_of, problem_of
 from autoshard.report.amounts import bytes_text
 from autoshard.sharding.tensor_sharding import TensorSharding
 from costmodels.machine import Machine
@@ -165,7 +165,7 @@ def break_even(
                 models.clear() if by != "memory" else None
                 models[key] = build_model(problem_of(plan, pinned))
             model = models[key]
-            limit = stated_limit(plan) if changed.memory_limit is KEEP else changed.memory_limit
+            limit = limit_of(plan) if changed.memory_limit is KEEP else changed.memory_limit
             model = replace(model, problem=replace(model.problem, memory_limit=limit))
             own = pinned.pins if pin is kept else ()
             decision = decide_again(plan, model, time_limit_s, hard, None, explain=False, kept=own, since=since)
@@ -349,7 +349,7 @@ def with_bandwidth(machine: Machine, factor: float) -> Machine:
 
 
 def _by_memory(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
-    limit, peak = stated_limit(plan), float(plan.memory.peak_bytes)
+    limit, peak = limit_of(plan), float(plan.memory.peak_bytes)
 
     def test(amount: float) -> _Verdict:
         bound = None if amount == float("inf") else int(amount)

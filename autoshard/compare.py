@@ -73,11 +73,13 @@ class Comparison:
     memory_limit: int | None
     bound_s: float
     rows: tuple[Row, ...]
+    device_limit: bool = False
+    """No limit is stated: `memory_limit` is what the device has room for."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "program": self.program, "mesh": dict(self.mesh), "hardware": self.hardware,
-            "memory_limit": self.memory_limit, "bound_s": self.bound_s,
+            "memory_limit": self.memory_limit, "device_limit": self.device_limit, "bound_s": self.bound_s,
             "strategies": [row.to_dict() for row in self.rows],
         }  # fmt: skip
 
@@ -218,6 +220,7 @@ def compare_strategies(
     return Comparison(
         problem.program.name, dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), problem.machine.profile.name,
         problem.memory_limit, bound_s, tuple(_with_regret(row, bound_s) for row in (*(rows[s] for s in named), *told)),
+        problem.device_limit,
     )  # fmt: skip
 
 

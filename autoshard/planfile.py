@@ -319,7 +319,7 @@ _CLAIMS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("statements", list), ("baselines", list), ("trips", int), ("model_flop", (int, float, NoneType)),
     ("batch", (int, float, NoneType)), ("config", (dict, NoneType)), ("stages", (list, NoneType)),
     ("joint", (dict, NoneType)), ("sharing", (dict, NoneType)), ("mesh_search", (dict, NoneType)),
-    ("priorities", (dict, NoneType)), ("strategy", (str, NoneType)),
+    ("priorities", (dict, NoneType)), ("strategy", (str, NoneType)), ("memory_limit", (dict, NoneType)),
 )  # fmt: skip
 _LISTED = (("notes", str), ("statements", dict), ("baselines", dict), ("stages", dict))
 
@@ -344,6 +344,14 @@ def check_claims(data: Json) -> None:
             raise InputError(f"plan: the statement {_short(entry)} has no kind")
         if entry["kind"] == "memory_limit" and not isinstance(entry.get("bytes"), int):
             raise InputError(f"plan: the statement {_short(entry)} has no bytes")
+
+    limit = data.get("memory_limit")
+    if limit is not None and (limit.get("from") not in ("stated", "device") or not _is_limit(limit.get("bytes"))):
+        raise InputError(f"plan: memory_limit is {_short(limit)}")
+
+
+def _is_limit(bytes_: Any) -> bool:
+    return bytes_ is None or (isinstance(bytes_, int) and not isinstance(bytes_, bool) and bytes_ > 0)
 
 
 def _short(value: Any) -> str:

@@ -71,6 +71,8 @@ class Plan:
     priorities: of stages by names of strategies, those ``names``, the ``roles`` of the inputs and the ``slow`` axes.
     sharing: where repeated layers share decisions, how many, and what that costs at most.
     mesh_search: where the sizes of the mesh were searched too, what was tried and the frontier of time against memory.
+    memory_limit: its ``bytes`` per device (None: lifted), and ``from`` where: ``stated`` by the user (then it is one of
+    the statements too), or what the ``device`` has room for. None in plans of earlier versions.
     """
 
     program: Program
@@ -99,6 +101,7 @@ class Plan:
     mesh_search: Mapping[str, Any] | None = None
     priorities: Mapping[str, Any] | None = None
     strategy: str | None = None
+    memory_limit: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
         mesh = self.schedule.mesh.mesh
@@ -354,6 +357,7 @@ class Plan:
             "model_flop": self.model_flop,
             "batch": self.batch,
             "statements": [plain(s) for s in self.statements],
+            **({} if self.memory_limit is None else {"memory_limit": plain(self.memory_limit)}),
             "cost": self.cost_parts(),
             "memory": {
                 "peak_bytes": self.memory.peak_bytes,
@@ -426,5 +430,5 @@ def _from_dict(data: dict[str, Any]) -> Plan:
         stages=tuple(data.get("stages", ())), joint=data.get("joint"),
         sharing=data.get("sharing"),
         mesh_search=data.get("mesh_search"), priorities=data.get("priorities"),
-        strategy=data.get("strategy"),
+        strategy=data.get("strategy"), memory_limit=data.get("memory_limit"),
     )  # fmt: skip

@@ -69,9 +69,17 @@ def stated_groups(plan: Plan) -> tuple[MatchedGroup, ...]:
     )
 
 
-def stated_limit(plan: Plan) -> int | None:
-    """Bytes per device that the plan was to stay within."""
-    return next((int(s["bytes"]) for s in plan.statements if s["kind"] == "memory_limit"), None)
+def limit_of(plan: Plan) -> int | None:
+    """Bytes per device that the plan was to stay within: those stated, or the device's."""
+    stated = next((int(s["bytes"]) for s in plan.statements if s["kind"] == "memory_limit"), None)
+    if stated is None and plan.memory_limit is not None and plan.memory_limit["from"] == "device":
+        return plan.memory_limit["bytes"]
+    return stated
+
+
+def limit_of_device(plan: Plan) -> bool:
+    """Whether that is what the device has room for, and nobody stated it."""
+    return limit_of(plan) is not None and not any(s["kind"] == "memory_limit" for s in plan.statements)
 
 
 def displaced(pins: Sequence[MatchedPin], by: Sequence[MatchedPin]) -> tuple[list[MatchedPin], list[MatchedPin]]:
@@ -105,12 +113,13 @@ def problem_of(plan: Plan, changed: Changed | None = None) -> Problem:
     pins, _ = displaced(stated_pins(plan), changed.pins)
     groups = stated_groups(plan)
     every = (*pins, *changed.pins)
-    limit = stated_limit(plan) if changed.memory_limit is KEEP else changed.memory_limit
+    limit = limit_of(plan) if changed.memory_limit is KEEP else changed.memory_limit
     return Problem.make(
         program, plan.schedule.mesh.mesh, plan.machine if changed.machine is None else changed.machine, pins=every,
         memory_limit=limit, sub_axes=_splits(plan.schedule.mesh, [p.sharding for p in every]), trips=plan.trips,
         groups=groups, restrictions=restrictions_of(tuple(map(dict, plan.statements))),
         share_repeats=plan.sharing is not None,  # or there were none to share
+        device_limit=changed.memory_limit is KEEP and limit_of_device(plan),
         host_limit=next((int(s["bytes"]) for s in plan.statements if s["kind"] == "host_memory_limit"), None),
     )  # fmt: skip
 
@@ -250,15 +259,18 @@ def plan_of(plan: Plan, model: Model, changed: Changed, decision: Decision) -> P
     kept, _ = displaced(stated_pins(plan), changed.pins)
     statements: list[Mapping[str, Any]] = [pin.to_dict() for pin in (*kept, *changed.pins)]
     statements += [s for s in plan.statements if s["kind"] not in ("pin", "memory_limit")]
-    limit = model.problem.memory_limit
-    if limit is not None:
-        source = next((s.get("source", "") for s in plan.statements if s["kind"] == "memory_limit"), "")
-        statements.append({"kind": "memory_limit", "bytes": limit, "source": source})
+    if changed.memory_limit is KEEP:
+        limit = plan.memory_limit
+        statements += [s for s in plan.statements if s["kind"] == "memory_limit"]
+    else:
+        limit = {"bytes": changed.memory_limit, "from": "stated"}
+        if changed.memory_limit is not None:
+            statements.append({"kind": "memory_limit", "bytes": changed.memory_limit, "source": ""})
     return replace(
         plan, program=model.problem.program, schedule=decision.schedule, machine=model.problem.machine,
         cost=decision.cost, memory=decision.memory, status=decision.status, objective_s=decision.objective_s,
         bound_s=decision.bound_s, gap=decision.gap, memory_price_s=decision.memory_price_s,
         rounding_s=decision.rounding_s, statements=tuple(statements), baselines=(), notes=decision.notes,
         run={"interrupted": decision.interrupted, **decision.stats},
-        stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint,
+        stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint, memory_limit=limit,
     )  # fmt: skip

@@ -36,8 +36,9 @@ _LIMITED_SHARE = 0.9
 STOPPED_BY_USER = "the run was stopped by the user"
 """The note of a plan whose search Ctrl-C ended."""
 
-_FREE_SHARE = 0.5
-"""The part of a time limit that solving without the memory limit may take."""
+_FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
+"""The part of a time limit that solving without the memory limit may take, and where the limit is only the device's:
+most programs are within that."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,8 @@ def _decide(
             give_back()
         return solution
 
-    free = run(model.with_limit(None), "solving", starts, 1.0 if limit is None else _FREE_SHARE, True)
+    share = 1.0 if limit is None else _FREE_SHARE_OF_DEVICE if model.problem.device_limit else _FREE_SHARE
+    free = run(model.with_limit(None), "solving", starts, share, True)
     if free.assignment is None:
         _no_answer(model, free, explain, [])
     assert free.assignment is not None
