@@ -262,6 +262,11 @@ def plan_traced(
         sharing=None if sharing is None else sharing.to_dict(),
         priorities=None if roles is None or not stages else named_words(priorities, roles, slow),
         strategy=None if decided is not None or by.by_cost else str(by),
+        options={
+            "effort": effort, "seed": seed, "accepted_gap": accepted_gap, "share_repeats": share_repeats,
+            "sub_axes": None if sub_axes is None else {axis: list(parts) for axis, parts in sub_axes.items()},
+            "strategy": strategy,
+        },
         memory_limit={"bytes": problem.memory_limit, "from": "device" if problem.device_limit else "stated"},
     )  # fmt: skip
 
