@@ -1,5 +1,6 @@
-"""Questions ask the problem that the plan answers: with its options, its limit, and its statements as they were made."""
+"""Questions ask the problem that the plan answers: with its options, its limit, its statements as they were made."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,15 +71,19 @@ def test_options_given_to_the_question_win(made: Plan, searches: Any) -> None:
     assert Effort.of(other) == Effort(0.5, 1, 0.02)  # and those of questions to the answer
 
 
-def test_the_accepted_gap_is_that_of_the_plan_where_memory_is_limited(made: Plan, searches: Any) -> None:
-    solve_again(made, Changed(memory_limit=int(0.9 * made.memory.peak_bytes)))
-    assert [s["gap"] for s in searches if s["gap"]] in ([], [0.02] * sum(bool(s["gap"]) for s in searches))
-    assert Effort.of(made).accepted_gap == 0.02
+def test_the_accepted_gap_is_that_of_the_plan_where_memory_is_limited(
+    made: Plan, searches: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = sys.modules["autoshard.planning.decide"]
+    monkeypatch.setattr(tiny, "is_tiny", lambda network: False)  # which would be listed, not searched
+    solve_again(made, Changed(memory_limit=made.memory.peak_bytes - 1))
+    within = [s["gap"] for s in searches[1:]]
+    assert within and set(within) == {0.02}
 
 
 def test_break_even_takes_the_seed_and_a_tenth_of_the_effort(made: Plan, searches: Any) -> None:
     made.break_even("x", "bandwidth", instead=made["x"])
-    assert {(s["effort"], s["seed"]) for s in searches} == {(pytest.approx(0.3), 7)}
+    assert {(round(s["effort"], 6), s["seed"]) for s in searches} == {(0.3, 7)}
 
 
 def test_break_even_takes_options_of_its_own(made: Plan, searches: Any) -> None:
@@ -88,7 +93,7 @@ def test_break_even_takes_options_of_its_own(made: Plan, searches: Any) -> None:
 
 def test_alternatives_are_searched_with_the_seed_and_a_part_of_the_effort(made: Plan, searches: Any) -> None:
     assert Alternatives(made).of(made.program.body.args[1])
-    assert {(s["effort"], s["seed"]) for s in searches} == {(pytest.approx(0.06), 7)}
+    assert {(round(s["effort"], 6), s["seed"]) for s in searches} == {(0.06, 7)}
 
 
 def test_a_loaded_plan_answers_with_the_same_options(made: Plan, tmp_path: Path) -> None:
@@ -227,7 +232,7 @@ def test_where_no_plan_was_found_break_even_does_not_say_that_none_exists(
     whole = breakeven.decide_again
 
     def nothing(plan: Plan, model: Any, *rest: Any, **options: Any) -> Any:
-        if model.problem.memory_limit < made.memory.peak_bytes:
+        if (model.problem.memory_limit or 1e12) < made.memory.peak_bytes:
             raise NotFoundError("no plan was found")
         return whole(plan, model, *rest, **options)
 
