@@ -7,6 +7,7 @@ Of memory also what is held at the fullest point, and what would make room.
 from collections.abc import Sequence
 from typing import Any
 
+from autoshard.costs.memory import HEADROOM
 from autoshard.errors import InfeasibleError, NotFoundError
 from autoshard.planning.least_memory import Least, Tensor
 from autoshard.planning.model import Problem
@@ -48,23 +49,21 @@ def contradiction(
 
 
 def limit_words(problem: Problem) -> str:
-    """The memory limit as messages name it, with where it comes from if that is not the user."""
-    limit, machine = problem.memory_limit, problem.machine
-    if not problem.device_limit:
-        return f"memory limit of {limit} bytes per device"
-    return (
-        f"memory limit of {limit} bytes per device (the {int(machine.usable_bytes)} bytes that {machine.profile.name} "
-        "leaves to programs, less what compilers reserve; no memory_limit is stated)"
-    )
+    """The memory limit as messages name it; `lifting` says more of one that is the device's."""
+    words = f"memory limit of {problem.memory_limit} bytes per device"
+    return f"{words}, which is the device's own" if problem.device_limit else words
 
 
 def lifting(problem: Problem) -> list[str]:
-    """How to go beyond the device's own limit, where that is the limit."""
+    """Where the device's own limit comes from, and how to go beyond it."""
     if not problem.device_limit:
         return []
+    usable, name = int(problem.machine.usable_bytes), problem.machine.profile.name
     return [
-        f"state a memory_limit of your own (memory_limit: {int(problem.machine.usable_bytes)} takes all that the "
-        "device leaves to programs), or lift it with memory_limit: none"
+        f"no memory_limit is stated, so the limit is what a device of {name} has room for: it leaves {usable} bytes to "
+        f"programs, and compilers reserve up to {HEADROOM:.0%} beyond the peak",
+        f"use more devices, state a memory_limit of your own ({usable} takes all that is left to programs), or lift it "
+        "with memory_limit: none",
     ]
 
 

@@ -120,9 +120,10 @@ def test_a_program_too_large_for_the_device_is_told_what_the_device_has_and_how_
         planned(small(20_000))
     text = str(told.value)
     assert text.startswith(
-        f"no plan exists within the memory limit of {room(20_000)} bytes per device (the 20000 bytes"
+        f"no plan exists within the memory limit of {room(20_000)} bytes per device, which is the dev"
     )
-    assert "no memory_limit is stated" in text and "memory_limit: none" in text and "memory_limit: 20000" in text
+    assert "no memory_limit is stated" in text and "it leaves 20000 bytes to programs" in text
+    assert "lift it with memory_limit: none" in text
     assert told.value.facts["limit_from"] == "device"
 
 
