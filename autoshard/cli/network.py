@@ -92,10 +92,16 @@ def solve(
         write_bytes(certificate, proved)
     if found.assignment is None:
         if found.status == "infeasible":
-            raise InfeasibleError(f"{file} has no solution: {found.reason or 'its usage limit cannot be held'}")
+            raise InfeasibleError(
+                f"{file} has no solution (proved): {found.reason or 'its usage limit cannot be held'}"
+            )
         if found.stats.get("stopped") == "interrupt":
             raise KeyboardInterrupt
-        raise OutOfTimeError(f"no solution of {file} was found in the time given; its bound is {found.lower_bound}")
+        given = "time" if found.stats.get("stopped") == "time" else "effort"
+        raise OutOfTimeError(
+            f"no solution of {file} was found in the {given} given, and it is not proved that none exists; its bound "
+            f"is {found.lower_bound}"
+        )
     if output is not None:
         write_solution(output, found.assignment)
     checked = score(problem.network, found.assignment)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autoshard.constraints import MatchedPin
-from autoshard.errors import InfeasibleError
+from autoshard.errors import InfeasibleError, NotFoundError
 from autoshard.formulation.fixed import Cut, Fixed, joined, placed, possible
 from autoshard.planning.contradiction import contradiction
 from autoshard.planning.decide import ACCEPTED_GAP, Decision, decide
@@ -134,9 +134,9 @@ def decide_staged(
             note = "the user stopped the run before all stages were decided: this is the best plan all at once"
             rounds = [*joint.stats.get("rounds", ()), {"what": "stages", "stopped": "interrupt"}]
             return replace(joint, notes=(*joint.notes, note), stats={**joint.stats, "rounds": rounds})
-        except InfeasibleError:
+        except (InfeasibleError, NotFoundError):
             if full:
-                raise contradiction(problem) from None
+                raise contradiction(problem, proved=False, reason="the stages leave no room for each other") from None
             say("an early stage leaves no room for later statements: deciding with all of them in force")
     notes = list(last.notes)
     if full:
@@ -208,7 +208,7 @@ def _solve(
         try:
             model = build_model(problem, options["progress"], fixed=fixed, given=wanted, shared=shared)
             return decide(model, time_limit_s=time_limit_s, explain=False, **options)
-        except InfeasibleError:
+        except (InfeasibleError, NotFoundError):
             if not wanted:
                 raise
     raise AssertionError("the second try has nothing given")
