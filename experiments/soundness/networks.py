@@ -77,7 +77,9 @@ def cut_out(rng: np.random.Generator, whole: CostNetwork, neighbours: list[list[
         if e.first == i and e.second in number
     ]
     costs = [np.minimum(whole.costs[i][k], IMPOSSIBLE) for i, k in zip(nodes, kept, strict=True)]
-    usages = [tuple(Usage(u.start, u.stop, u.amounts[k]) for u in whole.usages[i]) for i, k in zip(nodes, kept, strict=True)]
+    usages = [
+        tuple(Usage(u.start, u.stop, u.amounts[k]) for u in whole.usages[i]) for i, k in zip(nodes, kept, strict=True)
+    ]
     return _limited(rng, CostNetwork(costs, edges, usages, None))
 
 
@@ -97,8 +99,7 @@ def _edges_of(network: CostNetwork) -> list[list[Edge]]:
 
 def neighbours_of(network: CostNetwork) -> list[list[int]]:
     return [
-        sorted({e.second if e.first == i else e.first for e in own} - {i})
-        for i, own in enumerate(_edges_of(network))
+        sorted({e.second if e.first == i else e.first for e in own} - {i}) for i, own in enumerate(_edges_of(network))
     ]
 
 

@@ -134,7 +134,9 @@ def judge(number: int, kind: str, network: CostNetwork) -> dict[str, object]:
         out["leaves"], out["bytes"] = verdict.leaves, len(data)
         if found.status in ("optimal", "infeasible"):
             out["proofs"] = int(str(out["proofs"])) + 1
-            said[f"proved with seed {seed}, {workers} workers"] = "infeasible" if verdict.bound is None else verdict.bound
+            said[f"proved with seed {seed}, {workers} workers"] = (
+                "infeasible" if verdict.bound is None else verdict.bound
+            )
     proved = {x for name, x in said.items() if name.startswith("proved")}
     out["highs"], out["toulbar2"] = highs(network), engine(network)
     costs = [x for x in said.values() if isinstance(x, int)]
@@ -172,7 +174,9 @@ def work(job: tuple[int, Path | None]) -> dict[str, object] | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--contest", type=Path, help="folder with iopddl-*.json.gz; without it none are cut out of those")
+    parser.add_argument(
+        "--contest", type=Path, help="folder with iopddl-*.json.gz; without it none are cut out of those"
+    )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
