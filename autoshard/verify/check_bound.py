@@ -16,6 +16,8 @@ from autoshard.verify.check_program import Findings
 CERTIFICATE: Final = "certificate"
 """The key of the proof of a bound; where a plan has none, its bound is taken on trust."""
 
+COARSER: Final = 10.0
+"""Ticks are powers of ten; those of other stages, whose cheapest steps are near, are at most the next one."""
 _SPREAD: Final = 5
 """So many standard deviations of a sum of rounded terms are allowed for."""
 _WHY_ENDED: Final = re.compile(r"stopped|ended|further|found|strategy")
@@ -23,8 +25,11 @@ _WHY_ENDED: Final = re.compile(r"stopped|ended|further|found|strategy")
 _ALL_AT_ONCE: Final = re.compile(r"all at once costs ([0-9.e+-]+) s")
 
 
-def check_claim(what: str, claim: Mapping[str, Any], plan: Any, findings: Findings, topic: str = "bound") -> None:
-    """A cost with its bound, gap and status: what they say of each other. what: begins the messages.
+def check_claim(
+    what: str, claim: Mapping[str, Any], plan: Any, findings: Findings, topic: str = "bound", coarser: float = 1.0
+) -> None:
+    """A cost with its bound, gap and status: what they say of each other. what: begins the messages. coarser: how many
+    times as long as those of the plan its ticks may be.
 
     Bounds are counted in ticks and lowered by what rounding to ticks can come to (`rounding_s`), so an optimal plan
     lies above its bound by about that, twice that at most. One that lies no further above it is optimal.
@@ -42,7 +47,7 @@ def check_claim(what: str, claim: Mapping[str, Any], plan: Any, findings: Findin
         findings.add(topic, f"{what}gap is {gap} in the plan; {name} {cost} and bound_s {bound} give {true_gap}")
     if status not in ("optimal", "feasible"):
         findings.add(topic, f"{what}status is {status!r}; a plan is 'optimal' or 'feasible'")
-    if status == "optimal" and cost - bound > 2 * rounding * (1 + RELATIVE) + RELATIVE * cost:
+    if status == "optimal" and cost - bound > 2 * coarser * rounding * (1 + RELATIVE) + RELATIVE * cost:
         findings.add(
             topic, f"{what}status is 'optimal', but {name} {cost} is above bound_s {bound} by more than the rounding"
         )
@@ -72,7 +77,7 @@ def _check_joint(plan: Any, findings: Findings) -> None:
     if not stages:
         findings.add("stages", "joint is the optimum beside stages, and the plan has none")
         return
-    check_claim("all at once: ", joint, plan, findings, "stages")
+    check_claim("all at once: ", joint, plan, findings, "stages", COARSER)
     price = plan["objective_s"] - joint["cost_s"]
     if not _difference(joint["price_of_stages_s"], price, plan["objective_s"]):
         findings.add("stages", f"the stages are said to cost {joint['price_of_stages_s']} s more; it is {price} s")
