@@ -180,7 +180,8 @@ def _changed(wanted: Mapping[str, Any], other: Mapping[str, Any], plan: Mapping[
     ours, theirs = words(wanted), words(other)
     if ours == theirs:
         key = next(k for k in sorted({*wanted, *other} - {*_NOT_COMPARED}) if wanted.get(k) != other.get(k))
-        names = {"values": [v["name"] for v in plan["program"]["values"]], "outputs": plan["program"]["output_names"]}
+        program = plan["program"]
+        names: Any = {"values": [v["name"] for v in program["values"]], "outputs": program["output_names"]}
         ours += f" ({key}: {_listed(wanted.get(key), names.get(key))})"
         theirs += f" ({key}: {_listed(other.get(key), names.get(key))})"
     _differ(findings, "statements", ours, theirs)
@@ -188,8 +189,7 @@ def _changed(wanted: Mapping[str, Any], other: Mapping[str, Any], plan: Mapping[
 
 def _listed(value: Any, names: Sequence[str] | None) -> str:
     if names is not None and isinstance(value, list):
-        known = range(len(names))
-        return ", ".join(names[v] if isinstance(v, int) and v in known else str(v) for v in value[:8]) or "none"
+        return _named([v for v in value if isinstance(v, int)], names)
     return _short(value)
 
 
@@ -223,7 +223,7 @@ def _check_memories(plan: Mapping[str, Any], asked: Mapping[str, Any], findings:
 
 
 def _named(numbers: Any, names: Sequence[str]) -> str:
-    listed = [names[k] if 0 <= k < len(names) else f"number {k}" for k in sorted(numbers)]
+    listed: list[str] = [names[k] if 0 <= k < len(names) else f"number {k}" for k in sorted(numbers)]
     return ", ".join(listed[:8]) + (f" and {len(listed) - 8} more" if len(listed) > 8 else "") or "nothing"
 
 

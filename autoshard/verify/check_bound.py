@@ -51,9 +51,10 @@ def check_claim(
         findings.add(
             topic, f"{what}status is 'optimal', but {name} {cost} is above bound_s {bound} by more than the rounding"
         )
-    # the sum of n roundings of half a tick at most is n/2 ticks at most, and about sqrt(n/12)
-    tick = max(cost, LEAST_STEP_S) / TICKS
-    near = min(2 * rounding, rounding + _SPREAD * sqrt(rounding * tick / 6))
+    near = rounding
+    if coarser == 1.0:  # the sum of n roundings of half a tick at most is n/2 ticks at most, and about sqrt(n/12)
+        tick = max(cost, LEAST_STEP_S) / TICKS
+        near = min(2 * rounding, rounding + _SPREAD * sqrt(rounding * tick / 6))
     if status == "feasible" and cost - bound <= near and not any(_WHY_ENDED.search(note) for note in plan["notes"]):
         findings.add(topic, f"{what}status is 'feasible', but bound_s {bound} meets {name} {cost} up to the rounding")
 
@@ -181,6 +182,8 @@ def _trusted(plan: Any) -> Iterator[str]:
         yield f"cost and bound of the first {len(stages) - 1} stages"
     if stages and not stages[0]["name"]:
         yield "the optimum without pins that the first stage is compared with"
+    if any(stage.get("relaxed") for stage in stages):
+        yield "what stages could not keep, and its price"
     if plan.get("joint") is not None:
         yield "the optimum all at once"
     if plan["baselines"]:

@@ -11,6 +11,8 @@ from autoshard.verify.check_program import PROGRAM_OP, Findings
 
 _ALL_IN_FORCE = "from the first stage on"
 """In a note of the plan where every stage had all statements."""
+_NEAR = 1.01
+"""Searches that end at an accepted gap may find the optimum of less dearer than that of more, by so much."""
 
 
 def check_stages(plan: Any, flow: Flow, findings: Findings) -> int:
@@ -51,6 +53,10 @@ def _check_price(what: str, stage: Any, before: float | None, plan: Any, finding
         findings.add(
             "stages", f"{what} has a price of {price} s; it costs {cost} s, {before} s before: {cost - before}"
         )
+    if before is None and joint is not None and price < cost - _NEAR * float(joint["cost_s"]) - RELATIVE * cost:
+        # the optimum without pins is no dearer than the one with all of them
+        least = cost - float(joint["cost_s"])
+        findings.add("stages", f"{what} has a price of {price} s; it costs {least} s more than all at once")
     if before is None and not -RELATIVE * cost <= price <= cost * (1 + RELATIVE):
         findings.add("stages", f"{what} has a price of {price} s and costs {cost} s in all")
 
