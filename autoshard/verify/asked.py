@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 _KINDS = (Pin, SameSharding, *Restricting.__args__)
 _BY_COST = ("joint", "staged")
-_UNKNOWN_SHARDINGS = "shardings that arguments come with, and the order of the devices that these name"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """What a plan was asked for, in the words of `autoshard.plan`, which says what each of them means.
 
-    slow_axes: mesh axes between slices. source: who says so, for messages.
+    slow_axes: mesh axes between slices. sharded_arguments: whether arguments may come with shardings. source: who says
+    so, for messages.
     """
 
     mesh: Any
@@ -47,6 +47,7 @@ class Asked:
     slow_axes: Sequence[str] | None = None
     strategy: str | None = None
     share_repeats: Any = True
+    sharded_arguments: bool = True
     source: str = "what the caller passed"
 
     @staticmethod
@@ -66,6 +67,7 @@ class Asked:
             slow_axes=sorted(config.slow_axes),
             strategy=settings.strategy,
             share_repeats=settings.share_repeats,
+            sharded_arguments=settings.specs is not None,
             source=f"the config {config.file}",
         )
 
@@ -138,10 +140,15 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         found["roles"] = {path: list(axes) for path, axes in asked.roles.items()}
     if traced is not None:
         found["donated"] = sorted(traced.program.donated)
-    else:
-        found["trust"] = [f"the program itself and what it donates, and {_UNKNOWN_SHARDINGS}: there is no function"]
+        return plain(found)
+    found["trust"].append("the program itself and what it donates: there is no function")
+    if asked.sharded_arguments:
+        found["trust"].append("shardings that arguments come with, and the order of devices that these name")
+        found["sharded_arguments"] = True
         if any(_of_argument(s) for s in plan["statements"]):
-            del found["device_ids"]  # these statements may order the devices
+            del found["device_ids"]
+    if asked.priorities and asked.roles is None:
+        found["trust"].append("the logical axes of the inputs")
     return plain(found)
 
 

@@ -156,7 +156,7 @@ def _check_statements(plan: Mapping[str, Any], asked: Mapping[str, Any], finding
             missing.append(wanted)
         else:
             found.remove(same)
-    trusted = [] if "donated" in asked else [s for s in found if _of_argument(s)]
+    trusted = [s for s in found if _of_argument(s)] if "sharded_arguments" in asked else []
     found = [s for s in found if s not in trusted]
     for same_kind in (_alike, lambda s: s["kind"]):  # the same statement changed, else another one of its kind
         for wanted in list(missing):
@@ -223,7 +223,7 @@ def _check_memories(plan: Mapping[str, Any], asked: Mapping[str, Any], findings:
 
 
 def _named(numbers: Any, names: Sequence[str]) -> str:
-    listed: list[str] = [names[k] if 0 <= k < len(names) else f"number {k}" for k in sorted(numbers)]
+    listed = [str(names[k]) if 0 <= k < len(names) else f"number {k}" for k in sorted(numbers)]
     return ", ".join(listed[:8]) + (f" and {len(listed) - 8} more" if len(listed) > 8 else "") or "nothing"
 
 
