@@ -20,7 +20,7 @@ COARSER: Final = 10.0
 """Ticks are powers of ten; those of other stages, whose cheapest steps are near, are at most the next one."""
 _SPREAD: Final = 5
 """So many standard deviations of a sum of rounded terms are allowed for."""
-_WHY_ENDED: Final = re.compile(r"stopped|ended|further|found|strategy")
+_WHY_ENDED: Final = re.compile(r"stopped|ended|found")
 """Notes by which a plan says why a search went no further; such a plan may be better than it knows."""
 _ALL_AT_ONCE: Final = re.compile(r"all at once costs ([0-9.e+-]+) s")
 

@@ -1,4 +1,4 @@
-"""Statements, mesh, machine, limits and priorities are derived from the config again; whoever changed them is caught."""
+"""Statements, mesh, machine, limits and priorities are derived from the config again; what was changed is caught."""
 
 import copy
 import re
