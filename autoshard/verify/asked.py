@@ -45,6 +45,7 @@ class Asked:
     priorities: Sequence[str | Mapping[str, Any]] = ()
     roles: Mapping[str, Any] | None = None
     slow_axes: Sequence[str] | None = None
+    sub_axes: Mapping[str, Sequence[int]] | None = None
     strategy: str | None = None
     share_repeats: Any = True
     sharded_arguments: bool = True
@@ -132,6 +133,7 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         "shares": asked.share_repeats is not False,
         "stages": _stages(asked, pins, mesh),
         "names": [n if isinstance(n, str) else dict(n) for n in asked.priorities],
+        "sub_axes": dict(asked.sub_axes or {}),
         "slow": sorted(links if asked.slow_axes is None else asked.slow_axes),
         "trips": 1,
         "trust": [],

@@ -4,8 +4,12 @@ Each difference is told in the user's words: what was asked, what is found in th
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from math import prod
+from operator import mul
 from typing import Any
 
+from autoshard.verify.check_layout import read_atoms
 from autoshard.verify.check_program import Findings
 
 TRY = "solve again, or verify the plan with what it was made for"
@@ -57,11 +61,15 @@ def _check_mesh(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Fin
     if list(mesh["axes"].items()) != list(asked["axes"].items()):
         _differ(findings, "mesh", f"axes {_mesh_text(asked['axes'])}", _mesh_text(mesh["axes"]))
         return
+    atoms, _ = read_atoms(mesh)
+    for axis, parts in asked["sub_axes"].items():
+        sizes = [size for name, size in zip(atoms.axes, atoms.sizes, strict=True) if name == axis]
+        if not set(accumulate(parts, mul)) <= {1, *accumulate(sizes, mul)}:
+            told = [", ".join(map(str, listed)) for listed in (parts, sizes)]
+            _differ(findings, "mesh", f"{axis} in parts of {told[0]}", told[1])
     if "device_ids" not in asked:
         return
-    count = 1
-    for size in mesh["axes"].values():
-        count *= size
+    count = prod(mesh["axes"].values())
     wanted, found = (list(ids or range(count)) for ids in (asked["device_ids"], mesh["device_ids"]))
     if wanted != found:
         _differ(
