@@ -187,7 +187,7 @@ def _trusted(plan: Any) -> Iterator[str]:
     if plan.get("joint") is not None:
         yield "the optimum all at once"
     if plan["baselines"]:
-        yield f"cost and peak of {len(plan['baselines'])} baselines"
+        yield "cost and peak of baselines"
     if (plan.get("sharing") or {}).get("bound_s") is not None:
         yield "the bound on plans whose layers differ"
     if plan.get("mesh_search") is not None:

@@ -102,16 +102,17 @@ def hidden_share(pricer: Pricer, kind: str, moves: str) -> float:
     return 0.0 if moves == "activations" else float(getattr(pricer.machine.profile.overlap, kind, 0.0))
 
 
-def exposed_s(pricer: Pricer, rows: Sequence[Row]) -> float:
+def exposed_s(pricer: Pricer, rows: Sequence[Row], order: MatmulOrder) -> float:
     """Seconds of collectives that the estimate waits for."""
-    order = MatmulOrder.of(pricer.flow.graph)
     collectives = [row for row in rows if row.kind in COLLECTIVES]
     return sum(row.seconds * row.times * (1 - hidden_share(pricer, row.kind, order.moves(row))) for row in collectives)
 
 
-def check_groups(plan: Any, pricer: Pricer, rows: Sequence[Row], local_flop: float, findings: Findings) -> None:
+def check_groups(
+    plan: Any, pricer: Pricer, rows: Sequence[Row], order: MatmulOrder, local_flop: float, findings: Findings
+) -> None:
     """``cost.step_time.groups`` against the collectives that the layouts need. local_flop: of matmuls on one device."""
-    mesh, order = pricer.flow.mesh, MatmulOrder.of(pricer.flow.graph)
+    mesh = pricer.flow.mesh
     due: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         if row.kind in COLLECTIVES:

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from autoshard.verify.check_cost import Pricer, Row, same
 from autoshard.verify.check_flow import COLLECTIVES
-from autoshard.verify.check_groups import check_groups, exposed_s
+from autoshard.verify.check_groups import MatmulOrder, check_groups, exposed_s
 from autoshard.verify.check_host import TO_DEVICE, TO_HOST
 from autoshard.verify.check_program import Findings
 from autoshard.verify.check_rules import uncut
@@ -18,6 +18,7 @@ def check_step_time(
 ) -> None:
     """Compare ``cost.step_time`` and ``cost.everything_overlaps_s`` with the layouts."""
     step, flow, machine = plan["cost"]["step_time"], pricer.flow, pricer.machine
+    order = MatmulOrder.of(flow.graph)
 
     def expect(name: str, given: Any, found: float) -> None:
         if not same(given, found):
@@ -66,7 +67,7 @@ def check_step_time(
     # all work in turn is the least the estimate can be, all collectives exposed the most
     if not max(lower, compute_s + copies_s) * (1 - 1e-9) <= step["estimate_s"] <= upper * (1 + 1e-9):
         findings.add("cost", f"cost.step_time.estimate_s {step['estimate_s']} lies outside of {lower} to {upper}")
-    expect("estimate_s", step["estimate_s"], max(lower, compute_s + copies_s + exposed_s(pricer, rows)))
+    expect("estimate_s", step["estimate_s"], max(lower, compute_s + copies_s + exposed_s(pricer, rows, order)))
     local = sum(matmul.values())
     expect("matmul_flop_per_device", step["matmul_flop_per_device"], local)
     expect("hardware_flop", step["hardware_flop"], local * machine.num_devices)
@@ -79,4 +80,4 @@ def check_step_time(
         for name in _BOUNDS:
             possible = peak * machine.num_devices * step[f"{name}_s"]
             expect(f"{share}.{name}", step[share][name], work / possible if possible else 0.0)
-    check_groups(plan, pricer, rows, local, findings)
+    check_groups(plan, pricer, rows, order, local, findings)

@@ -12,6 +12,7 @@ from asked_cases import NAMED, Json, plain, planned_from
 
 import autoshard
 from autoshard import Pin
+from autoshard.config.load import Config
 from autoshard.frontends.jax_function import trace
 from autoshard.verify import Asked, verify_plan
 from autoshard.verify.check_derived import ASKED, check_derived
@@ -37,6 +38,15 @@ def test_the_config_says_what_is_donated(from_config: Json) -> None:
     assert any(
         line.startswith("donation: asked: donated nothing; found in the plan: state/m/w1") for line in found.lines
     )
+
+
+def test_a_config_that_was_changed_with_the_plan_is_caught_by_ones_own(from_config: Json) -> None:
+    plan = copy.deepcopy(from_config)
+    own = Asked.of_config(Config.from_dict(from_config["config"]))
+    plan["config"]["settings"]["logical_axes"]["x"] = plan["priorities"]["roles"]["x"] = ["rows", "embed"]
+    assert check_derived(plan).status is Status.OK
+    found = verify_plan(plan, asked=own)
+    assert "priorities: asked: roles x[0] batch; found in the plan: rows" in str(asked_of(found))
 
 
 def test_the_config_says_which_program_it_is(from_config: Json) -> None:
