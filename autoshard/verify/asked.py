@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoshard.arguments import limits_bytes, match_jax_pins, mesh_given, pins_of_specs, stated_order, statements_given
+from autoshard.arguments import match_jax_pins, mesh_given, pins_of_specs, stated_order, statements_given
 from autoshard.config.load import Config
 from autoshard.config.mesh_sizes import MeshSearch
+from autoshard.config.units import MemoryAmount, memory_amount
 from autoshard.constraints import MatchedPin, Pin, SameSharding, in_memories, match_groups, match_pins
 from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
 from autoshard.constraints.orders import in_orders
@@ -20,6 +21,7 @@ from autoshard.errors import InputError
 from autoshard.planfile import plain, program_from_json
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
+from autoshard.verify.check_memory import room
 from costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 
 if TYPE_CHECKING:
@@ -34,8 +36,8 @@ _BY_COST = ("joint", "staged")
 class Asked:
     """What a plan was asked for, in the words of `autoshard.plan`, which says what each of them means.
 
-    slow_axes: mesh axes between slices. sharded_arguments: whether arguments may come with shardings. source: who says
-    so, for messages.
+    effort, seed, accepted_gap: not compared where not given. slow_axes: mesh axes between slices. sharded_arguments:
+    whether arguments may come with shardings. source: who says so, for messages.
     """
 
     mesh: Any
@@ -48,6 +50,9 @@ class Asked:
     sub_axes: Mapping[str, Sequence[int]] | None = None
     strategy: str | None = None
     share_repeats: Any = True
+    effort: float | None = None
+    seed: int | None = None
+    accepted_gap: float | None = None
     sharded_arguments: bool = True
     source: str = "what the caller passed"
 
@@ -68,6 +73,9 @@ class Asked:
             slow_axes=sorted(config.slow_axes),
             strategy=settings.strategy,
             share_repeats=settings.share_repeats,
+            effort=config.solver.effort,
+            seed=config.solver.seed,
+            accepted_gap=config.solver.accepted_gap,
             sharded_arguments=settings.specs is not None,
             source=f"the config {config.file}",
         )
@@ -114,13 +122,8 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
     groups = match_groups([c for c in given if isinstance(c, SameSharding)], bare) + groups_in_code(bare)
     restrictions = match_restrictions([c for c in given if isinstance(c, Restricting)], bare, mesh)
     lying = in_orders(in_memories(bare, restrictions), pins, groups)
-    device, host = limits_bytes(asked.memory_limit, machine.hbm_bytes)
-    statements: list[Any] = [s.to_dict() for s in (*pins, *groups, *restrictions)]
-    if device is not None:
-        statements.append({"kind": "memory_limit", "bytes": device})
-    if host is not None:
-        statements.append({"kind": "host_memory_limit", "memory": "pinned_host", "bytes": host})
-    statements += manual_statements(bare)
+    limit, limits = _limits(asked.memory_limit, machine)
+    statements = [*(s.to_dict() for s in (*pins, *groups, *restrictions)), *limits, *manual_statements(bare)]
     found: dict[str, Any] = {
         "source": asked.source,
         "statements": statements,
@@ -131,6 +134,8 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         "orders": [asdict(order) for order in lying.orders],
         "strategy": _strategy(asked.strategy),
         "shares": asked.share_repeats is not False,
+        "memory_limit": limit,
+        "options": _options(asked),
         "stages": _stages(asked, pins, mesh),
         "names": [n if isinstance(n, str) else dict(n) for n in asked.priorities],
         "sub_axes": dict(asked.sub_axes or {}),
@@ -189,6 +194,41 @@ def _placed(asked: Asked, plan: Mapping[str, Any]) -> tuple[Mesh, Machine, list[
         return mesh, place_mesh(profile, axes, links or None), slow
     except ProfileError as error:
         raise InputError(f"hardware: {error}") from error
+
+
+def _limits(given: Any, machine: Machine) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The limit on device memory and whether it is stated, and the limits that are statements.
+
+    Where none is stated a plan may be limited to what the device has room for; ``none`` lifts that.
+    """
+    device, host = (given.get("device"), given.get("pinned_host")) if isinstance(given, Mapping) else (given, None)
+    statements: list[dict[str, Any]] = []
+    limit: dict[str, Any] = {"bytes": room(machine.usable_bytes), "from": "device"}
+    if isinstance(device, str) and device.strip().lower() == "none":
+        limit = {"bytes": None, "from": "stated"}
+    elif device is not None:
+        limit = {"bytes": _amount(device).of(machine.hbm_bytes), "from": "stated"}
+        statements.append({"kind": "memory_limit", "bytes": limit["bytes"]})
+    if host is not None:
+        statements.append({"kind": "host_memory_limit", "memory": "pinned_host", "bytes": _amount(host).bytes})
+    return limit, statements
+
+
+def _amount(given: Any) -> MemoryAmount:
+    try:
+        return memory_amount(given)
+    except InputError as error:
+        raise InputError(f"memory_limit: {error}") from None
+
+
+def _options(asked: Asked) -> dict[str, Any]:
+    """How the plan was to be searched for, as far as that was said."""
+    parts = None if asked.sub_axes is None else {axis: list(sizes) for axis, sizes in asked.sub_axes.items()}
+    said = {"effort": asked.effort, "seed": asked.seed, "accepted_gap": asked.accepted_gap}
+    return {
+        **{key: value for key, value in said.items() if value is not None},
+        "share_repeats": asked.share_repeats is not False, "sub_axes": parts, "strategy": asked.strategy,
+    }  # fmt: skip
 
 
 def _strategy(asked: str | None) -> str | None:

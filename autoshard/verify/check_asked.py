@@ -31,6 +31,12 @@ def check_asked(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Fin
         _differ(findings, "strategy", asked["strategy"] or "by cost", strategy or "by cost")
     if plan.get("sharing") is not None and not asked["shares"]:
         _differ(findings, "sharing", "every layer decides for itself", "layers that share their decisions")
+    limit, options = plan.get("memory_limit"), plan.get("options") or {}
+    if limit is not None and limit != asked["memory_limit"]:
+        _differ(findings, "memory", f"a limit of {_limit_text(asked['memory_limit'])}", _limit_text(limit))
+    for key in sorted(asked["options"].keys() & options.keys()):
+        if options[key] != asked["options"][key]:
+            _differ(findings, "options", f"{key} {asked['options'][key]}", str(options[key]))
     if plan["trips"] != asked["trips"]:
         _differ(findings, "program", f"loops of unknown length run {asked['trips']} time", f"{plan['trips']} times")
     return [
@@ -42,6 +48,11 @@ def check_asked(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Fin
 
 def _differ(findings: Findings, topic: str, asked: str, found: str, hint: str = TRY) -> None:
     findings.add(topic, f"asked: {asked}; found in the plan: {found}; {hint}")
+
+
+def _limit_text(limit: Mapping[str, Any]) -> str:
+    amount = "no bytes at all (lifted)" if limit.get("bytes") is None else f"{limit['bytes']} bytes per device"
+    return amount + (", for which the device has room" if limit.get("from") == "device" else "")
 
 
 def _was_stopped(plan: Mapping[str, Any]) -> bool:

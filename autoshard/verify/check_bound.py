@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from autoshard.verify.check_cost import LEAST_STEP_S, RELATIVE, TICKS, same
 from autoshard.verify.check_program import Findings
+from autoshard.verify.check_statements import limit_of
 
 CERTIFICATE: Final = "certificate"
 """The key of the proof of a bound; where a plan has none, its bound is taken on trust."""
@@ -97,7 +98,7 @@ def _difference(told: Any, found: float, of: float) -> bool:
 
 def _check_baselines(plan: Any, findings: Findings) -> None:
     """A baseline that is allowed is one of the plans that the bound speaks of."""
-    limit = next((s["bytes"] for s in plan["statements"] if s["kind"] == "memory_limit"), None)
+    limit = limit_of(plan)
     # the bound of a plan in stages is of its last one, given those before, which baselines know nothing of
     least = plan["bound_s"] if plan.get("joint") is None else float(plan["joint"]["bound_s"])
     for baseline in plan["baselines"]:

@@ -8,6 +8,7 @@ from autoshard.verify.check_cost import RELATIVE, same
 from autoshard.verify.check_flow import Flow
 from autoshard.verify.check_layout import Holding
 from autoshard.verify.check_program import PROGRAM_OP, Findings
+from autoshard.verify.check_statements import limit_of
 
 _ALL_IN_FORCE = "from the first stage on"
 """In a note of the plan where every stage had all statements."""
@@ -27,7 +28,7 @@ def check_stages(plan: Any, flow: Flow, findings: Findings) -> int:
         slack = rounding + 1e-6 * abs(cost) + float(stage["gap"]) * cost
         if before is not None and bound > 0 and cost < before * (1 - 1e-9) - slack - _gap_of(stages[number - 1]):
             findings.add("stages", f"{what} costs {cost} s, less than the stage before it, which had fewer demands")
-        limit = next((s["bytes"] for s in plan["statements"] if s["kind"] == "memory_limit"), None)
+        limit = limit_of(plan)
         if limit is not None and stage["peak_bytes"] > limit:
             findings.add("stages", f"{what} holds {stage['peak_bytes']} bytes, the limit is {limit}")
         _check_price(what, stage, before, plan, findings)

@@ -268,6 +268,21 @@ def nothing_is_said_of_names(p):
     del p["priorities"]
 
 
+@change(r"memory: asked: a limit of \d+ bytes per device; found in the plan: no bytes at all \(lifted\)")
+def the_limit_is_said_to_be_lifted(p):
+    p["memory_limit"] = {"bytes": None, "from": "stated"}
+
+
+@change(r"memory: asked: a limit of 14705594546 bytes per device, for which the device has room; found .* 16000", "named")
+def the_device_is_said_to_have_more_room(p):
+    p["memory_limit"] = {"bytes": 16_000_000_000, "from": "device"}
+
+
+@change(r"options: asked: effort 1.0; found in the plan: 3.0")
+def more_effort_is_claimed(p):
+    p["options"] = {"effort": 3.0, "seed": 0}
+
+
 # the config is changed
 
 
@@ -321,9 +336,9 @@ def the_config_is_none(p):
     settings(p)["strategy"] = "clever"
 
 
-def test_there_are_forty_eight_kinds_of_change_and_no_name_twice() -> None:
+def test_there_are_fifty_one_kinds_of_change_and_no_name_twice() -> None:
     """docs/verification.md states the count."""
-    assert len(CASES) == len({case.id for case in CASES}) == 48
+    assert len(CASES) == len({case.id for case in CASES}) == 51
 
 
 @pytest.mark.parametrize(("of", "do", "expected"), CASES)
