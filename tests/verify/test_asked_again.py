@@ -273,7 +273,7 @@ def the_limit_is_said_to_be_lifted(p):
     p["memory_limit"] = {"bytes": None, "from": "stated"}
 
 
-@change(r"memory: asked: a limit of 14705594546 bytes per device, for which the device has room; found .* 16000", "named")
+@change(r"memory: asked: a limit of 14705594546 bytes per device, for which the device has room; found .* 16", "named")
 def the_device_is_said_to_have_more_room(p):
     p["memory_limit"] = {"bytes": 16_000_000_000, "from": "device"}
 
