@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from autoshard.instead import Instead
     from autoshard.lowering.lower import Lowered
     from autoshard.targets import Target
+    from autoshard.verify.report import Verification
 
 
 @dataclass(frozen=True)
@@ -338,6 +339,25 @@ class Plan:
                 "have changed since: solve again"
             )
         return replace(self, traced=traced)
+
+    def verify(
+        self,
+        f: Any,
+        *specs: Any,
+        donate_argnums: int | Sequence[int] = (),
+        argnames: Sequence[str] | None = None,
+        **asked: Any,
+    ) -> Verification:
+        """The checks of ``autoshard verify``, with what the plan was asked for in the words of `autoshard.plan`.
+
+        asked: its keywords that state something: mesh, hardware, constraints, memory_limit, priorities, roles,
+        strategy (`autoshard.verify.Asked`). Statements, limits, mesh and machine are derived from them again.
+        """
+        from autoshard.verify import Asked, verify_plan
+        from autoshard.verify.check_running import runnable_from
+
+        runnable = runnable_from(f, specs, name=self.program.name, donate_argnums=donate_argnums, argnames=argnames)
+        return verify_plan(self.to_dict(), runnable, asked=Asked(**asked), name=f"the plan of {self.program.name}")
 
     def jit(self, **options: Any) -> Any:
         """The jitted function: arrays in and out as before, sharded as planned. `options` go to `jax.jit`."""

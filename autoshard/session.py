@@ -267,7 +267,7 @@ def _mesh(config: Config) -> dict[str, Any]:
 
 
 def verify_session(plan_file: Path) -> Any:
-    """The three checks of a plan file. The result has ``ok``, ``to_dict()`` and a text form."""
+    """The checks of a plan file, against the config in it. The result has ``ok``, ``to_dict()`` and a text form."""
     from autoshard.verify import verify_file
 
     return verify_file(plan_file)

@@ -1,13 +1,16 @@
 """Verification: is a plan right? Shares no code with the rooms that made it.
 
-`verify_file` does the three checks of a plan.json; `check_plan` is the first of them alone, without JAX.
+`verify_file` does the checks of a plan.json; `check_plan` is the first of them alone, without JAX. `Asked` is what a
+plan was asked for, where no config says it.
 """
 
+from autoshard.verify.asked import Asked
 from autoshard.verify.check_running import Runnable, verify_file, verify_plan
 from autoshard.verify.plan_checker import Checked, Finding, check_plan
 from autoshard.verify.report import Check, Status, Verification
 
 __all__ = [
+    "Asked",
     "Check",
     "Checked",
     "Finding",

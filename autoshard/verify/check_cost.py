@@ -254,34 +254,3 @@ def check_cost(plan: Any, flow: Flow, rows: list[Row], compute_s: float, held_by
             f"objective_s is {objective} in the plan; step and memory price give {step_s} + {price_s} = "
             f"{step_s + price_s}",
         )
-    _check_proof(plan, rounding, findings)
-
-
-def _check_proof(plan: Any, rounding: float, findings: Findings) -> None:
-    objective, bound, gap, status = plan["objective_s"], plan["bound_s"], plan["gap"], plan["status"]
-    if not isfinite(bound) or bound < 0:
-        findings.add("bound", f"bound_s is {bound}; a bound is a number of seconds, 0 at least")
-        return
-    if bound > objective * (1 + RELATIVE):
-        findings.add("bound", f"bound_s {bound} is above objective_s {objective}: the plan itself refutes it")
-    true_gap = max(0.0, objective - bound) / max(objective, 1e-30)
-    if not isfinite(gap) or not (same(gap, true_gap) or abs(gap - true_gap) < 1e-15):
-        findings.add("bound", f"gap is {gap} in the plan; objective_s {objective} and bound_s {bound} give {true_gap}")
-    if status not in ("optimal", "feasible"):
-        findings.add("bound", f"status is {status!r}; a plan is 'optimal' or 'feasible'")
-    if status == "optimal" and objective - bound > 2 * rounding + 2e-6 * objective + 1e-12:
-        findings.add(
-            "bound",
-            f"status is 'optimal', but objective_s {objective} is above bound_s {bound} by more than the rounding",
-        )
-    limit = next((s["bytes"] for s in plan["statements"] if s["kind"] == "memory_limit"), None)
-    # the bound of a plan in stages is of its last one, given those before, which baselines know nothing of
-    least = bound if plan.get("joint") is None else float(plan["joint"]["bound_s"])
-    for baseline in plan["baselines"]:
-        cost, peak = baseline["objective_s"], baseline["peak_bytes"]
-        if cost is None or (limit is not None and (peak is None or peak > limit)):
-            continue
-        if cost < least - 2 * rounding - RELATIVE * least:
-            findings.add(
-                "bound", f"baseline {baseline['name']} costs {cost} s, less than bound_s {least}: it refutes the bound"
-            )

@@ -16,6 +16,14 @@ HEADROOM = 0.15
 """What a compiler may allocate beyond the peak (docs/memory.md)."""
 
 
+def room(usable_bytes: float) -> int:
+    """The largest peak that leaves room for what a compiler may allocate beyond it."""
+    peak = int(usable_bytes / (1 + HEADROOM)) + 1
+    while ceil(peak * (1 + HEADROOM)) > usable_bytes:
+        peak -= 1
+    return peak
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """`bytes` on one device from point `start` up to `stop`, not included."""

@@ -1,7 +1,7 @@
-"""The three checks of a plan: its own words, its collectives in real programs, and the numbers it computes."""
+"""The checks of a plan: its own words, what was asked for, its collectives in real programs, its numbers."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,16 @@ from autoshard.planfile import (
     schedule_from_json,
     without_places,
 )
+from autoshard.verify.check_derived import ASKED, NOT_DERIVED, check_derived
 from autoshard.verify.check_planned import collectives_of
 from autoshard.verify.plan_checker import check_plan
 from autoshard.verify.report import Check, Verification, failed, not_done, ok
 
 if TYPE_CHECKING:
+    from autoshard.config.problem import Problem
     from autoshard.frontends.jax_function import TracedFunction
     from autoshard.lowering.lower import Lowered
+    from autoshard.verify.asked import Asked
 
 PLAN = "statements, layouts, collectives, costs and memory, worked out again from the file"
 TEXTS = "collectives of the lowered and the compiled program"
@@ -41,40 +44,66 @@ MAX_RUN_FLOP = 5e11
 
 @dataclass(frozen=True)
 class Runnable:
-    """The function that was planned: traced, as it is, and arguments to run it with (made when needed)."""
+    """The function that was planned: traced, as it is, and arguments to run it with (made when needed).
+
+    problem: what it was built from, where that was a config.
+    """
 
     traced: "TracedFunction"
     function: Callable[..., Any]
     arguments: Callable[[], tuple[Any, ...]]
+    problem: "Problem | None" = None
 
 
 def verify_file(path: str | os.PathLike[str]) -> Verification:
-    """The three checks of a plan.json. `InputError` where the file is missing or no plan.
+    """The checks of a plan.json. `InputError` where the file is missing or no plan.
 
-    The function is built again from the config that the plan carries. JAX must see enough devices for checks that
-    compile and run (see `autoshard.devices.simulate_devices`); a check that cannot be done says why.
+    The function is built again from the config that the plan carries, and what was asked for is derived from it. JAX
+    must see enough devices for checks that compile and run (see `autoshard.devices.simulate_devices`); a check that
+    cannot be done says why.
     """
     data = check_header(read_json(path, what="plan"), str(path))
     return verify_plan(data, name=str(path))
 
 
-def verify_plan(data: Mapping[str, Any], runnable: Runnable | None = None, *, name: str = "the plan") -> Verification:
-    """The three checks of the content of a plan.json; `runnable` where it carries no config."""
+def verify_plan(
+    data: Mapping[str, Any],
+    runnable: Runnable | None = None,
+    *,
+    asked: "Asked | None" = None,
+    name: str = "the plan",
+) -> Verification:
+    """The checks of the content of a plan.json.
+
+    runnable: the function, where the plan carries no config. asked: what the plan was asked for, where that is not the
+    plan's config (see also `Plan.verify`). Raises `InputError` where `asked` cannot be read.
+    """
     checked = check_plan(dict(data))
     if not checked.ok:
         reason = "the file contradicts itself, see above"
         first = failed(PLAN, [str(f) for f in checked.findings])
-        return Verification(name, (first, not_done(TEXTS, reason), not_done(NUMBERS, reason)))
-    first = ok(PLAN, checked.facts)
+        return Verification(name, (first, *(not_done(what, reason) for what in (ASKED, TEXTS, NUMBERS))))
+    first, reason = ok(PLAN, checked.facts), ""
     if runnable is None:
         if data["config"] is None:
-            reason = "the plan carries no config that says how to find its function; call verify_plan with it"
-            return Verification(name, (first, not_done(TEXTS, reason), not_done(NUMBERS, reason)))
-        try:
-            runnable = runnable_of(data["config"], data["program"]["name"])
-        except AutoshardError as error:
-            reason = f"the function cannot be built from the config of the plan: {error}"
-            return Verification(name, (first, not_done(TEXTS, reason), not_done(NUMBERS, reason)))
+            reason = "the plan carries no config that says how to find its function; call Plan.verify with it"
+        else:
+            try:
+                runnable = runnable_of(data["config"], data["program"]["name"])
+            except AutoshardError as error:
+                reason = f"the function cannot be built from the config of the plan: {error}"
+    if asked is None and data["config"] is None:
+        second = not_done(ASKED, *NOT_DERIVED)
+    else:
+        traced, problem = (None, None) if runnable is None else (runnable.traced, runnable.problem)
+        second = check_derived(data, asked, traced, problem)
+    if runnable is None:
+        return Verification(name, (first, second, not_done(TEXTS, reason), not_done(NUMBERS, reason)))
+    return Verification(name, (first, second, *_run(data, runnable)))
+
+
+def _run(data: Mapping[str, Any], runnable: Runnable) -> tuple[Check, Check]:
+    """The checks that lower, compile and run the function."""
     host = data["program"].get("host", {})
     placed = replace(
         runnable.traced.program,
@@ -88,7 +117,7 @@ def verify_plan(data: Mapping[str, Any], runnable: Runnable | None = None, *, na
         reason = (
             f"the function does not trace to the program of the plan: {change}; it or the version of jax has changed"
         )
-        return Verification(name, (first, failed(TEXTS, [reason]), not_done(NUMBERS, reason)))
+        return failed(TEXTS, [reason]), not_done(NUMBERS, reason)
     mesh = mesh_from_json(data["mesh"])  # type: ignore[arg-type]
     schedule = schedule_from_json(data["schedule"], mesh, runnable.traced.program)
     from autoshard.lowering.lower import lower
@@ -96,10 +125,8 @@ def verify_plan(data: Mapping[str, Any], runnable: Runnable | None = None, *, na
     try:
         lowered = lower(runnable.traced, schedule)
     except AutoshardError as error:
-        return Verification(
-            name, (first, failed(TEXTS, [f"cannot be lowered: {error}"]), not_done(NUMBERS, str(error)))
-        )
-    return Verification(name, (first, _texts(data, lowered), _numbers(data, lowered, runnable)))
+        return failed(TEXTS, [f"cannot be lowered: {error}"]), not_done(NUMBERS, str(error))
+    return _texts(data, lowered), _numbers(data, lowered, runnable)
 
 
 def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
@@ -114,17 +141,35 @@ def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
     )
 
     def arguments() -> tuple[Any, ...]:
-        from jax import tree_util
-
         if problem.model is not None:
             return _without_zeros(problem.model.init(0)), next(iter(problem.model.batches(0)))
+        return _arguments(problem.specs)
 
-        from autoshard.verify.numeric import random_arguments
+    return Runnable(traced, problem.function, arguments, problem)
 
-        leaves, tree = tree_util.tree_flatten(problem.specs)
-        return tuple(tree_util.tree_unflatten(tree, random_arguments(leaves)))
 
-    return Runnable(traced, problem.function, arguments)
+def runnable_from(
+    f: Callable[..., Any],
+    specs: tuple[Any, ...],
+    *,
+    name: str,
+    donate_argnums: int | Sequence[int] = (),
+    argnames: Sequence[str] | None = None,
+) -> Runnable:
+    """The function that a caller passes, to be run with random arguments."""
+    from autoshard.frontends.jax_function import trace
+
+    traced = trace(f, *specs, donate_argnums=donate_argnums, argnames=argnames, name=name)
+    return Runnable(traced, f, lambda: _arguments(specs))
+
+
+def _arguments(specs: tuple[Any, ...]) -> tuple[Any, ...]:
+    from jax import tree_util
+
+    from autoshard.verify.numeric import random_arguments
+
+    leaves, tree = tree_util.tree_flatten(specs)
+    return tuple(tree_util.tree_unflatten(tree, random_arguments(leaves)))
 
 
 def _without_zeros(state: Any) -> Any:

@@ -3,10 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from autoshard.verify.check_cost import same
+from autoshard.verify.check_bound import COARSER, check_claim
+from autoshard.verify.check_cost import RELATIVE, same
 from autoshard.verify.check_flow import Flow
 from autoshard.verify.check_layout import Holding
 from autoshard.verify.check_program import PROGRAM_OP, Findings
+from autoshard.verify.check_statements import limit_of
+
+_ALL_IN_FORCE = "from the first stage on"
+"""In a note of the plan where every stage had all statements."""
+_NEAR = 1.01
+"""Searches that end at an accepted gap may find the optimum of less dearer than that of more, by so much."""
 
 
 def check_stages(plan: Any, flow: Flow, findings: Findings) -> int:
@@ -16,30 +23,58 @@ def check_stages(plan: Any, flow: Flow, findings: Findings) -> int:
     before: float | None = None
     for number, stage in enumerate(stages):
         what = f"stage {number}"
+        check_claim(f"{what}: ", stage, plan, findings, "stages", COARSER if stage is not stages[-1] else 1.0)
         cost, bound = float(stage["cost_s"]), float(stage["bound_s"])
         slack = rounding + 1e-6 * abs(cost) + float(stage["gap"]) * cost
-        if bound > cost + rounding:
-            findings.add("stages", f"{what} has a bound of {bound} s above its cost of {cost} s")
-        if not same(stage["gap"], max(0.0, cost - bound) / max(cost, 1e-30), 1e-6):
-            findings.add("stages", f"{what}: gap {stage['gap']} is not that of {cost} s over {bound} s")
         if before is not None and bound > 0 and cost < before * (1 - 1e-9) - slack - _gap_of(stages[number - 1]):
             findings.add("stages", f"{what} costs {cost} s, less than the stage before it, which had fewer demands")
-        limit = next((s["bytes"] for s in plan["statements"] if s["kind"] == "memory_limit"), None)
+        limit = limit_of(plan)
         if limit is not None and stage["peak_bytes"] > limit:
             findings.add("stages", f"{what} holds {stage['peak_bytes']} bytes, the limit is {limit}")
+        _check_price(what, stage, before, plan, findings)
         _kept(what, stage["placed"], plan, flow, findings)
         before = cost
     if stages:
-        if not same(stages[-1]["cost_s"], plan["objective_s"]):
-            findings.add("stages", f"the plan costs {plan['objective_s']} s, its last stage {stages[-1]['cost_s']} s")
-        if not same(stages[-1]["bound_s"], plan["bound_s"]):
-            findings.add(
-                "stages", f"the plan's bound is {plan['bound_s']} s, the last stage's {stages[-1]['bound_s']} s"
-            )
-        joint = plan.get("joint")
-        if joint is not None and float(joint["bound_s"]) > float(plan["objective_s"]) + rounding:
-            findings.add("stages", f"all at once is said to cost at least {joint['bound_s']} s, the stages cost less")
+        _check_last(stages[-1], plan, findings)
     return len(stages)
+
+
+def _check_price(what: str, stage: Any, before: float | None, plan: Any, findings: Findings) -> None:
+    """How much dearer than the stage before. The first one than the optimum without pins, which is not in the file, or
+    than that all at once: of stages by names, and where all statements are in force from the start.
+    """
+    cost, price = float(stage["cost_s"]), float(stage["price_s"])
+    alone, joint = len(plan["stages"]) == 1, plan.get("joint")
+    at_once = bool(stage["name"]) or any(_ALL_IN_FORCE in note for note in plan["notes"])
+    if before is None and alone and joint is None:
+        before = cost  # one stage is the optimum all at once
+    elif before is None and at_once and joint is not None:
+        before = min(float(joint["cost_s"]), cost)
+    if before is not None and not abs(price - (cost - before)) <= RELATIVE * max(cost, before):
+        findings.add(
+            "stages", f"{what} has a price of {price} s; it costs {cost} s, {before} s before: {cost - before}"
+        )
+    if before is None and joint is not None and price < cost - _NEAR * float(joint["cost_s"]) - RELATIVE * cost:
+        # the optimum without pins is no dearer than the one with all of them
+        least = cost - float(joint["cost_s"])
+        findings.add("stages", f"{what} has a price of {price} s; it costs {least} s more than all at once")
+    if before is None and not -RELATIVE * cost <= price <= cost * (1 + RELATIVE):
+        findings.add("stages", f"{what} has a price of {price} s and costs {cost} s in all")
+
+
+def _check_last(last: Any, plan: Any, findings: Findings) -> None:
+    """The last stage is the plan."""
+    if not same(last["cost_s"], plan["objective_s"]):
+        findings.add("stages", f"the plan costs {plan['objective_s']} s, its last stage {last['cost_s']} s")
+    if not same(last["bound_s"], plan["bound_s"]):
+        findings.add("stages", f"the plan's bound is {plan['bound_s']} s, the last stage's {last['bound_s']} s")
+    if last["status"] != plan["status"]:
+        findings.add("stages", f"the plan is {plan['status']!r}, its last stage {last['status']!r}")
+    if last["peak_bytes"] != plan["memory"]["peak_bytes"]:
+        findings.add(
+            "stages",
+            f"the plan holds {plan['memory']['peak_bytes']} bytes at the peak, its last stage {last['peak_bytes']}",
+        )
 
 
 def _gap_of(stage: Any) -> float:

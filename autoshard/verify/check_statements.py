@@ -85,6 +85,12 @@ def pinned_unevenly(plan: Any, flow: Flow) -> dict[int, set[int]]:
     return found
 
 
+def limit_of(plan: Any) -> int | None:
+    """Bytes that a device may hold: as stated, else as far as it has room, where the plan was limited to that."""
+    stated = next((s["bytes"] for s in plan["statements"] if s["kind"] == "memory_limit"), None)
+    return (plan.get("memory_limit") or {}).get("bytes") if stated is None else stated
+
+
 def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings) -> int:
     """Every statement against the derived layouts; returns how many there are."""
     for statement in plan["statements"]:
@@ -96,15 +102,16 @@ def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings)
             check_restriction(statement, flow, findings)
         elif statement["kind"] == "manual":
             _check_manual(statement, flow, findings)
-        elif statement["kind"] in (MANUAL_COMPUTATION, "memory_kind", "host_memory_limit"):
-            continue  # see check_manual.py and check_host.py
-        elif statement["kind"] == "memory_limit":
-            if peak_bytes > statement["bytes"]:
-                findings.add(
-                    "statements", f"memory limit {statement['bytes']} bytes: a device holds {peak_bytes} at the peak"
-                )
+        elif statement["kind"] in (MANUAL_COMPUTATION, "memory_kind", "host_memory_limit", "memory_limit"):
+            continue  # see check_manual.py, check_host.py and below
         else:
             findings.add("statements", f"there is no statement of kind {statement['kind']!r}")
+    limit = limit_of(plan)
+    if limit is not None and peak_bytes > limit:
+        findings.add("statements", f"memory limit {limit} bytes: a device holds {peak_bytes} at the peak")
+    told = (plan.get("memory_limit") or {}).get("bytes")
+    if told not in (None, limit):
+        findings.add("statements", f"the plan is limited to {told} bytes, its statements say {limit}")
     _check_config(plan, findings)
     return len(plan["statements"])
 

@@ -1,18 +1,15 @@
-"""The step time a plan claims, worked out again: busy resources, bounds, utilisation, groups of collectives.
-
-The estimate rests on the profile's overlap shares; of it only the limits are checked.
-"""
+"""The step time a plan claims, worked out again: busy resources, bounds, estimate, utilisation and groups."""
 
 from typing import Any, Final
 
 from autoshard.verify.check_cost import Pricer, Row, same
 from autoshard.verify.check_flow import COLLECTIVES
+from autoshard.verify.check_groups import MatmulOrder, check_groups, exposed_s
 from autoshard.verify.check_host import TO_DEVICE, TO_HOST
 from autoshard.verify.check_program import Findings
 from autoshard.verify.check_rules import uncut
 from autoshard.verify.check_work import MATRIX_KINDS, flop, moved_bytes
 
-_TWO_PASSES: Final = "all_reduce"
 _BOUNDS: Final = ("lower", "estimate", "upper")
 
 
@@ -21,6 +18,7 @@ def check_step_time(
 ) -> None:
     """Compare ``cost.step_time`` and ``cost.everything_overlaps_s`` with the layouts."""
     step, flow, machine = plan["cost"]["step_time"], pricer.flow, pricer.machine
+    order = MatmulOrder.of(flow.graph)
 
     def expect(name: str, given: Any, found: float) -> None:
         if not same(given, found):
@@ -46,15 +44,13 @@ def check_step_time(
         "memory": moved / machine.profile.memory.bandwidth.value,
         **({"host link": hosted} if hosted else {}),
     }
-    collective_s, groups = 0.0, {}
+    collective_s = 0.0
     for row in rows:
         if row.kind not in COLLECTIVES:
             continue
         size = row.bytes * row.times * (flow.mesh.group(row.atoms) if row.kind == "all_to_all" else 1)
         for link, seconds in machine.link_seconds(row.kind, pricer.parts(row.atoms)).items():
             busy[link] = busy.get(link, 0.0) + seconds * size
-        key = (flow.mesh.text(row.atoms, quote=""), row.kind)
-        groups[key] = groups.get(key, 0.0) + size
         collective_s += row.seconds * row.times
     for name in sorted(busy.keys() | step["resources_s"].keys()):
         expect(f"resources_s[{name}]", step["resources_s"].get(name, 0.0), busy.get(name, 0.0))
@@ -71,6 +67,7 @@ def check_step_time(
     # all work in turn is the least the estimate can be, all collectives exposed the most
     if not max(lower, compute_s + copies_s) * (1 - 1e-9) <= step["estimate_s"] <= upper * (1 + 1e-9):
         findings.add("cost", f"cost.step_time.estimate_s {step['estimate_s']} lies outside of {lower} to {upper}")
+    expect("estimate_s", step["estimate_s"], max(lower, compute_s + copies_s + exposed_s(pricer, rows, order)))
     local = sum(matmul.values())
     expect("matmul_flop_per_device", step["matmul_flop_per_device"], local)
     expect("hardware_flop", step["hardware_flop"], local * machine.num_devices)
@@ -83,25 +80,4 @@ def check_step_time(
         for name in _BOUNDS:
             possible = peak * machine.num_devices * step[f"{name}_s"]
             expect(f"{share}.{name}", step[share][name], work / possible if possible else 0.0)
-    _check_groups(step["groups"], groups, local, findings)
-
-
-def _check_groups(listed: Any, sizes: dict[tuple[str, str], float], local_flop: float, findings: Findings) -> None:
-    given: dict[tuple[str, str], float] = {}
-    for group in listed:
-        key = (group["axes"], group["kind"])
-        given[key] = given.get(key, 0.0) + group["bytes"]
-        passes = 2 if group["kind"] == _TWO_PASSES else 1
-        where = f"cost.step_time.groups: {group['kind']} of {group['moves']} over {group['axes']}"
-        ratio = local_flop / (passes * group["bytes"]) if group["bytes"] else 0.0
-        if not same(group["flops_per_byte"], ratio):
-            findings.add("cost", f"{where} has {group['flops_per_byte']} FLOP/byte, its bytes give {ratio}")
-        if ratio and group["verdict"] != ("compute" if ratio > group["machine_flops_per_byte"] else "communication"):
-            findings.add("cost", f"{where} is called {group['verdict']} bound against its own figures")
-    for key in sorted(given.keys() | sizes.keys()):
-        if not same(given.get(key, 0.0), sizes.get(key, 0.0)):
-            findings.add(
-                "cost",
-                f"cost.step_time.groups: {key[1]} over {key[0]} adds up to {given.get(key, 0.0)} bytes, "
-                f"the layouts give {sizes.get(key, 0.0)}",
-            )
+    check_groups(plan, pricer, rows, order, local, findings)

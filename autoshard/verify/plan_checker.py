@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from autoshard.verify.check_bound import check_bounds, taken_on_trust
 from autoshard.verify.check_cost import Pricer, check_collectives, check_cost
 from autoshard.verify.check_flow import COLLECTIVES, Flow, check_flow, derive
 from autoshard.verify.check_host import check_host
@@ -121,7 +122,9 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     _guarded(findings, "cost", lambda: check_step_time(plan, pricer, rows, exists, compute_s, findings))
     facts.append(f"objective {plan['objective_s']} s, bound {plan['bound_s']} s, gap {plan['gap']}")
     _guarded(findings, "shardings", lambda: _check_shardings(plan, flow, findings))
+    _guarded(findings, "bound", lambda: check_bounds(plan, findings))
     _guarded(findings, "stages", lambda: _told_stages(check_stages(plan, flow, findings), facts))
+    _guarded(findings, "claims", lambda: facts.append(taken_on_trust(plan)))
     if not complete:
         facts.append("as layouts contradict each other, differences in memory and cost may follow from that")
 

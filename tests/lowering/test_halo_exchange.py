@@ -12,6 +12,7 @@ from running import Original, run_and_compare
 import autoshard
 from autoshard import Pin
 from autoshard.verify import Runnable, check_plan, verify_plan
+from autoshard.verify.check_derived import ASKED
 
 RNG = np.random.default_rng(5)
 
@@ -37,7 +38,7 @@ def plan_of(f, *args, rows='[{}, {"x"}, {}, {}]', mesh=None):
 def right(plan, f, args):
     data = json.loads(json.dumps(plan.to_dict()))
     found = verify_plan(data, Runnable(plan.traced, f, lambda: args))
-    assert [c.status.value for c in found.checks] == ["ok"] * 3, str(found)
+    assert [c.name for c in found.checks if c.status.value != "ok"] == [ASKED], str(found)
     return data
 
 

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 import autoshard
 from autoshard.interop.jax import auto_mesh
 from autoshard.verify import Runnable, verify_plan
+from autoshard.verify.check_derived import ASKED
 from autoshard.verify.collectives import UNCOMBINED, compare
 from autoshard.verify.numeric import numeric_check
 from autoshard.verify.stablehlo import stablehlo_collectives
@@ -107,7 +108,7 @@ def test_regions_of_users_pass_all_three_checks_and_are_in_order(f, arguments):
     data = json.loads(json.dumps(plan.to_dict()))
     found = verify_plan(data, Runnable(plan.traced, f, lambda: small))
     assert found.ok, str(found)
-    assert [check.status.value for check in found.checks] == ["ok"] * 3
+    assert [check.name for check in found.checks if check.status.value != "ok"] == [ASKED]
     text = plan.lowered.jit().lower(*small).compile(compiler_options=UNCOMBINED).as_text()
     assert unordered_collectives(text) == []
     if f is not ring:

@@ -1,0 +1,272 @@
+"""What a plan was asked for, worked out again: from the config in its file, or from the words of the caller.
+
+The rooms that read what users write (config, constraints) are those that planning reads with; nothing that decides or
+prices is used. What comes out is plain data in the form of plan.json, which `check_asked` compares with a plan.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoshard.arguments import match_jax_pins, mesh_given, pins_of_specs, stated_order, statements_given
+from autoshard.config.load import Config
+from autoshard.config.mesh_sizes import MeshSearch
+from autoshard.config.units import MemoryAmount, memory_amount
+from autoshard.constraints import MatchedPin, Pin, SameSharding, in_memories, match_groups, match_pins
+from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
+from autoshard.constraints.orders import in_orders
+from autoshard.constraints.restrictions import Restricting, match_restrictions
+from autoshard.errors import InputError
+from autoshard.planfile import plain, program_from_json
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.tensor_sharding import TensorSharding
+from autoshard.verify.check_memory import room
+from costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
+
+if TYPE_CHECKING:
+    from autoshard.config.problem import Problem as ConfigProblem
+    from autoshard.frontends.jax_function import TracedFunction
+
+_KINDS = (Pin, SameSharding, *Restricting.__args__)
+_BY_COST = ("joint", "staged")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a plan was asked for, in the words of `autoshard.plan`, which says what each of them means.
+
+    effort, seed, accepted_gap: not compared where not given. slow_axes: mesh axes between slices. sharded_arguments:
+    whether arguments may come with shardings. source: who says so, for messages.
+    """
+
+    mesh: Any
+    hardware: str | Path | Profile | Machine
+    constraints: Any = ()
+    memory_limit: Any = None
+    priorities: Sequence[str | Mapping[str, Any]] = ()
+    roles: Mapping[str, Any] | None = None
+    slow_axes: Sequence[str] | None = None
+    sub_axes: Mapping[str, Sequence[int]] | None = None
+    strategy: str | None = None
+    share_repeats: Any = True
+    effort: float | None = None
+    seed: int | None = None
+    accepted_gap: float | None = None
+    sharded_arguments: bool = True
+    source: str = "what the caller passed"
+
+    @staticmethod
+    def of_config(config: Config, problem: "ConfigProblem | None" = None) -> "Asked":
+        """What a config asks for. problem: what was built from it; a model brings the logical axes of its inputs."""
+        settings = config.settings
+        roles = settings.logical_axes
+        if problem is not None and problem.model is not None:
+            roles = problem.model.logical_axes
+        return Asked(
+            mesh={name: {"size": axis.size, "link": axis.link} for name, axis in settings.mesh.items()},
+            hardware=config.hardware,
+            constraints=config.statements,
+            memory_limit=config.memory_limits or None,
+            priorities=config.priorities,
+            roles=roles,
+            slow_axes=sorted(config.slow_axes),
+            strategy=settings.strategy,
+            share_repeats=settings.share_repeats,
+            effort=config.solver.effort,
+            seed=config.solver.seed,
+            accepted_gap=config.solver.accepted_gap,
+            sharded_arguments=settings.specs is not None,
+            source=f"the config {config.file}",
+        )
+
+
+def config_of(plan: Mapping[str, Any]) -> Config:
+    """The config that a plan carries; where the sizes of the mesh are open there, with those of the plan.
+
+    Raises `InputError` where it is none, and `OSError` where it names a hardware profile of the user that is not there.
+    """
+    settings = dict(plan["config"]["settings"])
+    named = settings.get("hardware")
+    if isinstance(named, str) and ("/" in named or named.endswith((".yaml", ".yml"))):
+        beside = Path(str(plan["config"]["file"])).resolve().parent / named
+        if not beside.exists() and not Path(named).exists():
+            raise FileNotFoundError(f"the hardware profile {named} is not there")
+    config = Config.from_dict(plan["config"])
+    if config.mesh_search is None:
+        return config
+    return config.with_mesh(_searched(config.mesh_search, plan["mesh"]["axes"]))
+
+
+def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None" = None) -> dict[str, Any]:
+    """Statements, mesh, machine, limits, priorities and memories that were asked for, for the program of a plan.
+
+    traced: the function, for what the file does not hold: the shardings that arguments come with, and donation. Keys
+    that are missing could not be derived; ``trust`` says which and why. Raises `AutoshardError` where the words do not
+    fit the program.
+    """
+    program = program_from_json(plan["program"])
+    bare = replace(program, host_inputs=frozenset(), host_outputs=frozenset(), orders=())
+    whole = None if traced is None else replace(traced, program=bare)
+    mesh, machine, links = _placed(asked, plan)
+    given = statements_given(asked.constraints, _KINDS, "pins, groups and restrictions")
+    of_jax = [c for c in given if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
+    if not isinstance(asked.mesh, Mesh) and not hasattr(asked.mesh, "axis_names"):
+        mesh = replace(mesh, device_ids=stated_order(whole or bare, of_jax, mesh.size))
+    pins: tuple[MatchedPin, ...] = (
+        *match_pins([c for c in given if isinstance(c, Pin) and c not in of_jax], bare, mesh, compare=False),
+        *match_jax_pins(of_jax, bare, mesh),
+        *(() if whole is None else pins_of_specs(whole, mesh)),
+        *statements_in_code(bare, mesh)[0],
+    )
+    groups = match_groups([c for c in given if isinstance(c, SameSharding)], bare) + groups_in_code(bare)
+    restrictions = match_restrictions([c for c in given if isinstance(c, Restricting)], bare, mesh)
+    lying = in_orders(in_memories(bare, restrictions), pins, groups)
+    limit, limits = _limits(asked.memory_limit, machine)
+    statements = [*(s.to_dict() for s in (*pins, *groups, *restrictions)), *limits, *manual_statements(bare)]
+    found: dict[str, Any] = {
+        "source": asked.source,
+        "statements": statements,
+        "axes": dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)),
+        "device_ids": None if mesh.device_ids is None else list(mesh.device_ids),
+        "machine": machine.to_dict(),
+        "host": {"inputs": sorted(lying.host_inputs), "outputs": sorted(lying.host_outputs)},
+        "orders": [asdict(order) for order in lying.orders],
+        "strategy": _strategy(asked.strategy),
+        "shares": asked.share_repeats is not False,
+        "memory_limit": limit,
+        "options": _options(asked),
+        "stages": _stages(asked, pins, mesh),
+        "names": [n if isinstance(n, str) else dict(n) for n in asked.priorities],
+        "sub_axes": dict(asked.sub_axes or {}),
+        "slow": sorted(links if asked.slow_axes is None else asked.slow_axes),
+        "trips": 1,
+        "trust": [],
+    }
+    if asked.roles is not None:
+        found["roles"] = {path: list(axes) for path, axes in asked.roles.items()}
+    if traced is not None:
+        found["donated"] = sorted(traced.program.donated)
+        return plain(found)
+    found["trust"].append("the program itself and what it donates: there is no function")
+    if asked.sharded_arguments:
+        found["trust"].append("shardings that arguments come with, and the order of devices that these name")
+        found["sharded_arguments"] = True
+        if any(_of_argument(s) for s in plan["statements"]):
+            del found["device_ids"]
+    if asked.priorities and asked.roles is None:
+        found["trust"].append("the logical axes of the inputs")
+    return plain(found)
+
+
+def _of_argument(statement: Mapping[str, Any]) -> bool:
+    """Whether a statement of a plan is said to be the sharding that an argument came with."""
+    return statement["kind"] == "pin" and str(statement.get("source", "")).startswith("argument ")
+
+
+def _searched(search: MeshSearch, axes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of the plan where they are among those that may be found, else the first ones that may be."""
+    sizes = search.sizes()
+    return dict(next((s for s in sizes if list(s.items()) == list(axes.items())), sizes[0]))
+
+
+def _placed(asked: Asked, plan: Mapping[str, Any]) -> tuple[Mesh, Machine, list[str]]:
+    """The mesh, the machine with its axes on links, and the axes between slices."""
+    given = mesh_given(asked.mesh)
+    if not isinstance(given, Mesh) and MeshSearch.is_one(given):
+        given = _searched(MeshSearch.read(given), plan["mesh"]["axes"])
+    sizes: dict[str, Any] = {}
+    links: dict[str, str] = {}
+    if isinstance(given, Mesh):
+        mesh = given
+    else:
+        for name, axis in given.items():
+            sizes[name] = axis["size"] if isinstance(axis, Mapping) else axis
+            if isinstance(axis, Mapping) and axis.get("link") is not None:
+                links[name] = axis["link"]
+        mesh = Mesh.from_dict(sizes)
+    slow = [name for name, link in links.items() if link.split("=")[0].strip() == "dcn"]
+    if isinstance(asked.hardware, Machine):
+        return mesh, asked.hardware, slow
+    try:
+        profile = asked.hardware if isinstance(asked.hardware, Profile) else load_profile(asked.hardware)
+        axes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+        return mesh, place_mesh(profile, axes, links or None), slow
+    except ProfileError as error:
+        raise InputError(f"hardware: {error}") from error
+
+
+def _limits(given: Any, machine: Machine) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The limit on device memory and whether it is stated, and the limits that are statements.
+
+    Where none is stated a plan may be limited to what the device has room for; ``none`` lifts that.
+    """
+    device, host = (given.get("device"), given.get("pinned_host")) if isinstance(given, Mapping) else (given, None)
+    statements: list[dict[str, Any]] = []
+    limit: dict[str, Any] = {"bytes": room(machine.usable_bytes), "from": "device"}
+    if isinstance(device, str) and device.strip().lower() == "none":
+        limit = {"bytes": None, "from": "stated"}
+    elif device is not None:
+        limit = {"bytes": _amount(device).of(machine.hbm_bytes), "from": "stated"}
+        statements.append({"kind": "memory_limit", "bytes": limit["bytes"]})
+    if host is not None:
+        statements.append({"kind": "host_memory_limit", "memory": "pinned_host", "bytes": _amount(host).bytes})
+    return limit, statements
+
+
+def _amount(given: Any) -> MemoryAmount:
+    try:
+        return memory_amount(given)
+    except InputError as error:
+        raise InputError(f"memory_limit: {error}") from None
+
+
+def _options(asked: Asked) -> dict[str, Any]:
+    """How the plan was to be searched for, as far as that was said."""
+    parts = None if asked.sub_axes is None else {axis: list(sizes) for axis, sizes in asked.sub_axes.items()}
+    said = {"effort": asked.effort, "seed": asked.seed, "accepted_gap": asked.accepted_gap}
+    return {
+        **{key: value for key, value in said.items() if value is not None},
+        "share_repeats": asked.share_repeats is not False, "sub_axes": parts, "strategy": asked.strategy,
+    }  # fmt: skip
+
+
+def _strategy(asked: str | None) -> str | None:
+    """As a plan tells it: nothing where it was decided by cost alone."""
+    if asked is None:
+        return None
+    name, _, rule = (part.strip() for part in asked.partition(":"))
+    if name in _BY_COST and rule in ("", "cost"):
+        return None
+    return f"{name}:{rule}" if rule else name
+
+
+def _stages(asked: Asked, pins: Sequence[MatchedPin], mesh: Mesh) -> list[dict[str, Any]]:
+    """One for each name, or for each user priority that pins carry; none where another strategy decides.
+
+    A stage of pins has its priority, its statements in the user's words and its axes; one of a name its number.
+    """
+    strategy = None if asked.strategy is None else asked.strategy.partition(":")[0].strip()
+    if strategy not in (None, "staged"):
+        return []
+    if asked.priorities:
+        return [{"priority": k} for k in range(len(asked.priorities))]
+    levels = sorted({p for pin in pins for p in pin.priorities})
+    if strategy is None and not any(levels):
+        return []
+    return [_stage(level, [pin for pin in pins if level in pin.priorities], mesh) for level in levels]
+
+
+def _stage(level: int, new: Sequence[MatchedPin], mesh: Mesh) -> dict[str, Any]:
+    axes = {
+        ref.name
+        for pin in new
+        for d in pin.sharding.dims
+        if (pin.priority if d.priority is None else d.priority) == level
+        for ref in d.axes
+    }
+    return {
+        "priority": level,
+        "statements": [replace(pin, source="", written="").cited for pin in new],
+        "axes": [name for name in mesh.axis_names if name in axes],
+    }
