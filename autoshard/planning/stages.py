@@ -191,7 +191,7 @@ class _Run:
             title = plan.name or f"priority {plan.priority}"
             say(f"stage {number + 1} of {len(self.plans)}: {title}")
             keeper.checks = 0
-            wanted = keeper.new(plan.given, (one for before in told for one in before.dropped))
+            wanted = keeper.new(plan.given, (one for before in told for one in before.dropped[: before.propagated]))
             given, dropped = keeper.keep(fixed, wanted)
             fixed.append(given)
             share = len(self.plans) - number
@@ -209,7 +209,9 @@ class _Run:
             if not last:
                 chosen, lost = keeper.keep(fixed, chosen)
                 entries += [relaxed_words(one, CHOSEN, self.problem) for one in lost]
-            told.append(_Told(placed_words(chosen, self.problem, fixed), entries, [*dropped, *lost], unlimited))
+            told.append(
+                _Told(placed_words(chosen, self.problem, fixed), entries, [*dropped, *lost], len(dropped), unlimited)
+            )
             fixed.append(chosen)
             decisions.append(decision)
         self.last = decisions[-1]
@@ -254,7 +256,10 @@ class _Run:
         return decision
 
     def _unlimited(self, part: Problem, share: int, fixed: Sequence[Fixed]) -> Decision:
-        return self._solve(replace(part, memory_limit=None), fixed, share, ())
+        found = self._solve(replace(part, memory_limit=None), fixed, share, ())
+        if found.interrupted:
+            raise KeyboardInterrupt
+        return found
 
     def _free(self, share: int) -> float:
         """What the step costs without any pin."""
@@ -269,11 +274,14 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Told:
-    """Of a stage: what it placed, what it could not keep, in words and as it was, and what it would be with that."""
+    """Of a stage: what it placed, what it could not keep, in words and as it was, how many of these its statements
+    propagate (they come first), and what it would be with them.
+    """
 
     placed: dict[str, Any]
     relaxed: list[dict[str, Any]]
     dropped: list[Dropped]
+    propagated: int
     unlimited: Mapping[str, Any] | None
 
 
