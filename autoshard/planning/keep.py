@@ -21,10 +21,14 @@ from autoshard.planning.model import Model, Problem, build_model
 from autoshard.schedule import Schedule
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge
 
-MOST_CHECKS = 150
-"""Searches for plans with some placements in one decision; what is open then is kept where the last plan has it."""
+MOST_CHECKS, LEAST_CHECKS = 150, 15
+CHECKED_ENTRIES = 60_000_000
+"""Searches for plans with some placements that one stage may make: fewer where networks are large, so that they visit
+about so many entries of its tables once. What is open then is kept where the last plan found has it."""
 ENOUGH_GAP = 0.9
 """Any plan shows that placements can hold: a search for one may end at this gap."""
+CHECK_EFFORT = 0.3
+"""The work put into such a search, beside that put into a plan."""
 CHECK_SHARE = 0.1
 """The part of what is left of a time limit that one such search may take."""
 
@@ -71,6 +75,8 @@ class Keeper:
         self.witnesses = list(witnesses)
         self.left = Left(whole.collected, self.problem.program)
         self.checks = 0
+        size = CHECKED_ENTRIES // max(1, whole.encoded.entries)
+        self.most_checks = min(MOST_CHECKS, max(LEAST_CHECKS, size))
         self.deadline: float | None = None
 
     def new(self, wanted: Fixed, dropped: Iterable[Dropped]) -> Fixed:
@@ -102,7 +108,9 @@ class Keeper:
                 self._as_found(layers, wanted, kept, dropped, zip(rest, fits, strict=True))
                 break
             chosen = [group for group, fit in zip(rest, fits, strict=True) if fit]
-            count, answer = self._longest(layers, wanted, kept, chosen) if self.searching else (len(chosen), None)
+            count, answer = len(chosen), None
+            if self.searching:  # where one falls, the next one often does, too
+                count, answer = self._longest(layers, wanted, kept, chosen, 1 if dropped else len(chosen))
             for number, (group, fit) in enumerate(zip(rest, fits, strict=True)):
                 if fit and count:
                     kept += group
@@ -118,9 +126,12 @@ class Keeper:
         return part_of(wanted, kept), dropped
 
     def _longest(
-        self, layers: Sequence[Fixed], wanted: Fixed, kept: Sequence[Piece], chosen: Sequence[Group]
+        self, layers: Sequence[Fixed], wanted: Fixed, kept: Sequence[Piece], chosen: Sequence[Group], asked: int
     ) -> tuple[int, Answer | None]:
-        """How many of the first groups can hold beside what is kept, and why the next one cannot."""
+        """How many of the first groups can hold beside what is kept, and why the next one cannot.
+
+        asked: how many are tried at first.
+        """
 
         def first(count: int) -> Fixed:
             return part_of(wanted, [*kept, *(piece for group in chosen[:count] for piece in group)])
@@ -139,7 +150,7 @@ class Keeper:
             return best
 
         good, bad, step = shown(self.witnesses), len(chosen) + 1, 1
-        asked = len(chosen)  # where all hold, one search says so
+        asked = max(asked, good + 1)
         answer: Answer | None = None
         while good < len(chosen) and bad - good > 1:
             found = self._can_hold([*layers, first(asked)])
@@ -159,7 +170,7 @@ class Keeper:
         return Dropped(group, with_it, answer.why, answer.proved)
 
     def _exhausted(self) -> bool:
-        return self.checks >= MOST_CHECKS or (self.deadline is not None and time.monotonic() > self.deadline)
+        return self.checks >= self.most_checks or (self.deadline is not None and time.monotonic() > self.deadline)
 
     def _as_found(
         self, layers: Sequence[Fixed], wanted: Fixed, kept: list[Piece], dropped: list[Dropped],
@@ -195,7 +206,7 @@ class Keeper:
         if limit is None:
             return self._possible(model)
         left = None if self.deadline is None else max(0.2, CHECK_SHARE * (self.deadline - time.monotonic()))
-        options = {**self.options, "accepted_gap": ENOUGH_GAP}
+        options = {**self.options, "accepted_gap": ENOUGH_GAP, "effort": CHECK_EFFORT * self.options["effort"]}
         try:
             decision = decide(model, time_limit_s=left, explain=False, **options)
         except InfeasibleError as error:

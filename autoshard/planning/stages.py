@@ -144,6 +144,9 @@ def decide_staged(
         except (InfeasibleError, OutOfTimeError):
             say("not all placements can hold: keeping them one by one")
             stages = run.stages(searching=True)
+    except (InfeasibleError, OutOfTimeError):
+        note = "no plan was found for one of the stages, though there is one: this is the best plan all at once"
+        return replace(joint, notes=(*joint.notes, note))
     except KeyboardInterrupt:
         note = "the user stopped the run before all stages were decided: this is the best plan all at once"
         rounds = [*joint.stats.get("rounds", ()), {"what": "stages", "stopped": "interrupt"}]
@@ -247,13 +250,22 @@ class _Run:
         for problem, placements, decision in self.decided:
             if problem == part and placements == list(fixed):
                 return decision
-        model = build_model(part, self.options["progress"], fixed=fixed, shared=self.whole.shared)
         known = [plan for plan in witnesses if all(holds(plan, one) for one in fixed)]
-        found = [assignment_of(model.collected, model.encoded, model.repeats, plan) for plan in known]
-        starts = [start for start in found if start is not None]
-        decision = decide(model, starts=starts, time_limit_s=self._left(share), explain=False, **self.options)
+        try:
+            decision = self._decide(part, fixed, share, known)
+        except InfeasibleError:
+            if not known or not part.share_repeats:
+                raise
+            # layers that share their decisions leave no plan here, though those of a plan that is known do not all
+            decision = self._decide(replace(part, share_repeats=False), fixed, share, known)
         self.decided.append((part, list(fixed), decision))
         return decision
+
+    def _decide(self, part: Problem, fixed: Sequence[Fixed], share: int, known: Sequence[Schedule]) -> Decision:
+        model = build_model(part, self.options["progress"], fixed=fixed, shared=self.whole.shared)
+        found = [assignment_of(model.collected, model.encoded, model.repeats, plan) for plan in known]
+        starts = [start for start in found if start is not None]
+        return decide(model, starts=starts, time_limit_s=self._left(share), explain=False, **self.options)
 
     def _unlimited(self, part: Problem, share: int, fixed: Sequence[Fixed]) -> Decision:
         found = self._solve(replace(part, memory_limit=None), fixed, share, ())
