@@ -178,10 +178,10 @@ class Keeper:
     ) -> None:  # fmt: skip
         """Keep what the last plan with everything that is kept has: no more searches."""
         sure = [*layers, part_of(wanted, kept)]
-        plan = next(p for p in reversed(self.witnesses) if all(holds(p, layer) for layer in sure))
+        plan = next((p for p in reversed(self.witnesses) if all(holds(p, layer) for layer in sure)), None)
         why = "placements" if self.problem.memory_limit is None else "memory"
         for group, fit in rest:
-            if fit and holds(plan, part_of(wanted, [*kept, *group])):
+            if fit and plan is not None and holds(plan, part_of(wanted, [*kept, *group])):
                 kept += group
             else:
                 dropped.append(self._dropped(wanted, kept, group, Answer(False, why, False) if fit else None))
