@@ -15,12 +15,13 @@ from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.model import NodeKind
 from autoshard.planning import Model, build_model
 from autoshard.plans import Plan
-from autoshard.replan import problem_of
+from autoshard.replan import Effort, problem_of
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, evaluate
 
 NEARBY = 150
 """Decisions around a value that are solved again."""
 EFFORT = 0.02
+"""Work that one of them takes, as a part of that of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Alternatives:
     """Prices the alternatives of values of one plan; the network is built once."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan, self.effort = plan, Effort.of(plan)
         self.model: Model = build_model(problem_of(plan))
         model = self.model
         self.start = assignment_of(model.collected, model.encoded, model.repeats, plan.schedule)
@@ -105,7 +106,7 @@ class Alternatives:
         assert self.start is not None
         members = self._near(cls)
         local = self._local(members, cls, states)
-        solution = solve(local, effort=EFFORT)
+        solution = solve(local, effort=self.effort.share(EFFORT), seed=self.effort.seed)
         if solution.assignment is None or solution.cost is None or solution.cost >= IMPOSSIBLE:
             return None
         whole = list(self.start)

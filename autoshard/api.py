@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from autoshard.arguments import (
+    Limits,
     argument_numbers,
     check_axis_names,
+    limit_notes,
     limit_seconds,
-    limits_bytes,
+    limits_given,
     match_jax_pins,
     mesh_given,
     pins_of_specs,
@@ -104,7 +106,8 @@ def plan(
     constraints: `Pin`, `SameSharding`, `Replicated`, `AxisOnly`, `NoCollective`, `MaxReshards`, `Barrier`,
         `ManualComputation`, `MemoryKind` (see docs/statements.md); they hold in the answer.
     memory_limit: bytes per device, at every point of the program, or text as in a config (``"14GiB"``, ``"90%"``), or
-        both by kind of memory: ``{"device": "14GiB", "pinned_host": "64GiB"}``.
+        both by kind of memory: ``{"device": "14GiB", "pinned_host": "64GiB"}``. Where none is given, the largest peak
+        that fits the device with the headroom of compilers (docs/memory.md); ``"none"`` lifts that.
     accepted_gap: where the search within a memory limit may end, in large programs.
     time_limit: seconds of wall clock or text (``"10min"``), a guard: the best plan so far is returned with its bound.
     donate_argnums: positions of the arguments whose buffers the program may reuse, as in `jax.jit`.
@@ -120,9 +123,9 @@ def plan(
     share_repeats: let repeated layers share their decisions; price_sharing: work out what that costs at most also in
         large programs. solver_memory: bytes of this process at which the search ends with the best plan so far.
 
-    Raises `InputError` for bad arguments, `InfeasibleError` where the statements cannot hold, `OutOfTimeError` where
-    the time
-    ended without a plan, `UnsupportedError` for programs outside of what can be planned.
+    Raises `InputError` for bad arguments, `InfeasibleError` where it is proved that no plan exists, `NotFoundError`
+    where none was found and that is not proved (`OutOfTimeError`, of which it is one, where the time ended before),
+    `UnsupportedError` for programs outside of what can be planned.
     """
     from autoshard.frontends.jax_function import trace
 
@@ -259,6 +262,12 @@ def plan_traced(
         sharing=None if sharing is None else sharing.to_dict(),
         priorities=None if roles is None or not stages else named_words(priorities, roles, slow),
         strategy=None if decided is not None or by.by_cost else str(by),
+        options={
+            "effort": effort, "seed": seed, "accepted_gap": accepted_gap, "share_repeats": share_repeats,
+            "sub_axes": None if sub_axes is None else {axis: list(parts) for axis, parts in sub_axes.items()},
+            "strategy": strategy,
+        },
+        memory_limit={"bytes": problem.memory_limit, "from": "device" if problem.device_limit else "stated"},
     )  # fmt: skip
 
 
@@ -346,13 +355,13 @@ def ask(
             machine.host_copy_s(0.0)
         except ProfileError as error:
             raise InputError(str(error)) from error
-    limit, host_limit = limits_bytes(memory_limit, machine.hbm_bytes)
+    limits = limits_given(memory_limit, machine)
     problem = Problem.make(
-        program, logical, machine, pins=matched, memory_limit=limit, sub_axes=sub_axes, groups=groups,
-        restrictions=restrictions, host_limit=host_limit, share_repeats=share_repeats,
+        program, logical, machine, pins=matched, memory_limit=limits.device, sub_axes=sub_axes, groups=groups,
+        restrictions=restrictions, host_limit=limits.host, share_repeats=share_repeats, device_limit=limits.of_device,
     )  # fmt: skip
-    stated = (*_statements(matched, groups, restrictions, limit, host_limit), *manual_statements(program))
-    return Asked(problem, stated, tuple(code_notes))
+    stated = (*_statements(matched, groups, restrictions, limits), *manual_statements(program))
+    return Asked(problem, stated, (*code_notes, *limit_notes(limits, machine)))
 
 
 def placed(mesh: Mesh | Mapping[str, Any], hardware: str | Path | Profile | Machine) -> tuple[Mesh, Machine]:
@@ -401,14 +410,13 @@ def _statements(
     pins: Sequence[MatchedPin],
     groups: Sequence[MatchedGroup],
     restrictions: Sequence[Restriction],
-    memory_limit: int | None,
-    host_limit: int | None,
+    limits: Limits,
 ) -> tuple[dict[str, Any], ...]:
     out: list[dict[str, Any]] = [dict(pin.to_dict()) for pin in pins]
     out += [dict(group.to_dict()) for group in groups]
     out += [restriction.to_dict() for restriction in restrictions]
-    if memory_limit is not None:
-        out.append({"kind": "memory_limit", "bytes": memory_limit, "source": ""})
-    if host_limit is not None:
-        out.append({"kind": "host_memory_limit", "memory": "pinned_host", "bytes": host_limit, "source": ""})
+    if limits.device is not None and not limits.of_device:
+        out.append({"kind": "memory_limit", "bytes": limits.device, "source": ""})
+    if limits.host is not None:
+        out.append({"kind": "host_memory_limit", "memory": "pinned_host", "bytes": limits.host, "source": ""})
     return tuple(out)

@@ -6,19 +6,21 @@ What cannot be read becomes an `InputError` that says what was asked, what was f
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from autoshard.config.units import MemoryAmount, memory_amount
+from autoshard.config.units import NO_LIMIT, limit_amount, memory_amount
 from autoshard.config.units import seconds as read_seconds
 from autoshard.constraints import MatchedPin, Pin, match_pins
 from autoshard.constraints.in_code import check_devices, on_other_mesh
 from autoshard.constraints.patterns import Addresses
 from autoshard.constraints.restrictions import MEMORY_KINDS
+from autoshard.costs.memory import room
 from autoshard.errors import InputError, ShardingError, UnsupportedError
 from autoshard.program.program import Program
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
+from costmodels.machine import Machine
 
 if TYPE_CHECKING:
     from autoshard.frontends.jax_function import TracedFunction
@@ -36,39 +38,63 @@ def limit_seconds(given: object) -> float | None:
         raise InputError(f"time_limit: {error}") from None
 
 
-def limit_bytes(given: object, hbm_bytes: float) -> int | None:
-    """A memory limit in bytes per device: a number, text with a unit (``14GiB``), or a share of `hbm_bytes` (``90%``).
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bytes per device, None for no limit. of_device: none is stated, and `device` is what the device has room for."""
 
-    >>> limit_bytes(2e9, 16e9), limit_bytes("50%", 16e9)
-    (2000000000, 8000000000)
+    device: int | None
+    host: int | None = None
+    of_device: bool = False
+
+
+def limits_given(given: object, machine: Machine) -> Limits:
+    """Limits on device memory and on host memory: one amount, or a mapping by kind of memory.
+
+    An amount is a number of bytes, text with a unit (``14GiB``) or a share of the device's memory (``90%``). Device
+    memory of which nothing is stated is limited to what fits the machine: the largest peak that with the headroom of
+    compilers is within its usable bytes. ``none`` lifts that.
     """
+    host = None
+    if isinstance(given, Mapping):
+        unknown = sorted(str(kind) for kind in given if kind not in MEMORY_KINDS)
+        if unknown or not given:
+            found = unknown[0] if unknown else "none"
+            raise InputError(f"memory_limit: limits are for {' and '.join(MEMORY_KINDS)}, found {found!r}")
+        host = _host_bytes(given.get("pinned_host"))
+        given = given.get("device")
+    if given is None:
+        return Limits(room(machine.usable_bytes), host, of_device=True)
+    try:
+        amount = limit_amount(given)
+    except InputError as error:
+        raise InputError(
+            f"memory_limit is {given!r}; give a positive number of bytes per device, text such as '14GiB', or 'none' "
+            f"({error})"
+        ) from None
+    return Limits(None if amount == NO_LIMIT else amount.of(machine.hbm_bytes), host)
+
+
+def _host_bytes(given: object) -> int | None:
     if given is None:
         return None
     try:
-        return memory_amount(given).of(hbm_bytes)
+        amount = memory_amount(given)
     except InputError as error:
-        raise InputError(
-            f"memory_limit is {given!r}; give a positive number of bytes per device, or text such as '14GiB' ({error})"
-        ) from None
+        raise InputError(f"memory_limit: pinned_host is {given!r}; give an amount such as 64GiB ({error})") from None
+    if amount.bytes is None:
+        raise InputError(f"memory_limit: pinned_host: give an amount such as 64GiB, found {given!r}")
+    return amount.bytes
 
 
-def limits_bytes(given: object, hbm_bytes: float) -> tuple[int | None, int | None]:
-    """Limits on device memory and on host memory, in bytes per device: one amount, or a mapping by kind of memory.
-
-    >>> limits_bytes({"device": "50%", "pinned_host": 1000}, 16e9), limits_bytes(2e9, 16e9)
-    ((8000000000, 1000), (2000000000, None))
-    """
-    if not isinstance(given, Mapping):
-        return limit_bytes(given, hbm_bytes), None
-    unknown = sorted(str(kind) for kind in given if kind not in MEMORY_KINDS)
-    if unknown or not given:
-        raise InputError(
-            f"memory_limit: limits are for {' and '.join(MEMORY_KINDS)}, found {unknown[0] if unknown else 'none'!r}"
-        )
-    host = given.get("pinned_host")
-    if isinstance(host, MemoryAmount | str | float) and memory_amount(host).bytes is None:
-        raise InputError(f"memory_limit: pinned_host: give an amount such as 64GiB, found {host!r}")
-    return limit_bytes(given.get("device"), hbm_bytes), limit_bytes(host, hbm_bytes)
+def limit_notes(limits: Limits, machine: Machine) -> tuple[str, ...]:
+    """What is to be told of a stated limit: where it allows more than the machine has."""
+    usable = int(machine.usable_bytes)
+    if limits.of_device or limits.device is None or limits.device <= usable:
+        return ()
+    return (
+        f"the stated memory limit of {limits.device} bytes per device exceeds the {usable} bytes that "
+        f"{machine.profile.name} leaves to programs",
+    )
 
 
 def mesh_given(mesh: Any) -> Mesh | Mapping[str, Any]:

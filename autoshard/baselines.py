@@ -42,12 +42,14 @@ Baseline = str | Mapping[str, object] | NamedStrategy
 class PricedBaseline:
     """cost for reports; assignment on the model's network (None where it cannot be).
 
-    timed_out: the wall clock ended a search for its best form, so another run may price it otherwise.
+    timed_out: the wall clock ended a search for its best form, so another run may price it otherwise. exhausted: there
+    is none, and that is proved.
     """
 
     cost: BaselineCost
     assignment: tuple[int, ...] | None
     timed_out: bool = False
+    exhausted: bool = False
 
 
 def price_baselines(
@@ -115,9 +117,11 @@ def _price(model: Model, strategy: NamedStrategy, roles: Roles, deadline: float 
     try:
         found = best_within(model, left_by(model, strategy, roles), deadline=deadline)
     except CannotBe as error:
-        return PricedBaseline(BaselineCost(strategy.name, None, None, str(error)), None, error.timed_out)
+        return PricedBaseline(
+            BaselineCost(strategy.name, None, None, str(error)), None, error.timed_out, error.exhausted
+        )
     except AutoshardError as error:
-        return PricedBaseline(BaselineCost(strategy.name, None, None, str(error)), None)
+        return PricedBaseline(BaselineCost(strategy.name, None, None, str(error)), None, exhausted=True)
     # priced from its schedule, as the plan is: ticks round, and would make equal plans differ
     cost = price(model.problem.program, found.schedule, model.fusion, model.prices, model.problem.trips)
     seconds = cost.step_s + model.memory_price_s(found.assignment)

@@ -13,13 +13,13 @@ from math import sqrt
 from typing import Any
 
 from autoshard.constraints import MatchedPin
-from autoshard.errors import InfeasibleError, InputError
+from autoshard.errors import InfeasibleError, InputError, NotFoundError
 from autoshard.explain import explain_plan
 from autoshard.instead import pin_for
 from autoshard.planning import Model, build_model
 from autoshard.plans import Plan
 from autoshard.program.program import Program
-from autoshard.replan import KEEP, Changed, Effort, Progress, decide_again, plan_of, problem_of, stated_limit
+from autoshard.replan import KEEP, Changed, Effort, Progress, decide_again, limit_of, new_pins, plan_of, problem_of
 from autoshard.report.amounts import bytes_text
 from autoshard.sharding.tensor_sharding import TensorSharding
 from costmodels.machine import Machine
@@ -30,18 +30,28 @@ STRIDE, STEPS = 4.0, 3
 CLOSE = 1.05
 """Ratio of the two ends of the border at which bisection ends."""
 EFFORT = 0.1
-"""Work that the solver puts into one point: its bounds decide, not how good its plans are."""
+"""Work that the solver puts into one point, as a part of that of the plan: its bounds decide, not how good its plans
+are.
+"""
 
-Solve = Callable[..., Plan | None]
-"""(pin or None, since=stage) -> the plan at a value of the parameter; None where there is none."""
+
+@dataclass(frozen=True, slots=True)
+class NoPlan:
+    """There is none at a value of the parameter; proved: else none was found."""
+
+    proved: bool
+
+
+Solve = Callable[..., Plan | NoPlan]
+"""(pin or None, since=stage) -> the plan at a value of the parameter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flip:
     """A border of a decision: it stands at `stands_at`, and at `flips_at` it does not.
 
-    sharding: what the value has beyond (None where no plan exists there). cost_kept_s, cost_best_s: at `flips_at`, of
-    the best plan that keeps the decision (None: none does) and of the best one.
+    sharding: what the value has beyond (None where there is no plan; proved: else none was found). cost_kept_s,
+    cost_best_s: at `flips_at`, of the best plan that keeps the decision (None: none does) and of the best one.
     """
 
     direction: str
@@ -50,6 +60,7 @@ class Flip:
     sharding: str | None
     cost_kept_s: float | None
     cost_best_s: float | None
+    proved: bool = True
 
     @property
     def at(self) -> float:
@@ -60,6 +71,7 @@ class Flip:
         return {
             "direction": self.direction, "at": self.at, "stands_at": self.stands_at, "flips_at": self.flips_at,
             "sharding": self.sharding, "cost_kept_s": self.cost_kept_s, "cost_best_s": self.cost_best_s,
+            "proved": self.proved,
         }  # fmt: skip
 
 
@@ -115,7 +127,9 @@ class BreakEven:
         lines = [f"{self.value}: {self.sharding}{against}, by {self.by}, now {now}"]
         for flip in self.flips:
             word = "above" if flip.direction == "up" else "below"
-            nothing = "no plan exists" + (" with either" if self.rival else "")
+            nothing = ("no plan exists" if flip.proved else "no plan was found") + (
+                " with either" if self.rival else ""
+            )
             lines.append(
                 f"  {word} {self._amount(flip.at)} " + (f"it is {flip.sharding}" if flip.sharding else nothing)
             )
@@ -143,8 +157,9 @@ def break_even(
     """Where the sharding of the one value that `pattern` addresses flips as `by` moves (see `BY`).
 
     instead: the sharding to hold it against; the best other one where not given. time_limit_s: wall clock of each
-    search, a guard. Raises `InputError` where `pattern` addresses several values that differ or `by` is unknown,
-    `UnsupportedError` for batch where the plan does not say how to find its function again.
+    search, a guard. effort: of each search (`effort_of` where not given).
+    Raises `InputError` where `pattern` addresses several values that differ or `by` is unknown, `UnsupportedError` for
+    batch where the plan does not say how to find its function again.
     """
     if by not in BY:
         raise InputError(f"unknown break-even {by!r}; choices: {', '.join(BY)}")
@@ -152,11 +167,10 @@ def break_even(
     kept, name, sharding = _kept(plan, pattern)
     say = progress or (lambda text: None)
 
-    own = Effort.of(plan)
-    hard = effort or replace(own, effort=min(EFFORT, own.effort))
+    hard = effort or effort_of(plan)
     models: dict[object, Model] = {}  # limits share a network
 
-    def solve(changed: Changed, what: str, pin: MatchedPin | None, since: int | None = None) -> Plan | None:
+    def solve(changed: Changed, what: str, pin: MatchedPin | None, since: int | None = None) -> Plan | NoPlan:
         say(f"break-even by {by}: {what}")
         pinned = replace(changed, pins=() if pin is None else (pin,))
         try:
@@ -165,15 +179,17 @@ def break_even(
                 models.clear() if by != "memory" else None
                 models[key] = build_model(problem_of(plan, pinned))
             model = models[key]
-            limit = stated_limit(plan) if changed.memory_limit is KEEP else changed.memory_limit
+            limit = limit_of(plan) if changed.memory_limit is KEEP else changed.memory_limit
             model = replace(model, problem=replace(model.problem, memory_limit=limit))
-            own = pinned.pins if pin is kept else ()
+            own = new_pins(plan, pinned.pins) if pin is kept else ()
             decision = decide_again(plan, model, time_limit_s, hard, None, explain=False, kept=own, since=since)
             if decision.interrupted:  # what it found by then is no verdict
                 raise KeyboardInterrupt
             return plan_of(plan, model, pinned, decision)
         except InfeasibleError:
-            return None
+            return NoPlan(True)
+        except NotFoundError:
+            return NoPlan(False)
 
     judge = _Judge(name, kept, rival, plan.strategy)
     told = None if rival is None else str(rival.sharding)
@@ -182,6 +198,12 @@ def break_even(
     if by == "batch":
         return _by_batch(plan, judge, name, sharding, told, solve)
     return _by_bandwidth(plan, judge, name, sharding, told, solve)
+
+
+def effort_of(plan: Plan) -> Effort:
+    """The plan's own options, with a part of its effort: there are many searches."""
+    own = Effort.of(plan)
+    return own.but(effort=own.share(EFFORT))
 
 
 def _kept(plan: Plan, pattern: str) -> tuple[MatchedPin, str, str]:
@@ -204,6 +226,7 @@ class _Verdict:
     sharding: str | None = None
     kept_s: float | None = None
     best_s: float | None = None
+    proved: bool = True
 
 
 @dataclass(frozen=True)
@@ -220,26 +243,27 @@ class _Judge:
         best = solve(self.rival)
         if self.rival is not None:
             kept = solve(self.kept)
-            if best is None or kept is None:
-                stands = kept is not None
-                return _Verdict(stands, None if best is None else best[self.name], _cost(kept), _cost(best))
+            if isinstance(best, NoPlan) or isinstance(kept, NoPlan):
+                stands, proved = isinstance(kept, Plan), all(p.proved for p in (best, kept) if isinstance(p, NoPlan))
+                sharding = best[self.name] if isinstance(best, Plan) else None
+                return _Verdict(stands, sharding, _cost(kept), _cost(best), proved)
             slack = kept.rounding_s + best.rounding_s
             stands = kept.objective_s <= best.objective_s + slack
             return _Verdict(stands, best[self.name], kept.objective_s, best.objective_s)
-        if best is None:
-            return _Verdict(False)
+        if isinstance(best, NoPlan):
+            return _Verdict(False, proved=best.proved)
         if best[self.name] == str(self.kept.sharding):
             return _Verdict(True, best[self.name], best.objective_s, best.objective_s)
         if self.strategy is not None:
             return _Verdict(False, best[self.name], None, best.objective_s)
         kept = solve(self.kept)
-        if kept is not None and (parted := _parted(kept, best)) is not None:
+        if isinstance(kept, Plan) and (parted := _parted(kept, best)) is not None:
             kept = solve(self.kept, since=parted)  # that stage placed it otherwise: does it have to?
         return _Verdict(_may_be_kept(kept, best), best[self.name], _cost(kept), best.objective_s)
 
 
-def _cost(plan: Plan | None) -> float | None:
-    return None if plan is None else plan.objective_s
+def _cost(plan: Plan | NoPlan) -> float | None:
+    return plan.objective_s if isinstance(plan, Plan) else None
 
 
 def _parted(kept: Plan, best: Plan) -> int | None:
@@ -250,10 +274,10 @@ def _parted(kept: Plan, best: Plan) -> int | None:
     return None
 
 
-def _may_be_kept(kept: Plan | None, best: Plan) -> bool:
+def _may_be_kept(kept: Plan | NoPlan, best: Plan) -> bool:
     """No proof that keeping costs more: in the first stage in which the two differ, all at once without stages."""
-    if kept is None:
-        return False
+    if isinstance(kept, NoPlan):
+        return not kept.proved
     slack = kept.rounding_s + best.rounding_s
     if len(kept.stages) == len(best.stages):
         for one, other in zip(kept.stages, best.stages, strict=True):
@@ -281,7 +305,7 @@ def _borders(
         if found is not None:
             (stands, _), (flips_at, verdict) = found
             way = direction if here.stands else {"down": "up", "up": "down"}[direction]
-            flips.append(Flip(way, stands, flips_at, verdict.sharding, verdict.kept_s, verdict.best_s))
+            flips.append(Flip(way, stands, flips_at, verdict.sharding, verdict.kept_s, verdict.best_s, verdict.proved))
     return here.stands, tuple(flips)
 
 
@@ -349,7 +373,7 @@ def with_bandwidth(machine: Machine, factor: float) -> Machine:
 
 
 def _by_memory(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
-    limit, peak = stated_limit(plan), float(plan.memory.peak_bytes)
+    limit, peak = limit_of(plan), float(plan.memory.peak_bytes)
 
     def test(amount: float) -> _Verdict:
         bound = None if amount == float("inf") else int(amount)

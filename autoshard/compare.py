@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.baselines import Baseline, price_baselines
 from autoshard.costs.price import price
-from autoshard.errors import InfeasibleError, OutOfTimeError
+from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
 from autoshard.planning import Decision, Model
 from autoshard.replan import Effort
 from autoshard.search.restricted import CannotBe
@@ -34,6 +34,9 @@ BASELINE_SHARE = 0.15
 LEAST_S = 0.5
 """Seconds that a search gets at least."""
 
+CANNOT_BE, NONE_FOUND = "cannot be", "none found"
+"""Status of a strategy without a plan: it is proved that it has none, or none was found."""
+
 COLUMNS = ("strategy", "kind", "objective_s", "regret", "peak_bytes", "seconds", "status", "reason")
 
 
@@ -42,7 +45,8 @@ class Row:
     """What one strategy came to.
 
     kind: ``strategy`` or ``baseline``. objective_s: seconds of one step, the minute price on memory included; None
-    where the strategy has no plan (`reason`). regret: objective_s over the proven bound, less 1. seconds: of wall clock
+    where there is no plan (`reason`; its status is `CANNOT_BE` where the strategy has none, proved, else `NONE_FOUND`
+    or ``out of time``). regret: objective_s over the proven bound, less 1. seconds: of wall clock
     that it took to find, the network being built (they differ from run to run).
     """
 
@@ -69,11 +73,13 @@ class Comparison:
     memory_limit: int | None
     bound_s: float
     rows: tuple[Row, ...]
+    device_limit: bool = False
+    """No limit is stated: `memory_limit` is what the device has room for."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "program": self.program, "mesh": dict(self.mesh), "hardware": self.hardware,
-            "memory_limit": self.memory_limit, "bound_s": self.bound_s,
+            "memory_limit": self.memory_limit, "device_limit": self.device_limit, "bound_s": self.bound_s,
             "strategies": [row.to_dict() for row in self.rows],
         }  # fmt: skip
 
@@ -129,7 +135,7 @@ class _Run:
         try:
             found = start_of(model, strategy, None if part is None else self.started + part)
         except CannotBe as error:
-            return self.row(str(strategy), "cannot be", reason=str(error))
+            return self.row(str(strategy), CANNOT_BE if error.exhausted else NONE_FOUND, reason=str(error))
         self.starts.append(found.assignment)
         # priced from its schedule, as a plan is
         cost = price(model.problem.program, found.schedule, model.fusion, model.prices, model.problem.trips)
@@ -144,7 +150,8 @@ class _Run:
         )
         cost = priced.cost
         if priced.assignment is None:
-            return self.row(cost.name, "cannot be", reason=cost.reason, kind="baseline")
+            status = CANNOT_BE if priced.exhausted else NONE_FOUND
+            return self.row(cost.name, status, reason=cost.reason, kind="baseline")
         self.starts.append(priced.assignment)
         return self.row(cost.name, "found", cost.objective_s, cost.peak_bytes, kind="baseline")
 
@@ -156,10 +163,12 @@ class _Run:
                 self.model, strategy, starts=self.starts, time_limit_s=self.left(share), effort=effort.effort,
                 seed=effort.seed, accepted_gap=effort.accepted_gap, progress=self.progress,
             )  # fmt: skip
+        except NotFoundError as error:
+            return self.row(str(strategy), NONE_FOUND, reason=str(error)), None
         except OutOfTimeError as error:
             return self.row(str(strategy), "out of time", reason=str(error)), None
         except InfeasibleError as error:
-            return self.row(str(strategy), "cannot be", reason=str(error)), None
+            return self.row(str(strategy), CANNOT_BE, reason=str(error)), None
         if found.interrupted:  # half a comparison is none
             raise KeyboardInterrupt
         return self.row(str(strategy), found.status, found.objective_s, found.memory.peak_bytes), found
@@ -211,6 +220,7 @@ def compare_strategies(
     return Comparison(
         problem.program.name, dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), problem.machine.profile.name,
         problem.memory_limit, bound_s, tuple(_with_regret(row, bound_s) for row in (*(rows[s] for s in named), *told)),
+        problem.device_limit,
     )  # fmt: skip
 
 

@@ -31,10 +31,11 @@ class UnsupportedError(AutoshardError):
 
 
 class InfeasibleError(AutoshardError):
-    """The hard statements (pins, groups, limits) cannot hold together.
+    """No plan exists, which is proved: the hard statements (pins, groups, limits) cannot hold together.
 
     conflict: the statements that contradict each other, in the user's words with their places; none of them can be left
-    out (empty where no such set was worked out). facts: figures about the contradiction, for programs.
+    out (empty where no such set was worked out). facts: figures about the contradiction, for programs; ``proved`` is
+    true. Where a search found no plan and nothing is proved, the error is `NotFoundError`.
     """
 
     exit_code = 3
@@ -42,10 +43,24 @@ class InfeasibleError(AutoshardError):
     def __init__(self, message: str, *, conflict: Sequence[str] = (), facts: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.conflict = tuple(conflict)
-        self.facts = dict(facts or {})
+        self.facts = {"proved": True, **(facts or {})}
 
 
 class OutOfTimeError(AutoshardError):
-    """The time limit ended before any plan was found."""
+    """The search ended before any plan was found, and it is not proved that none exists.
+
+    By a time limit or a cap, or (`NotFoundError`) by itself.
+    facts: figures for programs. ``proved`` is false; of memory also ``limit_bytes``, ``achieved_bytes`` (the lowest
+    peak of the plans that were seen; None where there were none), ``missed_bytes`` (by how much it exceeds the limit)
+    and ``least_bytes`` (proved: no plan holds less at its peak).
+    """
 
     exit_code = 4
+
+    def __init__(self, message: str, *, facts: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.facts = {"proved": False, **(facts or {})}
+
+
+class NotFoundError(OutOfTimeError):
+    """The search did all it was to do and found no plan; more effort may."""

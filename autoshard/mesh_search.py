@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from autoshard.errors import AutoshardError, InfeasibleError, InputError, OutOfTimeError
+from autoshard.errors import AutoshardError, InfeasibleError, InputError, NotFoundError, OutOfTimeError
 from autoshard.planning import ACCEPTED_GAP, Decision, Problem, build_model, decide
 from autoshard.planning.memory_cap import memory_cap
 from autoshard.plans import Plan
@@ -36,7 +36,7 @@ class Tried:
     """What came of one mesh: its best plan and bound, or why there is none.
 
     status: that of the plan, ``pruned`` (its bound rules it out), ``alike`` (the same but for the names of the axes as
-    the mesh in `reason`), ``cannot be`` or ``out of time``.
+    the mesh in `reason`), ``cannot be`` (proved, or the machine has no such mesh), ``none found`` or ``out of time``.
     """
 
     sizes: Sizes
@@ -101,8 +101,9 @@ def search_mesh(
     allowed: sizes to look at; refused: others, with the machine's reasons. ask: the problem on a mesh; solve: the plan
     on a mesh within seconds of wall clock, or of a decision taken already. Ctrl-C gives the
     best plan by then. names_count: it does something else with other names of the axes, whatever
-    is stated (stages by names of strategies). Raises `InfeasibleError` where no mesh has a plan, `OutOfTimeError` where
-    the time ended before any had.
+    is stated (stages by names of strategies). Raises `InfeasibleError` where it is proved that no mesh has a plan,
+    `NotFoundError` where none was found on any and not for all of them that is proved, `OutOfTimeError` where the time
+    ended before any had.
     """
     run = _Search(ask, solve, names_count, effort, seed, accepted_gap, time_limit_s, solver_memory, progress)
     try:
@@ -114,7 +115,7 @@ def search_mesh(
     tried = [run.of(s) for s in allowed]
     told = [*tried, *(Tried(s, "cannot be", reason=reason) for s, reason in refused)]
     bounds = [t.bound_s for t in tried if t.bound_s is not None]
-    unknown = any(t.status == "out of time" and t.bound_s is None for t in tried)
+    unknown = any(t.status in _OPEN and t.bound_s is None for t in tried)
     found = {
         "devices": math.prod(allowed[0].values()),
         "axes": list(allowed[0]),
@@ -123,6 +124,14 @@ def search_mesh(
         "frontier": [p.to_dict() for p in frontier(run.points)],
     }
     return replace(best, mesh_search=found)
+
+
+_OPEN = ("out of time", "none found")
+"""What a mesh without a plan is called where it is not proved that it has none."""
+
+
+def _without(error: OutOfTimeError) -> str:
+    return "none found" if isinstance(error, NotFoundError) else "out of time"
 
 
 def _key(sizes: Sizes) -> tuple[int, ...]:
@@ -192,7 +201,7 @@ class _Search:
                     sizes, problem, None, self.left(FIRST_SHARE / (len(order) - number) if number else FIRST_SHARE)
                 )
             except OutOfTimeError as error:
-                self.tried[_key(sizes)] = Tried(sizes, "out of time", reason=str(error))
+                self.tried[_key(sizes)] = Tried(sizes, _without(error), reason=str(error))
             except (InfeasibleError, InputError) as error:
                 self.tried[_key(sizes)] = Tried(sizes, "cannot be", reason=str(error))
 
@@ -231,6 +240,12 @@ class _Search:
             self.say(f"mesh {_text(tried.sizes)} in full")
             try:
                 plan = self.solve(tried.sizes, self.left(LAST_SHARE if number == 0 else LAST_SHARE / 2), None)
+            except NotFoundError as error:  # of stages say, which the first look does not know
+                self.tried[_key(tried.sizes)] = Tried(
+                    tried.sizes, "none found", bound_s=tried.bound_s, reason=str(error)
+                )
+                self.points = [p for p in self.points if p.sizes != tried.sizes]
+                continue
             except OutOfTimeError as error:
                 self.tried[_key(tried.sizes)] = replace(tried, status="out of time", reason=str(error))
                 continue
@@ -265,11 +280,18 @@ class _Search:
         late = [t for t in self.tried.values() if t.status == "out of time"]
         if late:
             raise OutOfTimeError(
-                f"no plan on any of {len(self.tried)} meshes was found in the time given; raise the time limit, or "
-                "give sizes"
+                f"no plan on any of {len(self.tried)} meshes was found in the time given, and it is not proved that "
+                "none exists; raise the time limit, or give sizes"
             )
         reasons = "\n".join(f"  {_text(t.sizes)}: {t.reason.splitlines()[0]}" for t in list(self.tried.values())[:6])
-        raise InfeasibleError(f"none of the {len(self.tried)} meshes that the machine allows has a plan:\n{reasons}")
+        if any(t.status == "none found" for t in self.tried.values()):
+            raise NotFoundError(
+                f"no plan was found on any of the {len(self.tried)} meshes that the machine allows, and it is not "
+                f"proved that none exists:\n{reasons}"
+            )
+        raise InfeasibleError(
+            f"none of the {len(self.tried)} meshes that the machine allows has a plan (proved for each):\n{reasons}"
+        )
 
     def tighten(self, best: Plan) -> None:
         """Further points of the frontier: the most promising meshes within less memory than the best plan takes."""

@@ -319,7 +319,8 @@ _CLAIMS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("statements", list), ("baselines", list), ("trips", int), ("model_flop", (int, float, NoneType)),
     ("batch", (int, float, NoneType)), ("config", (dict, NoneType)), ("stages", (list, NoneType)),
     ("joint", (dict, NoneType)), ("sharing", (dict, NoneType)), ("mesh_search", (dict, NoneType)),
-    ("priorities", (dict, NoneType)), ("strategy", (str, NoneType)),
+    ("priorities", (dict, NoneType)), ("strategy", (str, NoneType)), ("memory_limit", (dict, NoneType)),
+    ("options", (dict, NoneType)),
 )  # fmt: skip
 _LISTED = (("notes", str), ("statements", dict), ("baselines", dict), ("stages", dict))
 
@@ -344,6 +345,27 @@ def check_claims(data: Json) -> None:
             raise InputError(f"plan: the statement {_short(entry)} has no kind")
         if entry["kind"] == "memory_limit" and not isinstance(entry.get("bytes"), int):
             raise InputError(f"plan: the statement {_short(entry)} has no bytes")
+
+    limit = data.get("memory_limit")
+    if limit is not None and (limit.get("from") not in ("stated", "device") or not _is_limit(limit.get("bytes"))):
+        raise InputError(f"plan: memory_limit is {_short(limit)}")
+
+    options = data.get("options") or {}
+    for key, kinds in _OPTIONS:
+        if key in options and (
+            not isinstance(options[key], kinds) or (isinstance(options[key], bool) and bool not in kinds)
+        ):
+            raise InputError(f"plan: options: {key} is {_short(options[key])}")
+
+
+_OPTIONS: tuple[tuple[str, tuple[type, ...]], ...] = (
+    ("effort", (int, float)), ("seed", (int,)), ("accepted_gap", (int, float)), ("share_repeats", (bool,)),
+    ("sub_axes", (dict, NoneType)), ("strategy", (str, NoneType)),
+)  # fmt: skip
+
+
+def _is_limit(bytes_: Any) -> bool:
+    return bytes_ is None or (isinstance(bytes_, int) and not isinstance(bytes_, bool) and bytes_ > 0)
 
 
 def _short(value: Any) -> str:

@@ -71,6 +71,10 @@ class Plan:
     priorities: of stages by names of strategies, those ``names``, the ``roles`` of the inputs and the ``slow`` axes.
     sharing: where repeated layers share decisions, how many, and what that costs at most.
     mesh_search: where the sizes of the mesh were searched too, what was tried and the frontier of time against memory.
+    memory_limit: its ``bytes`` per device (None: lifted), and ``from`` where: ``stated`` by the user (then it is one of
+    the statements too), or what the ``device`` has room for. None in plans of earlier versions.
+    options: with which the plan was made (``effort``, ``seed``, ``accepted_gap``, ``share_repeats``, ``sub_axes``,
+    ``strategy``), and with which questions are answered. None in plans of earlier versions.
     """
 
     program: Program
@@ -99,6 +103,8 @@ class Plan:
     mesh_search: Mapping[str, Any] | None = None
     priorities: Mapping[str, Any] | None = None
     strategy: str | None = None
+    memory_limit: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
         mesh = self.schedule.mesh.mesh
@@ -230,24 +236,46 @@ class Plan:
 
         return explain_plan(self, value)
 
-    def instead(self, value: str, sharding: str, *, time_limit: float | None = None) -> Instead:
+    def instead(
+        self,
+        value: str,
+        sharding: str,
+        *,
+        time_limit: float | None = None,
+        effort: float | None = None,
+        seed: int | None = None,
+        accepted_gap: float | None = None,
+    ) -> Instead:
         """What another sharding of a value would cost, and where: the plan solved again; `autoshard.instead`.
 
-        time_limit: seconds of wall clock, a guard.
+        time_limit: seconds of wall clock, a guard. effort, seed, accepted_gap: those of the plan where not given.
         """
         from autoshard.instead import instead
+        from autoshard.replan import Effort
 
-        return instead(self, value, sharding, time_limit_s=time_limit)
+        hard = Effort.of(self).but(effort=effort, seed=seed, accepted_gap=accepted_gap)
+        return instead(self, value, sharding, time_limit_s=time_limit, effort=hard)
 
     def break_even(
-        self, value: str, by: str, *, instead: str | None = None, time_limit: float | None = None
+        self,
+        value: str,
+        by: str,
+        *,
+        instead: str | None = None,
+        time_limit: float | None = None,
+        effort: float | None = None,
+        seed: int | None = None,
+        accepted_gap: float | None = None,
     ) -> BreakEven:
         """At which link bandwidth, batch size or memory limit (`by`) the sharding of a value flips, by itself or
         against the sharding `instead`; `autoshard.breakeven`.
-        """
-        from autoshard.breakeven import break_even
 
-        return break_even(self, value, by, instead=instead, time_limit_s=time_limit)
+        effort: of each of its many searches, a tenth of the plan's where not given; seed, accepted_gap: the plan's.
+        """
+        from autoshard.breakeven import break_even, effort_of
+
+        hard = effort_of(self).but(effort=effort, seed=seed, accepted_gap=accepted_gap)
+        return break_even(self, value, by, instead=instead, time_limit_s=time_limit, effort=hard)
 
     def diff(self, other: Plan) -> PlanDiff:
         """What differs between this plan (a) and another one (b); `autoshard.diff`."""
@@ -354,6 +382,8 @@ class Plan:
             "model_flop": self.model_flop,
             "batch": self.batch,
             "statements": [plain(s) for s in self.statements],
+            **({} if self.memory_limit is None else {"memory_limit": plain(self.memory_limit)}),
+            **({} if self.options is None else {"options": plain(self.options)}),
             "cost": self.cost_parts(),
             "memory": {
                 "peak_bytes": self.memory.peak_bytes,
@@ -426,5 +456,6 @@ def _from_dict(data: dict[str, Any]) -> Plan:
         stages=tuple(data.get("stages", ())), joint=data.get("joint"),
         sharing=data.get("sharing"),
         mesh_search=data.get("mesh_search"), priorities=data.get("priorities"),
-        strategy=data.get("strategy"),
+        strategy=data.get("strategy"), memory_limit=data.get("memory_limit"),
+        options=data.get("options"),
     )  # fmt: skip

@@ -5,23 +5,27 @@ and the judges are those of planning; only what the caller changes differs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from autoshard.constraints import MatchedPin, restrictions_of
+from autoshard.constraints import MatchedPin, in_memories, restrictions_of
 from autoshard.constraints.groups import MatchedGroup
+from autoshard.constraints.in_code import on_other_mesh
 from autoshard.constraints.matching import conflict
+from autoshard.constraints.orders import in_orders
 from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.domains import satisfies
 from autoshard.planning import ACCEPTED_GAP, Decision, Model, Problem, build_model, decide
 from autoshard.planning.named_stages import named_stages
+from autoshard.planning.sharing import Sharing
 from autoshard.planning.stages import decide_staged, stated_stages
 from autoshard.plans import Plan
 from autoshard.program.program import Program
 from autoshard.search.strategy import decide_by, settled
 from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.strategies.atoms import stated_splits
 from autoshard.strategies.choice import SEARCHES, StrategyName
@@ -49,15 +53,19 @@ class Changed:
 
 def stated_pins(plan: Plan) -> tuple[MatchedPin, ...]:
     """The pins of a plan, matched to its values."""
-    mesh = plan.schedule.mesh.mesh
-    return tuple(
-        MatchedPin(
-            s["pattern"], TensorSharding.from_text(s["sharding"], mesh), tuple(s["values"]), tuple(s["outputs"]),
-            s.get("source", ""), int(s.get("priority", 0)),
-        )
-        for s in plan.statements
-        if s["kind"] == "pin"
+    return tuple(_pin(s, plan.schedule.mesh.mesh) for s in plan.statements if s["kind"] == "pin")
+
+
+def _pin(statement: Mapping[str, Any], mesh: Mesh) -> MatchedPin:
+    pin = MatchedPin(
+        statement["pattern"], TensorSharding.from_text(statement["sharding"], mesh), tuple(statement["values"]),
+        tuple(statement["outputs"]), statement.get("source", ""), int(statement.get("priority", 0)),
     )  # fmt: skip
+    if "mesh" not in statement:
+        return pin
+    other = on_other_mesh(statement["stated"], statement["mesh"], mesh, pin.source)
+    moves = () if other is None else other.moves
+    return replace(pin, mesh=statement["mesh"], stated=statement["stated"], moves=moves)
 
 
 def stated_groups(plan: Plan) -> tuple[MatchedGroup, ...]:
@@ -69,9 +77,17 @@ def stated_groups(plan: Plan) -> tuple[MatchedGroup, ...]:
     )
 
 
-def stated_limit(plan: Plan) -> int | None:
-    """Bytes per device that the plan was to stay within."""
-    return next((int(s["bytes"]) for s in plan.statements if s["kind"] == "memory_limit"), None)
+def limit_of(plan: Plan) -> int | None:
+    """Bytes per device that the plan was to stay within: those stated, or the device's."""
+    stated = next((int(s["bytes"]) for s in plan.statements if s["kind"] == "memory_limit"), None)
+    if stated is None and plan.memory_limit is not None and plan.memory_limit["from"] == "device":
+        return plan.memory_limit["bytes"]
+    return stated
+
+
+def limit_of_device(plan: Plan) -> bool:
+    """Whether that is what the device has room for, and nobody stated it."""
+    return limit_of(plan) is not None and not any(s["kind"] == "memory_limit" for s in plan.statements)
 
 
 def displaced(pins: Sequence[MatchedPin], by: Sequence[MatchedPin]) -> tuple[list[MatchedPin], list[MatchedPin]]:
@@ -95,6 +111,23 @@ def _meets(one: MatchedPin, other: MatchedPin) -> bool:
     return bool(set(one.values) & set(other.values) or set(one.outputs) & set(other.outputs))
 
 
+def new_pins(plan: Plan, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
+    """Those of further pins that say what statements on another order of the devices do not say already.
+
+    Such a statement settles where its values are, and a pin that it agrees with means the same order.
+    """
+    moved = [pin for pin in displaced(stated_pins(plan), pins)[0] if pin.moves]
+    values, outputs = {v for pin in moved for v in pin.values}, {k for pin in moved for k in pin.outputs}
+    left = (
+        replace(
+            pin, values=tuple(v for v in pin.values if v not in values),
+            outputs=tuple(k for k in pin.outputs if k not in outputs),
+        )
+        for pin in pins
+    )  # fmt: skip
+    return tuple(pin for pin in left if pin.values or pin.outputs)
+
+
 def problem_of(plan: Plan, changed: Changed | None = None) -> Problem:
     """The problem that a plan answers, with what is `changed`.
 
@@ -103,14 +136,18 @@ def problem_of(plan: Plan, changed: Changed | None = None) -> Problem:
     changed = changed or Changed()
     program = plan.program if changed.program is None else changed.program
     pins, _ = displaced(stated_pins(plan), changed.pins)
-    groups = stated_groups(plan)
-    every = (*pins, *changed.pins)
-    limit = stated_limit(plan) if changed.memory_limit is KEEP else changed.memory_limit
+    groups, restrictions = stated_groups(plan), restrictions_of(tuple(map(dict, plan.statements)))
+    every = (*pins, *new_pins(plan, changed.pins))
+    if any(pin.moves for pin in every) or program.orders or changed.program is not None:
+        program = in_orders(in_memories(replace(program, orders=()), restrictions), every, groups)
+    limit = limit_of(plan) if changed.memory_limit is KEEP else changed.memory_limit
     return Problem.make(
         program, plan.schedule.mesh.mesh, plan.machine if changed.machine is None else changed.machine, pins=every,
         memory_limit=limit, sub_axes=_splits(plan.schedule.mesh, [p.sharding for p in every]), trips=plan.trips,
-        groups=groups, restrictions=restrictions_of(tuple(map(dict, plan.statements))),
-        share_repeats=plan.sharing is not None,  # or there were none to share
+        groups=groups, restrictions=restrictions,
+        # of earlier versions: where nothing is shared, there was nothing to share
+        share_repeats=bool((plan.options or {}).get("share_repeats", plan.sharing is not None)),
+        device_limit=changed.memory_limit is KEEP and limit_of_device(plan),
         host_limit=next((int(s["bytes"]) for s in plan.statements if s["kind"] == "host_memory_limit"), None),
     )  # fmt: skip
 
@@ -127,7 +164,7 @@ def _splits(mesh: AtomMesh, shardings: Sequence[TensorSharding]) -> Mapping[str,
                 f"asked for into {list(parts)}"
             )
         out[axis] = tuple(b // a for a, b in pairwise(points))
-    return {axis: parts for axis, parts in out.items() if len(parts) > 1}
+    return out
 
 
 def _cuts(parts: Sequence[int]) -> set[int]:
@@ -141,7 +178,7 @@ def _cuts(parts: Sequence[int]) -> set[int]:
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to search; what the plan's config says where it has one."""
+    """How hard to search, and from where."""
 
     effort: float = 1.0
     seed: int = 0
@@ -149,11 +186,25 @@ class Effort:
 
     @staticmethod
     def of(plan: Plan) -> "Effort":
-        solver = ((plan.config or {}).get("settings") or {}).get("solver") or {}
+        """What the plan was made with; of earlier versions what its config says, else the defaults."""
+        settings = (plan.config or {}).get("settings") or {}
+        made = plan.options if plan.options is not None else settings.get("solver") or {}
         return Effort(
-            float(solver.get("effort", 1.0)), int(solver.get("seed", 0)),
-            float(solver.get("accepted_gap", ACCEPTED_GAP)),
+            float(made.get("effort", 1.0)), int(made.get("seed", 0)), float(made.get("accepted_gap", ACCEPTED_GAP))
+        )
+
+    def but(
+        self, *, effort: float | None = None, seed: int | None = None, accepted_gap: float | None = None
+    ) -> "Effort":
+        """The same with what is given here."""
+        return Effort(
+            self.effort if effort is None else effort, self.seed if seed is None else seed,
+            self.accepted_gap if accepted_gap is None else accepted_gap,
         )  # fmt: skip
+
+    def share(self, part: float) -> float:
+        """A part of it for one of many searches; what is below 1 is not cut further than to that part of 1."""
+        return min(self.effort, part * max(1.0, self.effort))
 
 
 def solve_again(
@@ -166,12 +217,14 @@ def solve_again(
 ) -> Plan:
     """The plan of the same program under what is `changed`; starts from the plan itself where that is still allowed.
 
-    Statements are those that hold in the answer. Raises `InfeasibleError` and `OutOfTimeError` as planning does.
+    Statements are those that hold in the answer. effort: that with which the plan was made where not given.
+    Raises `InfeasibleError`, `NotFoundError` and `OutOfTimeError` as planning does.
     """
     changed = changed or Changed()
     model = build_model(problem_of(plan, changed), progress)
-    decision = decide_again(plan, model, time_limit_s, effort, progress, kept=kept_pins(plan, changed.pins))
-    return plan_of(plan, model, changed, decision)
+    kept = kept_pins(plan, new_pins(plan, changed.pins))
+    decision = decide_again(plan, model, time_limit_s, effort, progress, kept=kept)
+    return plan_of(plan, model, changed, decision, effort)
 
 
 def kept_pins(plan: Plan, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
@@ -217,7 +270,7 @@ def decide_again(
     if by is not None and by.name not in SEARCHES:
         return decide_by(
             replace(model, problem=stated), by, time_limit_s=time_limit_s, effort=chosen.effort, seed=chosen.seed,
-            progress=progress,
+            accepted_gap=chosen.accepted_gap, progress=progress,
         )  # fmt: skip
     named = any(stage["name"] for stage in plan.stages)
     if named and plan.priorities is None:
@@ -245,20 +298,29 @@ def decide_again(
     )  # fmt: skip
 
 
-def plan_of(plan: Plan, model: Model, changed: Changed, decision: Decision) -> Plan:
+def plan_of(plan: Plan, model: Model, changed: Changed, decision: Decision, effort: Effort | None = None) -> Plan:
     """A decision about a changed problem as a plan."""
     kept, _ = displaced(stated_pins(plan), changed.pins)
-    statements: list[Mapping[str, Any]] = [pin.to_dict() for pin in (*kept, *changed.pins)]
+    statements: list[Mapping[str, Any]] = [pin.to_dict() for pin in (*kept, *new_pins(plan, changed.pins))]
     statements += [s for s in plan.statements if s["kind"] not in ("pin", "memory_limit")]
-    limit = model.problem.memory_limit
-    if limit is not None:
-        source = next((s.get("source", "") for s in plan.statements if s["kind"] == "memory_limit"), "")
-        statements.append({"kind": "memory_limit", "bytes": limit, "source": source})
+    if changed.memory_limit is KEEP:
+        limit = plan.memory_limit
+        statements += [s for s in plan.statements if s["kind"] == "memory_limit"]
+    else:
+        limit = {"bytes": changed.memory_limit, "from": "stated"}
+        if changed.memory_limit is not None:
+            statements.append({"kind": "memory_limit", "bytes": changed.memory_limit, "source": ""})
+    program, whole, shared = model.problem.program, model.encoded.network.n_nodes, model.repeats.network.n_nodes
+    # what sharing costs is worked out for the plan alone
+    sharing = Sharing(whole, whole - shared, None, None).to_dict() if model.repeats.shared else None
+    traced = None if plan.traced is None or changed.program is not None else replace(plan.traced, program=program)
     return replace(
-        plan, program=model.problem.program, schedule=decision.schedule, machine=model.problem.machine,
+        plan, program=program, traced=traced, sharing=sharing, mesh_search=None,
+        options={**(plan.options or {}), **asdict(effort or Effort.of(plan))},
+        schedule=decision.schedule, machine=model.problem.machine,
         cost=decision.cost, memory=decision.memory, status=decision.status, objective_s=decision.objective_s,
         bound_s=decision.bound_s, gap=decision.gap, memory_price_s=decision.memory_price_s,
         rounding_s=decision.rounding_s, statements=tuple(statements), baselines=(), notes=decision.notes,
         run={"interrupted": decision.interrupted, **decision.stats},
-        stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint,
+        stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint, memory_limit=limit,
     )  # fmt: skip

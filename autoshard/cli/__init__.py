@@ -13,8 +13,8 @@ from autoshard.cli.process import interrupts_arrive, open_streams
 app = typer.Typer(
     name="autoshard",
     help="Decide how every tensor of a program is split over a mesh of accelerators, with a proven gap.",
-    epilog="Exit codes: 0 done, 1 verification found something wrong, 2 bad input, 3 constraints cannot hold, "
-    "4 out of time with no plan, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 verification found something wrong, 2 bad input, 3 no plan exists (proved), "
+    "4 no plan was found (in the time or effort given; not proved that none exists), 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -52,13 +52,16 @@ def solve(
         ),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Write the solution (a list of indices) here.")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="Write the proof of the bound here; `network check` judges it.")
+    ] = None,
     progress: Annotated[bool, typer.Option("--progress", help="Say on stderr what is going on.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Solve a network: the best assignment found, a proven lower bound and the gap."""
     began = time.monotonic()
     from autoshard.config.units import seconds
-    from autoshard.files import check_writable
+    from autoshard.files import check_writable, write_bytes
     from autoshard.report.progress import Progress
     from autoshard.solver import solve as solve_network
     from autoshard.solver.contest import WRITING_S, peak_memory_mb, read_problem, score, write_solution
@@ -67,10 +70,11 @@ def solve(
         limit_s = None if time_limit is None else seconds(number_or_text(time_limit))
     except InputError as error:
         raise InputError(f"--time-limit: {error}") from None
-    if output is not None and not output.absolute().parent.is_dir():
-        raise InputError(f"--output {output}: there is no folder {output.absolute().parent}")
-    if output is not None:
-        check_writable(output)
+    for name, target in (("--output", output), ("--certificate", certificate)):
+        if target is not None and not target.absolute().parent.is_dir():
+            raise InputError(f"{name} {target}: there is no folder {target.absolute().parent}")
+        if target is not None:
+            check_writable(target)
     problem = read_problem(file)
     parse_s = time.monotonic() - began
     if effort is None:
@@ -83,12 +87,21 @@ def solve(
         found = solve_network(
             problem.network, time_limit_s=left_s, effort=effort, seed=seed, workers=workers, progress=say
         )
+    proved = found.certificate() if certificate is not None else None
+    if certificate is not None and proved is not None:
+        write_bytes(certificate, proved)
     if found.assignment is None:
         if found.status == "infeasible":
-            raise InfeasibleError(f"{file} has no solution: {found.reason or 'its usage limit cannot be held'}")
+            raise InfeasibleError(
+                f"{file} has no solution (proved): {found.reason or 'its usage limit cannot be held'}"
+            )
         if found.stats.get("stopped") == "interrupt":
             raise KeyboardInterrupt
-        raise OutOfTimeError(f"no solution of {file} was found in the time given; its bound is {found.lower_bound}")
+        given = "time" if found.stats.get("stopped") == "time" else "effort"
+        raise OutOfTimeError(
+            f"no solution of {file} was found in the {given} given, and it is not proved that none exists; its bound "
+            f"is {found.lower_bound}"
+        )
     if output is not None:
         write_solution(output, found.assignment)
     checked = score(problem.network, found.assignment)
@@ -106,6 +119,7 @@ def solve(
         "seconds": round(time.monotonic() - began, 3),
         "parse_seconds": round(parse_s, 3),
         "memory_mb": peak_memory_mb(),
+        "certificate_bytes": None if proved is None else len(proved),
         "trace": [[round(parse_s + s, 3), cost] for s, cost in found.trace],
     }
     if as_json:
@@ -139,3 +153,51 @@ def score(
     print(json.dumps(result) if as_json else "\n".join(f"{name}: {value}" for name, value in result.items()))
     if not found.feasible:
         raise SystemExit(InfeasibleError.exit_code)
+
+
+@app.command()
+@reports_errors
+def check(
+    file: Annotated[Path, typer.Argument(help="A contest problem, .json or .json.gz.")],
+    solution: Annotated[Path | None, typer.Argument(help="A solution, to be compared with the proved bound.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="The certificate that `network solve` wrote.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Judge a certificate on its network, by code that shares nothing with the solver. Exit code 1: it proves nothing."""
+    from autoshard.files import read_bytes
+    from autoshard.verify.certificate import CertificateFault, check_certificate
+    from autoshard.verify.certificate.contest import judge, read_network
+
+    if certificate is None:
+        raise InputError("give the certificate to judge: --certificate FILE (`network solve --certificate FILE` writes it)")
+    began = time.monotonic()
+    network = read_network(file)
+    judged = None if solution is None else judge(network, solution)
+    data = read_bytes(certificate, what="certificate")
+    result: dict[str, object] = {"file": str(file), "certificate_bytes": len(data)}
+    fault = None
+    try:
+        verdict = check_certificate(data, network.costs, network.edges, network.usages, network.limit)
+        result |= {
+            "proved": "no assignment is feasible" if verdict.bound is None else f"nothing costs less than {verdict.bound}",
+            "bound": verdict.bound, "steps": verdict.steps, "records": verdict.records, "leaves": verdict.leaves,
+        }  # fmt: skip
+        if judged is not None:
+            result |= {"cost": judged.cost, "feasible": judged.feasible, "peak": judged.peak}
+            if not judged.feasible:
+                fault = "the solution is not feasible"
+            elif verdict.bound is None or (judged.cost is not None and judged.cost < verdict.bound):
+                fault = "the solution is cheaper than the certificate says can be: one of them is wrong"
+            else:
+                result["optimal"] = judged.cost == verdict.bound
+    except CertificateFault as problem:
+        fault = f"the certificate proves nothing here: {problem}"
+    result |= {"ok": fault is None, "fault": fault, "seconds": round(time.monotonic() - began, 3)}
+    if as_json:
+        print(json.dumps(result))
+    else:
+        for name, value in result.items():
+            if value is not None:
+                print(f"{name}: {value}")
+    if fault is not None:
+        raise SystemExit(1)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autoshard.cli.common import number_or_text, reports_errors
-from autoshard.errors import InfeasibleError, InputError
+from autoshard.errors import InfeasibleError, InputError, OutOfTimeError
 
 
 @reports_errors
@@ -19,7 +19,10 @@ def solve(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of tables.")] = False,
 ) -> None:
-    """Plan a program: decide how every tensor is split, and prove how good that is."""
+    """Plan a program: decide how every tensor is split, and prove how good that is.
+
+    Exit code 3 where it is proved that no plan exists, 4 where none was found and that is not proved.
+    """
     from autoshard.config import load_config
     from autoshard.config.units import seconds
     from autoshard.devices import simulate_devices
@@ -39,6 +42,10 @@ def solve(
         if as_json:
             found = {"error": str(error), "conflict": list(error.conflict), "facts": error.facts}
             print(json.dumps({"status": "infeasible", **found}, indent=1))
+        raise
+    except OutOfTimeError as error:
+        if as_json:
+            print(json.dumps({"status": "not found", "error": str(error), "facts": error.facts}, indent=1))
         raise
     if as_json:
         print(json.dumps(session.to_dict(), indent=1))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
@@ -174,13 +174,13 @@ class Config:
         return self.settings.time_limit
 
     @property
-    def memory_limit(self) -> MemoryAmount | None:
-        """Of a device. Use ``.of(hbm_bytes)`` for bytes."""
+    def memory_limit(self) -> MemoryAmount | Literal["none"] | None:
+        """Of a device; ``none`` where it is lifted, None where nothing is stated. Use ``.of(hbm_bytes)`` for bytes."""
         return None if self.settings.memory_limit is None else self.settings.memory_limit.device
 
     @property
-    def memory_limits(self) -> dict[str, MemoryAmount]:
-        """By kind of memory, as `autoshard.plan` takes them; empty where nothing is limited."""
+    def memory_limits(self) -> dict[str, MemoryAmount | Literal["none"]]:
+        """By kind of memory, as `autoshard.plan` takes them; empty where nothing is stated."""
         limits = self.settings.memory_limit
         found = {} if limits is None else {"device": limits.device, "pinned_host": limits.pinned_host}
         return {kind: amount for kind, amount in found.items() if amount is not None}
@@ -396,7 +396,7 @@ def _cross_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
     yield from _restriction_faults(config)
     yield from _manual_faults(config)
     host = config.memory_limits.get("pinned_host")
-    if host is not None and host.bytes is None:
+    if isinstance(host, MemoryAmount) and host.bytes is None:
         yield ("memory_limit", "pinned_host"), "a share of what is not known; give an amount such as 64GiB"
     yield from _baseline_faults(config)
     yield from _priority_faults(config)

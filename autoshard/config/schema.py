@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from autoshard.config.units import MemoryAmount, memory_amount, seconds
+from autoshard.config.units import MemoryAmount, limit_amount, memory_amount, seconds
 from autoshard.errors import InputError
 
 MAX_DEVICES = 2**24
@@ -52,20 +52,23 @@ def _plain_bytes(given: Any) -> int | None:
 Reference = Annotated[str, AfterValidator(_reference)]
 Seconds = Annotated[float, BeforeValidator(seconds)]
 Memory = Annotated[MemoryAmount, BeforeValidator(memory_amount)]
+Limit = Annotated[MemoryAmount | Literal["none"], BeforeValidator(limit_amount)]
 
 
 def _limits(given: Any) -> Any:
     """An amount for device memory, or amounts by kind."""
     if not isinstance(given, Mapping):
-        return None if given is None else {"device": memory_amount(given)}
+        return None if given is None else {"device": limit_amount(given)}
     return given
 
 
 class LimitSection(BaseModel):
-    """Bytes per device in its own memory and in that of the host."""
+    """Bytes per device in its own memory (none: no limit; what the device has room for where not given) and in that of
+    the host.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
-    device: Memory | None = None
+    device: Limit | None = None
     pinned_host: Memory | None = None
 
 

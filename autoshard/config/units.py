@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from autoshard.errors import InputError
 
@@ -62,6 +63,17 @@ def memory_amount(given: object) -> MemoryAmount:
     if not 1 <= amount < 2**63:
         raise InputError(f"an amount of memory is positive and below 2^63 bytes, found {given}")
     return MemoryAmount(bytes=int(amount))
+
+
+NO_LIMIT: Literal["none"] = "none"
+"""What lifts a limit that holds where nothing is stated."""
+
+
+def limit_amount(given: object) -> MemoryAmount | Literal["none"]:
+    """A memory limit: an amount, or ``none`` for no limit at all."""
+    if isinstance(given, str) and given.strip().lower() == NO_LIMIT:
+        return NO_LIMIT
+    return memory_amount(given)
 
 
 def seconds(given: object) -> float:

@@ -59,6 +59,18 @@ class MemoryProfile:
         return self.allocation_bytes <= memory_bytes
 
 
+def room(usable_bytes: float) -> int:
+    """The largest peak that fits so many usable bytes with its headroom.
+
+    >>> room(115), room(114)
+    (100, 99)
+    """
+    peak = int(usable_bytes / (1 + HEADROOM)) + 1
+    while ceil(peak * (1 + HEADROOM)) > usable_bytes:
+        peak -= 1
+    return peak
+
+
 def verdict(memory: MemoryProfile, device_bytes: float, usable_bytes: float) -> dict[str, Any]:
     """Whether it fits a device, as plain data: its bytes, those the runtime leaves to programs, what the compiler may
     allocate, and ``fits``: yes only where the peak with its headroom has room."""

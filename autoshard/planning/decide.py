@@ -12,8 +12,8 @@ import numpy as np
 
 from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import PlanCost, price
-from autoshard.errors import InfeasibleError, OutOfTimeError
-from autoshard.planning.contradiction import contradiction
+from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
+from autoshard.planning.contradiction import contradiction, limit_words, none_within
 from autoshard.planning.enumerate import MOST_SIMULATED, by_cost, is_tiny
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model, Problem, Progress
@@ -36,8 +36,9 @@ _LIMITED_SHARE = 0.9
 STOPPED_BY_USER = "the run was stopped by the user"
 """The note of a plan whose search Ctrl-C ended."""
 
-_FREE_SHARE = 0.5
-"""The part of a time limit that solving without the memory limit may take."""
+_FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
+"""The part of a time limit that solving without the memory limit may take, and where the limit is only the device's:
+most programs are within that."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def decide(
     explain: bool = True,
     progress: Progress | None = None,
 ) -> Decision:
-    """Solve the model under its memory limit. `InfeasibleError` or `OutOfTimeError` where there is no plan.
+    """Solve the model under its memory limit. `InfeasibleError` where it is proved that there is no plan, else
+    `NotFoundError` or `OutOfTimeError`.
 
     First without the limit: where that optimum fits, it is the answer and its proof holds. Then within it. The
     network knows definitions and shared copies; copies made for one op only are added by simulation, and the limit of
@@ -158,9 +160,10 @@ def _decide(
             give_back()
         return solution
 
-    free = run(model.with_limit(None), "solving", starts, 1.0 if limit is None else _FREE_SHARE, True)
+    share = 1.0 if limit is None else _FREE_SHARE_OF_DEVICE if model.problem.device_limit else _FREE_SHARE
+    free = run(model.with_limit(None), "solving", starts, share, True)
     if free.assignment is None:
-        _no_answer(model, free, explain)
+        _no_answer(model, free, explain, [])
     assert free.assignment is not None
     schedule = model.schedule(free.assignment)
     memory = model.simulate(schedule)
@@ -172,7 +175,7 @@ def _decide(
             found, least = _enumerated(model, limit, rounds)
         except InfeasibleError:
             if explain:
-                raise contradiction(model.problem, achieved_bytes=memory.peak_bytes) from None
+                raise contradiction(model.problem, proved=True, achieved_bytes=_lowest(model, seen)) from None
             raise
         if found is not None:
             return found
@@ -191,7 +194,7 @@ def _decide(
             elif known is not None and solution.status != "infeasible":
                 break
             else:
-                _no_answer(model, solution, explain)
+                _no_answer(model, solution, explain, seen)
         else:
             if attempt == 0:
                 bound = max(bound, solution.lower_bound)
@@ -218,14 +221,23 @@ def _decide(
         return finish(model, kept, schedule, memory, bound, rounds)
     if stopped:
         raise KeyboardInterrupt
+    achieved = _lowest(model, seen)
     if explain:
-        raise contradiction(model.problem, achieved_bytes=memory.peak_bytes)
-    raise InfeasibleError(
-        f"no plan within the memory limit of {limit} bytes per device was found: with room left for resharded copies "
-        f"the best one still holds {memory.peak_bytes} bytes at {memory.where} (this is no proof that there is none); "
-        "raise the limit, use more devices or recompute more",
-        facts={"proved": False},
+        raise contradiction(model.problem, proved=False, achieved_bytes=achieved)
+    raise NotFoundError(
+        none_within(limit_words(model.problem), limit, achieved, None)
+        + "; raise the limit, use more devices or recompute more",
+        facts={"limit_bytes": limit, "achieved_bytes": achieved},
     )
+
+
+def _lowest(model: Model, seen: Sequence[Sequence[int]]) -> int | None:
+    """The lowest peak of the plans that were seen."""
+    return min((model.simulate(model.schedule(one)).peak_bytes for one in seen if _is_plan(model, one)), default=None)
+
+
+def _is_plan(model: Model, assignment: Sequence[int]) -> bool:
+    return evaluate(model.with_limit(None), assignment).cost is not None
 
 
 def _enumerated(model: Model, limit: int, rounds: list[dict[str, Any]]) -> tuple[Decision | None, int]:
@@ -259,7 +271,7 @@ def check_room(model: Model) -> None:
     for time_ in sorted(delta):
         live += delta[time_]
         if limit is not None and live > limit:
-            raise contradiction(model.problem)
+            raise contradiction(model.problem, proved=True)
 
 
 def _best_start(
@@ -315,20 +327,31 @@ def assumptions(problem: Problem) -> list[str]:
     return out
 
 
-def _no_answer(model: Model, solution: Solution, explain: bool) -> None:
+def _no_answer(model: Model, solution: Solution, explain: bool, seen: Sequence[Sequence[int]]) -> None:
+    """Raise what a search without an assignment says; `seen`: plans that are too full, where there is a limit."""
     limit = model.problem.memory_limit
     if solution.status == "infeasible":
-        reason = solution.reason or "the hard statements contradict each other"
+        reason = solution.reason or "nothing satisfies all that is stated"
         if explain:
-            raise contradiction(model.problem, reason=name_nodes(model, reason))
-        what = f"the memory limit of {limit} bytes per device and the pins" if limit is not None else "the pins"
-        raise InfeasibleError(f"{what} cannot hold together: {name_nodes(model, reason)}")
+            raise contradiction(model.problem, proved=True, reason=name_nodes(model, reason))
+        within = "" if limit is None else f" within the {limit_words(model.problem)}"
+        raise InfeasibleError(f"no plan exists{within} (proved): {name_nodes(model, reason)}")
     stopped = solution.stats.get("stopped")
     if stopped == "interrupt":
         raise KeyboardInterrupt
-    raise OutOfTimeError(
-        f"no plan was found in the time given (stopped: {stopped}); raise the time limit, or the memory limit if "
-        "there is one"
+    if stopped == "time":
+        within, achieved = ("", None) if limit is None or not seen else (f" within {limit} bytes", _lowest(model, seen))
+        smallest = "" if achieved is None else f" (the smallest plan seen holds {achieved} bytes)"
+        raise OutOfTimeError(
+            f"no plan{within} was found in the time given, and it is not proved that none exists{smallest}; raise the "
+            "time limit" + ("" if limit is None else ", or the memory limit"),
+            facts={} if limit is None else {"limit_bytes": limit, "achieved_bytes": achieved},
+        )
+    if explain and seen:
+        raise contradiction(model.problem, proved=False, achieved_bytes=_lowest(model, seen))
+    raise NotFoundError(
+        f"no plan was found, and it is not proved that none exists (the search ended: {stopped}); search with more "
+        "effort"
     )
 
 

@@ -48,7 +48,8 @@ PRICED_ENTRIES = 300_000
 class Problem:
     """One planning problem: a program on a machine under hard statements.
 
-    host_limit: bytes that the host may hold for each device.
+    host_limit: bytes that the host may hold for each device. device_limit: the memory limit is what the device has room
+    for; nobody stated it.
     ties: output slot -> input value that the output replaces (donated state); trips: of while loops whose count is
     unknown.
     """
@@ -63,6 +64,7 @@ class Problem:
     groups: tuple[MatchedGroup, ...] = ()
     restrictions: tuple[Restriction, ...] = ()
     host_limit: int | None = None
+    device_limit: bool = False
 
     @property
     def statements(self) -> tuple[MatchedPin | MatchedGroup | Restriction, ...]:
@@ -83,13 +85,14 @@ class Problem:
         groups: Sequence[MatchedGroup] = (),
         restrictions: Sequence[Restriction] = (),
         host_limit: int | None = None,
+        device_limit: bool = False,
     ) -> "Problem":
         stated = [pin.sharding for pin in pins] + [s for r in restrictions for s in r.shardings]
         splits = {**stated_splits(stated, mesh), **(sub_axes or {})}
         atoms = choose_atoms(program, mesh, splits)
         return Problem(
             program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
-            tuple(restrictions), host_limit,
+            tuple(restrictions), host_limit, device_limit,
         )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autoshard.errors import AutoshardError, InfeasibleError, OutOfTimeError
+from autoshard.errors import AutoshardError, InfeasibleError, NotFoundError, OutOfTimeError
 from autoshard.formulation.loose import Masks
 from autoshard.planning.least_memory import LeastMemory, Tensor
 from autoshard.planning.model import Problem, build_model, collect_loosely
@@ -116,6 +116,8 @@ class _Searches:
                 self.left_s = 0.0
             return True, found.memory.peak_bytes
         except InfeasibleError:
+            return True, None
+        except NotFoundError:  # it came to its end, and no more is said than that nothing was found
             return True, None
         except OutOfTimeError:
             return False, None

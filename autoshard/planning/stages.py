@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from autoshard.constraints import MatchedPin
-from autoshard.errors import InfeasibleError, OutOfTimeError
+from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.fixed import Cut, Fixed, placed
 from autoshard.formulation.pieces import holds
@@ -253,7 +253,7 @@ class _Run:
         known = [plan for plan in witnesses if all(holds(plan, one) for one in fixed)]
         try:
             decision = self._decide(part, fixed, share, known)
-        except InfeasibleError:
+        except (InfeasibleError, NotFoundError):
             if not known or not part.share_repeats:
                 raise
             # layers that share their decisions leave no plan here, though those of a plan that is known do not all

@@ -63,6 +63,12 @@ class Subsets:
         statements = tuple(n for n in found if n != self.limit_number)
         return MinimalSet(statements, self.limit_number in found, self.settled)
 
+    @property
+    def surely_none(self) -> bool:
+        """Is there proof without any search that no plan exists?"""
+        everything = list(range(self.limit_number))
+        return self._surely_not([*everything, *([self.limit_number] if self.problem.memory_limit is not None else [])])
+
     def masks(self, kept: Sequence[int]) -> Masks:
         key = tuple(n for n in kept if n != self.limit_number)
         if key not in self._masks:
@@ -130,10 +136,9 @@ class Subsets:
             return True
         try:
             decide(model, effort=0.3, time_limit_s=max(0.5, self._left_s), accepted_gap=0.5, explain=False)
-        except InfeasibleError as error:
-            self.settled &= bool(error.facts.get("proved", True))
+        except InfeasibleError:
             return False
-        except OutOfTimeError:
+        except OutOfTimeError:  # none found is no proof
             self.settled = False
         return True
 

@@ -192,10 +192,12 @@ def _memory(plan: Json) -> "list[RenderableType]":
     memory = plan.get("memory")
     if not memory:
         return []
-    limit = next((s["bytes"] for s in plan.get("statements", ()) if s["kind"] == "memory_limit"), None)
+    stated = next((s["bytes"] for s in plan.get("statements", ()) if s["kind"] == "memory_limit"), None)
+    limit = plan.get("memory_limit") or {"bytes": stated, "from": "stated"}
     head = f"memory: {bytes_text(memory['peak_bytes'])} per device at the peak"
-    head += f" of {bytes_text(limit)} allowed" if limit is not None else ""
+    head += f" of {bytes_text(limit['bytes'])} allowed" if limit["bytes"] is not None else ""
     head += f", {memory['where']}" if memory.get("where") else ""
+    head += f"\nlimit: {_limit_text(limit)}"
     if "host_bytes" in memory:
         room = next((s["bytes"] for s in plan.get("statements", ()) if s["kind"] == "host_memory_limit"), None)
         allowed = f" of {bytes_text(room)} allowed" if room is not None else ""
@@ -211,6 +213,14 @@ def _memory(plan: Json) -> "list[RenderableType]":
     if len(held) > MOST_HELD:
         table.add_row(f"and {len(held) - MOST_HELD} more", bytes_text(sum(i["bytes"] for i in held[MOST_HELD:])))
     return [head, table]
+
+
+def _limit_text(limit: Json) -> str:
+    if limit["bytes"] is None:
+        return "none"
+    if limit["from"] == "device":
+        return "the device's usable memory, less headroom (none is stated; memory_limit: none lifts it)"
+    return f"stated, {limit['bytes']} bytes per device"
 
 
 def _fits(memory: Json) -> str:
@@ -242,7 +252,8 @@ def _meshes(plan: Json) -> "list[RenderableType]":
     rows = sorted(search["tried"], key=lambda r: (r["objective_s"] is None, r["objective_s"] or 0.0))
     for row in rows[:MOST_MESHES]:
         cost, bound, peak = row["objective_s"], row["bound_s"], row["peak_bytes"]
-        says = {"alike": f"as {row['reason']}", "cannot be": row["reason"].split("\n")[0], "out of time": "out of time"}
+        why = row["reason"].split("\n")[0]
+        says = {"alike": f"as {row['reason']}", "cannot be": why, "none found": why, "out of time": "out of time"}
         table.add_row(
             _mesh_text(row["mesh"]), "" if cost is None else seconds_text(cost),
             "" if bound is None else seconds_text(bound), "" if peak is None else bytes_text(peak),
@@ -272,7 +283,7 @@ def _baselines(plan: Json) -> "Table | None":
         times = "" if cost is None or not plan["objective_s"] else f"{cost / plan['objective_s']:.3g} x"
         table.add_row(
             row["name"],
-            "cannot be" if cost is None else seconds_text(cost),
+            "no plan" if cost is None else seconds_text(cost),
             times,
             "" if peak is None else bytes_text(peak),
             row.get("reason") or "",

@@ -19,8 +19,9 @@ def print_comparison(data: Json) -> None:
     console = stdout_console()
     console.print(f"{data['program']} on {data['hardware']}, mesh {mesh}")
     limit = data["memory_limit"]
-    within = f" within {bytes_text(limit)} per device" if limit is not None else ""
-    console.print(f"no plan{within} takes less than {seconds_text(data['bound_s'])}")
+    room = " (within the room of the device)" if data.get("device_limit") else ""
+    within = f" within {bytes_text(limit)} per device" if limit is not None and not room else ""
+    console.print(f"no plan{within} takes less than {seconds_text(data['bound_s'])}{room}")
     table = plain_table(
         "",
         [("strategy", ""), ("step", "right"), ("regret", "right"), ("memory", "right"), ("seconds", "right"), ("", "")],
@@ -29,7 +30,7 @@ def print_comparison(data: Json) -> None:
         cost, regret, peak = row["objective_s"], row["regret"], row["peak_bytes"]
         name = row["strategy"] if row["kind"] == "strategy" else f"{row['strategy']} (baseline)"
         table.add_row(
-            name, "cannot be" if cost is None else seconds_text(cost), "" if regret is None else f"{regret:.2%}",
+            name, row["status"] if cost is None else seconds_text(cost), "" if regret is None else f"{regret:.2%}",
             "" if peak is None else bytes_text(peak), f"{row['seconds']:.2f}",
             row["reason"] or (row["status"] if row["status"] != "found" else ""),
         )  # fmt: skip
@@ -66,7 +67,7 @@ def write_plot(path: Path, data: Json) -> None:
     left.legend(loc="lower right", fontsize="small")
     right.barh(names, [row["peak_bytes"] / 2**30 for row in rows], color="tab:gray")
     right.set_xlabel("GiB per device at the peak")
-    if data["memory_limit"] is not None:
+    if data["memory_limit"] is not None and not data.get("device_limit"):
         right.axvline(data["memory_limit"] / 2**30, color="black", linestyle="--", linewidth=1)
     left.invert_yaxis()
     figure.suptitle(f"{data['program']} on {data['hardware']}", fontsize="medium")

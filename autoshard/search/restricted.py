@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoshard.costs.memory import MemoryProfile
-from autoshard.errors import InfeasibleError
+from autoshard.errors import NotFoundError
 from autoshard.planning import ACCEPTED_GAP, Model, name_nodes
 from autoshard.schedule import Schedule
 from autoshard.solver.network import CostNetwork, Edge, Usage
@@ -32,12 +32,15 @@ class Restricted:
     timed_out: bool
 
 
-class CannotBe(InfeasibleError):
-    """Nothing among the states that were left holds; `timed_out`: the wall clock ended the search before."""
+class CannotBe(NotFoundError):
+    """Nothing was found among the states that were left, which proves nothing about others.
 
-    def __init__(self, message: str, timed_out: bool = False) -> None:
+    timed_out: the wall clock ended the search before. exhausted: it is proved that nothing among them holds.
+    """
+
+    def __init__(self, message: str, timed_out: bool = False, *, exhausted: bool = False) -> None:
         super().__init__(message)
-        self.timed_out = timed_out
+        self.timed_out, self.exhausted = timed_out, exhausted
 
 
 def best_within(
@@ -55,7 +58,7 @@ def best_within(
             break
         if attempt:  # room for copies that one op alone makes, which the network does not see (see `planning.decide`)
             slack += found.memory.peak_bytes - limit
-        found = _search(model, allowed, limit - slack, deadline, effort, found.timed_out)
+        found = _search(model, allowed, limit - slack, deadline, effort, found.timed_out, whole=not slack)
     if limit is not None and found.memory.peak_bytes > limit:
         raise CannotBe(
             f"it holds {found.memory.peak_bytes} bytes at {found.memory.where}, the limit is {limit}", found.timed_out
@@ -70,13 +73,21 @@ def unlimited(
     for cls, keep in enumerate(allowed):
         if not len(keep):
             node = model.collected.nodes[model.repeats.representative(cls)]
-            raise CannotBe(f"the statements leave no layout for {node.kind.value} {node.label}")
+            raise CannotBe(f"the statements leave no layout for {node.kind.value} {node.label}", exhausted=True)
     return _search(model, allowed, None, deadline, effort, False)
 
 
 def _search(
-    model: Model, allowed: Sequence[np.ndarray], limit: int | None, deadline: float | None, effort: float, late: bool
+    model: Model,
+    allowed: Sequence[np.ndarray],
+    limit: int | None,
+    deadline: float | None,
+    effort: float,
+    late: bool,
+    *,
+    whole: bool = True,
 ) -> Restricted:
+    """whole: the limit is the user's, not one tightened for copies, so that no answer within it is a proof."""
     from autoshard.solver import solve
 
     network = restrict(model.with_limit(limit), allowed)
@@ -87,7 +98,9 @@ def _search(
     if stopped == "interrupt":
         raise KeyboardInterrupt
     if solution.assignment is None:
-        raise CannotBe(name_nodes(model, solution.reason or f"no assignment was found ({solution.status})"), timed_out)
+        exhausted = whole and solution.status == "infeasible"
+        reason = name_nodes(model, solution.reason or "no assignment was found")
+        raise CannotBe(reason, timed_out, exhausted=exhausted)
     assignment = tuple(int(keep[choice]) for keep, choice in zip(allowed, solution.assignment, strict=True))
     schedule = model.schedule(assignment)
     return Restricted(solution, assignment, schedule, model.simulate(schedule), timed_out)

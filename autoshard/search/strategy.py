@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autoshard.errors import InfeasibleError
+from autoshard.errors import NotFoundError
 from autoshard.planning import ACCEPTED_GAP, Decision, Model, StagePlan, best_seen, decide, decide_staged, finish
 from autoshard.planning.model import Progress
 from autoshard.planning.spread import spread
@@ -53,7 +53,8 @@ def decide_by(
     """Solve a model as a strategy does. The bound is that of the joint model; of staged that of the last stage.
 
     stages: of staged; those of the statements' priorities where not given.
-    Raises `InfeasibleError` where the strategy finds nothing, which is a proof for staged and joint only.
+    Raises `InfeasibleError` where it is proved that no plan exists (staged and joint only), `NotFoundError` where the
+    strategy finds none.
     """
     if strategy.name == "staged":
         if stages is None and strategy.rule is not Conflicts.COST:
@@ -74,8 +75,8 @@ def decide_by(
     try:
         found = start_of(model, strategy, deadline)
     except CannotBe as error:
-        raise InfeasibleError(
-            f"strategy {strategy} has no plan under these statements: {error} (this is no proof that there is none); "
+        raise NotFoundError(
+            f"strategy {strategy} found no plan under these statements: {error} (this is no proof that there is none); "
             "try strategy joint"
         ) from None
     left = None if time_limit_s is None else max(0.1, time_limit_s - (time.monotonic() - began))

@@ -13,6 +13,7 @@ import numpy as np
 
 from autoshard.errors import InputError
 from autoshard.solver import facets as facet_search
+from autoshard.solver.certify.prove import Refuted
 from autoshard.solver.garbage import uncollected
 from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race
 from autoshard.solver.network import CostNetwork, evaluate
@@ -21,6 +22,7 @@ from autoshard.solver.solution import Solution, Status
 from autoshard.solver.work import Infeasible, from_network
 
 if TYPE_CHECKING:
+    from autoshard.solver.certify.prove import Prover
     from autoshard.solver.portfolio import Portfolio
 
 SMALL_ENTRIES = 20_000
@@ -32,7 +34,7 @@ PASSES = 200
 DUAL_SHARE = 0.25
 LEAST_PASSES = 20
 """The part of the budget that one round of message passing may take, and passes that it may make in any case."""
-BRANCH_SLICE = 8_000_000_000
+BRANCH_SLICE = 4_000_000_000
 """Table entries that branching may visit in one round."""
 REDUCING_SHARE = 0.2
 """The part of a time limit after which reductions are left as they stand, where only time ends a run."""
@@ -49,7 +51,13 @@ BUDGET_PASSES = 6_000
 """The same in small networks, as a multiple of their table entries."""
 LEAST_BUDGET = 200_000_000
 BRANCH_NODES = 2_000
-"""Networks of up to this many nodes after reduction are branched on when a memory limit leaves a gap."""
+"""In networks of up to this many nodes after reduction message passing ends early when a memory limit leaves a gap."""
+PROVED_ENTRIES = 300_000
+"""Largest number of table entries that a proof is split on."""
+WORTH_RELAXING = 0.5
+"""Exact search with few memory rows is tried where the bound leaves less than this share of the table entries."""
+PROOF_SHARE = 0.5
+"""The part of the budget that a first proof may take."""
 FACET_NODES = 3_000
 """Larger networks are not built up facet by facet when an assignment is known."""
 EXACT_ENTRIES_WITH_MEMORY = 100_000
@@ -98,30 +106,35 @@ def solve(
         stopped = "gap"
     except Infeasible as why:
         reason = str(why)
+        race.provers.append(Refuted.by(race.log))
     except OutOfTime:
         stopped = "time"
     except KeyboardInterrupt:
         stopped = "interrupt"
     race.close()
-    if race.cost is not None and reason is not None:  # the incumbent survived: cannot happen
-        raise AssertionError(f"a network with a feasible assignment was called infeasible: {reason}")
     if race.assignment is not None and evaluate(network, race.assignment).cost != race.cost:
         raise AssertionError("the cost of the best assignment is not what it was taken for")
-    lower = race.lower if race.lower is not None else trivial_bound(network)
+    proof, bound = race.best_proof()
     status: Status
-    if reason is not None:
-        status = "infeasible"
-    elif race.cost is None:
-        status = "unknown"
+    if math.isinf(bound) and bound > 0:
+        if race.cost is not None:
+            raise AssertionError(f"a network with a feasible assignment was called infeasible: {reason}")
+        status, lower = "infeasible", trivial_bound(network)
+        reason = reason or "every branch ends in a proof that nothing can be held within the limit"
     else:
-        lower = min(lower, race.cost)
-        status = "optimal" if lower == race.cost else "feasible"
+        lower = trivial_bound(network) if math.isinf(bound) else int(bound)
+        status = "unknown" if race.cost is None else "feasible"
+        if race.cost is not None and lower >= race.cost:
+            status, lower = "optimal", race.cost
     if stopped == "done" and status in ("feasible", "unknown"):
         stopped = "effort"
     stats |= {"stopped": stopped, "seconds": round(race.seconds(), 3), "stages": race.engines}
+    if proof is not None:
+        stats["proof"] = {"parts": proof.parts, "records": proof.records}
     return Solution(
-        race.assignment, race.cost, lower, status, race.peak, reason, tuple(race.trace), tuple(race.earlier), stats
-    )
+        race.assignment, race.cost, lower, status, race.peak, reason if status == "infeasible" else None,
+        tuple(race.trace), tuple(race.earlier), stats, proof,
+    )  # fmt: skip
 
 
 def trivial_bound(network: CostNetwork) -> int:
@@ -140,7 +153,8 @@ def _run(
 ) -> None:
     race.enter("reduce")
     with uncollected():
-        work = from_network(race.network)
+        work = from_network(race.network, logged=True)
+        race.log = work.log
         stats["before"] = work.sizes()
         reduce_network(
             work,
@@ -149,26 +163,36 @@ def _run(
             enough=lambda: race.enough(REDUCING_SHARE),
         )
     stats["after"] = work.sizes() | {"memory": work.limit is not None}
+    from autoshard.solver.proof import prover, search_exactly
+
     if not work.nodes():
         whole = work.complete({})
         race.offer([whole[i] for i in range(race.network.n_nodes)])
-        race.raise_bound(work.constant)
+        prover(race, work).begin()
         return
     race.check()
     slots: list[int] = []
-    if stats["after"]["entries"] <= SMALL_ENTRIES:
-        from autoshard.solver.proof import exact
-
+    entries = stats["after"]["entries"]
+    budget = effort * min(BUDGET, max(LEAST_BUDGET, BUDGET_PASSES * entries))
+    if entries <= SMALL_ENTRIES:
         race.enter("exact")
-        if exact(race, work, int(2_000 * min(effort, 100.0)), slots):
-            return
+        search_exactly(race, work, int(2_000 * min(effort, 100.0)), slots)
+        race.enter("proof")
+        first = prover(race, work, costs=race.cost is not None)
+        first.begin()
+        if first.go_on(int(min(PROOF_SHARE * budget, 1e15))):
+            if race.settled():
+                return
     race.accepted_gap = gap
     from autoshard.solver.portfolio import Portfolio
 
     race.enter("flatten")
-    entries = stats["after"]["entries"]
-    budget = effort * min(BUDGET, max(LEAST_BUDGET, BUDGET_PASSES * entries))
     state = Portfolio(race, work, seed, budget)
+
+    def as_it_stands() -> None:
+        prover(race, work).glance(state.whole_part(), None if state.prices is None else state.prices.best)
+
+    race.last_resort = as_it_stands
     if workers <= 1:
         _bound_and_search(state, effort, starts, stats, slots)
         return
@@ -181,12 +205,13 @@ def _run(
 def _bound_and_search(
     state: "Portfolio", effort: float, starts: Sequence[Sequence[int] | np.ndarray], stats: dict, slots: list[int]
 ) -> None:
-    """Rounds of message passing, search and exact attempts on what the bound leaves, until proved or out of effort."""
+    """Rounds of message passing, search and proofs on what the bound leaves, until proved or out of effort."""
     from autoshard.solver import proof
 
     race, work = state.race, state.work
-    branches = work.limit is not None and state.flat.n <= BRANCH_NODES
+    small, entries = state.flat.n <= BRANCH_NODES, len(state.flat.tables)
     fixed_at, reach = math.inf, None
+    proving: Prover | None = None
     fallen, skipped = math.inf, 0  # what pieces took off the cost when they were last tried, and rounds since
     rounds = max(1, math.ceil(ROUNDS * effort)) if math.isfinite(effort) else 10**9
     share = min(1.0, effort)
@@ -200,33 +225,45 @@ def _bound_and_search(
     for round_ in range(rounds):
         before = (race.cost, race.lower)
         race.enter("dual")
-        state.message_passing(min(max(1, int(PASSES * share)), most_passes), branches)
-        if race.proved():
-            return
+        state.message_passing(min(max(1, int(PASSES * share)), most_passes), small and work.limit is not None)
         race.enter("search")
         state.search(share)
         gap = race.gap()
-        if round_ < 2 or gap < FIXED_AGAIN * fixed_at:
+        if race.cost is None:
+            race.enter("proof")
+            none = proof.prover(race, work, costs=False)
+            none.begin(most_entries=PROVED_ENTRIES)
+            finished = none.go_on(int(min(PROOF_SHARE * state.budget, BRANCH_SLICE)))
+            state.budget -= none.effort
+            if finished and race.settled():
+                return
+        elif round_ < 2 or gap < FIXED_AGAIN * fixed_at:
             fixed_at = gap
             race.enter("fix")
-            core, reach = proof.fixed_by_bound(state)
-            if core is None:
+            proving = proof.prover(race, work)
+            prices = None if state.prices is None else state.prices.best
+            proving.begin(state.whole_part(), prices, PROVED_ENTRIES)
+            state.budget -= proving.effort
+            if race.settled():
                 return
+            reach = proving.reach
+            core = proving.work.copy()
             sizes = stats["core"] = core.sizes()
             if sizes["entries"] <= (EXACT_ENTRIES if work.limit is None else EXACT_ENTRIES_WITH_MEMORY):
                 race.enter("exact")
-                if proof.exact(race, core, int(10_000 * share) * (round_ + 1), slots):
-                    return
-            elif work.limit is not None and state.prices is not None:
+                proof.search_exactly(race, core, int(10_000 * share) * (round_ + 1), slots)
+            elif work.limit is not None and sizes["entries"] < WORTH_RELAXING * entries:
                 race.enter("relaxed")
-                if proof.exact_by_slots(race, core, state, int(10_000 * share)):
-                    return
-        if round_ == 0 and facet_search.facet_count(race.network) and (not branches or race.cost is None):
+                proof.search_by_slots(race, core, state, int(10_000 * share))
+        if round_ == 0 and facet_search.facet_count(race.network) and (not small or race.cost is None):
             race.enter("facets")
             _facets(race, work.limit is not None, share)
-        if branches and race.cost is not None:
-            race.enter("branch")
-            if proof.branch(state, BRANCH_SLICE):
+        if proving is not None and not proving.done:
+            race.enter("proof")
+            spent = proving.effort
+            proving.go_on(int(min(BRANCH_SLICE, max(0, state.budget))))
+            state.budget -= proving.effort - spent
+            if race.settled():
                 return
         elif reach is not None and round_:  # the first prices are too rough to thin out strategies by
             risen = math.inf if before[1] is None or race.lower is None else race.lower - before[1]
@@ -237,7 +274,7 @@ def _bound_and_search(
                 cost = race.cost
                 state.pieces(reach, max(1, int(PIECES * share)), round_)
                 skipped, fallen = 0, math.inf if cost is None or race.cost is None else cost - race.cost
-        if race.proved() or state.budget <= 0:
+        if race.settled() or state.budget <= 0:
             return
         if (race.cost, race.lower) == before and round_ >= 3 and math.isfinite(effort):
             return

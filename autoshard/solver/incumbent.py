@@ -7,12 +7,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from autoshard.solver.judge import judge_of
 from autoshard.solver.network import CostNetwork, Evaluation
 from autoshard.solver.solution import EARLIER
+
+
+if TYPE_CHECKING:
+    from autoshard.solver.certify.prove import Proof, Prover, Refuted
 
 
 class OutOfTime(Exception):
@@ -57,6 +62,12 @@ class Race:
     """(cost - lower) / cost at which the run may end; 0 for a full proof."""
     endless: bool = False
     """Whether effort never ends the run, so that only time or a proof does."""
+    provers: list["Prover | Refuted"] = field(default_factory=list)
+    """What is proved, and by whom: see `best_proof`."""
+    log: list[Any] | None = None
+    """What was reduced so far."""
+    last_resort: Callable[[], None] | None = None
+    """Writes down what messages prove as they stand, where a run ends early."""
     _since: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -140,6 +151,35 @@ class Race:
 
     def proved(self) -> bool:
         return self.cost is not None and self.lower is not None and self.lower >= self.cost
+
+    def proved_by(self, prover: "Prover | Refuted") -> float:
+        """What a prover has shown: no assignment costs less; infinity where there is none at all."""
+        found = prover.bound
+        if not prover.costs:
+            return found if found == math.inf else -math.inf
+        if self.cost is None:  # above every threshold, which is no proof that there is nothing
+            return found if found < math.inf else -math.inf
+        return min(found, int(self.target()) + 1)
+
+    def settled(self) -> bool:
+        """Whether the best assignment is proved to be one (up to the accepted gap), or that there is none."""
+        best = max((self.proved_by(p) for p in self.provers), default=-math.inf)
+        if math.isfinite(best):
+            self.raise_bound(int(best))
+            return self.cost is not None and best > self.target()
+        return best > 0
+
+    def best_proof(self) -> tuple["Proof | None", float]:
+        """The proof of the best bound, and that bound; infinity where there is no assignment."""
+        for _ in range(2):
+            best = max(self.provers, key=self.proved_by, default=None)
+            bound = -math.inf if best is None else self.proved_by(best)
+            known = -math.inf if self.lower is None else self.lower
+            if self.last_resort is None or bound >= known:
+                break
+            self.last_resort()
+            self.last_resort = None
+        return (None if best is None or bound == -math.inf else best.proof), bound
 
     def _tell(self) -> None:
         if self.report is not None:

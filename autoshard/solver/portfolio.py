@@ -11,7 +11,6 @@ import numpy as np
 
 from autoshard.solver import dual as duals
 from autoshard.solver import pieces, toulbar2
-from autoshard.solver.branch import Branching
 from autoshard.solver.completion import Completion
 from autoshard.solver.fixing import Part, make_consistent, reduced_costs, restrict
 from autoshard.solver.flat import flatten
@@ -46,7 +45,7 @@ class Portfolio:
         self.flat = flatten(work)
         self.part = Part(duals.start(self.flat), np.arange(len(self.flat.unary)))
         self.prices: duals.Prices | None = None
-        self.tree: Branching | None = None
+        self.known = (self.part.dual.to_second.copy(), self.part.dual.to_first.copy())
         self.decoded, self.given_up = 0, 0
         self.hand_over: Callable[[np.ndarray], None] | None = None
         self.completion = Completion(work, self.flat, race.network.n_nodes)
@@ -145,8 +144,27 @@ class Portfolio:
         if not make_consistent(self.part.flat, alive):
             self.tell_bound(math.inf)
             return False
+        self.remember()
         self.part = restrict(self.part, alive)
         return True
+
+    def remember(self) -> None:
+        """Keep the messages of the part among those of the whole reduced network."""
+        alive = np.zeros(len(self.flat.unary), dtype=bool)
+        alive[self.part.origin] = True
+        for kept, now, ends in zip(
+            self.known, (self.part.dual.to_second, self.part.dual.to_first), (self.flat.second, self.flat.first), strict=True
+        ):  # fmt: skip
+            kept[alive[duals.message_places(self.flat, ends)]] = now
+
+    def whole_part(self) -> Part:
+        """The whole reduced network with the messages that are known: the last ones of strategies that are gone."""
+        self.remember()
+        dual = duals.start(self.flat)
+        dual.quantum = max(dual.quantum, self.part.dual.quantum)
+        dual.to_second, dual.to_first = (np.round(known / dual.quantum) * dual.quantum for known in self.known)
+        dual.passes = max(1, self.part.dual.passes)
+        return Part(dual, np.arange(len(self.flat.unary)))
 
     def to_best_prices(self) -> None:
         """Let the messages settle at the prices of the best bound."""

@@ -1,7 +1,10 @@
 """What a solver hands back: an assignment, a proven bound, and how they were found."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from autoshard.solver.certify.prove import Proof
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
@@ -19,6 +22,7 @@ class Solution:
     peak: the largest usage of the assignment, or None. For an infeasible network see `reason`.
     trace: (seconds since the start, cost) of every improvement.
     earlier: the assignments that the best one took over from, the last first: at most `EARLIER` of them.
+    proof: of `lower_bound`, or that there is no assignment; see `certificate`.
     stats: sizes, engines, times; `stats["stopped"]` says what ended the run: "done", "effort", "time", "interrupt".
     """
 
@@ -31,6 +35,15 @@ class Solution:
     trace: tuple[tuple[float, int], ...] = ()
     earlier: tuple[tuple[int, ...], ...] = ()
     stats: dict[str, Any] = field(default_factory=dict)
+    proof: "Proof | None" = field(default=None, compare=False)
+
+    def certificate(self) -> bytes | None:
+        """The proof as bytes, for `autoshard network check` and `verify.certificate`; None where nothing is proved."""
+        if self.proof is None:
+            return None
+        from autoshard.solver.certify.certificate import certificate_of
+
+        return certificate_of(self.proof, None if self.status == "infeasible" else self.lower_bound)
 
     @property
     def gap(self) -> float | None:

@@ -24,6 +24,7 @@ import numpy as np
 
 from autoshard.solver.work import FORBIDDEN_FROM
 
+LARGEST_LIMIT = 2**60
 LARGEST_COST = 2**50
 """Largest cost handed over: exact in a double, which is how the library takes costs."""
 
@@ -39,6 +40,18 @@ class Row:
     def holds(self, chosen: Sequence[int]) -> bool:
         """Whether an assignment of all nodes is within the limit."""
         return sum(own[chosen[node]] for node, own in zip(self.scope, self.amounts, strict=True)) <= self.limit
+
+
+def told_apart(row: Row) -> Row:
+    """The same row with no amount twice at one node.
+
+    pytoulbar2 1.4.0.1 groups strategies of equal amounts; when the upper bound rules one of them out it forgets the
+    others of its group too, and calls complete what is not (tests/solver/test_engines_word.py has four variables that
+    show it). Amounts are scaled by more than all that is then added to tell them apart, and so is the limit.
+    """
+    scale = 1 + sum(len(own) - 1 for own in row.amounts)
+    amounts = tuple(tuple(scale * a + k for k, a in enumerate(own)) for own in row.amounts)
+    return Row(row.scope, amounts, scale * row.limit + scale - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +167,7 @@ def solve_exact(
     top = (high if upper is None else min(upper - 1, high)) - low + 1
     if top <= 0:
         return Exact(None, low if upper is None else upper, True, 0, False)
-    if top > LARGEST_COST or any(row.limit > 2**60 for row in rows):
+    if top > LARGEST_COST or any(told_apart(row).limit > LARGEST_LIMIT for row in rows):
         return None
 
     def shifted(costs: np.ndarray) -> np.ndarray:
@@ -164,7 +177,7 @@ def solve_exact(
         "sizes": [len(c) for c in unary],
         "unary": [(i, shifted(c)) for i, c in enumerate(unary)],
         "binary": [(i, j, shifted(t)) for i, j, t in edges],
-        "rows": [(row.scope, row.amounts, row.limit) for row in rows],
+        "rows": [(row.scope, row.amounts, row.limit) for row in map(told_apart, rows)],
         "upper": float(top),
         "backtracks": int(backtracks),
         "seconds": math.ceil(min(seconds, 1e6)) + 1,

@@ -8,7 +8,7 @@ is not used here: all numbers stay exact integers).
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -36,6 +36,10 @@ class Step(Protocol):
         ...
 
 
+Event = tuple[Any, ...]
+"""A reduction as it is written down: its name, then nodes and strategies as numbers of the original network."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """What a node keeps live during the compressed time slots [start, stop), per remaining strategy."""
@@ -51,7 +55,8 @@ class Work:
 
     costs, domains: per node, or None once it is gone. tables[i][j]: costs oriented [strategy of i, strategy of j];
     tables[j][i] is its transposed view. held: per node. limit: None when memory cannot bind. constant: cost
-    of what has been removed. slots: number of time slots.
+    of what has been removed. slots: number of time slots; times: when each begins, in the time of the original network.
+    log: what was done so far, for who checks it (see `solver.certify`); None: nobody asks.
     """
 
     costs: list[np.ndarray | None]
@@ -62,6 +67,8 @@ class Work:
     slots: int
     constant: int = 0
     trail: list[Step] = field(default_factory=list)
+    times: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    log: list[Event] | None = None
 
     def nodes(self) -> list[int]:
         return [i for i, cost in enumerate(self.costs) if cost is not None]
@@ -72,7 +79,7 @@ class Work:
         return cost
 
     def edges(self) -> list[tuple[int, int]]:
-        return [(i, j) for i in self.nodes() for j in self.tables[i] if i < j]
+        return [(i, j) for i in self.nodes() for j in sorted(self.tables[i]) if i < j]
 
     def entries(self) -> int:
         return sum(self.tables[i][j].size for i, j in self.edges())
@@ -99,9 +106,24 @@ class Work:
         have = self.tables[i].get(j)
         self.set_edge(i, j, table if have is None else clipped(have + table))
 
-    def keep(self, node: int, mask: np.ndarray) -> None:
-        """Restrict a node to the strategies where `mask` is true."""
+    def note(self, *event: Any) -> None:
+        """Write down what was done, where somebody asks."""
+        if self.log is not None:
+            self.log.append(event)
+
+    def keep(self, node: int, mask: np.ndarray, better: np.ndarray | None = None) -> None:
+        """Restrict a node to the strategies where `mask` is true.
+
+        better: where others are dominated, per strategy the place of one that is better; else they have no partner on
+        some edge, or no room.
+        """
         cost = self.cost(node)
+        if self.log is not None:
+            gone, domain = np.flatnonzero(~mask), self.domains[node]
+            if better is None:
+                self.note("drop", node, domain[gone])
+            else:
+                self.note("dominated", node, domain[gone], domain[better[gone]])
         self.costs[node] = cost[mask]
         self.domains[node] = self.domains[node][mask]
         self.held[node] = tuple(Held(h.start, h.stop, h.amounts[mask]) for h in self.held[node])
@@ -124,10 +146,10 @@ class Work:
         return out
 
     def copy(self) -> "Work":
-        """An independent copy (arrays are shared: reductions never write into them)."""
+        """An independent copy without a log (arrays are shared: reductions never write into them)."""
         return Work(
             list(self.costs), list(self.domains), [dict(t) for t in self.tables], list(self.held),
-            self.limit, self.slots, self.constant, list(self.trail),
+            self.limit, self.slots, self.constant, list(self.trail), self.times,
         )  # fmt: skip
 
     def position(self, node: int, strategy: int) -> int | None:
@@ -142,10 +164,12 @@ def clipped(costs: np.ndarray) -> np.ndarray:
     return np.where(costs >= FORBIDDEN_FROM, FORBIDDEN, costs)
 
 
-def from_network(network: CostNetwork, allowed: Sequence[np.ndarray | None] | None = None) -> Work:
+def from_network(
+    network: CostNetwork, allowed: Sequence[np.ndarray | None] | None = None, *, logged: bool = False
+) -> Work:
     """Parallel edges are added up, loops folded into nodes, forbidden costs marked, times compressed.
 
-    allowed: per node a boolean mask (or None for all) of the strategies to keep.
+    allowed: per node a boolean mask (or None for all) of the strategies to keep. logged: write down what is done.
     Raises `Infeasible` when a node has no allowed strategy left.
     """
     n = network.n_nodes
@@ -172,7 +196,7 @@ def from_network(network: CostNetwork, allowed: Sequence[np.ndarray | None] | No
 
     tables: list[dict[int, np.ndarray]] = [{} for _ in range(n)]
     empty: list[Sequence[Held]] = [()] * n
-    work = Work(costs, domains, tables, empty, network.usage_limit, 0)
+    work = Work(costs, domains, tables, empty, network.usage_limit, 0, log=[] if logged else None)
     pairs, given_tables = [], []
     for edge in network.edges:
         i, j = edge.first, edge.second
@@ -267,6 +291,7 @@ def _compress_times(network: CostNetwork, work: Work) -> None:
                 held_amounts.append(u.amounts if all_left else np.asarray(u.amounts)[work.domains[i]])
     if not found:
         work.limit = None
+        work.note("times", work.times)
         return
     entries, at = joined(held_amounts)
     high, low = np.maximum.reduceat(entries, at), np.minimum.reduceat(entries, at)
@@ -285,9 +310,11 @@ def _compress_times(network: CostNetwork, work: Work) -> None:
     assert network.usage_limit is not None
     if top <= network.usage_limit and (low >= 0).all():
         work.limit = None
+        work.note("times", work.times)
         return
     held: list[list[Held]] = [[] for _ in range(network.n_nodes)]
     for i, a, b, r in zip(node.tolist(), start.tolist(), stop.tolist(), np.flatnonzero(some).tolist(), strict=True):
         held[i].append(Held(a, b, np.asarray(held_amounts[r], dtype=np.int64)))
     work.held = [tuple(h) for h in held]
     work.slots = max(0, len(times) - 1)
+    work.times = times[:-1]

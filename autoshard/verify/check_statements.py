@@ -234,7 +234,7 @@ def _check_config(plan: Any, findings: Findings) -> None:
             findings.add("statements", f"the config keeps axis {axis} for some values, the plan has no such statement")
     limit = settings.get("memory_limit")
     limit = limit.get("device") if isinstance(limit, dict) else limit
-    if limit is not None and not any(s["kind"] == "memory_limit" for s in plan["statements"]):
+    if limit not in (None, "none") and not any(s["kind"] == "memory_limit" for s in plan["statements"]):
         findings.add(
             "statements", f"the config limits memory to {settings['memory_limit']}, the plan has no such statement"
         )

@@ -49,7 +49,7 @@ def measure(layers: int, mesh: str, strategy: str) -> dict[str, Any]:
             pins.append(Pin(f"state/params/layers/*/{key}", sharding, priority=1))
     plan = plan_traced(
         traced, mesh=MESHES[mesh], hardware="tpu_v5e" if mesh == "2" else "tpu_v5p", constraints=pins,
-        strategy=strategy, time_limit=LIMITS_S[mesh], accepted_gap=0.005,
+        strategy=strategy, time_limit=LIMITS_S[mesh], accepted_gap=0.005, memory_limit="none",
     )  # fmt: skip
     seconds = plan.run["seconds"]
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

@@ -55,7 +55,7 @@ def save(case: Case) -> None:
     began = time.monotonic()
     model, traced = traced_case(case)
     if case.strategy == "plan":
-        schedule = api.plan_traced(traced, mesh=case.mesh, hardware=case.hardware).schedule
+        schedule = api.plan_traced(traced, mesh=case.mesh, hardware=case.hardware, memory_limit="none").schedule
     else:
         mesh, machine = api.placed(case.mesh, case.hardware)
         network = build_model(Problem.make(traced.program, mesh, machine))

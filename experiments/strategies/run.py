@@ -83,7 +83,8 @@ def problem_rows(model: str, traced: TracedFunction, roles: Any, mesh: str, prof
     sizes = MESHES[mesh]
     pins = pins_of(traced.program, sizes, roles, stated)
     began = time.monotonic()
-    network = build_model(ask(traced.program, mesh=sizes, hardware=profile, constraints=pins).problem)
+    asked = ask(traced.program, mesh=sizes, hardware=profile, constraints=pins, memory_limit="none")
+    network = build_model(asked.problem)
     built = time.monotonic() - began
     names = [*NAMES, *(RULES if pins else ())]
     found = compare_strategies(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from autoshard import InfeasibleError, InputError, Pin, plan
+from autoshard import InputError, NotFoundError, Pin, plan
 from autoshard.api import ask
 from autoshard.frontends.jax_function import trace
 from autoshard.planning import Model, build_model, decide
@@ -131,7 +131,7 @@ def test_a_plan_of_any_strategy_passes_the_independent_checker_and_says_how_it_w
 
 
 def test_a_strategy_without_a_plan_within_the_limit_says_that_this_proves_nothing() -> None:
-    with pytest.raises(InfeasibleError, match=r"no proof that there is none\); try strategy joint"):
+    with pytest.raises(NotFoundError, match=r"found no plan .*no proof that there is none\); try strategy joint"):
         plan(
             step, PARAMS, SPEC((128, 64), jnp.float32), mesh=MESH, hardware="tpu_v5e", strategy="basic",
             memory_limit=140_000,

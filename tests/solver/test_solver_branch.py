@@ -8,7 +8,8 @@ import numpy as np
 
 from autoshard.solver import dual as duals
 from autoshard.solver import evaluate, solve
-from autoshard.solver.branch import Branching
+from autoshard.solver.certify.tree import Tree
+from autoshard.solver.certify.weigh import Whole
 from autoshard.solver.fixing import Part, make_consistent, reduced_costs, restrict
 from autoshard.solver.flat import flatten
 from autoshard.solver.work import Infeasible, from_network
@@ -74,20 +75,20 @@ def test_branching_ends_with_the_optimum():
         def offer(strategies, network=network, work=work, part=part, found=found):
             choice = {
                 int(n): int(work.domains[n][x - low])
-                for n, x, low in zip(part.flat.nodes, strategies, flatten(work).offsets, strict=False)
+                for n, x, low in zip(part.flat.nodes, part.origin[strategies], flatten(work).offsets, strict=False)
             }
             whole = work.complete(choice)
             result = evaluate(network, [whole[i] for i in range(network.n_nodes)])
             if result.feasible:
                 found[0] = min(found[0], result.cost)
 
-        tree = Branching(part, lambda found=found, work=work: found[0] - 1 - work.constant, offer, lambda: None)
-        tree.run(np.zeros(part.flat.slots), 10**8, lambda: None)
-        assert not tree.open
-        assert min(found[0], work.constant + math.ceil(tree.bound) if math.isfinite(tree.bound) else math.inf) <= best
-        assert found[0] >= best, seed
-        if math.isinf(tree.unsplit):
-            assert found[0] == best, seed
+        whole = Whole.of(part.flat)
+        assert whole is not None
+        tree = Tree(whole, lambda found=found, work=work: min(found[0], 10**9) - work.constant, offer, lambda: None)
+        tree.begin(Part(duals.start(part.flat), np.arange(len(part.flat.unary))), None)
+        assert tree.run(10**8), seed
+        assert found[0] == best, seed
+        assert tree.bound >= best - work.constant, seed
     assert seen > 30
 
 

@@ -36,9 +36,11 @@ def dominated_strategies(work: Work, node: int, budget: int = 2_000_000, compare
     order = np.arange(d)
     strictly = beats & (~beats.T | (order[None, :] < order[:, None]))
     keep = np.asarray(~strictly.any(axis=1))
+    by_kept = strictly & keep[None, :]
+    keep |= ~by_kept.any(axis=1)  # only what one that stays beats goes
     if keep.all():
         return 0
-    work.keep(node, keep)
+    work.keep(node, keep, np.argmax(by_kept, axis=1))
     return int((~keep).sum())
 
 

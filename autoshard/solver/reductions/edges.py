@@ -26,6 +26,7 @@ def separable_edge(work: Work, i: int, j: int) -> bool:
     work.costs[i] = work.cost(i) + row
     work.costs[j] = work.cost(j) + (column - row[0])
     work.drop_edge(i, j)
+    work.note("separate", i, j)
     return True
 
 

@@ -57,6 +57,7 @@ def eliminate(work: Work, node: int) -> None:
         table = min_plus((cost[:, None] + work.tables[node][i]).T, work.tables[node][j])
         work.add_edge(i, j, table)
     work.remove(node, step)
+    work.note("eliminate", node)
     for j in others:
         _drop_forbidden(work, j, node)
 
@@ -69,6 +70,7 @@ def fix_single(work: Work, node: int) -> None:
     for j in others:
         work.costs[j] = clipped(work.cost(j) + work.tables[node][j][0])
     work.remove(node, step)
+    work.note("eliminate", node)
     for j in others:
         _drop_forbidden(work, j, node)
 

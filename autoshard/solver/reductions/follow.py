@@ -60,6 +60,7 @@ def follow(work: Work, node: int, leader: int) -> list[int]:
             gathered = work.held[leader] = list(gathered)
         gathered.extend(own if identity else [Held(h.start, h.stop, h.amounts[partner]) for h in own])
     work.remove(node, Followed(node, work.domains[node], leader, work.domains[leader], partner))
+    work.note("follow", node, leader)
     return joined
 
 

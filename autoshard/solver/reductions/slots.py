@@ -86,6 +86,8 @@ def only_slots(work: Work, kept: Sequence[int]) -> None:
     for node, own in held.items():
         work.held[node] = compressed(own)
     work.slots = len(keep)
+    work.times = work.times[keep]
+    work.note("times", work.times)
     if not work.slots:
         work.limit = None
 

@@ -1,0 +1,113 @@
+"""Certificates as bytes: one stream of whole numbers, compressed, behind a line of JSON.
+
+Numbers are written in groups of seven bits, the lowest first, signs folded in (0, -1, 1, -2, ...). The stream holds the
+stages of a proof in order: an opcode, then what belongs to it (see `docs/certificates.md`).
+"""
+
+import json
+import lzma
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from autoshard.solver.certify.prove import Proof
+from autoshard.solver.certify.tree import Step
+from autoshard.solver.certify.weigh import Record
+from autoshard.solver.work import Event
+
+FORMAT = "autoshard-certificate-1"
+END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE = range(10)
+
+
+def certificate_of(proof: Proof, bound: int | None) -> bytes:
+    """The proof as bytes; bound: at most what it proves, None: that there is no assignment."""
+    stream: list[np.ndarray] = []
+
+    def put(numbers: Iterable[int] | np.ndarray) -> None:
+        stream.append(np.asarray(numbers if isinstance(numbers, np.ndarray) else list(numbers), dtype=np.int64))
+
+    claimed = 0 if bound is None else bound
+    for stage in proof.stages:
+        if isinstance(stage, Record):
+            _record(put, stage, claimed)
+        else:
+            _events(put, stage)
+    if proof.tree is not None:
+        put([TREE])
+        _tree(put, proof.tree, claimed)
+    put([END])
+    numbers = np.concatenate(stream) if stream else np.zeros(0, dtype=np.int64)
+    body = lzma.compress(packed(numbers), format=lzma.FORMAT_XZ, preset=2)
+    head: dict[str, Any] = {"format": FORMAT, "bound": bound, "numbers": len(numbers), "parts": proof.parts}
+    return json.dumps(head).encode() + b"\n" + body
+
+
+def _events(put, events: list[Event]) -> None:
+    for name, *rest in events:
+        if name == "drop":
+            node, strategies = rest
+            put([DROP, node, len(strategies)])
+            put(strategies)
+        elif name == "dominated":
+            node, strategies, better = rest
+            put([DOMINATED, node, len(strategies)])
+            put(strategies)
+            put(better)
+        elif name == "eliminate":
+            put([ELIMINATE, rest[0]])
+        elif name == "follow":
+            put([FOLLOW, *rest])
+        elif name == "separate":
+            put([SEPARATE, *rest])
+        elif name == "times":
+            times = np.asarray(rest[0], dtype=np.int64)
+            put([TIMES, len(times)])
+            put(np.diff(times, prepend=0))
+        else:
+            raise AssertionError(f"a reduction without a spelling in certificates: {name}")
+
+
+def _record(put, record: Record, claimed: int) -> None:
+    put([RECORD, int(record.pairs) + 2 * int(record.costs), record.threshold - claimed, record.bits, record.step])
+    put([record.price_bits, len(record.prices)])
+    if record.prices:
+        slots, prices = np.array(record.prices, dtype=np.int64).T
+        put(np.diff(slots, prepend=0))
+        put(prices)
+    put([len(record.messages)])
+    put(record.messages)
+
+
+def _tree(put, step: Step, claimed: int) -> None:
+    """Depth first, without recursion: trees may be deep."""
+    waiting: list[Step | None] = [None, step]
+    while waiting:
+        at = waiting.pop()
+        if at is None:
+            put([END])
+            continue
+        for record in at.records:
+            _record(put, record, claimed)
+        if at.halves and at.first_half is not None:
+            kept = np.flatnonzero(at.first_half)
+            put([SPLIT, at.node, len(kept)])
+            put(kept)
+            for half in reversed(at.halves):
+                waiting += [None, half]
+
+
+def packed(numbers: np.ndarray) -> bytes:
+    """Whole numbers as bytes."""
+    folded = (numbers.astype(np.int64) << 1 ^ (numbers.astype(np.int64) >> 63)).view(np.uint64)
+    lengths = np.ones(len(folded), dtype=np.int64)
+    for k in range(1, 10):
+        lengths += folded >= np.uint64(1) << np.uint64(7 * k) if 7 * k < 64 else 0
+    ends = np.cumsum(lengths)
+    out = np.zeros(int(ends[-1]) if len(ends) else 0, dtype=np.uint8)
+    starts = ends - lengths
+    for k in range(int(lengths.max(initial=0))):
+        mine = lengths > k
+        part = ((folded[mine] >> np.uint64(7 * k)) & np.uint64(127)).astype(np.uint8)
+        out[starts[mine] + k] = part | np.where(lengths[mine] > k + 1, 128, 0).astype(np.uint8)
+    return out.tobytes()

@@ -1,0 +1,365 @@
+"""Proofs of bounds: what the bound of a reduced network leaves is reduced again, then split until nothing is left.
+
+A proof is a list of stages on the original network: reductions as they were written down, records of messages and
+prices, and at the end the tree of splits. Every bound that a solution states comes from here.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoshard.solver import dual as duals
+from autoshard.solver.certify.tree import Step, Tree
+from autoshard.solver.certify.weigh import NEVER, Record, Weighed, Whole, messages_of, record_of, weigh
+from autoshard.solver.fixing import Part, make_consistent, restrict
+from autoshard.solver.flat import Flat, flatten
+from autoshard.solver.reductions import reduce_network
+from autoshard.solver.work import FORBIDDEN, Event, Held, Infeasible, Work
+
+ROUNDS = 6
+"""How often what a bound leaves is reduced again before it is split."""
+WORTH_REDUCING = 0.8
+"""It is reduced again when fewer than this share of its strategies are left."""
+SETTLING = 6
+"""Double passes that let messages settle before they are written down."""
+ROOT_PASSES = 400
+"""Most double passes on a network that nothing is known of."""
+LEAST_GAIN = 0.01
+LOOKED_AT = 10
+
+
+@dataclass
+class Proof:
+    """stages: reductions and records in order; then the tree, if there is one.
+
+    bound: what is proved, in the original network's costs; inf: that there is no assignment.
+    """
+
+    stages: list[list[Event] | Record] = field(default_factory=list)
+    tree: Step | None = None
+    bound: float = -math.inf
+    parts: int = 0
+
+    @property
+    def records(self) -> int:
+        """Sets of messages in it."""
+        found, waiting = sum(isinstance(stage, Record) for stage in self.stages), [self.tree]
+        while waiting:
+            step = waiting.pop()
+            if step is not None:
+                found += len(step.records)
+                waiting += step.halves
+        return found
+
+
+@dataclass(frozen=True)
+class Refuted:
+    """What reductions alone have shown to have no assignment; looks like a `Prover` that is done."""
+
+    proof: Proof
+    bound: float = math.inf
+    costs: bool = False
+
+    @staticmethod
+    def by(log: Sequence[Event] | None) -> "Refuted":
+        return Refuted(Proof([list(log or ())], None, math.inf))
+
+
+class Prover:
+    """Works on a proof for one network; can be asked to go on.
+
+    work: the reduced network, with the log of what was done. threshold: returns the cost (constants included) from
+    which on assignments are of no interest. offer: takes original strategies per node of the reduced network. costs:
+    False to show that there is no assignment at all.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        threshold: Callable[[], int],
+        offer: Callable[[dict[int, int]], None],
+        check: Callable[[], None],
+        *,
+        costs: bool = True,
+    ) -> None:
+        self.work, self.offer, self.check, self.costs = work, offer, check, costs
+        self.above = threshold
+        self.proof = Proof()
+        self.done = False
+        self.tree: Tree | None = None
+        self.effort = 0
+        self.reach: np.ndarray | None = None
+
+    @property
+    def bound(self) -> float:
+        """Constants included; what is proved so far."""
+        if self.done or self.tree is None:
+            return self.proof.bound
+        found = self.tree.bound
+        return math.inf if math.isinf(found) and found > 0 else found + self.constant
+
+    @property
+    def constant(self) -> int:
+        return self.work.constant if self.costs else 0
+
+    def threshold(self) -> int:
+        return self.above() - self.constant if self.costs else 1
+
+    def begin(
+        self, part: Part | None = None, prices: np.ndarray | None = None, most_entries: float = math.inf
+    ) -> None:
+        """Everything but the tree, whose first part is settled.
+
+        part: messages that are known for the work network; prices: per slot of it. most_entries: what keeps more table
+        entries than this is left at its first bound.
+        """
+        known = (prices, self.work.times)
+        for _ in range(ROUNDS):
+            found = self._record(part, known, pairs=True, settle=True)
+            part = None
+            if found is None or self.done:
+                self.done = True
+                return
+            flat, weighed, known = found
+            left = weighed.alive
+            if not make_consistent(flat, left) or not self._cut(flat, left, weighed.dead):
+                self._conclude(math.inf)
+                return
+            if int(left.sum()) >= WORTH_REDUCING * len(left):
+                break
+            try:
+                reduce_network(self.work, check=self.check)
+            except Infeasible:
+                self._conclude(math.inf)
+                return
+            if self.work.entries() > most_entries:
+                break
+        if self.work.entries() > most_entries:
+            self._take_log()
+            self.done = True
+            return
+        self._plant(known)
+
+    def glance(self, part: Part | None, prices: np.ndarray | None) -> None:
+        """Write down what messages and prices prove as they stand; what an early end leaves time for."""
+        self._record(part, (prices, self.work.times), pairs=False, settle=False)
+        self.done = True
+
+    def _record(
+        self, part: Part | None, known: tuple[np.ndarray | None, np.ndarray], *, pairs: bool, settle: bool
+    ) -> tuple[Flat, Weighed, tuple[np.ndarray | None, np.ndarray]] | None:
+        """One record on the whole of what is left; None, or `done`, where the proof ends with it."""
+        self._take_log()
+        if not self.work.nodes():
+            self._conclude(self.work.constant if self.costs else 0)
+            return None
+        flat = self._flat()
+        whole = Whole.of(flat)
+        if whole is None:
+            return None
+        alive = np.ones(len(flat.unary), dtype=bool)
+        if not make_consistent(flat, alive):
+            self._conclude(math.inf)
+            return None
+        if part is None:
+            part = Part(duals.start(flat), np.arange(len(flat.unary)))
+        elif not alive.all() or part.flat is not flat:
+            part = _moved(part, flat)
+        if not alive.all():
+            part = restrict(part, alive)
+        prices = self._prices(known, flat)
+        if settle:
+            prices = self._settle(part, prices)
+        else:
+            if prices is not None:
+                duals.set_prices(part.dual, prices)
+            duals.run_pass(part.dual, True)
+            duals.run_pass(part.dual, False)
+        messages = messages_of(part.dual, whole, np.flatnonzero(alive[whole.ends()]))
+        record = record_of(
+            whole, alive, messages, None if prices is None else part.dual.prices, part.dual.last, self.threshold(),
+            pairs=pairs, costs=self.costs,
+        )  # fmt: skip
+        weighed = None if record is None else weigh(whole, alive, record)
+        if record is None or weighed is None:
+            return None
+        if self.reach is None:  # of the network as it was handed over
+            self.reach = np.where(weighed.reach < NEVER, weighed.reach / 2.0**record.bits, np.inf)
+        self.proof.stages.append(record)
+        self.proof.bound = max(self.proof.bound, weighed.bound + self.constant)
+        if weighed.bound >= self.threshold():
+            self._conclude(self.proof.bound if self.costs else math.inf)
+        return flat, weighed, known if prices is None else (prices, self.work.times)
+
+    def _plant(self, known: tuple[np.ndarray | None, np.ndarray]) -> None:
+        """Begin the tree on what is left."""
+        self._take_log()
+        if not self.work.nodes():
+            self._conclude(self.work.constant if self.costs else 0)
+            return
+        flat = self._flat()
+        whole = Whole.of(flat)
+        assert whole is not None
+        tree = Tree(whole, self.threshold, self._offer, self.check, self.costs)
+        alive = np.ones(len(flat.unary), dtype=bool)
+        if not make_consistent(flat, alive):
+            self._conclude(math.inf)
+            return
+        part = Part(duals.start(flat), np.arange(len(flat.unary)))
+        tree.begin(part if alive.all() else restrict(part, alive), self._prices(known, flat))
+        self.tree, self.proof.tree = tree, tree.root
+
+    def go_on(self, most_work: int) -> bool:
+        """Split for so many table entries; True when the proof is complete (see `bound`)."""
+        if self.done or self.tree is None:
+            return self.done
+        before = self.tree.work
+        try:
+            finished = self.tree.run(most_work)
+        finally:
+            self.effort += self.tree.work - before
+            self.proof.parts = self.tree.parts
+        if finished:
+            least = self.tree.bound
+            self.proof.bound = math.inf if math.isinf(least) else least + self.constant
+            self.done = True
+        return self.done
+
+    # -- steps ---------------------------------------------------------------------------------------
+
+    def _offer(self, positions: np.ndarray) -> None:
+        nodes = self.work.nodes()
+        assert self.tree is None or self.tree.flat.n == len(nodes)
+        offsets = np.concatenate([[0], np.cumsum([len(self.work.domains[i]) for i in nodes])])
+        local = positions - offsets[:-1]
+        choice = {i: int(self.work.domains[i][x]) for i, x in zip(nodes, local.tolist(), strict=True)}
+        self.offer(self.work.complete(choice))
+
+    def _flat(self) -> Flat:
+        """What is left, laid out flat; what nodes hold as stretches that do not overlap, as certificates have it."""
+        work = self.work
+        for node in work.nodes() if work.limit is not None else ():
+            work.held[node] = stretches(work.held[node])
+        flat = flatten(work)
+        if not self.costs:
+            flat.unary[:] = 0.0
+            flat.tables[np.isfinite(flat.tables)] = 0.0
+        return flat
+
+    def _take_log(self) -> None:
+        log = self.work.log
+        assert log is not None
+        if log:
+            self.proof.stages.append(list(log))
+            log.clear()
+
+    def _conclude(self, bound: float) -> None:
+        self._take_log()
+        self.proof.bound = bound
+        self.done = True
+
+    def _prices(self, known: tuple[np.ndarray | None, np.ndarray], flat) -> np.ndarray | None:
+        """Prices by slot of the work network as it is, from those of slots that it may have lost since."""
+        prices, times = known
+        if prices is None or flat.limit is None or not prices.any():
+            return None
+        out = np.zeros(flat.slots)
+        own = np.searchsorted(self.work.times, times, side="right") - 1
+        inside = (own >= 0) & (prices > 0)
+        np.add.at(out, own[inside], prices[inside])
+        return out
+
+    def _settle(self, part: Part, prices: np.ndarray | None) -> np.ndarray | None:
+        """Run passes until the bound hardly rises; returns the prices that the messages are for."""
+        dual, flat = part.dual, part.flat
+        state: duals.Prices | None = None
+        fresh = dual.passes == 0
+        if prices is not None:
+            duals.set_prices(dual, prices)
+            state = duals.known_prices(prices, 0.05) if fresh else None
+        dual.bound = -math.inf
+        before = -math.inf
+        for k in range(ROOT_PASSES if fresh else SETTLING):
+            self.check()
+            duals.run_pass(dual, True)
+            chosen = duals.run_pass(dual, False)
+            self.effort += 2 * len(flat.tables)
+            if dual.bound >= self.threshold():
+                break
+            if fresh and flat.limit is not None and flat.slots:
+                live = duals.usage(flat, chosen)
+                if state is None and k > 8 and int(live.max()) > flat.limit:
+                    state = duals.first_prices(dual, live)
+                if state is not None:
+                    if state.settled:
+                        break
+                    duals.adjust_prices(dual, state, live)
+            if fresh and k % LOOKED_AT == LOOKED_AT - 1:
+                missing = self.threshold() - dual.bound
+                searching = state is not None and (state.scale >= 0 or state.wait > 0)
+                if not searching and k > 2 * LOOKED_AT and dual.bound - before < LEAST_GAIN * missing:
+                    break
+                before = max(before, dual.bound)
+        if state is not None:
+            prices = state.best
+            duals.set_prices(dual, prices)
+            for _ in range(2):
+                duals.run_pass(dual, True)
+                duals.run_pass(dual, False)
+        return prices
+
+    def _cut(self, flat, alive: np.ndarray, dead: np.ndarray | None) -> bool:
+        """Take out of the work network what a record rules out; False where nothing is left of it."""
+        work, log = self.work, self.work.log
+        work.log = None  # the record says it
+        try:
+            nodes = flat.nodes.tolist()
+            old = [len(work.domains[i]) for i in nodes]
+            for k, node in enumerate(nodes):
+                kept = alive[flat.offsets[k] : flat.offsets[k + 1]]
+                if not kept.all():
+                    work.keep(node, kept)
+            if dead is not None and dead.any():
+                some = np.flatnonzero(np.logical_or.reduceat(dead, flat.table_at[:-1])) if len(flat.first) else []
+                for e in some:
+                    a, b = int(flat.first[e]), int(flat.second[e])
+                    i, j = nodes[a], nodes[b]
+                    gone = dead[flat.table_at[e] : flat.table_at[e + 1]].reshape(old[a], old[b])
+                    gone = gone[alive[flat.offsets[a] : flat.offsets[a + 1]]][
+                        :, alive[flat.offsets[b] : flat.offsets[b + 1]]
+                    ]
+                    if gone.any():
+                        table = work.tables[i][j]
+                        if gone.all():
+                            return False
+                        work.set_edge(i, j, np.where(gone, FORBIDDEN, table))
+        finally:
+            work.log = log
+        return True
+
+
+def _moved(part: Part, flat: Flat) -> Part:
+    """Messages of a part that is all of the network, on the same network laid out again."""
+    old, dual = part.dual, duals.start(flat)
+    dual.quantum = old.quantum
+    dual.to_second, dual.to_first, dual.passes = old.to_second, old.to_first, max(1, old.passes)
+    return Part(dual, np.arange(len(flat.unary)))
+
+
+def stretches(held: Sequence[Held]) -> tuple[Held, ...]:
+    """What a node holds as stretches of time that do not overlap."""
+    if all(a.stop <= b.start for a, b in zip(held, held[1:], strict=False)):
+        return tuple(held)
+    ends = sorted({t for h in held for t in (h.start, h.stop)})
+    place = {t: k for k, t in enumerate(ends)}
+    change = np.zeros((len(ends), len(held[0].amounts)), dtype=np.int64)
+    for h in held:
+        change[place[h.start]] += h.amounts
+        change[place[h.stop]] -= h.amounts
+    live = np.cumsum(change, axis=0)
+    changed = np.flatnonzero(change.any(axis=1)).tolist()
+    return tuple(
+        Held(ends[a], ends[b], live[a]) for a, b in zip(changed, changed[1:], strict=False) if live[a].any()
+    )

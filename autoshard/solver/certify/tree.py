@@ -1,0 +1,327 @@
+"""Branch and bound that leaves a proof: parts of a network, each closed by a record of messages and prices.
+
+The open part with the least bound is split next, so that the bound of the whole rises. A part is split at a node where
+recent decodings disagree or the last one pays most; each half is made consistent, its messages and prices go on from
+where they stood, and what they rule out is dropped by the record that goes into the certificate.
+"""
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoshard.solver import dual as duals
+from autoshard.solver.certify.weigh import Record, Weighed, Whole, messages_of, record_of, weigh
+from autoshard.solver.fixing import Part, make_consistent, restrict
+from autoshard.solver.flat import Flat
+from autoshard.solver.search import prefix_of
+
+PASSES = 64
+"""Most double passes between two records."""
+LEAST_PASSES = 4
+LOOKED_AT = 4
+"""Double passes between two looks at how much the bound rises."""
+LEAST_GAIN = 0.03
+"""Passes end when so many of them close less than this share of what is missing."""
+WORTH_ANOTHER = 0.85
+"""A part is recorded again at once when fewer than this share of its strategies are left."""
+RECORDS = 3
+"""Most records of one part before it is split."""
+LOOKED_BACK = 12
+"""Decodings that choose where to split."""
+PRICE_RATE = 0.2
+
+
+@dataclass
+class Step:
+    """A part of the proof: records one after the other, then the two halves of a split, if there is one.
+
+    node: of the network that was split, with the strategies (as places in its domain) of the first half. bound: of
+    the last record; inf where nothing is left.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    bound: float = -math.inf
+    node: int = -1
+    first_half: np.ndarray | None = None
+    halves: list["Step"] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A part to split: its strategies, where its messages and prices stand, and where it is to be split."""
+
+    step: Step
+    alive: np.ndarray
+    to_second: np.ndarray
+    to_first: np.ndarray
+    prices: np.ndarray | None
+    node: int
+    first_half: np.ndarray
+
+
+@dataclass
+class Tree:
+    """The search over parts of one flat network.
+
+    threshold: returns the cost from which on assignments are of no interest; it may only fall. offer: takes positions.
+    check: called between passes; may raise to stop. costs: whether costs count, or only what can be held. work: table
+    entries visited so far, the measure of effort. stuck: least bound of parts that can neither be closed nor split.
+    """
+
+    whole: Whole
+    threshold: Callable[[], int]
+    offer: Callable[[np.ndarray], None]
+    check: Callable[[], None]
+    costs: bool = True
+    work: int = 0
+    parts: int = 0
+    stuck: float = math.inf
+    open: list[tuple[float, int, _Open]] = field(default_factory=list)
+    root: Step = field(default_factory=Step)
+
+    def __post_init__(self) -> None:
+        flat = self.whole.flat
+        self.start = Part(duals.start(flat), np.arange(len(flat.unary)))
+        self.places = self.whole.ends()
+
+    @property
+    def flat(self) -> Flat:
+        return self.whole.flat
+
+    @property
+    def bound(self) -> float:
+        """Nothing costs less, up to the threshold."""
+        return min(self.stuck, self.open[0][0] if self.open else math.inf)
+
+    def begin(self, part: Part, prices: np.ndarray | None) -> None:
+        """Settle the whole network, from messages and prices that are known."""
+        alive = np.ones(len(self.flat.unary), dtype=bool)
+        alive[:] = False
+        alive[part.origin] = True
+        self._settle(self.root, alive, part, prices, -math.inf)
+
+    def run(self, most_work: int) -> bool:
+        """Split parts until none is open, or so many table entries have been visited; True when none is."""
+        until = self.work + most_work
+        while self.open and self.work < until:
+            bound, _, at = heapq.heappop(self.open)
+            if bound >= self.threshold():
+                continue
+            try:
+                at.step.node, at.step.first_half = at.node, at.first_half
+                low, high = self.flat.offsets[at.node], self.flat.offsets[at.node + 1]
+                at.step.halves = [Step(bound=bound), Step(bound=bound)]
+                for half, inside in zip(at.step.halves, (at.first_half, ~at.first_half), strict=True):
+                    alive = at.alive.copy()
+                    alive[low:high] &= inside
+                    self._half(half, alive, at, bound)
+            except BaseException:
+                heapq.heappush(self.open, (bound, self.parts, at))
+                at.step.halves, at.step.node = [], -1
+                raise
+        return not self.open
+
+    def _half(self, step: Step, alive: np.ndarray, at: _Open, bound: float) -> None:
+        self.work += len(self.flat.tables) // 4
+        if not make_consistent(self.flat, alive):
+            step.bound = math.inf
+            return
+        inside = restrict(self.start, at.alive)
+        inside.dual.to_second, inside.dual.to_first = at.to_second, at.to_first
+        part = restrict(inside, alive[at.alive])
+        self._settle(step, alive, part, at.prices, bound)
+
+    # -- one part ------------------------------------------------------------------------------------
+
+    def _settle(self, step: Step, alive: np.ndarray, part: Part, start: np.ndarray | None, inherited: float) -> None:
+        """Raise the bound of a consistent part, drop what is too dear, and queue it where it stays open."""
+        self.parts += 1
+        if int(alive.sum()) == self.flat.n:
+            self._single(step, alive)
+            return
+        prices: duals.Prices | None = None
+        if start is not None:
+            duals.set_prices(part.dual, start)
+            prices = duals.known_prices(start, PRICE_RATE)
+        recent: deque[np.ndarray] = deque(maxlen=LOOKED_BACK)
+        bound = inherited
+        for _ in range(RECORDS):
+            part.dual.bound = -math.inf
+            prices = self._passes(part, prices, recent)
+            weighed = self._record(step, alive, part, prices)
+            if weighed is None:
+                break
+            bound = max(bound, weighed.bound)
+            step.bound = bound
+            if weighed.bound >= self.threshold():
+                return
+            before = int(alive.sum())
+            left = weighed.alive
+            if not make_consistent(self.flat, left):
+                step.bound = math.inf
+                return
+            fewer = restrict(part, left[alive])
+            alive, part = left, fewer
+            if int(alive.sum()) == self.flat.n:
+                self._single(step, alive)
+                return
+            if int(alive.sum()) >= WORTH_ANOTHER * before:
+                break
+        self._queue(step, alive, part, prices, recent, bound)
+
+    def _single(self, step: Step, alive: np.ndarray) -> None:
+        """A part with one assignment, which is within the limit: its cost is the bound, without any price."""
+        self.offer(np.flatnonzero(alive))
+        nothing = np.zeros(int(alive[self.places].sum()), dtype=np.int64)
+        record = Record(self.threshold(), 0, 0, 0, (), nothing, costs=self.costs)
+        weighed = weigh(self.whole, alive, record)
+        if weighed is not None:
+            step.records.append(record)
+            step.bound = weighed.bound
+        if step.bound < self.threshold():
+            self.stuck = min(self.stuck, step.bound)
+
+    def _passes(self, part: Part, prices: duals.Prices | None, recent: deque[np.ndarray]) -> duals.Prices | None:
+        limit, dual = self.flat.limit, part.dual
+        before = -math.inf
+        for k in range(PASSES):
+            self.check()
+            duals.run_pass(dual, True)
+            chosen = duals.run_pass(dual, False)
+            self.work += 2 * len(part.flat.tables)
+            positions = part.positions(chosen)
+            recent.append(positions)
+            live = None if limit is None else duals.usage(part.flat, chosen)
+            if live is None or limit is None or not len(live) or int(live.max()) <= limit:
+                cost = duals.flat_cost(part.flat, chosen)
+                if cost < (self.threshold() if self.costs else math.inf):
+                    self.offer(positions)
+            threshold = self.threshold()
+            if dual.bound >= threshold:
+                break
+            if live is not None and len(live):
+                if prices is None:
+                    if k >= LEAST_PASSES and int(live.max()) > limit:
+                        prices = duals.first_prices(dual, live)
+                if prices is not None:
+                    duals.adjust_prices(dual, prices, live)
+            if k % LOOKED_AT == LOOKED_AT - 1:
+                searching = prices is not None and (prices.scale >= 0 or prices.wait > 0)
+                if k >= LEAST_PASSES and not searching and dual.bound - before < LEAST_GAIN * (threshold - dual.bound):
+                    break
+                before = max(before, dual.bound)
+        if prices is not None:
+            if prices.current is not prices.best:
+                duals.set_prices(dual, prices.best)
+                duals.run_pass(dual, True)
+                duals.run_pass(dual, False)
+        return prices
+
+    def _record(self, step: Step, alive: np.ndarray, part: Part, prices: duals.Prices | None) -> Weighed | None:
+        """Write down where messages and prices stand, and what that proves."""
+        kept = np.flatnonzero(alive[self.places])
+        messages = messages_of(part.dual, self.whole, kept)
+        known = None if prices is None else part.dual.prices
+        record = record_of(
+            self.whole, alive, messages, known, part.dual.last, self.threshold(), costs=self.costs
+        )  # fmt: skip
+        weighed = None if record is None else weigh(self.whole, alive, record)
+        self.work += 2 * len(part.flat.tables)
+        if record is not None and weighed is not None:
+            step.records.append(record)
+        return weighed
+
+    def _queue(
+        self, step: Step, alive: np.ndarray, part: Part, prices: duals.Prices | None, recent: deque[np.ndarray],
+        bound: float,
+    ) -> None:  # fmt: skip
+        node, half = self._split(alive, part, None if prices is None else prices.best, recent)
+        if node < 0:
+            self.stuck = min(self.stuck, bound)
+            return
+        entry = _Open(
+            step, alive, part.dual.to_second, part.dual.to_first, None if prices is None else prices.best, node, half
+        )
+        heapq.heappush(self.open, (bound, self.parts, entry))
+
+    # -- where to split ------------------------------------------------------------------------------
+
+    def _split(
+        self, alive: np.ndarray, part: Part, prices: np.ndarray | None, recent: deque[np.ndarray]
+    ) -> tuple[int, np.ndarray]:
+        """A node and, over its strategies, the first half; node -1 when no node has a choice left."""
+        flat = self.flat
+        counts = np.add.reduceat(alive.astype(np.int64), flat.offsets[:-1])
+        open_ = counts > 1
+        if not open_.any():
+            return -1, np.zeros(0, dtype=bool)
+        if prices is not None and len(recent):
+            found = self._by_memory(alive, prices, recent)
+            if found is not None:
+                return found
+        chosen = recent[-1] if recent and alive[recent[-1]].all() else None
+        reach = self._excess(part, alive)
+        score = np.where(open_, 0.0, -1.0)
+        if chosen is not None:
+            score += np.where(open_, self._paid(part, alive, chosen), 0.0)
+        if not score.max() > 0:
+            close = np.where(alive, np.where(np.isfinite(reach), reach, 0.0), 0.0)
+            score = np.where(open_, np.add.reduceat(close, flat.offsets[:-1]) / np.maximum(counts, 1) + 1e-9, -1.0)
+        node = int(np.argmax(score))
+        a, b = int(flat.offsets[node]), int(flat.offsets[node + 1])
+        mine = np.flatnonzero(alive[a:b])
+        order = mine[np.argsort(reach[a:b][mine], kind="stable")]
+        half = np.zeros(b - a, dtype=bool)
+        half[order[: max(1, len(order) // 2)]] = True
+        return node, half
+
+    def _excess(self, part: Part, alive: np.ndarray) -> np.ndarray:
+        from autoshard.solver.fixing import reduced_costs
+
+        reach = np.full(len(alive), np.inf)
+        reach[part.origin] = reduced_costs(part.dual).reach
+        self.work += len(part.flat.tables)
+        return reach
+
+    def _paid(self, part: Part, alive: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """Per node what the last decoding pays above the bound at it and on its edges."""
+        flat = part.flat
+        _, own, rest = duals.reparametrise(part.dual)
+        number = np.full(len(alive), -1)
+        number[part.origin] = np.arange(len(part.origin))
+        places = number[chosen]
+        paid = np.where(np.isfinite(own[places]), own[places], 0.0)
+        local = places - flat.offsets[:-1]
+        at = flat.table_at[:-1] + local[flat.first] * flat.sizes[flat.second] + local[flat.second]
+        on_edge = np.where(np.isfinite(rest[at]), rest[at], 1e18)
+        np.add.at(paid, flat.first, on_edge)
+        np.add.at(paid, flat.second, on_edge)
+        return paid
+
+    def _by_memory(
+        self, alive: np.ndarray, prices: np.ndarray, recent: deque[np.ndarray]
+    ) -> tuple[int, np.ndarray] | None:
+        """A node whose priced memory differs most among recent decodings; None where it differs nowhere."""
+        flat = self.flat
+        prefix = prefix_of(prices)
+        weight = np.zeros(len(flat.unary))
+        lengths = np.diff(flat.held_at)
+        index = np.repeat(flat.offsets[flat.held_node] - flat.held_at[:-1], lengths) + np.arange(len(flat.amounts))
+        np.add.at(weight, index, np.repeat(prefix[flat.held_stop] - prefix[flat.held_start], lengths) * flat.amounts)
+        seen = np.array([weight[p] for p in recent if alive[p].all()])
+        if not len(seen):
+            return None
+        spread = seen.max(axis=0) - seen.min(axis=0)
+        node = int(np.argmax(spread))
+        if not spread[node] > 0:
+            return None
+        a, b = int(flat.offsets[node]), int(flat.offsets[node + 1])
+        light = weight[a:b] <= (seen[:, node].max() + seen[:, node].min()) / 2
+        mine = alive[a:b]
+        if not (light & mine).any() or (light | ~mine).all():
+            return None
+        return node, light

@@ -1,0 +1,363 @@
+"""The bound of a network by one set of messages and prices, in whole numbers: what a record of a certificate says.
+
+Message passing works in floating point; what it finds is rounded to whole multiples of a power of two and weighed again
+here, exactly. For every edge one message is written down, to the end with fewer strategies (the second one where they
+are as many); the other message is the most that the table leaves beside it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.solver import dual as duals
+from autoshard.solver.dual import Dual
+from autoshard.solver.flat import Flat
+from autoshard.solver.kernels import compiled
+
+NEVER = 2**62
+"""More than any cost: of strategies that are gone."""
+LARGEST = 2.0**60
+"""Whole numbers up to this magnitude are added up in int64."""
+FINEST = 20
+"""Messages are multiples of 2**-20 of a unit of cost at the finest."""
+PRICE_BITS = 24
+"""Bits that the largest price is written with."""
+SPLIT_BITS = 20
+"""Lower bits of an amount that are multiplied apart from the others."""
+ROUNDED_AWAY = 1 / 64
+"""Rounding may take this share of what is missing to the threshold."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A flat network in whole numbers: costs in int64, forbidden entries `NEVER`. at_second: per edge, where its message
+    goes; at: where it starts among all messages.
+    """
+
+    flat: Flat
+    unary: np.ndarray
+    tables: np.ndarray
+    at_second: np.ndarray
+    at: np.ndarray
+    other_at: np.ndarray
+    largest: float
+    total: float
+
+    @staticmethod
+    def of(flat: Flat) -> "Whole | None":
+        """None where costs are too large to be exact in float64."""
+        finite = np.isfinite(flat.tables)
+        largest = max(
+            float(np.abs(flat.unary).max(initial=0.0)),
+            float(np.abs(flat.tables, where=finite, out=np.zeros(len(flat.tables))).max(initial=0.0)),
+        )
+        if largest >= 2.0**52 or not np.isfinite(flat.unary).all():
+            return None
+        tables = np.full(len(flat.tables), NEVER, dtype=np.int64)
+        tables[finite] = flat.tables[finite].astype(np.int64)
+        sizes = flat.sizes
+        at_second = sizes[flat.second] <= sizes[flat.first]
+        near, far = np.where(at_second, flat.second, flat.first), np.where(at_second, flat.first, flat.second)
+        total = largest * (len(flat.first) + flat.n + 1)
+        return Whole(
+            flat, flat.unary.astype(np.int64), tables, at_second, _starts(sizes[near]), _starts(sizes[far]),
+            largest, total,
+        )  # fmt: skip
+
+    def ends(self) -> np.ndarray:
+        """Per message entry the strategy (of all nodes) that it is about."""
+        near = np.where(self.at_second, self.flat.second, self.flat.first)
+        return duals.message_places(self.flat, near)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One set of messages and prices, as it is written down.
+
+    threshold: strategies that cost as much or more are dropped. bits: messages count in units of 2**-bits of a cost;
+    step: they are multiples of 2**step such units. prices: (time slot, price) in units of 2**-price_bits per unit live.
+    messages: of the strategies that were left, edge after edge. pairs: pairs that cost too much are dropped as well.
+    costs: whether costs count; without them the record shows that memory or forbidden pairs leave nothing.
+    """
+
+    threshold: int
+    bits: int
+    step: int
+    price_bits: int
+    prices: tuple[tuple[int, int], ...]
+    messages: np.ndarray
+    pairs: bool = False
+    costs: bool = True
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """bound: whole units of cost, rounded up; nothing left costs less. alive: what stays below the threshold.
+
+    dead: per table entry, the pairs that do not (None where pairs are left alone).
+    """
+
+    bound: int
+    alive: np.ndarray
+    dead: np.ndarray | None
+    reach: np.ndarray
+
+
+def messages_of(dual: Dual, whole: Whole, places: np.ndarray) -> np.ndarray:
+    """What the messages of a backward pass say to the end of every edge that is written down; over `whole`'s entries.
+
+    places: the entries of `whole` that the (restricted) network of `dual` still has.
+    """
+    flat = dual.flat
+    totals = dual.priced.copy()
+    np.add.at(totals, duals.message_places(flat, flat.first), dual.to_first)
+    np.add.at(totals, duals.message_places(flat, flat.second), dual.to_second)
+    outgoing = np.bincount(flat.second, minlength=flat.n)
+    incoming = np.bincount(flat.first, minlength=flat.n)
+    share = totals * np.repeat(1.0 / np.maximum(1, np.maximum(outgoing, incoming)), flat.sizes)
+    at = duals.message_places(flat, flat.second)
+    to_second = dual.to_second - share[at]
+    out = np.zeros(int(whole.at[-1]))
+    second_places, first_places = _split(whole, flat)
+    mine = np.empty(len(places))
+    mine[second_places[0]] = to_second[second_places[1]]
+    mine[first_places[0]] = dual.to_first[first_places[1]]
+    out[places] = np.where(np.isfinite(mine), mine, 0.0)
+    return out
+
+
+def _split(whole: Whole, flat: Flat) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Where messages to second and to first nodes stand: among those written down, and among those of their kind."""
+    near = np.where(whole.at_second, flat.second, flat.first)
+    lengths = flat.sizes[near]
+    at = _starts(lengths)
+    chosen = np.repeat(whole.at_second, lengths)
+    own = np.arange(int(at[-1])) - np.repeat(at[:-1], lengths)
+    second_at, first_at = _starts(flat.sizes[flat.second]), _starts(flat.sizes[flat.first])
+    to_second = (np.repeat(second_at[:-1], lengths) + own)[chosen]
+    to_first = (np.repeat(first_at[:-1], lengths) + own)[~chosen]
+    return (np.flatnonzero(chosen), to_second), (np.flatnonzero(~chosen), to_first)
+
+
+def record_of(
+    whole: Whole, alive: np.ndarray, messages: np.ndarray, prices: np.ndarray | None, bound: float, threshold: int,
+    *, pairs: bool = False, costs: bool = True,
+) -> Record | None:  # fmt: skip
+    """Round messages and prices so that little of what they prove is lost; None where numbers would not fit.
+
+    bound: what they prove before rounding, which says how fine they have to be.
+    """
+    edges = max(1, len(whole.flat.first))
+    margin = abs(threshold - bound)  # on either side of the threshold: what may be lost without harm
+    if not math.isfinite(margin):
+        margin = max(1.0, abs(bound)) if math.isfinite(bound) else 1.0
+    unit = max(2.0**-FINEST, margin * ROUNDED_AWAY / edges)
+    exponent = math.floor(math.log2(unit))
+    bits = max(0, -exponent)
+    while bits and whole.total * 2.0**bits > LARGEST:
+        bits -= 1
+    if whole.total > LARGEST:
+        return None
+    step = max(0, exponent)
+    ends = whole.ends()
+    kept = alive[ends]
+    near_size = np.diff(whole.at)
+    edge = np.repeat(np.arange(len(near_size)), near_size)
+    low = np.full(len(near_size), np.inf)
+    np.minimum.at(low, edge[kept], messages[kept])
+    scaled = np.floor((messages[kept] - low[edge[kept]]) * 2.0 ** (bits - step))
+    if len(scaled) and float(np.abs(scaled).max()) * 2.0**step > LARGEST:
+        return None
+    price_bits, listed = 0, []
+    if prices is not None and prices.any():
+        price_bits = max(0, PRICE_BITS - math.frexp(float(prices.max()))[1])
+        whole_prices = np.floor(prices * 2.0**price_bits)
+        listed = [(int(t), int(whole_prices[t])) for t in np.flatnonzero(whole_prices).tolist()]
+    return Record(threshold, bits, step, price_bits, tuple(listed), scaled.astype(np.int64), pairs, costs)
+
+
+def weigh(whole: Whole, alive: np.ndarray, record: Record) -> Weighed | None:
+    """The bound that a record proves for the strategies in `alive`, and what it leaves; None where numbers overflow."""
+    flat = whole.flat
+    spread = np.zeros(int(whole.at[-1]), dtype=np.int64)
+    spread[alive[whole.ends()]] = record.messages << record.step
+    extra, charge = charged(flat, record)
+    own = (whole.unary << record.bits) + extra if record.costs else extra
+    tables = whole.tables if record.costs else np.where(whole.tables < NEVER, 0, NEVER)
+    other = np.zeros(int(whole.other_at[-1]), dtype=np.int64)
+    lows, most = _balance(
+        record.bits, flat.offsets, flat.first, flat.second, flat.table_at, tables, alive, whole.at_second, whole.at,
+        spread, whole.other_at, other, own,
+    )  # fmt: skip
+    if most > LARGEST:
+        return None
+    exact = sum(lows.tolist()) - charge
+    bound = -((-exact) >> record.bits)
+    room = (record.threshold << record.bits) - exact
+    if room > NEVER // 2 or room < -NEVER // 2:
+        room = NEVER // 2 if room > 0 else -NEVER // 2
+    reach = np.zeros(len(own), dtype=np.int64)
+    dead = np.zeros(len(whole.tables) if record.pairs else 0, dtype=bool)
+    _reach(
+        record.bits, flat.offsets, flat.first, flat.second, flat.table_at, tables, alive, whole.at_second, whole.at,
+        spread, whole.other_at, other, own, room, reach, dead,
+    )  # fmt: skip
+    return Weighed(bound, alive & (reach < room), dead if record.pairs else None, reach)
+
+
+def charged(flat: Flat, record: Record) -> tuple[np.ndarray, int]:
+    """What prices add to every strategy, rounded down, and the limit's share, rounded up; in units of the record."""
+    if not record.prices:
+        return np.zeros(len(flat.unary), dtype=np.int64), 0
+    assert flat.limit is not None
+    prices = np.zeros(flat.slots + 1, dtype=np.int64)
+    slots, listed = np.array(record.prices, dtype=np.int64).T
+    prices[slots + 1] = listed
+    running = np.cumsum(prices)
+    down = record.price_bits - record.bits
+    charge = -_shifted(-int(running[-1]) * flat.limit, down)
+    lengths = np.diff(flat.held_at)
+    per_unit = np.repeat(running[flat.held_stop] - running[flat.held_start], lengths)
+    at = np.repeat(flat.offsets[flat.held_node] - flat.held_at[:-1], lengths) + np.arange(len(flat.amounts))
+    high, low = flat.amounts >> SPLIT_BITS, flat.amounts & (2**SPLIT_BITS - 1)
+    top = float(running[-1]) * max(2.0**SPLIT_BITS, float(np.abs(high).max(initial=0))) * (1 + len(flat.held_node))
+    if down >= SPLIT_BITS and top < LARGEST:
+        # a price times an amount may need more than 64 bits: its upper and lower part are added up apart
+        upper, lower = np.zeros(len(flat.unary), dtype=np.int64), np.zeros(len(flat.unary), dtype=np.int64)
+        np.add.at(upper, at, per_unit * high)
+        np.add.at(lower, at, per_unit * low)
+        return (upper + (lower >> SPLIT_BITS)) >> (down - SPLIT_BITS), charge
+    total = np.zeros(len(flat.unary), dtype=object)
+    np.add.at(total, at, per_unit.astype(object) * flat.amounts.astype(object))
+    return np.array([_shifted(int(x), down) for x in total], dtype=np.int64), charge
+
+
+def _shifted(value: int, down: int) -> int:
+    """value / 2**down, rounded down."""
+    return value >> down if down >= 0 else value << -down
+
+
+def _starts(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+@compiled
+def _balance(
+    bits, offsets, first, second, table_at, tables, alive, at_second, at, messages, other_at, other, own,
+):  # fmt: skip
+    """The messages to the other ends, and everything added to the nodes; `own` becomes what is above its least.
+
+    Returns the least of every node, and the largest magnitude met.
+    """
+    n = len(offsets) - 1
+    never = np.int64(2**62)
+    most = 0.0
+    for e in range(len(first)):
+        i = offsets[first[e]]
+        j = offsets[second[e]]
+        d = offsets[first[e] + 1] - i
+        c = offsets[second[e] + 1] - j
+        start = table_at[e]
+        m = at[e]
+        o = other_at[e]
+        if at_second[e]:
+            for a in range(d):
+                best = never
+                if alive[i + a]:
+                    for b in range(c):
+                        entry = tables[start + a * c + b]
+                        if alive[j + b] and entry < never:
+                            best = min(best, (entry << bits) - messages[m + b])
+                other[o + a] = best
+                if best < never:
+                    own[i + a] += best
+                    most = max(most, abs(float(best)))
+            for b in range(c):
+                own[j + b] += messages[m + b]
+                most = max(most, abs(float(own[j + b])))
+            for a in range(d):
+                most = max(most, abs(float(own[i + a])))
+        else:
+            for b in range(c):
+                best = never
+                if alive[j + b]:
+                    for a in range(d):
+                        entry = tables[start + a * c + b]
+                        if alive[i + a] and entry < never:
+                            best = min(best, (entry << bits) - messages[m + a])
+                other[o + b] = best
+                if best < never:
+                    own[j + b] += best
+                    most = max(most, abs(float(best)))
+            for a in range(d):
+                own[i + a] += messages[m + a]
+                most = max(most, abs(float(own[i + a])))
+            for b in range(c):
+                most = max(most, abs(float(own[j + b])))
+    lows = np.zeros(n, dtype=np.int64)
+    for i in range(n):
+        low = never
+        for a in range(offsets[i], offsets[i + 1]):
+            if alive[a]:
+                low = min(low, own[a])
+        lows[i] = low
+        for a in range(offsets[i], offsets[i + 1]):
+            if alive[a]:
+                own[a] -= low
+            else:
+                own[a] = never
+    return lows, most
+
+
+@compiled
+def _reach(
+    bits, offsets, first, second, table_at, tables, alive, at_second, at, messages, other_at, other, own, room, reach,
+    dead,
+):  # fmt: skip
+    """Per strategy the least that it costs above the bound, up to `room`; marks pairs that cost `room` or more."""
+    never = np.int64(2**62)
+    for a in range(len(own)):
+        reach[a] = own[a] if alive[a] else never
+    widest = 1
+    for i in range(len(offsets) - 1):
+        widest = max(widest, offsets[i + 1] - offsets[i])
+    into = np.empty(widest, dtype=np.int64)
+    for e in range(len(first)):
+        i = offsets[first[e]]
+        j = offsets[second[e]]
+        d = offsets[first[e] + 1] - i
+        c = offsets[second[e] + 1] - j
+        start = table_at[e]
+        m = at[e]
+        o = other_at[e]
+        for b in range(c):
+            into[b] = never
+        for a in range(d):
+            if not alive[i + a]:
+                continue
+            best = never
+            for b in range(c):
+                entry = tables[start + a * c + b]
+                if not alive[j + b] or entry >= never:
+                    continue
+                slack = entry << bits
+                if at_second[e]:
+                    slack -= messages[m + b] + other[o + a]
+                else:
+                    slack -= messages[m + a] + other[o + b]
+                best = min(best, slack + own[j + b])
+                into[b] = min(into[b], slack + own[i + a])
+                if len(dead) and slack + own[i + a] + own[j + b] >= room:
+                    dead[start + a * c + b] = True
+            if best >= room or reach[i + a] >= room:
+                reach[i + a] = never
+            else:
+                reach[i + a] += best
+        for b in range(c):
+            if alive[j + b]:
+                if into[b] >= room or reach[j + b] >= room:
+                    reach[j + b] = never
+                else:
+                    reach[j + b] += into[b]

@@ -1,0 +1,9 @@
+"""Certificates of bounds, judged on the original network by code that shares nothing with the solver.
+
+`check_certificate` replays what was reduced, each step with what justifies it, recomputes every bound in whole numbers
+from its messages and prices, and follows every branch to its leaves.
+"""
+
+from autoshard.verify.certificate.check import CertificateFault, Verdict, check_certificate
+
+__all__ = ["CertificateFault", "Verdict", "check_certificate"]

@@ -1,0 +1,224 @@
+"""Does a certificate prove its bound on a network? Step by step, to the last leaf."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.verify.certificate.state import State
+from autoshard.verify.certificate.stream import CertificateFault, Stream
+from autoshard.verify.certificate.weights import Layout, read_record
+
+END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE = range(10)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """bound: what is proved: no feasible assignment costs less (None: there is none). steps: reductions replayed.
+
+    records: sets of messages weighed. leaves: parts at the ends of the branches.
+    """
+
+    bound: int | None
+    steps: int
+    records: int
+    leaves: int
+
+
+def check_certificate(
+    data: bytes,
+    costs: Sequence[np.ndarray],
+    edges: Sequence[tuple[int, int, np.ndarray]],
+    usages: Sequence[Sequence[tuple[int, int, np.ndarray]]],
+    limit: int | None,
+) -> Verdict:
+    """Judge a certificate on the network of these costs, edges, usages (start, stop, amounts) and this limit.
+
+    Raises `CertificateFault` where it does not prove the bound that it claims.
+    """
+    stream = Stream(data)
+    return _Judge(stream, State(costs, edges, usages, limit)).run()
+
+
+class _Judge:
+    def __init__(self, stream: Stream, state: State) -> None:
+        self.stream, self.state = stream, state
+        self.claimed: int | None = stream.head["bound"]
+        self.steps = self.records = self.leaves = 0
+        self.layout: Layout | None = None
+        self.closed = state.empty
+
+    def run(self) -> Verdict:
+        stream = self.stream
+        while not self.closed:  # whatever follows then says nothing more
+            code = stream.one()
+            if code == RECORD:
+                self.closed = self._root_record()
+            elif code == TREE:
+                self._tree()
+                break
+            elif code == END:
+                self._leaf(self._nothing_left())
+                break
+            else:
+                self._step(code)
+                self.closed = self.state.empty
+        return Verdict(self.claimed, self.steps, self.records, max(1, self.leaves))
+
+    def _step(self, code: int) -> None:
+        stream, state = self.stream, self.state
+        self.steps += 1
+        self.layout = None
+        n = len(state.unary)
+        if code == TIMES:
+            count = stream.count(2**31, "the number of time slots")
+            state.only_times(np.cumsum(stream.some(count)))
+            return
+        node = stream.count(n - 1, "a node")
+        if code == ELIMINATE:
+            state.eliminate(node)
+        elif code == FOLLOW:
+            state.follow(node, stream.count(n - 1, "a node"))
+        elif code == SEPARATE:
+            state.separate(node, stream.count(n - 1, "a node"))
+        elif code == DROP:
+            wanted: dict[int, np.ndarray] = {}
+            while True:
+                strategies = stream.some(stream.count(2**31, "the number of strategies"))
+                state.known(node)
+                places = state.places(node, strategies[np.isin(strategies, state.domain[node])])
+                if node in wanted:
+                    places = np.union1d(places, wanted[node])
+                wanted[node] = places
+                if not (stream.at < len(stream.numbers) and int(stream.numbers[stream.at]) == DROP):
+                    break
+                # what is dropped in one go may need one another: they are judged together
+                stream.one()
+                node = stream.count(n - 1, "a node")
+                self.steps += 1
+            state.drop(wanted)
+        elif code == DOMINATED:
+            count = stream.count(2**31, "the number of strategies")
+            state.dominated(node, stream.some(count), stream.some(count))
+        else:
+            raise CertificateFault(f"an unknown step: {code}")
+
+    # -- records and branches ------------------------------------------------------------------------
+
+    def _laid_out(self) -> Layout:
+        if self.layout is None:
+            self.layout = Layout(self.state)
+        return self.layout
+
+    def _constant(self, costs: bool) -> int:
+        return self.state.constant if costs else 0
+
+    def _weighed(self, layout: Layout, alive: np.ndarray) -> tuple[bool, np.ndarray, np.ndarray | None]:
+        """Read a record: (whether it closes the part, what is left of it, pairs that go)."""
+        record = read_record(self.stream, 0 if self.claimed is None else self.claimed)
+        self.records += 1
+        if record.costs:
+            if self.claimed is None:
+                raise CertificateFault("a record counts costs, but what is claimed is that there is no assignment")
+            if record.threshold + self.state.constant < self.claimed:
+                raise CertificateFault("a record drops what costs less than the claimed bound")
+        elif record.threshold != 1:
+            raise CertificateFault(f"a record without costs has the threshold {record.threshold}, not 1")
+        bound, left, dead = layout.weigh(alive, record)
+        aim = 1 if not record.costs else (self.claimed or 0) - self.state.constant
+        return bound >= aim, left, dead
+
+    def _root_record(self) -> bool:
+        """A record on the whole of what is left; drops strategies and pairs. True: nothing cheap is left."""
+        layout = self._laid_out()
+        alive = np.ones(len(layout.cost), dtype=bool)
+        if not layout.consistent(alive):
+            return True
+        closes, left, dead = self._weighed(layout, alive)
+        if closes:
+            return True
+        if not layout.consistent(left):
+            return True
+        self.cut(layout, left, dead)
+        return self.state.empty
+
+    def cut(self, layout: Layout, left: np.ndarray, dead: np.ndarray | None) -> None:
+        """Take strategies and pairs out of the state."""
+        state = self.state
+        if dead is not None:
+            for e in np.unique(layout.edge[dead]).tolist():
+                i, j = layout.nodes[layout.first[e]], layout.nodes[layout.second[e]]
+                table = state.tables[i][j]
+                gone = dead[layout.pair_at[e] : layout.pair_at[e + 1]].reshape(table.shape)
+                state._set(i, j, np.where(gone, 2**61, table))
+        for k, node in enumerate(layout.nodes):
+            mask = left[layout.at[k] : layout.at[k + 1]]
+            if not mask.all():
+                state.keep(node, mask)
+        self.layout = None
+
+    def _leaf(self, closed: bool) -> None:
+        self.leaves += 1
+        if not closed:
+            raise CertificateFault(
+                f"a branch ends without a proof that nothing in it costs less than {self.claimed}"
+                if self.claimed is not None
+                else "a branch ends without a proof that nothing in it can be held"
+            )
+
+    def _nothing_left(self) -> bool:
+        """Whether what is left cannot hold together, or everything was folded away at no less than the bound."""
+        if self.state.nodes():
+            layout = self._laid_out()
+            return not layout.consistent(np.ones(len(layout.cost), dtype=bool))
+        return self.claimed is not None and self.state.constant >= self.claimed
+
+    def _tree(self) -> None:
+        """Parts of what is left, halves below halves; without recursion, since trees may be deep."""
+        layout = self._laid_out()
+        # what is left of every part that still has to be read; None: it is closed, whatever else is said of it
+        waiting: list[np.ndarray | None] = [np.ones(len(layout.cost), dtype=bool)]
+        while waiting:
+            alive = waiting.pop()
+            if alive is not None and not layout.consistent(alive):
+                alive = None
+            while True:
+                code = self.stream.one()
+                if code == RECORD:
+                    if alive is None:
+                        read_record(self.stream, 0)
+                        continue
+                    closes, left, _ = self._weighed(layout, alive)
+                    alive = None if closes or not layout.consistent(left) else left
+                elif code == SPLIT:
+                    # the halves come first in the stream, then the end of this part: it holds as they do
+                    waiting += [_ENDS, *reversed(self._halves(layout, alive))]
+                    break
+                elif code == END:
+                    self._leaf(alive is None)
+                    break
+                else:
+                    raise CertificateFault(f"an unknown step in a branch: {code}")
+            while waiting and waiting[-1] is _ENDS:
+                waiting.pop()
+                if self.stream.one() != END:
+                    raise CertificateFault("a branch goes on after its two halves")
+
+    def _halves(self, layout: Layout, alive: np.ndarray | None) -> list[np.ndarray | None]:
+        """Both parts of a split; every strategy that is left is in one of them."""
+        node = self.stream.count(len(layout.nodes) - 1, "a node")
+        low, high = int(layout.at[node]), int(layout.at[node + 1])
+        chosen = self.stream.some(self.stream.count(high - low, "the number of strategies"))
+        if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < high - low:
+            raise CertificateFault(f"a split names strategies that node {layout.nodes[node]} does not have")
+        if alive is None:
+            return [None, None]
+        inside = np.zeros(len(alive), dtype=bool)
+        inside[low + chosen] = True
+        outside = ~inside
+        inside[:low] = inside[high:] = True
+        return [alive & inside, alive & outside]
+
+
+_ENDS = np.zeros(0, dtype=bool)
+"""Stands in the list of parts for the end of one whose halves come first."""

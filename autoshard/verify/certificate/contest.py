@@ -1,0 +1,114 @@
+"""Contest problems and solutions as the checker reads them: with a reader of its own, and its own sums.
+
+Format (google/iopddl): `problem.nodes.{intervals,costs,usages}` with half-open intervals,
+`problem.edges.{nodes,costs}` with costs row-major, `problem.usage_limit`; a solution is a list of strategy indices.
+"""
+
+import gc
+import gzip
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autoshard.errors import InputError
+from autoshard.verify.certificate.state import FORBIDDEN_COST
+
+
+@dataclass(frozen=True)
+class Network:
+    """costs per node; edges (first, second, table); usages per node (start, stop, amounts); limit: None for none."""
+
+    costs: list[np.ndarray]
+    edges: list[tuple[int, int, np.ndarray]]
+    usages: list[list[tuple[int, int, np.ndarray]]]
+    limit: int | None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """cost: None where a pair or strategy is not allowed. peak: largest amount live at once. feasible: all in all."""
+
+    cost: int | None
+    peak: int
+    feasible: bool
+
+
+def read_network(path: Path) -> Network:
+    """A contest problem. Raises `InputError` where it is none."""
+    data = _json(path)
+    try:
+        problem = data["problem"]
+        nodes, edges = problem["nodes"], problem["edges"]
+        costs = [_whole(c) for c in nodes["costs"]]
+        usages: list[list[tuple[int, int, np.ndarray]]] = []
+        for interval, amounts in zip(nodes["intervals"], nodes["usages"], strict=True):
+            usages.append([(int(interval[0]), int(interval[1]), _whole(amounts))] if len(interval) == 2 else [])
+        tables = []
+        for (i, j), table in zip(edges["nodes"], edges["costs"], strict=True):
+            if not (0 <= i < len(costs) and 0 <= j < len(costs)):
+                raise ValueError(f"an edge names node {max(i, j)} of {len(costs)}")
+            tables.append((i, j, _whole(table).reshape(len(costs[i]), len(costs[j]))))
+        limit = problem.get("usage_limit")
+        if len(usages) != len(costs) or not all(len(c) for c in costs):
+            raise ValueError("nodes without strategies, or lists that differ in length")
+        for own, c in zip(usages, costs, strict=True):
+            if any(len(amounts) != len(c) for _, _, amounts in own):
+                raise ValueError("usages and costs of a node differ in length")
+        return Network(costs, tables, usages, None if limit is None else int(limit))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as problem:
+        raise InputError(f"{path}: not a contest problem: {type(problem).__name__}: {problem}") from None
+
+
+def judge(network: Network, path: Path) -> Judged:
+    """Cost and peak of the solution in a file, added up in exact integers."""
+    chosen = _json(path)
+    sizes = [len(c) for c in network.costs]
+    if not isinstance(chosen, list) or len(chosen) != len(sizes) or any(type(x) is not int for x in chosen):
+        raise InputError(f"{path}: a solution is a list of {len(sizes)} whole numbers, one strategy for each node")
+    for node, (x, size) in enumerate(zip(chosen, sizes, strict=True)):
+        if not 0 <= x < size:
+            raise InputError(f"{path}: node {node} has strategies 0 to {size - 1}, the solution says {x}")
+    paid = [int(c[x]) for c, x in zip(network.costs, chosen, strict=True)]
+    paid += [int(table[chosen[i], chosen[j]]) for i, j, table in network.edges]
+    change: dict[int, int] = {}
+    for own, x in zip(network.usages, chosen, strict=True):
+        for start, stop, amounts in own:
+            if start < stop:
+                change[start] = change.get(start, 0) + int(amounts[x])
+                change[stop] = change.get(stop, 0) - int(amounts[x])
+    live = peak = 0
+    for time in sorted(change):
+        live += change[time]
+        peak = max(peak, live)
+    allowed = max(paid, default=0) < FORBIDDEN_COST
+    within = network.limit is None or peak <= network.limit
+    return Judged(sum(paid) if allowed else None, peak, allowed and within)
+
+
+def _json(path: Path) -> Any:
+    try:
+        raw = path.read_bytes()
+        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
+    except (OSError, EOFError, zlib.error) as problem:
+        raise InputError(f"{path} cannot be read: {problem}") from None
+    collecting = gc.isenabled()
+    gc.disable()  # millions of small lists: looking for cycles among them takes most of the time
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError) as problem:
+        raise InputError(f"{path} is not JSON: {problem}") from None
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _whole(values: Any) -> np.ndarray:
+    """int64; what is past every cost that is allowed becomes the least of what is not."""
+    if not isinstance(values, list):
+        raise ValueError(f"expected a list of whole numbers, found {str(values)[:40]}")
+    out = np.array([min(int(v), FORBIDDEN_COST) for v in values] if values else [], dtype=np.int64)
+    return out

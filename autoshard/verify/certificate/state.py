@@ -1,0 +1,384 @@
+"""The network that a certificate speaks of, as its steps change it: exact integers, each step judged before it counts.
+
+Nothing here comes from the solver. Costs at or above `FORBIDDEN_COST` are not allowed. A strategy is called by its
+index in the original network, wherever it stands by then.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from autoshard.verify.certificate.stream import CertificateFault
+
+FORBIDDEN_COST = 10**15
+"""From here on a cost of a network means: not allowed."""
+NOT_ALLOWED = 2**61
+ALLOWED_BELOW = 2**60
+MOST_TOTAL = 2**59
+"""Networks whose costs add up to more cannot be checked in 64 bits."""
+
+
+class State:
+    """Nodes that are left, with the strategies that are left.
+
+    unary[i], tables[i][j] (rows: strategies of i): int64. held[i]: (first slot, last slot + 1, amounts per strategy).
+    times: when each time slot begins that still counts; limit: on what is held in each. constant: of what is gone.
+    """
+
+    def __init__(
+        self,
+        costs: Sequence[np.ndarray],
+        edges: Sequence[tuple[int, int, np.ndarray]],
+        usages: Sequence[Sequence[tuple[int, int, np.ndarray]]],
+        limit: int | None,
+    ) -> None:
+        n = len(costs)
+        self.unary: list[np.ndarray | None] = []
+        self.domain = [np.arange(len(c)) for c in costs]
+        self.tables: list[dict[int, np.ndarray]] = [{} for _ in range(n)]
+        self.constant = 0
+        total = 0
+        for c in costs:
+            own = np.asarray(c, dtype=np.int64)
+            fine = own < FORBIDDEN_COST
+            total += int(np.abs(own[fine]).max(initial=0))
+            self.unary.append(np.where(fine, own, NOT_ALLOWED))
+        marked: dict[int, tuple[np.ndarray, np.ndarray, int]] = {}  # tables that are one array are looked at once
+        for i, j, table in edges:
+            if id(table) not in marked:
+                own = np.asarray(table, dtype=np.int64)
+                fine = own < FORBIDDEN_COST
+                largest = int(np.abs(own[fine]).max(initial=0))
+                marked[id(table)] = (table, own if fine.all() else np.where(fine, own, NOT_ALLOWED), largest)
+            _, own, largest = marked[id(table)]
+            total += largest
+            if i == j:
+                self.unary[i] = _sum(self._unary(i), np.ascontiguousarray(np.diagonal(own)))
+            else:
+                self._add(i, j, own)
+        if total > MOST_TOTAL:
+            raise CertificateFault(f"the costs of the network add up to {total}, more than can be checked exactly")
+        self.limit = limit
+        records = []
+        if limit is not None:
+            for i, own in enumerate(usages):
+                for start, stop, amounts in own:
+                    given = np.asarray(amounts, dtype=np.int64)
+                    if start < stop and given.any():
+                        records.append((i, int(start), int(stop), given))
+        instants = np.unique(np.array([t for _, a, b, _ in records for t in (a, b)], dtype=np.int64))
+        self.times = instants[:-1]
+        self.held: list[list[tuple[int, int, np.ndarray]]] = [[] for _ in range(n)]
+        for i, start, stop, given in records:
+            a, b = int(np.searchsorted(instants, start)), int(np.searchsorted(instants, stop))
+            self.held[i].append((a, b, given))
+        self.empty = False
+        self._close(range(n))
+
+    # -- what there is -------------------------------------------------------------------------------
+
+    def nodes(self) -> list[int]:
+        return [i for i, own in enumerate(self.unary) if own is not None]
+
+    def _unary(self, node: int) -> np.ndarray:
+        own = self.unary[node] if 0 <= node < len(self.unary) else None
+        if own is None:
+            raise CertificateFault(f"node {node} is not there (any more)")
+        return own
+
+    def known(self, node: int) -> None:
+        """Raise `CertificateFault` where a node is gone."""
+        self._unary(node)
+
+    def edges(self) -> list[tuple[int, int]]:
+        return [(i, j) for i in self.nodes() for j in sorted(self.tables[i]) if i < j]
+
+    def _add(self, i: int, j: int, table: np.ndarray) -> None:
+        have = self.tables[i].get(j)
+        self._set(i, j, table if have is None else _sum(have, table))
+
+    def _set(self, i: int, j: int, table: np.ndarray) -> None:
+        self.tables[i][j] = table
+        self.tables[j][i] = table.T
+
+    def _remove(self, node: int) -> None:
+        for other in self.tables[node]:
+            del self.tables[other][node]
+        self.tables[node] = {}
+        self.unary[node] = None
+        self.held[node] = []
+
+    def keep(self, node: int, mask: np.ndarray) -> None:
+        self.unary[node] = self._unary(node)[mask]
+        self.domain[node] = self.domain[node][mask]
+        self.held[node] = [(a, b, amounts[mask]) for a, b, amounts in self.held[node]]
+        for other, table in list(self.tables[node].items()):
+            self._set(node, other, table[mask])
+        if not mask.any():
+            self.empty = True
+
+    def places(self, node: int, strategies: np.ndarray) -> np.ndarray:
+        """Where original strategies of a node stand among those that are left."""
+        self._unary(node)
+        domain = self.domain[node]
+        at = np.searchsorted(domain, strategies)
+        if len(strategies) and (not len(domain) or (domain[np.minimum(at, len(domain) - 1)] != strategies).any()):
+            raise CertificateFault(f"node {node}: strategies {strategies.tolist()[:5]} are not all there (any more)")
+        return at
+
+    # -- strategies that cannot be -------------------------------------------------------------------
+
+    def partnerless(self, node: int, places: np.ndarray) -> np.ndarray:
+        """Which of some strategies are forbidden by their own cost, or have no partner on some edge."""
+        out = self._unary(node)[places] >= ALLOWED_BELOW
+        for table in self.tables[node].values():
+            out = out | (table[places].min(axis=1, initial=NOT_ALLOWED) >= ALLOWED_BELOW)
+        return out
+
+    def least_live(self) -> np.ndarray:
+        """Per time slot what is held at least, whatever is chosen."""
+        delta = np.zeros(len(self.times) + 1, dtype=np.int64)
+        for i in self.nodes() if self.limit is not None else ():
+            for a, b, amounts in stretches(self.held[i]):
+                low = int(amounts.min()) if len(amounts) else 0
+                delta[a] += low
+                delta[b] -= low
+        return np.cumsum(delta)[:-1]
+
+    def roomless(self, node: int, places: np.ndarray, least: np.ndarray) -> np.ndarray:
+        """Which of some strategies hold more than there is room beside the least of all others."""
+        out = np.zeros(len(places), dtype=bool)
+        if self.limit is None:
+            return out
+        for a, b, amounts in stretches(self.held[node]):
+            room = self.limit - int(least[a:b].max(initial=-(2**62)))
+            out |= amounts[places] - amounts.min() > room
+        return out
+
+    def overfull(self, least: np.ndarray) -> bool:
+        return self.limit is not None and bool(len(least)) and int(least.max()) > self.limit
+
+    def drop(self, wanted: dict[int, np.ndarray]) -> None:
+        """Take strategies (places per node) out that have no partner or no room, in whatever order that shows."""
+        least: np.ndarray | None = None
+        if len(wanted) == 1:  # most steps are about one node
+            ((node, places),) = wanted.items()
+            gone = self.partnerless(node, places)
+            if not gone.all():
+                least = self.least_live()
+                gone |= self.roomless(node, places, least) | self.overfull(least)
+            if not gone.all():
+                raise CertificateFault(
+                    f"node {node}: strategy {int(self.domain[node][places[~gone][0]])} is dropped, but has partners on "
+                    "all edges and room"
+                )
+            mask = np.ones(len(self._unary(node)), dtype=bool)
+            mask[places] = False
+            self.keep(node, mask)
+            return
+        left = {node: self.domain[node][places] for node, places in wanted.items() if len(places)}
+        while left:
+            some = False
+            least = self.least_live()
+            full = self.overfull(least)
+            for node in list(left):
+                places = self.places(node, left[node])
+                gone = self.partnerless(node, places) | self.roomless(node, places, least) | full
+                if gone.any():
+                    some = True
+                    mask = np.ones(len(self._unary(node)), dtype=bool)
+                    mask[places[gone]] = False
+                    left[node] = left[node][~gone]
+                    if not len(left[node]):
+                        del left[node]
+                    self.keep(node, mask)
+            if not some:
+                node = min(left)
+                raise CertificateFault(
+                    f"node {node}: strategy {int(left[node][0])} is dropped, but has partners on all edges and room"
+                )
+
+    def _close(self, nodes: Sequence[int]) -> None:
+        """Take out what is forbidden by its own cost."""
+        for i in nodes:
+            mask = self._unary(i) < ALLOWED_BELOW
+            if not mask.all():
+                self.keep(i, mask)
+
+    # -- steps ---------------------------------------------------------------------------------------
+
+    def dominated(self, node: int, strategies: np.ndarray, better: np.ndarray) -> None:
+        """Others never cost more, whatever the neighbours choose, and hold no more at any time."""
+        a, b = self.places(node, strategies), self.places(node, better)
+        if np.isin(b, a).any():
+            raise CertificateFault(f"node {node}: a strategy goes because of another one that goes as well")
+        own = self._unary(node)
+        worse = own[b] - own[a]  # by how much the better one can cost more
+        for table in self.tables[node].values():
+            one, other = table[b], table[a]
+            free = other >= ALLOWED_BELOW  # where the one that goes is not allowed anyway
+            least = np.where(free, -NOT_ALLOWED, one - other).max(axis=1, initial=-NOT_ALLOWED)
+            worse = np.clip(worse + np.clip(least, -ALLOWED_BELOW, ALLOWED_BELOW), -ALLOWED_BELOW, ALLOWED_BELOW)
+        fine = worse <= 0
+        for _, _, amounts in stretches(self.held[node]) if self.limit is not None else ():
+            fine &= amounts[b] <= amounts[a]
+        if not fine.all():
+            raise CertificateFault(
+                f"node {node}: strategy {int(strategies[~fine][0])} is not dominated by {int(better[~fine][0])}"
+            )
+        mask = np.ones(len(own), dtype=bool)
+        mask[a] = False
+        self.keep(node, mask)
+
+    def eliminate(self, node: int) -> None:
+        """Fold a node that holds nothing into its neighbours: at most two of them, or one strategy left."""
+        own, others = self._unary(node), sorted(self.tables[node])
+        if self.limit is not None and any(amounts.any() for _, _, amounts in self.held[node]):
+            raise CertificateFault(f"node {node} is eliminated, but what it holds can count")
+        if len(own) == 1:
+            self.constant += int(own[0])
+            for j in others:
+                self.unary[j] = _sum(self._unary(j), self.tables[node][j][0])
+        elif not others:
+            self.constant += int(own.min(initial=NOT_ALLOWED))
+        elif len(others) == 1:
+            (j,) = others
+            folded = _sum(own[:, None], self.tables[node][j]).min(axis=0, initial=NOT_ALLOWED)
+            self.unary[j] = _sum(self._unary(j), folded)
+        elif len(others) == 2:
+            i, j = others
+            left, right = _sum(own[:, None], self.tables[node][i]), self.tables[node][j]
+            best = np.full((left.shape[1], right.shape[1]), NOT_ALLOWED, dtype=np.int64)
+            for x in range(len(own)):
+                np.minimum(best, left[x][:, None] + right[x][None, :], out=best)
+            self._add(i, j, np.where(best >= ALLOWED_BELOW, NOT_ALLOWED, best))
+        else:
+            raise CertificateFault(f"node {node} is eliminated, but has {len(others)} neighbours and {len(own)} strategies")
+        self._remove(node)
+        self._close(others)
+
+    def follow(self, node: int, leader: int) -> None:
+        """Merge a node into a neighbour each of whose strategies allows exactly one of its."""
+        own = self._unary(node)
+        if leader not in self.tables[node]:
+            raise CertificateFault(f"node {node} is said to follow {leader}, but there is no edge between them")
+        table = self.tables[node][leader]
+        allowed = table < ALLOWED_BELOW
+        if (allowed.sum(axis=0) != 1).any():
+            raise CertificateFault(f"node {node} does not follow from {leader}: some strategy allows none or several")
+        partner = np.argmax(allowed, axis=0)
+        columns = np.arange(table.shape[1])
+        self.unary[leader] = _sum(_sum(self._unary(leader), own[partner]), table[partner, columns])
+        for other, costs in self.tables[node].items():
+            if other != leader:
+                self._add(leader, other, costs[partner])
+        self.held[leader] = [*self.held[leader], *((a, b, amounts[partner]) for a, b, amounts in self.held[node])]
+        self._remove(node)
+        self._close([leader])
+
+    def separate(self, i: int, j: int) -> None:
+        """Fold an edge of the form row + column into its nodes."""
+        self._unary(i), self._unary(j)
+        if j not in self.tables[i]:
+            raise CertificateFault(f"there is no edge between {i} and {j}")
+        table = self.tables[i][j]
+        row, column = table[:, 0], table[0] - table[0, 0]
+        if (table >= ALLOWED_BELOW).any() or not np.array_equal(table, row[:, None] + column[None, :]):
+            raise CertificateFault(f"the edge between {i} and {j} is not the sum of a row and a column")
+        self.unary[i] = self._unary(i) + row
+        self.unary[j] = self._unary(j) + column
+        del self.tables[i][j]
+        del self.tables[j][i]
+
+    def only_times(self, times: np.ndarray) -> None:
+        """Forget time slots that cannot overfill, or in which nothing is held that is not held in one that stays."""
+        if self.limit is None:
+            return
+        kept = np.searchsorted(self.times, times)
+        if len(times) and (kept >= len(self.times)).any() or (self.times[kept] != times).any():
+            raise CertificateFault("time slots are kept that are not there (any more)")
+        if (np.diff(kept) <= 0).any():
+            raise CertificateFault("time slots are not in order")
+        self._forgettable(kept)
+        held: list[list[tuple[int, int, np.ndarray]]] = [[] for _ in self.held]
+        for i in self.nodes():
+            for a, b, amounts in self.held[i]:
+                start, stop = int(np.searchsorted(kept, a)), int(np.searchsorted(kept, b))
+                if start < stop:
+                    held[i].append((start, stop, amounts))
+        self.held = held
+        self.times = times.copy()
+        if not len(times):
+            self.limit = None
+
+    def _forgettable(self, kept: np.ndarray) -> None:
+        """Every slot that goes is loose, or the next or the last one that stays holds as much, node by node.
+
+        Loose: whatever is chosen, the limit holds.
+        """
+        n = len(self.times)
+        most = np.zeros(n + 1, dtype=np.int64)
+        later, earlier = np.zeros(n + 1, dtype=np.int64), np.zeros(n + 1, dtype=np.int64)
+        before = np.concatenate([[-1], kept]).astype(np.int64)  # before[k]: the last slot that stays of those below k
+        after = np.concatenate([kept, [n]]).astype(np.int64)
+        for node in self.nodes():
+            own = stretches(self.held[node])
+            starts = [a for a, _, _ in own]
+            for a, b, amounts in own:
+                high = int(amounts.max())
+                most[a] += high
+                most[b] -= high
+                # what lies behind the last slot that stays, and before the first one
+                k = int(np.searchsorted(kept, b))
+                start = max(a, int(before[k]) + 1)
+                if start < b and not _as_much(own, starts, int(after[k]), amounts):
+                    later[start] += 1
+                    later[b] -= 1
+                k = int(np.searchsorted(kept, a))
+                stop = min(b, int(after[k]))
+                if a < stop and not _as_much(own, starts, int(before[k]), amounts):
+                    earlier[a] += 1
+                    earlier[stop] -= 1
+        place = np.searchsorted(kept, np.arange(n))
+        fine = np.cumsum(most)[:-1] <= self.limit
+        fine |= (np.cumsum(later)[:-1] == 0) & (place < len(kept))
+        fine |= (np.cumsum(earlier)[:-1] == 0) & (place > 0)
+        fine[kept] = True
+        if not fine.all():
+            time = int(self.times[~fine][0])
+            raise CertificateFault(f"the time slot at {time} is forgotten, but may bind: it is within none that stays")
+
+
+def _as_much(own: Sequence[tuple[int, int, np.ndarray]], starts: list[int], slot: int, amounts: np.ndarray) -> bool:
+    """Whether at a slot a node holds at least these amounts, whatever its strategy; starts: of its stretches."""
+    k = bisect_right(starts, slot) - 1
+    if k >= 0 and slot < own[k][1]:
+        return bool((amounts <= own[k][2]).all())
+    return bool((amounts <= 0).all())
+
+
+def stretches(held: Sequence[tuple[int, int, np.ndarray]]) -> list[tuple[int, int, np.ndarray]]:
+    """What a node holds as stretches of time that do not overlap, each as long as nothing changes, none empty."""
+    if len(held) == 1:
+        return [h for h in held if h[0] < h[1] and h[2].any()]
+    if not held:
+        return []
+    ends = np.unique(np.array([t for a, b, _ in held for t in (a, b)], dtype=np.int64))
+    change = np.zeros((len(ends), len(held[0][2])), dtype=np.int64)
+    for a, b, amounts in held:
+        change[np.searchsorted(ends, a)] += amounts
+        change[np.searchsorted(ends, b)] -= amounts
+    live = np.cumsum(change, axis=0)
+    changed = np.flatnonzero(change.any(axis=1))
+    out = []
+    for k, begin in enumerate(changed[:-1].tolist()):
+        if live[begin].any():
+            out.append((int(ends[begin]), int(ends[changed[k + 1]]), live[begin]))
+    return out
+
+
+def _sum(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Costs added, what is not allowed staying so."""
+    total = one + other
+    return np.where(total >= ALLOWED_BELOW, NOT_ALLOWED, total)

@@ -1,0 +1,91 @@
+"""The numbers of a certificate, one after the other: bytes by others are read with care."""
+
+import json
+import lzma
+from typing import Any
+
+import numpy as np
+
+FORMAT = "autoshard-certificate-1"
+MOST_BYTES = 2**31
+"""Certificates that unpack to more are refused."""
+MOST_HEAD = 100_000
+
+
+class CertificateFault(Exception):
+    """A certificate does not prove what it claims; the message says where and why."""
+
+
+class Stream:
+    """Whole numbers in order. head: the line of JSON before them."""
+
+    def __init__(self, data: bytes) -> None:
+        line, mark, body = data[: MOST_HEAD + 1].partition(b"\n")
+        if not mark:
+            raise CertificateFault("not a certificate: it has no first line of JSON")
+        try:
+            head = json.loads(line)
+        except ValueError:
+            raise CertificateFault("not a certificate: its first line is not JSON") from None
+        if not isinstance(head, dict) or head.get("format") != FORMAT:
+            found = head.get("format") if isinstance(head, dict) else head
+            raise CertificateFault(f"not a certificate that is known here: format {str(found)[:60]!r}, not {FORMAT!r}")
+        bound = head.get("bound")
+        if bound is not None and type(bound) is not int:
+            raise CertificateFault(f"bound is {bound!r}, not a whole number or null")
+        self.head: dict[str, Any] = head
+        body = data[len(line) + 1 :]
+        try:
+            unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=2**28)
+            raw = unpacker.decompress(body, max_length=MOST_BYTES)
+        except (lzma.LZMAError, MemoryError, EOFError) as problem:
+            raise CertificateFault(f"its numbers cannot be unpacked: {problem}") from None
+        if not unpacker.eof:
+            raise CertificateFault("its numbers are cut off, or too many")
+        self.numbers = unpacked(raw)
+        self.at = 0
+
+    def one(self) -> int:
+        """The next number."""
+        if self.at >= len(self.numbers):
+            raise CertificateFault("its numbers end in the middle of a step")
+        self.at += 1
+        return int(self.numbers[self.at - 1])
+
+    def count(self, most: int, what: str) -> int:
+        """The next number, which counts something of which there are at most `most`."""
+        found = self.one()
+        if not 0 <= found <= most:
+            raise CertificateFault(f"{what} is {found}; from 0 to {most} is possible")
+        return found
+
+    def some(self, count: int) -> np.ndarray:
+        """The next `count` numbers (int64)."""
+        if self.at + count > len(self.numbers):
+            raise CertificateFault("its numbers end in the middle of a step")
+        self.at += count
+        return self.numbers[self.at - count : self.at]
+
+    @property
+    def over(self) -> bool:
+        return self.at == len(self.numbers)
+
+
+def unpacked(raw: bytes) -> np.ndarray:
+    """Groups of seven bits, the lowest first, signs folded in (0, -1, 1, -2, ...)."""
+    data = np.frombuffer(raw, dtype=np.uint8)
+    if not len(data):
+        return np.zeros(0, dtype=np.int64)
+    ends = np.flatnonzero(data < 128)
+    if not len(ends) or ends[-1] != len(data) - 1:
+        raise CertificateFault("its numbers end in the middle of one")
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    lengths = ends - starts + 1
+    if int(lengths.max()) > 10:
+        raise CertificateFault("one of its numbers has more than 64 bits")
+    folded = np.zeros(len(ends), dtype=np.uint64)
+    for k in range(int(lengths.max())):
+        mine = lengths > k
+        folded[mine] |= (data[starts[mine] + k] & np.uint8(127)).astype(np.uint64) << np.uint64(7 * k)
+    half = (folded >> np.uint64(1)).astype(np.int64)
+    return np.where(folded & np.uint64(1), -1 - half, half)

@@ -1,0 +1,198 @@
+"""Certificates: what the solver proves, a checker that shares no code with it accepts; what is false, it does not.
+
+Brute force over all assignments is the judge of what is true.
+"""
+
+import functools
+import json
+import lzma
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoshard.solver import CostNetwork, Edge, Solution, Usage, solve
+from autoshard.solver.certify.certificate import packed
+from autoshard.verify.certificate import CertificateFault, Verdict, check_certificate
+from autoshard.verify.certificate.stream import Stream, unpacked
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "solver"))
+from solver_cases import optimum, random_network
+
+
+def judged(network: CostNetwork, data: bytes) -> Verdict:
+    usages = [[(u.start, u.stop, u.amounts) for u in own] for own in network.usages] or [[] for _ in network.costs]
+    edges = [(e.first, e.second, e.costs) for e in network.edges]
+    return check_certificate(data, network.costs, edges, usages, network.usage_limit)
+
+
+def tight(seed: int, nodes: int = 7, strategies: int = 4) -> CostNetwork:
+    """A cycle with chords whose memory limit binds: too dense to be reduced away."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, strategies + 1, nodes)
+    costs = [rng.integers(0, 40, d) for d in sizes]
+    edges = []
+    for i in range(nodes):
+        for j in range(i + 1, nodes):
+            if rng.random() < 0.6:
+                table = rng.integers(0, 40, (sizes[i], sizes[j]))
+                edges.append(Edge(i, j, np.where(rng.random(table.shape) < 0.1, 10**15, table)))
+    usages = [(Usage(int(rng.integers(0, 4)), int(rng.integers(4, 8)), rng.integers(0, 50, d)),) for d in sizes]
+    least = sum(int(u.amounts.min()) for (u,) in usages)
+    most = sum(int(u.amounts.max()) for (u,) in usages)
+    return CostNetwork(costs, edges, usages, int(least + rng.random() * 0.6 * (most - least)))
+
+
+@functools.cache
+def answer(number: int) -> Solution:
+    return solve(CASES[number])
+
+
+@functools.cache
+def truth(number: int) -> int | None:
+    return optimum(CASES[number])
+
+
+CASES = [random_network(seed, nodes=6, strategies=4) for seed in range(40)] + [tight(seed) for seed in range(60)]
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_the_certificate_of_an_answer_proves_the_optimum(number: int) -> None:
+    network, found, best = CASES[number], answer(number), truth(number)
+    data = found.certificate()
+    assert data is not None
+    assert judged(network, data).bound == best == (None if found.status == "infeasible" else found.lower_bound)
+
+
+def test_some_of_the_cases_are_split_and_some_are_infeasible() -> None:
+    numbers = range(len(CASES))
+    assert max(judged(CASES[k], answer(k).certificate() or b"").leaves for k in numbers) > 5
+    assert sum(truth(k) is None for k in numbers) > 5
+
+
+def test_a_run_that_ends_early_has_a_certificate_of_its_bound() -> None:
+    network = tight(3, nodes=30, strategies=6)
+    found = solve(network, effort=0.001)
+    data = found.certificate()
+    assert found.status in ("feasible", "unknown")
+    assert data is not None
+    assert judged(network, data).bound == found.lower_bound <= (found.cost or 10**9)
+
+
+def test_the_same_run_leaves_the_same_bytes() -> None:
+    network = tight(5, nodes=12)
+    assert solve(network).certificate() == solve(network).certificate()
+
+
+# -- what is false --------------------------------------------------------------------------------------
+
+
+def with_bound(data: bytes, bound: int | None) -> bytes:
+    head, _, body = data.partition(b"\n")
+    return json.dumps({**json.loads(head), "bound": bound}).encode() + b"\n" + body
+
+
+def with_numbers(data: bytes, numbers: np.ndarray) -> bytes:
+    return data.partition(b"\n")[0] + b"\n" + lzma.compress(packed(numbers))
+
+
+@pytest.mark.parametrize("number", range(0, len(CASES), 3))
+def test_a_larger_bound_is_refused(number: int) -> None:
+    network, found = CASES[number], answer(number)
+    if found.cost is None:
+        return
+    with pytest.raises(CertificateFault):
+        judged(network, with_bound(found.certificate() or b"", found.lower_bound + 1))
+
+
+def test_a_feasible_network_is_not_called_infeasible() -> None:
+    network = tight(8)
+    found = solve(network)
+    assert found.cost is not None
+    with pytest.raises(CertificateFault):
+        judged(network, with_bound(found.certificate() or b"", None))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_a_changed_certificate_proves_nothing_false(data: st.DataObject) -> None:
+    """Numbers changed, removed, doubled or moved; and the claim changed with them."""
+    number = data.draw(st.integers(0, len(CASES) - 1))
+    network, found = CASES[number], answer(number)
+    stream = Stream(found.certificate() or b"")
+    numbers = stream.numbers.tolist()
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(numbers) - 1)) if numbers else 0
+        how = data.draw(st.sampled_from(["change", "remove", "double", "step"]))
+        if not numbers:
+            break
+        if how == "change":
+            numbers[at] = data.draw(st.integers(-(2**40), 2**40))
+        elif how == "step":
+            numbers[at] += data.draw(st.sampled_from([-1, 1]))
+        elif how == "remove":
+            del numbers[at]
+        else:
+            numbers.insert(at, numbers[at])
+    best = truth(number)
+    claim = data.draw(st.sampled_from([found.lower_bound, found.lower_bound + 1, found.lower_bound + 10**6, None]))
+    changed = with_bound(with_numbers(found.certificate() or b"", np.array(numbers, dtype=np.int64)), claim)
+    try:
+        verdict = judged(network, changed)
+    except CertificateFault:
+        return
+    assert best is None or (verdict.bound is not None and verdict.bound <= best)
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 10**6), other=st.integers(0, 10**6))
+def test_a_certificate_of_another_network_proves_nothing_false(seed: int, other: int) -> None:
+    """The same nodes and edges, with one cost, one amount or the limit changed."""
+    network, found = CASES[seed % len(CASES)], answer(seed % len(CASES))
+    rng = np.random.default_rng(other)
+    costs, edges, usages, limit = list(network.costs), list(network.edges), list(network.usages), network.usage_limit
+    which = int(rng.integers(0, 4))
+    if which == 0:
+        node = int(rng.integers(0, len(costs)))
+        costs[node] = costs[node] + rng.integers(-3, 1, len(costs[node]))
+    elif which == 1 and edges:
+        at = int(rng.integers(0, len(edges)))
+        edges[at] = Edge(edges[at].first, edges[at].second, np.maximum(edges[at].costs - int(rng.integers(1, 5)), -50))
+    elif which == 2 and limit is not None:
+        limit += int(rng.integers(1, 40))
+    elif usages:
+        usages = [tuple(Usage(u.start, u.stop, u.amounts // 2) for u in own) for own in usages]
+    changed = CostNetwork(costs, edges, usages, limit)
+    best = optimum(changed)
+    try:
+        verdict = judged(changed, found.certificate() or b"")
+    except CertificateFault:
+        return
+    assert best is None or (verdict.bound is not None and verdict.bound <= best)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"{}", b"\n", b"[1]\n", b'{"format": "autoshard-certificate-1"}\n', b"not json\n" + lzma.compress(b""),
+        b'{"format": "autoshard-certificate-1", "bound": 1.5}\n' + lzma.compress(b"\x00"),
+        b'{"format": "autoshard-certificate-1", "bound": 1}\n' + lzma.compress(b"\xff" * 20),
+        b'{"format": "autoshard-certificate-1", "bound": 1}\n' + lzma.compress(b"\x80" * 12 + b"\x01"),
+        b'{"format": "autoshard-certificate-1", "bound": 1}\n' + lzma.compress(b"\x00" * 100)[:-9],
+        b'{"format": "autoshard-certificate-1", "bound": 1}\n' + lzma.compress(bytes([2 * 2, 2 * 9])),
+    ],
+)  # fmt: skip
+def test_what_is_no_certificate_is_refused(data: bytes) -> None:
+    with pytest.raises(CertificateFault):
+        judged(CASES[0], data)
+
+
+# -- numbers as bytes -----------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1)))
+def test_numbers_survive_the_way_into_bytes_and_back(numbers: list[int]) -> None:
+    assert unpacked(packed(np.array(numbers, dtype=np.int64))).tolist() == numbers
