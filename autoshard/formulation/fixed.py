@@ -3,7 +3,7 @@
 Only what is there is fixed, never that something is absent, and never how partial sums are reduced (S0.48, S0.49).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -57,76 +57,73 @@ def placed(schedule: Schedule, program: Program, atoms: Collection[int]) -> Fixe
     return Fixed(some(ops), some(values), some(forms), some(outputs))
 
 
-def narrow(collected: Collected, program: Program, fixed: Fixed, *, partly: bool = False) -> None:
-    """Keep the states that have the placements, at nodes where statements leave any of those.
+def narrow(collected: Collected, program: Program, fixed: Fixed) -> None:
+    """Keep the states that have the placements.
 
-    partly: where a node cannot have all of them, ask for fewer, dropping the minor-most of the longest list first.
+    Where a node has no such state it stays as it is: the model has other statements than those under which the
+    placements were found to hold (`Left`), and fewer states with them.
     """
-    known: _Known = {}
-    for node, cuts, wanted, _, _ in _concerned(collected, program, fixed):
-        found = _having(node, cuts, wanted, partly, known)
-        if found is not None:
-            node.allowed = found
+    known: Known = {}
+    for (what, key), (index, states) in places(collected, program).items():
+        cut = getattr(fixed, what).get(key)
+        if cut is not None:
+            found = having(states, states_left(collected.nodes[index]), cut, known)
+            if found is not None:
+                collected.nodes[index].allowed = found
 
 
-def possible(collected: Collected, program: Program, fixed: Fixed) -> Fixed:
-    """Without the placements that the statements in force in `collected` forbid."""
-    kept: dict[str, dict[int, Cut]] = {"ops": {}, "values": {}, "forms": {}, "outputs": {}}
-    known: _Known = {}
-    for node, cuts, wanted, what, key in _concerned(collected, program, fixed):
-        if _having(node, cuts, wanted, False, known) is not None:
-            kept[what][key] = wanted
-    return Fixed(**kept)
+States = Sequence[Placement | Layout]
+"""What the states of a node stand for: placements of an op, or layouts."""
+Known = dict[object, np.ndarray | None]
+"""Answers of `having`: repeated layers ask the same again and again."""
 
 
-_Known = dict[object, np.ndarray | None]
-"""Answers of `_having`: repeated layers ask the same again and again."""
-
-
-def _concerned(
-    collected: Collected, program: Program, fixed: Fixed
-) -> Iterator[tuple[Node, Sequence[Placement | Layout], Cut, str, int]]:
-    """(node, its placements or layouts by state, the cut that is wanted, field and key of `Fixed`)."""
+def places(collected: Collected, program: Program) -> dict[tuple[str, int], tuple[int, States]]:
+    """Field and key of `Fixed` -> (the node that decides it, its states)."""
     slots = {name: k for k, name in enumerate(program.output_names)}
-    for node in collected.nodes:
-        if node.kind is NodeKind.OP and node.space is not None and node.op is not None and node.op in fixed.ops:
-            yield node, node.space.placements, fixed.ops[node.op], "ops", node.op
-        elif node.kind is NodeKind.OUTPUT and slots[node.label] in fixed.outputs:
-            slot = slots[node.label]
-            yield node, node.layouts, fixed.outputs[slot], "outputs", slot
-    for what, cuts, side, kinds in (
-        ("values", fixed.values, collected.definition, (NodeKind.INPUT, NodeKind.BOUNDARY)),
-        ("forms", fixed.forms, collected.form, (NodeKind.HUB,)),
+    out: dict[tuple[str, int], tuple[int, States]] = {}
+    for index, node in enumerate(collected.nodes):
+        if node.kind is NodeKind.OP and node.space is not None and node.op is not None:
+            out["ops", node.op] = index, node.space.placements
+        elif node.kind is NodeKind.OUTPUT:
+            out["outputs", slots[node.label]] = index, node.layouts
+    for what, side, kinds in (
+        ("values", collected.definition, (NodeKind.INPUT, NodeKind.BOUNDARY)),
+        ("forms", collected.form, (NodeKind.HUB,)),
     ):
-        for value, cut in cuts.items():
-            port = side.get(value)
-            if port is not None and collected.nodes[port.node].kind in kinds:
-                yield collected.nodes[port.node], port.layouts, cut, what, value
+        for value, port in side.items():
+            if collected.nodes[port.node].kind in kinds:
+                out[what, value] = port.node, port.layouts
+    return out
 
 
-def _having(
-    node: Node, states: Sequence[Placement | Layout], wanted: Cut, partly: bool, known: _Known
-) -> np.ndarray | None:
-    """The states of a node that are left and have the cut; None where there are none."""
-    left = np.arange(node.states) if node.allowed is None else node.allowed
-    key = (id(states), wanted, None if node.allowed is None else left.tobytes())
+def states_left(node: Node) -> np.ndarray:
+    """The indices of the states that statements leave of a node."""
+    return np.arange(node.states) if node.allowed is None else node.allowed
+
+
+def having(states: States, left: np.ndarray, wanted: Cut, known: Known) -> np.ndarray | None:
+    """Of the states that are left those that have a cut; None where there are none."""
+    key = (id(states), wanted, left.tobytes())
     if key not in known:
-        known[key] = _search(states, left, wanted, partly)
+        cuts = [s.dims if isinstance(s, Layout) else s.factors for s in states]
+        found = [k for k in left.tolist() if has(cuts[k], wanted)]
+        known[key] = np.array(found, np.int64) if found else None
     return known[key]
 
 
-def _search(states: Sequence[Placement | Layout], left: np.ndarray, wanted: Cut, partly: bool) -> np.ndarray | None:
-    cuts = [s.dims if isinstance(s, Layout) else s.factors for s in states]
-    asked = [list(atoms) for atoms in wanted]
-    while any(asked):
-        found = [k for k in left.tolist() if all(_within(a, have) for a, have in zip(asked, cuts[k], strict=True))]
-        if found:
-            return np.array(found, np.int64)
-        if not partly:
-            return None
-        longest = max(range(len(asked)), key=lambda f: (len(asked[f]), f))
-        asked[longest].pop()
-    return None
+def has(cut: Cut, wanted: Cut) -> bool:
+    """Whether a cut has all atoms of another one on the same factors or dimensions, in their order."""
+    return all(_within(a, have) for a, have in zip(wanted, cut, strict=True))
+
+
+def held(schedule: Schedule, what: str, key: int) -> Cut:
+    """Where a schedule has atoms at a place that `Fixed` speaks of: field and key."""
+    if what == "ops":
+        return schedule.placements[key].factors
+    if what == "outputs":
+        return schedule.uses[Use(PROGRAM, key)].target.dims
+    return (schedule.definitions[key] if what == "values" else schedule.form_before_use(key)).dims
 
 
 def _within(wanted: Sequence[int], have: Sequence[int]) -> bool:
@@ -137,11 +134,3 @@ def _within(wanted: Sequence[int], have: Sequence[int]) -> bool:
     """
     rest = iter(have)
     return all(atom in rest for atom in wanted)
-
-
-def joined(one: Fixed, other: Fixed) -> Fixed:
-    """Both; where they speak of the same place, `other`, which was decided with `one` in force."""
-    return Fixed(
-        {**one.ops, **other.ops}, {**one.values, **other.values}, {**one.forms, **other.forms},
-        {**one.outputs, **other.outputs},
-    )  # fmt: skip

@@ -167,15 +167,14 @@ def build_model(
     problem: Problem,
     progress: Progress | None = None,
     *,
-    fixed: Fixed | None = None,
-    given: Fixed | None = None,
+    fixed: Sequence[Fixed] = (),
     shared: Shared | None = None,
     whole: bool = False,
 ) -> Model:
     """Enumerate, price and encode. Raises `InfeasibleError` where a pin leaves a value without any layout.
 
-    fixed, given: placements that the model's plans have, as far as statements leave them; of the given ones as much as
-    can be had (see `planning.stages`). shared: of a model of the same program on the same machine, to save time.
+    fixed: placements that the model's plans have (see `planning.stages`). shared: of a model of the same program on the
+    same machine, to save time.
     whole: keep the edges of `encoded` however many there are; else a large network of repeated layers has them in its
     quotient only.
     """
@@ -194,10 +193,8 @@ def build_model(
         tile=problem.machine.profile.memory_tile, spaces=shared.spaces,
     ).run()  # fmt: skip
     restrict_nodes(collected, program, mesh, problem.restrictions, ties)
-    if fixed:
-        narrow(collected, program, fixed)
-    if given:
-        narrow(collected, program, given, partly=True)
+    for placements in fixed:
+        narrow(collected, program, placements)
     say("pricing ops and reshards")
     price_nodes(collected, program, mesh, fusion, prices, problem.trips)
     price_host(collected, program, mesh, ties, prices)

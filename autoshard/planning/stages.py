@@ -5,22 +5,28 @@ priority <= p, their conflict-free propagation as placements of ops, and what ea
 placements of its axes are fixed: this axis on this dimension or factor; never absences, and never the choice between
 all-reduce and reduce-scatter. So costs rise from stage to stage, and each rise is the price of that stage.
 
-Where what an early stage placed leaves a later statement no room (in memory, say), the stages are decided again with
-all statements in force from the start; their placements then always leave room for each other.
+All statements hold in the end, and so does the memory limit. So a stage keeps a placement only where it can hold beside
+those kept before it under all statements, later ones included: earlier stages first, within a stage what its statements
+propagate before what its optimum chose, each in the order of `pieces_of`. The others are told as ``relaxed``.
 """
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from autoshard.constraints import MatchedPin
-from autoshard.errors import InfeasibleError, NotFoundError
-from autoshard.formulation.fixed import Cut, Fixed, joined, placed, possible
-from autoshard.planning.contradiction import contradiction
+from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
+from autoshard.formulation.assign import assignment_of
+from autoshard.formulation.fixed import Cut, Fixed, placed
+from autoshard.formulation.pieces import holds
 from autoshard.planning.decide import ACCEPTED_GAP, Decision, decide
-from autoshard.planning.model import Model, Problem, Progress, Shared, build_model
+from autoshard.planning.keep import Dropped, Keeper
+from autoshard.planning.model import Model, Problem, Progress, build_model
+from autoshard.planning.relaxed import CHOSEN, PROPAGATED, priced, relaxed_note, relaxed_words, still_missing
 from autoshard.planning.spread import factor_cuts, spread
+from autoshard.schedule import Schedule
 
 JOINT_SHARE = 0.3
 """The part of a time limit that the joint optimum beside the stages may take."""
@@ -47,8 +53,9 @@ class Stage:
     """What one stage decided.
 
     cost_s, bound_s: of its optimum, and the proof. price_s: how much dearer than the stage before; the first one than
-    the optimum without any pin (than the joint optimum, where all statements are in force from the start). placed: what
-    it placed that stages before had not.
+    the optimum without any pin. placed: what it placed that stages before had not. relaxed: placements that it wanted
+    and could not keep; unlimited: its cost and peak with all that it wanted, without the memory limit, where that limit
+    left no room for some of it (see `planning.relaxed`).
     """
 
     priority: int
@@ -62,6 +69,8 @@ class Stage:
     peak_bytes: int
     price_s: float
     placed: Mapping[str, Any]
+    relaxed: tuple[Mapping[str, Any], ...] = ()
+    unlimited: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As an entry of ``stages`` in plan.json."""
@@ -69,6 +78,8 @@ class Stage:
             "priority": self.priority, "name": self.name, "statements": list(self.statements), "axes": list(self.axes),
             "cost_s": self.cost_s, "bound_s": self.bound_s, "gap": self.gap, "status": self.status,
             "peak_bytes": self.peak_bytes, "price_s": self.price_s, "placed": dict(self.placed),
+            "relaxed": [dict(entry) for entry in self.relaxed],
+            "unlimited": None if self.unlimited is None else dict(self.unlimited),
         }  # fmt: skip
 
 
@@ -125,25 +136,23 @@ def decide_staged(
         return replace(joint, notes=(*joint.notes, note))
     if alone:
         return replace(joint, stages=tuple(_only(plan, joint, problem) for plan in plans))
-    for full in (False, True):
-        left = None if time_limit_s is None else max(0.2, time_limit_s - (time.monotonic() - began))
+    deadline = None if time_limit_s is None else began + time_limit_s
+    run = _Run(model, plans, joint, options, deadline)
+    try:
         try:
-            last, stages = _run(model, plans, full, left, options, joint)
-            break
-        except KeyboardInterrupt:
-            note = "the user stopped the run before all stages were decided: this is the best plan all at once"
-            rounds = [*joint.stats.get("rounds", ()), {"what": "stages", "stopped": "interrupt"}]
-            return replace(joint, notes=(*joint.notes, note), stats={**joint.stats, "rounds": rounds})
-        except (InfeasibleError, NotFoundError):
-            if full:
-                raise contradiction(problem, proved=False, reason="the stages leave no room for each other") from None
-            say("an early stage leaves no room for later statements: deciding with all of them in force")
-    notes = list(last.notes)
-    if full:
-        notes.append(
-            "stages: what the first ones would place left no room for later statements, so all statements were in "
-            "force from the first stage on"
-        )
+            stages = run.stages(searching=False)
+        except (InfeasibleError, OutOfTimeError):
+            say("not all placements can hold: keeping them one by one")
+            stages = run.stages(searching=True)
+    except (InfeasibleError, OutOfTimeError):
+        note = "no plan was found for one of the stages, though there is one: this is the best plan all at once"
+        return replace(joint, notes=(*joint.notes, note))
+    except KeyboardInterrupt:
+        note = "the user stopped the run before all stages were decided: this is the best plan all at once"
+        rounds = [*joint.stats.get("rounds", ()), {"what": "stages", "stopped": "interrupt"}]
+        return replace(joint, notes=(*joint.notes, note), stats={**joint.stats, "rounds": rounds})
+    last = run.last
+    notes = [*last.notes, *(run.notes(stages))]
     notes.append(
         f"decided in {len(stages)} stages; bound and gap are those of the last one, all at once costs "
         f"{joint.objective_s:.6g} s"
@@ -155,66 +164,150 @@ def decide_staged(
     return replace(last, notes=tuple(notes), stages=tuple(stages), joint=beside)
 
 
-def _run(
-    whole: Model,
-    plans: Sequence[StagePlan],
-    full: bool,
-    time_limit_s: float | None,
-    options: Mapping[str, Any],
-    joint: Decision,
-) -> tuple[Decision, list[Stage]]:
-    """All stages in order; `full`: with all statements in force from the first on."""
-    began = time.monotonic()
-    problem = whole.problem
-    say = options["progress"] or (lambda text: None)
-    fixed, atoms = Fixed(), frozenset()
-    stages: list[Stage] = []
-    decision = joint
-    before: float | None = None
-    for number, plan in enumerate(plans):
-        last = number == len(plans) - 1
-        part = problem if full or last else replace(problem, pins=plan.pins)
-        say(f"stage {number + 1} of {len(plans)}" + (f": {plan.name}" if plan.name else f": priority {plan.priority}"))
-        left = None if time_limit_s is None else max(0.2, time_limit_s - (time.monotonic() - began))
-        share = None if left is None else left / (len(plans) - number)
-        decision = _solve(part, fixed, plan.given, share, options, whole.shared)
-        if not last and decision.interrupted:
-            raise KeyboardInterrupt
-        atoms |= plan.atoms
-        # what a later statement forbids is not fixed: it starts with that statement in the end (S0.48)
-        now = possible(whole.collected, problem.program, placed(decision.schedule, problem.program, atoms))
-        if before is None:
-            free = None if full or plan.name else replace(problem, pins=())
-            reference = joint if free is None else _solve(free, Fixed(), Fixed(), share, options, whole.shared)
-            if reference.interrupted and not last:
+class _Run:
+    """Deciding all stages in order; `decided` remembers their optima, so that going over them again costs little."""
+
+    def __init__(
+        self, whole: Model, plans: Sequence[StagePlan], joint: Decision, options: Mapping[str, Any],
+        deadline: float | None,
+    ) -> None:  # fmt: skip
+        self.whole, self.plans, self.joint, self.options, self.deadline = whole, plans, joint, options, deadline
+        self.problem = whole.problem
+        self.last = joint
+        self.free_s = joint.objective_s
+        self.decided: list[tuple[Problem, list[Fixed], Decision]] = []
+
+    def stages(self, *, searching: bool) -> list[Stage]:
+        """All stages. Without searching for what can hold beside each other, a stage may turn out to have no plan; the
+        last one then holds all statements and everything that was kept, and so shows that it could be.
+        """
+        say = self.options["progress"] or (lambda text: None)
+        keeper = Keeper(self.whole, self.options, [self.joint.schedule], searching=searching)
+        keeper.deadline = self.deadline
+        fixed: list[Fixed] = []
+        atoms: frozenset[int] = frozenset()
+        decisions: list[Decision] = []
+        told: list[_Told] = []
+        for number, plan in enumerate(self.plans):
+            last = number == len(self.plans) - 1
+            part = self.problem if last else replace(self.problem, pins=plan.pins)
+            title = plan.name or f"priority {plan.priority}"
+            say(f"stage {number + 1} of {len(self.plans)}: {title}")
+            keeper.checks = 0
+            wanted = keeper.new(plan.given, (one for before in told for one in before.dropped[: before.propagated]))
+            given, dropped = keeper.keep(fixed, wanted)
+            fixed.append(given)
+            share = len(self.plans) - number
+            decision = self._solve(part, fixed, share, keeper.witnesses if searching else ())
+            if not last and decision.interrupted:
                 raise KeyboardInterrupt
-            before = min(reference.objective_s, decision.objective_s)  # either may be the better one within their gaps
-        stages.append(_stage(plan, decision, decision.objective_s - before, placed_words(now, problem, fixed), problem))
-        before = decision.objective_s
-        fixed = joined(fixed, now)
-    return decision, stages
+            if number == 0 and not plan.name:
+                self.free_s = self._free(share)
+            entries = [relaxed_words(one, PROPAGATED, self.problem) for one in dropped]
+            unlimited = priced(
+                entries, dropped, fixed, wanted, decision.objective_s, partial(self._unlimited, part, share)
+            )
+            atoms |= plan.atoms
+            chosen, lost = placed(decision.schedule, self.problem.program, atoms), []
+            if not last:
+                chosen, lost = keeper.keep(fixed, chosen)
+                entries += [relaxed_words(one, CHOSEN, self.problem) for one in lost]
+            told.append(
+                _Told(placed_words(chosen, self.problem, fixed), entries, [*dropped, *lost], len(dropped), unlimited)
+            )
+            fixed.append(chosen)
+            decisions.append(decision)
+        self.last = decisions[-1]
+        return self._as_told(decisions, told)
 
+    def _as_told(self, decisions: Sequence[Decision], told: Sequence["_Told"]) -> list[Stage]:
+        """Stages with their prices. Every plan of a stage is one of the stage before, too, which costs no more."""
+        cheapest = list(decisions)
+        for k in reversed(range(len(decisions) - 1)):
+            if cheapest[k + 1].objective_s < cheapest[k].objective_s:
+                better, bound = cheapest[k + 1], min(cheapest[k].bound_s, cheapest[k + 1].objective_s)
+                cheapest[k] = replace(better, bound_s=bound, status=_status(better, bound))
+        before = min(cheapest[0].objective_s, self.free_s)
+        stages: list[Stage] = []
+        for plan, decision, one in zip(self.plans, cheapest, told, strict=True):
+            stage = _stage(plan, decision, decision.objective_s - before, one.placed, self.problem)
+            missing = still_missing(one.relaxed, one.dropped, self.last.schedule)
+            stages.append(replace(stage, relaxed=tuple(missing), unlimited=one.unlimited if missing else None))
+            before = decision.objective_s
+        return stages
 
-def _solve(
-    problem: Problem,
-    fixed: Fixed,
-    given: Fixed,
-    time_limit_s: float | None,
-    options: Mapping[str, Any],
-    shared: Shared,
-) -> Decision:
-    """The optimum with placements fixed and given; without the given ones where those leave no plan."""
-    for wanted in (given, Fixed()):
+    def notes(self, stages: Sequence[Stage]) -> list[str]:
+        """What was relaxed, a line for each stage."""
+        limit = self.problem.memory_limit
+        found = [relaxed_note(s.name or f"priority {s.priority}", s.relaxed, limit, s.unlimited) for s in stages]
+        return [note for note in found if note]
+
+    def _left(self, share: int) -> float | None:
+        return None if self.deadline is None else max(0.2, (self.deadline - time.monotonic()) / share)
+
+    def _solve(self, part: Problem, fixed: Sequence[Fixed], share: int, witnesses: Sequence[Schedule]) -> Decision:
+        """The optimum of a stage; not worse than those witnesses that have its placements."""
+        for problem, placements, decision in self.decided:
+            if problem == part and placements == list(fixed):
+                return decision
+        known = [plan for plan in witnesses if all(holds(plan, one) for one in fixed)]
         try:
-            model = build_model(problem, options["progress"], fixed=fixed, given=wanted, shared=shared)
-            return decide(model, time_limit_s=time_limit_s, explain=False, **options)
+            decision = self._decide(part, fixed, share, known)
         except (InfeasibleError, NotFoundError):
-            if not wanted:
+            if not known or not part.share_repeats:
                 raise
-    raise AssertionError("the second try has nothing given")
+            # layers that share their decisions leave no plan here, though those of a plan that is known do not all
+            decision = self._decide(replace(part, share_repeats=False), fixed, share, known)
+        self.decided.append((part, list(fixed), decision))
+        return decision
+
+    def _decide(self, part: Problem, fixed: Sequence[Fixed], share: int, known: Sequence[Schedule]) -> Decision:
+        model = build_model(part, self.options["progress"], fixed=fixed, shared=self.whole.shared)
+        found = [assignment_of(model.collected, model.encoded, model.repeats, plan) for plan in known]
+        starts = [start for start in found if start is not None]
+        return decide(model, starts=starts, time_limit_s=self._left(share), explain=False, **self.options)
+
+    def _unlimited(self, part: Problem, share: int, fixed: Sequence[Fixed]) -> Decision:
+        found = self._solve(replace(part, memory_limit=None), fixed, share, ())
+        if found.interrupted:
+            raise KeyboardInterrupt
+        return found
+
+    def _free(self, share: int) -> float:
+        """What the step costs without any pin."""
+        try:
+            found = self._solve(replace(self.problem, pins=()), [], share, [self.joint.schedule])
+        except (InfeasibleError, OutOfTimeError):
+            return self.joint.objective_s
+        if found.interrupted:
+            raise KeyboardInterrupt
+        return min(found.objective_s, self.joint.objective_s)
 
 
-def _stage(plan: StagePlan, decision: Decision, price_s: float, words: Mapping[str, Any], problem: Problem) -> Stage:
+@dataclass(frozen=True)
+class _Told:
+    """Of a stage: what it placed, what it could not keep, in words and as it was, how many of these its statements
+    propagate (they come first), and what it would be with them.
+    """
+
+    placed: dict[str, Any]
+    relaxed: list[dict[str, Any]]
+    dropped: list[Dropped]
+    propagated: int
+    unlimited: Mapping[str, Any] | None
+
+
+def _status(decision: Decision, bound_s: float) -> str:
+    return "optimal" if decision.objective_s - bound_s <= decision.rounding_s else "feasible"
+
+
+def _stage(
+    plan: StagePlan,
+    decision: Decision,
+    price_s: float,
+    words: Mapping[str, Any],
+    problem: Problem,
+) -> Stage:
     axes = tuple(n for n in problem.mesh.mesh.axis_names if set(problem.mesh.atoms_of[n]) & plan.atoms)
     return Stage(
         plan.priority, plan.name, plan.statements, axes, decision.objective_s, decision.bound_s, decision.gap,
@@ -226,25 +319,24 @@ def _only(plan: StagePlan, joint: Decision, problem: Problem) -> Stage:
     return _stage(plan, joint, 0.0, placed_words(placed(joint.schedule, problem.program, plan.atoms), problem), problem)
 
 
-def placed_words(now: Fixed, problem: Problem, before: Fixed | None = None) -> dict[str, Any]:
-    """Placements as they stand in plan.json: atoms by dimension of values, by factor of ops; without those of
-    `before`.
+def placed_words(now: Fixed, problem: Problem, before: Sequence[Fixed] = ()) -> dict[str, Any]:
+    """Placements as they stand in plan.json: atoms by dimension of values, by factor of ops; without those that stand
+    in `before` just so.
     """
     program, names = problem.program, problem.mesh.names
-    old = before or Fixed()
 
-    def text(cuts: Mapping[int, Cut], known: Mapping[int, Cut]) -> dict[str, list[list[str]]]:
+    def text(what: str, cuts: Mapping[int, Cut]) -> dict[str, list[list[str]]]:
         return {
             str(key): [[names[a] for a in atoms] for atoms in cut]
             for key, cut in sorted(cuts.items())
-            if known.get(key) != cut
+            if all(getattr(one, what).get(key) != cut for one in before)
         }
 
     inputs = {v: cut for v, cut in now.values.items() if v in set(program.body.args)}
     return {
-        "inputs": text(inputs, old.values),
-        "boundaries": text({v: c for v, c in now.values.items() if v not in inputs}, old.values),
-        "shared": text(now.forms, old.forms),
-        "outputs": text(now.outputs, old.outputs),
-        "ops": text(now.ops, old.ops),
+        "inputs": text("values", inputs),
+        "boundaries": text("values", {v: c for v, c in now.values.items() if v not in inputs}),
+        "shared": text("forms", now.forms),
+        "outputs": text("outputs", now.outputs),
+        "ops": text("ops", now.ops),
     }

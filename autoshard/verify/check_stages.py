@@ -33,6 +33,8 @@ def check_stages(plan: Any, flow: Flow, findings: Findings) -> int:
             findings.add("stages", f"{what} holds {stage['peak_bytes']} bytes, the limit is {limit}")
         _check_price(what, stage, before, plan, findings)
         _kept(what, stage["placed"], plan, flow, findings)
+        for entry in stage.get("relaxed") or ():
+            _relaxed(what, entry, limit, plan, flow, findings)
         before = cost
     if stages:
         _check_last(stages[-1], plan, findings)
@@ -81,32 +83,57 @@ def _gap_of(stage: Any) -> float:
     return float(stage["gap"]) * float(stage["cost_s"])
 
 
-def _kept(what: str, placed: Any, plan: Any, flow: Flow, findings: Findings) -> None:
-    """What a stage placed is still there, in its order."""
-    graph, names, placements = flow.graph, plan["mesh"]["atoms"], plan["schedule"]["placements"]
-
-    def compare(where: str, lists: Sequence[Sequence[str]], have: Sequence[Sequence[int]] | None) -> None:
-        if have is None or len(have) != len(lists):
-            findings.add("stages", f"{what} placed axes on {where}, which the plan does not have so")
-            return
-        for index, (wanted, atoms) in enumerate(zip(lists, have, strict=True)):
-            rest = iter(names[a] for a in atoms)
-            if not all(name in rest for name in wanted):
-                now = ", ".join(names[a] for a in atoms)
-                findings.add(
-                    "stages", f"{what} placed {', '.join(wanted)} on {where} ({index}); the plan has {{{now}}}"
-                )
+def _have(kind: str, key: str, plan: Any, flow: Flow) -> tuple[str, Sequence[Sequence[int]] | None]:
+    """What people call a place that a stage speaks of, and the atoms by dimension or factor that the plan has there."""
+    graph = flow.graph
 
     def dims(held: Holding | None) -> list[tuple[int, ...]] | None:
         return None if held is None else [run.atoms for run in held.runs]
 
-    for key, lists in (*placed["inputs"].items(), *placed["boundaries"].items()):
-        compare(f"{graph.values[int(key)].name}", lists, dims(flow.defined.get(int(key))))
-    for key, lists in placed["shared"].items():
-        compare(f"{graph.values[int(key)].name}", lists, dims(flow.form(int(key))))
-    for key, lists in placed["outputs"].items():
+    if kind in ("inputs", "boundaries"):
+        return graph.values[int(key)].name, dims(flow.defined.get(int(key)))
+    if kind == "shared":
+        return graph.values[int(key)].name, dims(flow.form(int(key)))
+    if kind == "outputs":
         way = flow.uses.get((PROGRAM_OP, int(key), -1))
-        compare(f"output {graph.output_names[int(key)]}", lists, None if way is None else dims(way.end))
-    for key, lists in placed["ops"].items():
-        node = graph.nodes.get(int(key))
-        compare(f"op {key}" if node is None else node.label, lists, placements.get(key, {}).get("factors"))
+        return f"output {graph.output_names[int(key)]}", None if way is None else dims(way.end)
+    node = graph.nodes.get(int(key))
+    name = f"op {key}" if node is None else node.label
+    return name, plan["schedule"]["placements"].get(key, {}).get("factors")
+
+
+def _kept(what: str, placed: Any, plan: Any, flow: Flow, findings: Findings) -> None:
+    """What a stage placed is still there, in its order."""
+    names = plan["mesh"]["atoms"]
+    for kind in ("inputs", "boundaries", "shared", "outputs", "ops"):
+        for key, lists in placed[kind].items():
+            where, have = _have(kind, key, plan, flow)
+            if have is None or len(have) != len(lists):
+                findings.add("stages", f"{what} placed axes on {where}, which the plan does not have so")
+                continue
+            for index, (wanted, atoms) in enumerate(zip(lists, have, strict=True)):
+                now = [names[a] for a in atoms]
+                if not _within(wanted, now):
+                    findings.add(
+                        "stages",
+                        f"{what} placed {', '.join(wanted)} on {where} ({index}); the plan has {{{', '.join(now)}}}",
+                    )
+
+
+def _relaxed(what: str, entry: Any, limit: int | None, plan: Any, flow: Flow, findings: Findings) -> None:
+    """What a stage says that it could not keep is not there."""
+    if entry["why"] not in ("statements", "placements", "memory") or (entry["why"] == "memory" and limit is None):
+        findings.add("stages", f"{what} gave up {entry['name']} for {entry['why']!r}, of which the plan says nothing")
+    names = plan["mesh"]["atoms"]
+    found = [_have(entry["what"], key, plan, flow) for key in entry["keys"]]
+    index = int(entry["on"])
+    if not found or any(have is None or not 0 <= index < len(have) for _, have in found):
+        findings.add("stages", f"{what} gave up {entry['name']} ({index}), a place that the plan does not have")
+    elif all(have is not None and _within(entry["axes"], [names[a] for a in have[index]]) for _, have in found):
+        where = ", ".join(name for name, _ in found[:4])
+        findings.add("stages", f"{what} says that {', '.join(entry['axes'])} on {where} could not be kept; it is there")
+
+
+def _within(wanted: Sequence[str], have: Sequence[str]) -> bool:
+    rest = iter(have)
+    return all(name in rest for name in wanted)

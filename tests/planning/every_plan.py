@@ -19,7 +19,7 @@ from autoshard.costs.fusion import Fusion
 from autoshard.costs.liveness import Liveness
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import op_seconds
-from autoshard.formulation.fixed import Fixed
+from autoshard.formulation.fixed import Cut, Fixed
 from autoshard.program.program import Op, Origin, Program
 from autoshard.program.types import TensorType
 from autoshard.schedule import Placement
@@ -200,17 +200,19 @@ def cheapest(
     pins: Sequence[MatchedPin] = (),
     *,
     groups: Sequence[Sequence[tuple[str, int]]] = (),
-    fixed: Fixed | None = None,
-    given: Fixed | None = None,
+    fixed: Sequence[Fixed] = (),
     manual: Manual | None = None,
     most: int = MOST_PLANS,
 ) -> Best:
     """Exhaustive search: one axis of the big table per input and op, the rest is minimised in closed form.
 
     groups: inputs ("value", id) and outputs ("output", slot) of equal layouts; those outputs are axes of the table too.
-    fixed: placements that hold. given: placements of ops that hold as far as the fixed ones leave them.
+    fixed: placements that hold.
     """
-    fixed, given = fixed or Fixed(), given or Fixed()
+
+    def fixed_at(what: str, key: int) -> list[Cut]:
+        return [getattr(one, what)[key] for one in fixed if key in getattr(one, what)]
+
     partial = _partial_sums(program, mesh)
     value_pins = {v: [p.sharding for p in pins if v in p.values] for v in range(len(program.values))}
     if manual is not None:
@@ -227,15 +229,14 @@ def cheapest(
             for lay in every_layout(program.type_of(value).shape, mesh, any_order=False)
             if all(holds(lay, p, mesh) for p in value_pins[value])
         ]
-        found = [lay for lay in found if has(lay.dims, fixed.values.get(value))] or found
+        found = [lay for lay in found if has_all(lay.dims, fixed_at("values", value))]
         layouts_of[value] = (len(states), found)
         states.append(list(found))
     axis_of_op = {}
     for op in ops:
         placed = every_placement(op, mesh, partial)
         placed = [p for p in placed if manual is None or manual.takes(op, p, mesh)]
-        placed = [p for p in placed if has(p.factors, fixed.ops.get(op.id))] or placed
-        placed = as_given(placed, given.ops.get(op.id))
+        placed = [p for p in placed if has_all(p.factors, fixed_at("ops", op.id))]
         axis_of_op[op.id] = len(states)
         assert op.rule is not None
         for k, value in enumerate(op.results):
@@ -249,7 +250,7 @@ def cheapest(
             for lay in every_layout(program.type_of(result).shape, mesh, any_order=False)
             if all(holds(lay, p, mesh) for p in out_pins[slot])
         ]
-        ends = [lay for lay in ends if has(lay.dims, fixed.outputs.get(slot))] or ends
+        ends = [lay for lay in ends if has_all(lay.dims, fixed_at("outputs", slot))]
         if not ends:
             return Best(float("inf"), 0)
         ends_of[slot] = (len(states) if slot in tied else None, ends)
@@ -313,7 +314,7 @@ def cheapest(
         add(
             *_value_costs(
                 value, axis, layouts, targets, tables, still, value_pins[value] if value not in inputs else (), held,
-                mesh, fixed.forms.get(value),
+                mesh, fixed_at("forms", value),
             )
         )  # fmt: skip
     for members in groups:
@@ -328,26 +329,16 @@ def cheapest(
     return Best(float(total.min()), prod(shape), choices)
 
 
-def has(cut: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]] | None) -> bool:
+def has(cut: Sequence[Sequence[int]], wanted: Sequence[Sequence[int]]) -> bool:
     """Whether a cut has these atoms on its dimensions or factors, in their order."""
-    if wanted is None:
-        return True
     return all([a for a in own if a in asked] == list(asked) for own, asked in zip(cut, wanted, strict=True))
 
 
-def as_given(placed: list[Placement], wanted: Sequence[Sequence[int]] | None) -> list[Placement]:
-    """The placements with as much of what is given as any has, the minor-most of the longest list dropped first."""
-    asked = [list(atoms) for atoms in wanted or ()]
-    while any(asked):
-        found = [p for p in placed if has(p.factors, asked)]
-        if found:
-            return found
-        longest = max(range(len(asked)), key=lambda f: (len(asked[f]), f))
-        asked[longest].pop()
-    return placed
+def has_all(cut: Sequence[Sequence[int]], wanted: Sequence[Cut]) -> bool:
+    return all(has(cut, one) for one in wanted)
 
 
-def _value_costs(value, axis, layouts, targets, tables, table, pins, held, mesh, wanted=None):  # type: ignore[no-untyped-def]
+def _value_costs(value, axis, layouts, targets, tables, table, pins, held, mesh, wanted=()):  # type: ignore[no-untyped-def]
     """Axes and table of one value's reshards: the best form for each combination of definition and uses.
 
     tables: reshards to each target; table: from the definition to the form.
@@ -362,9 +353,7 @@ def _value_costs(value, axis, layouts, targets, tables, table, pins, held, mesh,
     if len(targets) < 2 and not pins:
         forms = []
     shares = bool(forms)
-    if shares and not any(has(form.dims, wanted) and all(holds(form, p, mesh) for p in pins) for form in forms):
-        wanted = None  # statements leave no such form
-    forms = [form for form in forms if has(form.dims, wanted)]
+    forms = [form for form in forms if has_all(form.dims, wanted)]
     best = np.full([sizes[a] for a in axes], np.inf)
 
     def spread(column: np.ndarray, on: Sequence[int]) -> np.ndarray:
@@ -387,7 +376,9 @@ def _value_costs(value, axis, layouts, targets, tables, table, pins, held, mesh,
             else:
                 direct = direct + spread(m, [axis, a])
         if shares:  # the definition is the form
-            direct = direct + spread(np.array([0.0 if has(lay.dims, wanted) else np.inf for lay in layouts]), [axis])
+            direct = direct + spread(
+                np.array([0.0 if has_all(lay.dims, wanted) else np.inf for lay in layouts]), [axis]
+            )
         best = np.minimum(best, direct)
     # or from one shared form, which is a copy unless the definition is in it already
     for form in forms:

@@ -74,7 +74,7 @@ def test_a_stop_between_stages_gives_the_best_plan_all_at_once(monkeypatch: pyte
         calls.append(1)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stages, "_solve", stop)
+    monkeypatch.setattr(stages, "build_model", stop)
     found = plan(mlp, *MLP, mesh={"x": 2, "y": 4}, hardware="tpu_v5e", constraints=PINS)
     assert calls and not found.stages
     assert any("the user stopped the run" in note for note in found.notes)

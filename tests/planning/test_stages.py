@@ -172,6 +172,74 @@ def test_a_memory_limit_holds_in_every_stage() -> None:
     assert all(s["peak_bytes"] <= limit for s in found.stages)
 
 
+def sgd(params: Any, x: Any, y: Any) -> Any:
+    def loss(w: Any) -> Any:
+        return jnp.mean(jnp.square(jax.nn.relu(x @ w["w1"]) @ w["w2"] - y))
+
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params))
+
+
+SGD = ({"w1": f32(1024, 4096), "w2": f32(4096, 1024)}, f32(16384, 1024), f32(16384, 1024))
+ROWS_COLUMNS_ROWS = [
+    Pin("x", '[{"data", ?}, {?}]'),
+    Pin("params/w1", '[{?}, {"model", ?}]', priority=1),
+    Pin("params/w2", '[{"data", ?}, {?}]', priority=2),
+]
+
+
+def sgd_within(limit: int | None) -> Plan:
+    mesh = {"data": 2, "model": 4}
+    return planned(sgd, *SGD, mesh=mesh, constraints=ROWS_COLUMNS_ROWS, memory_limit=limit, donate_argnums=(0,))
+
+
+def test_what_does_not_fit_the_memory_limit_is_told_with_its_price() -> None:
+    free, tight = sgd_within(None), sgd_within(90 * 2**20)
+    assert not any(stage["relaxed"] for stage in free.stages)
+    assert tight.objective_s < free.objective_s, "less is kept"
+    relaxed = tight.stages[1]["relaxed"]
+    assert relaxed and all(entry["source"] == "propagated" and entry["why"] == "memory" for entry in relaxed)
+    assert {tuple(entry["axes"]) for entry in relaxed} == {("model",)}
+    priced = [entry for entry in relaxed if entry["price_s"] is not None]
+    assert priced and all(entry["price_s"] > 0 and entry["peak_bytes"] > 90 * 2**20 for entry in priced)
+    assert tight.stages[1]["unlimited"]["cost_s"] == pytest.approx(free.stages[1]["cost_s"], rel=0.01)
+    assert any(note.startswith("priority 1: ") and "could not be kept" in note for note in tight.notes)
+
+
+def test_what_was_not_kept_is_told_once() -> None:
+    tight = sgd_within(90 * 2**20)
+    told = [(e["what"], tuple(e["keys"]), e["on"], tuple(e["axes"])) for s in tight.stages for e in s["relaxed"]]
+    assert len(told) == len(set(told))
+
+
+def test_within_limits_that_leave_room_everything_is_kept() -> None:
+    assert not any(stage["relaxed"] for stage in sgd_within(120 * 2**20).stages)
+
+
+def test_stages_cost_more_and_more_under_limits_too() -> None:
+    for mebibytes in (120, 100, 90):
+        stages = sgd_within(mebibytes * 2**20).stages
+        assert all(stage["price_s"] >= 0 for stage in stages)
+        assert [s["cost_s"] for s in stages] == sorted(s["cost_s"] for s in stages)
+
+
+def test_a_stage_places_nothing_that_leaves_a_later_statement_no_room() -> None:
+    """Its optimum would cut the rows of w by x, where priority 1 says y."""
+    pins = [Pin("x", '[{"x", ?}, {?}]'), Pin("w1", '[{"y"}, {}]', priority=1), Pin("w2", "[{}, {}]", priority=2)]
+    found = planned(mlp, *MLP, constraints=pins)
+    assert found["w1"] == '[{"y"}, {}]' and found["w2"] == "[{}, {}]"
+    for entry in (e for stage in found.stages for e in stage["relaxed"]):
+        assert entry["why"] in ("statements", "placements") and entry["proved"] and entry["price_s"] is None
+
+
+def test_the_checker_finds_a_placement_that_is_said_to_be_given_up_and_is_there() -> None:
+    found = sgd_within(90 * 2**20).to_dict()
+    placed = next(cut for cut in found["stages"][0]["placed"]["ops"].items() if any(cut[1]))
+    on = next(k for k, axes in enumerate(placed[1]) if axes)
+    entry = found["stages"][1]["relaxed"][0]
+    entry.update(what="ops", keys=[placed[0]], on=on, axes=placed[1][on])
+    assert any("could not be kept; it is there" in str(f) for f in check_plan(found).findings)
+
+
 def test_stages_by_name_are_decided_again_from_the_plan_file(tmp_path: Path) -> None:
     names = ["data", "tensor"]
     found = planned(step, *STEP, mesh={"data": 2, "model": 2}, priorities=names, roles=ROLES, donate_argnums=(0,))

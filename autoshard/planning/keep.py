@@ -1,0 +1,243 @@
+"""Which placements can hold together: one after the other in their order, each kept where it can hold beside those
+kept before it and all statements, within the memory limit.
+
+So the first placement that some other choice would keep and this one does not is always a later one than the first for
+which it is the other way round. A placement is given up as impossible where that is proved, else because no plan with
+it was found.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autoshard.errors import InfeasibleError, OutOfTimeError
+from autoshard.formulation.fixed import Fixed
+from autoshard.formulation.pieces import Group, Left, Piece, grouped, holds, part_of, pieces_of
+from autoshard.planning.decide import decide
+from autoshard.planning.model import Model, Problem, build_model
+from autoshard.schedule import Schedule
+from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge
+
+MOST_CHECKS, LEAST_CHECKS = 150, 15
+CHECKED_ENTRIES = 60_000_000
+"""Searches for plans with some placements that one stage may make: fewer where networks are large, so that they visit
+about so many entries of its tables once. What is open then is kept where the last plan found has it."""
+ENOUGH_GAP = 0.9
+"""Any plan shows that placements can hold: a search for one may end at this gap."""
+CHECK_EFFORT = 0.3
+"""The work put into such a search, beside that put into a plan."""
+CHECK_SHARE = 0.1
+"""The part of what is left of a time limit that one such search may take."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A group of pieces that cannot hold beside what is kept, in `fixed` with the pieces kept before it.
+
+    fixed: the kept part of the same placements, and the group. why: ``statements`` (they leave no such state),
+    ``placements`` (those kept before it do not) or ``memory`` (the limit does not). proved: else no plan was found.
+    """
+
+    group: Group
+    fixed: Fixed
+    why: str
+    proved: bool
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The atoms of the first piece's factor or dimension, major to minor, down to the piece."""
+        piece = self.group[0]
+        atoms = getattr(self.fixed, piece.what)[piece.key][piece.index]
+        return atoms[: atoms.index(piece.atom) + 1]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whether placements can hold; proved where they cannot; why: as in `Dropped`."""
+
+    yes: bool
+    why: str = ""
+    proved: bool = True
+
+
+class Keeper:
+    """Keeps placements for the stages of one problem; `witnesses` are plans of it under all statements and limits.
+
+    searching: whether searches judge what nodes alone do not; without them all is taken to hold that nodes can have.
+    """
+
+    def __init__(self, whole: Model, options: Mapping[str, Any], witnesses: Sequence[Schedule], *, searching: bool):
+        self.whole, self.options, self.searching = whole, options, searching
+        self.problem: Problem = whole.problem
+        self.witnesses = list(witnesses)
+        self.left = Left(whole.collected, self.problem.program)
+        self.checks = 0
+        size = CHECKED_ENTRIES // max(1, whole.encoded.entries)
+        self.most_checks = min(MOST_CHECKS, max(LEAST_CHECKS, size))
+        self.deadline: float | None = None
+
+    def new(self, wanted: Fixed, dropped: Iterable[Dropped]) -> Fixed:
+        """Without what was dropped before: it can hold even less beside more placements."""
+        gone = {(p.what, p.key, p.index, p.atom): one.order for one in dropped for p in one.group}
+
+        def again(piece: Piece) -> bool:
+            order = gone.get((piece.what, piece.key, piece.index, piece.atom))
+            atoms = getattr(wanted, piece.what)[piece.key][piece.index]
+            return order is not None and tuple(a for a in atoms if a in order) == order
+
+        return part_of(wanted, [piece for piece in pieces_of(wanted) if not again(piece)])
+
+    def keep(self, layers: Sequence[Fixed], wanted: Fixed) -> tuple[Fixed, list[Dropped]]:
+        """What of some placements can hold beside `layers` of placements, which can themselves."""
+        base = self.left
+        for layer in layers:
+            narrowed = base.narrowed(layer)
+            assert narrowed is not None, "placements that were kept leave every node a state"
+            base = narrowed
+        rest = grouped(base, self.whole.repeats.class_of.tolist(), wanted)
+        kept: list[Piece] = []
+        dropped: list[Dropped] = []
+        while rest:
+            here = base.narrowed(part_of(wanted, kept))
+            assert here is not None
+            fits = here.fitting(wanted, kept, rest)
+            if self.searching and self._exhausted():
+                self._as_found(layers, wanted, kept, dropped, zip(rest, fits, strict=True))
+                break
+            chosen = [group for group, fit in zip(rest, fits, strict=True) if fit]
+            count, answer = len(chosen), None
+            if self.searching:  # where one falls, the next one often does, too
+                count, answer = self._longest(layers, wanted, kept, chosen, 1 if dropped else len(chosen))
+            for number, (group, fit) in enumerate(zip(rest, fits, strict=True)):
+                if fit and count:
+                    kept += group
+                    count -= 1
+                    continue
+                dropped.append(self._dropped(wanted, kept, group, answer if fit else None))
+                if not fit:
+                    continue
+                rest = rest[number + 1 :]
+                break
+            else:
+                rest = []
+        return part_of(wanted, kept), dropped
+
+    def _longest(
+        self, layers: Sequence[Fixed], wanted: Fixed, kept: Sequence[Piece], chosen: Sequence[Group], asked: int
+    ) -> tuple[int, Answer | None]:
+        """How many of the first groups can hold beside what is kept, and why the next one cannot.
+
+        asked: how many are tried at first.
+        """
+
+        def first(count: int) -> Fixed:
+            return part_of(wanted, [*kept, *(piece for group in chosen[:count] for piece in group)])
+
+        def shown(plans: Sequence[Schedule]) -> int:
+            """What plans show to hold."""
+            best = 0
+            for plan in plans:
+                if all(holds(plan, layer) for layer in (*layers, part_of(wanted, kept))):
+                    count = 0
+                    while count < len(chosen) and holds(plan, part_of(wanted, chosen[count])):
+                        count += 1
+                    while count and not holds(plan, first(count)):  # each on its own, but not in their order
+                        count -= 1
+                    best = max(best, count)
+            return best
+
+        good, bad, step = shown(self.witnesses), len(chosen) + 1, 1
+        asked = max(asked, good + 1)
+        answer: Answer | None = None
+        while good < len(chosen) and bad - good > 1:
+            found = self._can_hold([*layers, first(asked)])
+            if found.yes:
+                good, step = max(asked, shown(self.witnesses[-1:])), 2 * step
+            else:
+                bad, answer = asked, found
+            asked = min(good + step, (good + bad) // 2)
+        return good, answer
+
+    def _dropped(self, wanted: Fixed, kept: Sequence[Piece], group: Group, answer: Answer | None) -> Dropped:
+        """answer: of the search; None where the nodes themselves cannot have it."""
+        with_it = part_of(wanted, [*kept, *group])
+        if answer is None:
+            alone = self.left.narrowed(part_of(wanted, group))
+            return Dropped(group, with_it, "statements" if alone is None else "placements", True)
+        return Dropped(group, with_it, answer.why, answer.proved)
+
+    def _exhausted(self) -> bool:
+        return self.checks >= self.most_checks or (self.deadline is not None and time.monotonic() > self.deadline)
+
+    def _as_found(
+        self, layers: Sequence[Fixed], wanted: Fixed, kept: list[Piece], dropped: list[Dropped],
+        rest: Iterable[tuple[Group, bool]],
+    ) -> None:  # fmt: skip
+        """Keep what the last plan with everything that is kept has: no more searches."""
+        sure = [*layers, part_of(wanted, kept)]
+        plan = next((p for p in reversed(self.witnesses) if all(holds(p, layer) for layer in sure)), None)
+        why = "placements" if self.problem.memory_limit is None else "memory"
+        for group, fit in rest:
+            if fit and plan is not None and holds(plan, part_of(wanted, [*kept, *group])):
+                kept += group
+            else:
+                dropped.append(self._dropped(wanted, kept, group, Answer(False, why, False) if fit else None))
+
+    def _can_hold(self, layers: Sequence[Fixed]) -> Answer:
+        """Whether there is a plan with these placements under all statements; a plan found becomes a witness."""
+        limit = self.problem.memory_limit
+        here: Left | None = self.left
+        for layer in layers:
+            here = None if here is None else here.narrowed(layer)
+        if here is None:
+            return Answer(False, "placements")
+        if limit is not None and here.least_bytes() > limit:
+            return Answer(False, "memory")
+        if self._exhausted():
+            return Answer(False, "placements" if limit is None else "memory", False)
+        self.checks += 1
+        try:
+            model = build_model(self.problem, fixed=layers, shared=self.whole.shared)
+        except InfeasibleError:
+            return Answer(False, "placements")
+        if limit is None:
+            return self._possible(model)
+        left = None if self.deadline is None else max(0.2, CHECK_SHARE * (self.deadline - time.monotonic()))
+        options = {**self.options, "accepted_gap": ENOUGH_GAP, "effort": CHECK_EFFORT * self.options["effort"]}
+        try:
+            decision = decide(model, time_limit_s=left, explain=False, **options)
+        except InfeasibleError as error:
+            possible = self._possible(model, remember=False)
+            if not possible.yes and possible.proved:
+                return possible
+            return Answer(False, "memory", bool(error.facts.get("proved", True)))
+        except OutOfTimeError:
+            return Answer(False, "memory", False)
+        if decision.interrupted:
+            raise KeyboardInterrupt
+        self.witnesses.append(decision.schedule)
+        return Answer(True)
+
+    def _possible(self, model: Model, *, remember: bool = True) -> Answer:
+        """Whether a model has any plan, memory apart: costs do not count, only what is forbidden."""
+        from autoshard.solver import solve
+
+        network = model.with_limit(None)
+        edges = tuple(
+            Edge(e.first, e.second, np.where(e.costs >= IMPOSSIBLE, IMPOSSIBLE, 0))
+            for e in network.edges
+            if (e.costs >= IMPOSSIBLE).any()
+        )
+        costs = tuple(np.where(c >= IMPOSSIBLE, IMPOSSIBLE, 0) for c in network.costs)
+        bare = CostNetwork(costs, edges, network.usages, network.usage_limit, network.facets)
+        found = solve(bare, effort=self.options["effort"], seed=self.options["seed"], gap=1.0)
+        if found.stats.get("stopped") == "interrupt":
+            raise KeyboardInterrupt
+        if found.assignment is None:
+            return Answer(False, "placements", found.status == "infeasible")
+        if remember:
+            self.witnesses.append(model.schedule(found.assignment))
+        return Answer(True)

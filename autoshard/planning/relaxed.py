@@ -1,0 +1,130 @@
+"""What a stage could not keep, as plan.json and the notes tell it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from autoshard.errors import InfeasibleError, OutOfTimeError
+from autoshard.formulation.fixed import Fixed, has, held
+from autoshard.planning.decide import Decision
+from autoshard.planning.keep import Dropped
+from autoshard.planning.model import Problem
+from autoshard.schedule import Schedule
+
+MOST_PRICED = 8
+"""Placements of one stage whose price is worked out one by one."""
+
+MOST_NAMED = 3
+"""Placements that a note names."""
+
+_REASONS = {
+    "statements": "other statements forbid",
+    "placements": "what was kept before them forbids",
+    "memory": "the memory limit of {limit} bytes leaves no room beside what was kept before them for",
+}
+
+PROPAGATED, CHOSEN = "propagated", "chosen"
+"""Where a placement came from: the stage's statements, or its own optimum."""
+
+Solve = Callable[[Sequence[Fixed]], Decision]
+"""The optimum of a stage with these placements and without the memory limit."""
+
+
+def relaxed_words(dropped: Dropped, source: str, problem: Problem) -> dict[str, Any]:
+    """An entry of ``relaxed`` of a stage; its price is filled in where one is worked out.
+
+    ``axes``: on that factor or dimension, major to minor; the last one is what could not be kept behind the others.
+    """
+    piece = dropped.group[0]
+    return {
+        "what": _field(piece.what, piece.key, problem), "keys": [str(p.key) for p in dropped.group],
+        "name": _name(piece.what, piece.key, problem), "on": piece.index,
+        "axes": [problem.mesh.names[a] for a in dropped.order], "source": source, "why": dropped.why,
+        "proved": dropped.proved, "price_s": None, "peak_bytes": None,
+    }  # fmt: skip
+
+
+def priced(
+    words: list[dict[str, Any]],
+    all_dropped: Sequence[Dropped],
+    fixed: Sequence[Fixed],
+    given: Fixed,
+    cost_s: float,
+    solve: Solve,
+) -> dict[str, Any] | None:
+    """What a stage would be with all that it wanted (`given`), were there no memory limit; None where nothing was
+    dropped for want of memory, or it cannot be worked out.
+
+    Fills in the price of each entry of that kind: how much dearer than `cost_s` the stage is with it beside what is
+    kept, without the limit, and the bytes that it holds then. None where it cannot be beside all of that, and beyond
+    the first `MOST_PRICED`.
+    """
+    lost = [k for k, dropped in enumerate(all_dropped) if dropped.why == "memory"]
+    for k in lost[:MOST_PRICED]:
+        found = _solved(solve, [*fixed, all_dropped[k].fixed])
+        if found is not None:
+            words[k]["price_s"], words[k]["peak_bytes"] = found.objective_s - cost_s, found.memory.peak_bytes
+    whole = _solved(solve, [*fixed[:-1], given]) if lost else None
+    return None if whole is None else {"cost_s": whole.objective_s, "peak_bytes": whole.memory.peak_bytes}
+
+
+def _solved(solve: Solve, fixed: Sequence[Fixed]) -> Decision | None:
+    try:
+        return solve(fixed)
+    except (InfeasibleError, OutOfTimeError):
+        return None
+
+
+def still_missing(
+    entries: Sequence[Mapping[str, Any]], all_dropped: Sequence[Dropped], schedule: Schedule
+) -> list[Mapping[str, Any]]:
+    """Entries of what the plan does not have: what no search found may be there in the end."""
+
+    def there(dropped: Dropped) -> bool:
+        piece = dropped.group[0]
+        cut = getattr(dropped.fixed, piece.what)[piece.key]
+        wanted = tuple(atoms[: atoms.index(piece.atom) + 1] if k == piece.index else () for k, atoms in enumerate(cut))
+        return all(has(held(schedule, p.what, p.key), wanted) for p in dropped.group)
+
+    return [entry for entry, one in zip(entries, all_dropped, strict=True) if one.proved or not there(one)]
+
+
+def relaxed_note(
+    title: str, entries: Sequence[Mapping[str, Any]], limit: int | None, unlimited: Mapping[str, Any] | None
+) -> str:
+    """One line on what of its statements' placements a stage could not keep; empty where all is kept.
+
+    unlimited: as `priced` gives it.
+    """
+    lost = [e for e in entries if e["source"] == PROPAGATED]
+    if not lost:
+        return ""
+    count = sum(len(e["keys"]) for e in lost)
+    parts: list[str] = []
+    for why, reason in _REASONS.items():
+        for proved in (True, False):
+            some = [e for e in lost if e["why"] == why and e["proved"] is proved]
+            if some:
+                names = ", ".join(f"{', '.join(e['axes'])} on {e['name']}" for e in some[:MOST_NAMED])
+                more = f" and {len(some) - MOST_NAMED} more" if len(some) > MOST_NAMED else ""
+                doubt = "" if proved else ", as far as was searched (this is no proof)"
+                parts.append(f"{reason.format(limit=limit)}{doubt}: {names}{more}")
+    if unlimited is not None:
+        parts.append(
+            f"with all of them, and without the limit, the stage would cost {unlimited['cost_s']:.6g} s and hold "
+            f"{unlimited['peak_bytes']} bytes"
+        )
+    noun = "placement that follows" if count == 1 else "placements that follow"
+    return f"{title}: {count} {noun} from its statements could not be kept (`relaxed`): " + "; ".join(parts)
+
+
+def _field(what: str, key: int, problem: Problem) -> str:
+    if what == "values":
+        return "inputs" if key in problem.program.body.args else "boundaries"
+    return {"ops": "ops", "forms": "shared", "outputs": "outputs"}[what]
+
+
+def _name(what: str, key: int, problem: Problem) -> str:
+    program = problem.program
+    if what == "ops":
+        return f"{program.ops[key].kind}:{key}"
+    return program.output_names[key] if what == "outputs" else program.values[key].name
