@@ -163,13 +163,15 @@ def check(
     certificate: Annotated[Path | None, typer.Option(help="The certificate that `network solve` wrote.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Judge a certificate on its network, by code that shares nothing with the solver. Exit code 1: it proves nothing."""
+    """Judge a certificate on its network, by code that shares nothing with the solver. Exit code 1: no proof."""
     from autoshard.files import read_bytes
     from autoshard.verify.certificate import CertificateFault, check_certificate
     from autoshard.verify.certificate.contest import judge, read_network
 
     if certificate is None:
-        raise InputError("give the certificate to judge: --certificate FILE (`network solve --certificate FILE` writes it)")
+        raise InputError(
+            "give the certificate to judge: --certificate FILE (`network solve --certificate FILE` writes it)"
+        )
     began = time.monotonic()
     network = read_network(file)
     judged = None if solution is None else judge(network, solution)
@@ -179,7 +181,7 @@ def check(
     try:
         verdict = check_certificate(data, network.costs, network.edges, network.usages, network.limit)
         result |= {
-            "proved": "no assignment is feasible" if verdict.bound is None else f"nothing costs less than {verdict.bound}",
+            "proved": "nothing is feasible" if verdict.bound is None else f"nothing costs less than {verdict.bound}",
             "bound": verdict.bound, "steps": verdict.steps, "records": verdict.records, "leaves": verdict.leaves,
         }  # fmt: skip
         if judged is not None:

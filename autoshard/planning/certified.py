@@ -57,4 +57,6 @@ class Proved:
             limit = None if data["limit"] is None else int(data["limit"])
             return Proved(int(data["bound"]), base64.b64decode(data["data"], validate=True), limit, moments)
         except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as problem:
-            raise InputError(f"the certificate of the plan cannot be read: {type(problem).__name__}: {problem}") from None
+            raise InputError(
+                f"the certificate of the plan cannot be read: {type(problem).__name__}: {problem}"
+            ) from None

@@ -15,7 +15,6 @@ from autoshard.solver.judge import judge_of
 from autoshard.solver.network import CostNetwork, Evaluation
 from autoshard.solver.solution import EARLIER
 
-
 if TYPE_CHECKING:
     from autoshard.solver.certify.prove import Proof, Prover, Refuted
 

@@ -152,9 +152,8 @@ class Portfolio:
         """Keep the messages of the part among those of the whole reduced network."""
         alive = np.zeros(len(self.flat.unary), dtype=bool)
         alive[self.part.origin] = True
-        for kept, now, ends in zip(
-            self.known, (self.part.dual.to_second, self.part.dual.to_first), (self.flat.second, self.flat.first), strict=True
-        ):  # fmt: skip
+        now_known = (self.part.dual.to_second, self.part.dual.to_first)
+        for kept, now, ends in zip(self.known, now_known, (self.flat.second, self.flat.first), strict=True):
             kept[alive[duals.message_places(self.flat, ends)]] = now
 
     def whole_part(self) -> Part:

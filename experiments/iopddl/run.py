@@ -32,7 +32,7 @@ def letter_of(path: str) -> str | None:
 
 
 def judged(path: str, data: bytes | None, status: str) -> dict:
-    """The certificate's size, the seconds of its checker, and what that says; the file is read by the checker's reader."""
+    """The certificate's size, the seconds of its checker and its verdict; the file is read by the checker's reader."""
     from autoshard.verify.certificate import CertificateFault, check_certificate
     from autoshard.verify.certificate.contest import read_network
 
@@ -111,8 +111,8 @@ def main() -> None:
     context = multiprocessing.get_context("spawn")
     rows = []
     print(
-        f"{'file':34} {'seed':>4} {'w':>2} {'status':9} {'cost':>15} {'points':>9} {'bound':>15} {'gap':>9} {'s':>6} {'MB':>6}"
-        + (f" {'KB':>5} {'check s':>7} certificate" if options.certificates else "")
+        f"{'file':34} {'seed':>4} {'w':>2} {'status':9} {'cost':>15} {'points':>9} {'bound':>15} {'gap':>9} {'s':>6} "
+        f"{'MB':>6}" + (f" {'KB':>5} {'check s':>7} certificate" if options.certificates else "")
     )
     first, _, last = options.seeds.partition(":")
     runs = [

@@ -12,7 +12,7 @@ from test_brute_force import random_pins, random_program
 from test_stated_judge import random_groups
 
 from autoshard.constraints import Pin, match_pins
-from autoshard.errors import InfeasibleError
+from autoshard.errors import InfeasibleError, NotFoundError
 from autoshard.planning import Problem, decide_staged, stated_stages
 from autoshard.sharding.mesh import Mesh
 
@@ -95,7 +95,7 @@ def told(problem: Problem, limit: int | None) -> list[tuple[tuple[int, ...], flo
     """Of each stage: which of the propagated placements are kept, what it costs, and what it placed."""
     try:
         decision = decide_staged(replace(problem, memory_limit=limit))
-    except InfeasibleError:
+    except (InfeasibleError, NotFoundError):
         return None
     if len(decision.stages) < 2:
         return None

@@ -6,7 +6,7 @@ import pytest
 from autoshard.solver import CostNetwork, Usage, evaluate, solve, toulbar2
 from autoshard.solver.toulbar2 import Row, told_apart
 
-# Found in a contest network and made smaller: four variables, one row. The first one's strategies 1 and 2 hold the same.
+# Found in a contest network and made smaller: four variables, one row. Strategies 1 and 2 of the first hold the same.
 COSTS = [np.array([607961232, 1389625635, 0]), np.array([1, 1]), np.array([4001750, 0]),
          np.array([392423, 4027567, 4027567])]  # fmt: skip
 AMOUNTS = ((10616832, 84934656, 84934656), (65568768, 8196096), (524288, 33554432), (262283264, 32785408, 32785408))

@@ -4,6 +4,7 @@ A proof is a list of stages on the original network: reductions as they were wri
 prices, and at the end the tree of splits. Every bound that a solution states comes from here.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -107,9 +108,7 @@ class Prover:
     def threshold(self) -> int:
         return self.above() - self.constant if self.costs else 1
 
-    def begin(
-        self, part: Part | None = None, prices: np.ndarray | None = None, most_entries: float = math.inf
-    ) -> None:
+    def begin(self, part: Part | None = None, prices: np.ndarray | None = None, most_entries: float = math.inf) -> None:
         """Everything but the tree, whose first part is settled.
 
         part: messages that are known for the work network; prices: per slot of it. most_entries: what keeps more table
@@ -350,7 +349,7 @@ def _moved(part: Part, flat: Flat) -> Part:
 
 def stretches(held: Sequence[Held]) -> tuple[Held, ...]:
     """What a node holds as stretches of time that do not overlap."""
-    if all(a.stop <= b.start for a, b in zip(held, held[1:], strict=False)):
+    if all(a.stop <= b.start for a, b in itertools.pairwise(held)):
         return tuple(held)
     ends = sorted({t for h in held for t in (h.start, h.stop)})
     place = {t: k for k, t in enumerate(ends)}
@@ -360,6 +359,4 @@ def stretches(held: Sequence[Held]) -> tuple[Held, ...]:
         change[place[h.stop]] -= h.amounts
     live = np.cumsum(change, axis=0)
     changed = np.flatnonzero(change.any(axis=1)).tolist()
-    return tuple(
-        Held(ends[a], ends[b], live[a]) for a, b in zip(changed, changed[1:], strict=False) if live[a].any()
-    )
+    return tuple(Held(ends[a], ends[b], live[a]) for a, b in itertools.pairwise(changed) if live[a].any())

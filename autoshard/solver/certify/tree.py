@@ -205,7 +205,7 @@ class Tree:
                 break
             if live is not None and len(live):
                 if prices is None:
-                    if k >= LEAST_PASSES and int(live.max()) > limit:
+                    if limit is not None and k >= LEAST_PASSES and int(live.max()) > limit:
                         prices = duals.first_prices(dual, live)
                 if prices is not None:
                     duals.adjust_prices(dual, prices, live)

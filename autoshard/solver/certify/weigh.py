@@ -32,8 +32,9 @@ ROUNDED_AWAY = 1 / 64
 
 @dataclass(frozen=True)
 class Whole:
-    """A flat network in whole numbers: costs in int64, forbidden entries `NEVER`. at_second: per edge, where its message
-    goes; at: where it starts among all messages.
+    """A flat network in whole numbers: costs in int64, forbidden entries `NEVER`.
+
+    at_second: per edge, where its message goes; at: where it starts among all messages.
     """
 
     flat: Flat

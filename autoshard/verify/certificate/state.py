@@ -254,7 +254,9 @@ class State:
                 np.minimum(best, left[x][:, None] + right[x][None, :], out=best)
             self._add(i, j, np.where(best >= ALLOWED_BELOW, NOT_ALLOWED, best))
         else:
-            raise CertificateFault(f"node {node} is eliminated, but has {len(others)} neighbours and {len(own)} strategies")
+            raise CertificateFault(
+                f"node {node} is eliminated, but has {len(others)} neighbours and {len(own)} strategies"
+            )
         self._remove(node)
         self._close(others)
 
@@ -279,7 +281,7 @@ class State:
 
     def separate(self, i: int, j: int) -> None:
         """Fold an edge of the form row + column into its nodes."""
-        self._unary(i), self._unary(j)
+        self.known(i)
         if j not in self.tables[i]:
             raise CertificateFault(f"there is no edge between {i} and {j}")
         table = self.tables[i][j]
@@ -296,7 +298,7 @@ class State:
         if self.limit is None:
             return
         kept = np.searchsorted(self.times, times)
-        if len(times) and (kept >= len(self.times)).any() or (self.times[kept] != times).any():
+        if (kept >= len(self.times)).any() or (self.times[kept] != times).any():
             raise CertificateFault("time slots are kept that are not there (any more)")
         if (np.diff(kept) <= 0).any():
             raise CertificateFault("time slots are not in order")
@@ -317,6 +319,7 @@ class State:
 
         Loose: whatever is chosen, the limit holds.
         """
+        assert self.limit is not None
         n = len(self.times)
         most = np.zeros(n + 1, dtype=np.int64)
         later, earlier = np.zeros(n + 1, dtype=np.int64), np.zeros(n + 1, dtype=np.int64)

@@ -117,7 +117,7 @@ class Layout:
                 alive[strategy[~seen]] = False
             if not self._some_left(alive):
                 return False
-            if self.limit is not None and not self._fit(alive):
+            if self.limit is not None and not self._fit(alive, self.limit):
                 return False
             if not self._some_left(alive):
                 return False
@@ -127,7 +127,7 @@ class Layout:
     def _some_left(self, alive: np.ndarray) -> bool:
         return bool((np.bincount(self.of[alive], minlength=len(self.sizes)) > 0).all())
 
-    def _fit(self, alive: np.ndarray) -> bool:
+    def _fit(self, alive: np.ndarray, limit: int) -> bool:
         delta = np.zeros(self.slots + 1, dtype=np.int64)
         lows = []
         for k, a, b, amounts in self.held:
@@ -136,10 +136,10 @@ class Layout:
             delta[a] += low
             delta[b] -= low
         least = np.cumsum(delta)[:-1]
-        if len(least) and int(least.max()) > self.limit:
+        if len(least) and int(least.max()) > limit:
             return False
         for (k, a, b, amounts), low in zip(self.held, lows, strict=True):
-            room = self.limit - int(least[a:b].max(initial=-(2**62)))
+            room = limit - int(least[a:b].max(initial=-(2**62)))
             over = amounts - low > room
             if over.any():
                 alive[self.at[k] : self.at[k + 1]] &= ~over
