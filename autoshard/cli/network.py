@@ -177,23 +177,24 @@ def check(
     judged = None if solution is None else judge(network, solution)
     data = read_bytes(certificate, what="certificate")
     result: dict[str, object] = {"file": str(file), "certificate_bytes": len(data)}
-    fault = None
+    faults = []
+    if judged is not None:
+        result |= {"cost": judged.cost, "feasible": judged.feasible, "peak": judged.peak}
+        if not judged.feasible:
+            faults.append("the solution is not feasible")
     try:
         verdict = check_certificate(data, network.costs, network.edges, network.usages, network.limit)
         result |= {
             "proved": "nothing is feasible" if verdict.bound is None else f"nothing costs less than {verdict.bound}",
             "bound": verdict.bound, "steps": verdict.steps, "records": verdict.records, "leaves": verdict.leaves,
         }  # fmt: skip
-        if judged is not None:
-            result |= {"cost": judged.cost, "feasible": judged.feasible, "peak": judged.peak}
-            if not judged.feasible:
-                fault = "the solution is not feasible"
-            elif verdict.bound is None or (judged.cost is not None and judged.cost < verdict.bound):
-                fault = "the solution is cheaper than the certificate says can be: one of them is wrong"
-            else:
-                result["optimal"] = judged.cost == verdict.bound
+        if judged is not None and judged.feasible and judged.cost is not None:
+            result["optimal"] = judged.cost == verdict.bound
+            if verdict.bound is None or judged.cost < verdict.bound:
+                faults.append("the solution is cheaper than the certificate says can be: one of them is wrong")
     except CertificateFault as problem:
-        fault = f"the certificate proves nothing here: {problem}"
+        faults.append(f"the certificate proves nothing here: {problem}")
+    fault = "; ".join(faults) or None
     result |= {"ok": fault is None, "fault": fault, "seconds": round(time.monotonic() - began, 3)}
     if as_json:
         print(json.dumps(result))
