@@ -13,7 +13,7 @@ import numpy as np
 
 from autoshard.errors import InputError
 from autoshard.solver import facets as facet_search
-from autoshard.solver.certify.prove import Refuted
+from autoshard.solver.certify.prove import Refuted, stretches
 from autoshard.solver.garbage import uncollected
 from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race
 from autoshard.solver.network import CostNetwork, evaluate
@@ -54,6 +54,8 @@ BRANCH_NODES = 2_000
 """In networks of up to this many nodes after reduction message passing ends early when a memory limit leaves a gap."""
 PROVED_ENTRIES = 300_000
 """Largest number of table entries that a proof is split on."""
+STANDING = 25
+"""Times four double passes that may be spent at the end to reach a bound again that was seen on the way."""
 WORTH_RELAXING = 0.5
 """Exact search with few memory rows is tried where the bound leaves less than this share of the table entries."""
 PROOF_SHARE = 0.5
@@ -162,6 +164,8 @@ def _run(
             check=race.check,
             enough=lambda: race.enough(REDUCING_SHARE),
         )
+    for node in work.nodes() if work.limit is not None else ():
+        work.held[node] = stretches(work.held[node])
     stats["after"] = work.sizes() | {"memory": work.limit is not None}
     from autoshard.solver.proof import prover, search_exactly
 
@@ -189,10 +193,7 @@ def _run(
     race.enter("flatten")
     state = Portfolio(race, work, seed, budget)
 
-    def as_it_stands() -> None:
-        prover(race, work).glance(state.whole_part(), None if state.prices is None else state.prices.best)
-
-    race.last_resort = as_it_stands
+    race.last_resort = lambda seen: state.stand(seen, STANDING)
     if workers <= 1:
         _bound_and_search(state, effort, starts, stats, slots)
         return
@@ -242,7 +243,7 @@ def _bound_and_search(
             race.enter("fix")
             proving = proof.prover(race, work)
             prices = None if state.prices is None else state.prices.best
-            proving.begin(state.whole_part(), prices, PROVED_ENTRIES)
+            proving.begin(state.ground.copy(), prices, PROVED_ENTRIES)
             state.budget -= proving.effort
             if race.settled():
                 return

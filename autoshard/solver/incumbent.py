@@ -16,7 +16,7 @@ from autoshard.solver.network import CostNetwork, Evaluation
 from autoshard.solver.solution import EARLIER
 
 if TYPE_CHECKING:
-    from autoshard.solver.certify.prove import Proof, Prover, Refuted
+    from autoshard.solver.certify.prove import Proof, Prover, Refuted, Standing
 
 
 class OutOfTime(Exception):
@@ -63,9 +63,11 @@ class Race:
     """Whether effort never ends the run, so that only time or a proof does."""
     provers: list["Prover | Refuted"] = field(default_factory=list)
     """What is proved, and by whom: see `best_proof`."""
+    standing: "Standing | None" = None
+    """What the run's own records prove."""
     log: list[Any] | None = None
     """What was reduced so far."""
-    last_resort: Callable[[], None] | None = None
+    last_resort: Callable[[float], None] | None = None
     """Writes down what messages prove as they stand, where a run ends early."""
     _since: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -151,7 +153,7 @@ class Race:
     def proved(self) -> bool:
         return self.cost is not None and self.lower is not None and self.lower >= self.cost
 
-    def proved_by(self, prover: "Prover | Refuted") -> float:
+    def proved_by(self, prover: "Prover | Refuted | Standing") -> float:
         """What a prover has shown: no assignment costs less; infinity where there is none at all."""
         found = prover.bound
         if not prover.costs:
@@ -160,9 +162,12 @@ class Race:
             return found if found < math.inf else -math.inf
         return min(found, int(self.target()) + 1)
 
+    def _provers(self) -> "list[Prover | Refuted | Standing]":
+        return [*self.provers, *(() if self.standing is None else (self.standing,))]
+
     def settled(self) -> bool:
         """Whether the best assignment is proved to be one (up to the accepted gap), or that there is none."""
-        best = max((self.proved_by(p) for p in self.provers), default=-math.inf)
+        best = max(map(self.proved_by, self._provers()), default=-math.inf)
         if math.isfinite(best):
             self.raise_bound(int(best))
             return self.cost is not None and best > self.target()
@@ -171,12 +176,12 @@ class Race:
     def best_proof(self) -> tuple["Proof | None", float]:
         """The proof of the best bound, and that bound; infinity where there is no assignment."""
         for _ in range(2):
-            best = max(self.provers, key=self.proved_by, default=None)
+            best = max(self._provers(), key=self.proved_by, default=None)
             bound = -math.inf if best is None else self.proved_by(best)
             known = -math.inf if self.lower is None else self.lower
             if self.last_resort is None or bound >= known:
                 break
-            self.last_resort()
+            self.last_resort(known)
             self.last_resort = None
         return (None if best is None or bound == -math.inf else best.proof), bound
 

@@ -11,13 +11,15 @@ import numpy as np
 
 from autoshard.solver import dual as duals
 from autoshard.solver import pieces, toulbar2
+from autoshard.solver.certify.ground import Ground
+from autoshard.solver.certify.prove import Standing
 from autoshard.solver.completion import Completion
-from autoshard.solver.fixing import Part, make_consistent, reduced_costs, restrict
+from autoshard.solver.fixing import Part
 from autoshard.solver.flat import flatten
 from autoshard.solver.incumbent import Race
 from autoshard.solver.lookahead import decode_consistently
 from autoshard.solver.searcher import Searcher
-from autoshard.solver.work import Work
+from autoshard.solver.work import Infeasible, Work
 
 PIECE_NODES = 1_000
 PIECE_ENTRIES = 200_000
@@ -43,13 +45,21 @@ class Portfolio:
     def __init__(self, race: Race, work: Work, seed: int, budget: float) -> None:
         self.race, self.work, self.budget = race, work, budget
         self.flat = flatten(work)
-        self.part = Part(duals.start(self.flat), np.arange(len(self.flat.unary)))
+        ground = Ground.of(self.flat)
+        if ground is None:
+            raise Infeasible("no strategies are left that fit together within the limit")
+        self.ground = ground
+        race.standing = Standing(list(work.log or ()), ground, work.constant)
         self.prices: duals.Prices | None = None
-        self.known = (self.part.dual.to_second.copy(), self.part.dual.to_first.copy())
         self.decoded, self.given_up = 0, 0
         self.hand_over: Callable[[np.ndarray], None] | None = None
         self.completion = Completion(work, self.flat, race.network.n_nodes)
         self.searcher = Searcher(race, self.completion, seed, self.price)
+
+    @property
+    def part(self) -> Part:
+        """The network that message passing works on."""
+        return self.ground.part
 
     @property
     def bound(self) -> float:
@@ -137,33 +147,30 @@ class Portfolio:
         """Drop the strategies that the bound rules out; False when nothing better than the target is left."""
         if self.race.cost is None:
             return True
-        found = reduced_costs(self.part.dual)
-        alive = found.reach <= self.target() - found.bound
-        if alive.sum() >= WORTH_CUTTING * len(alive):
+        found = self.ground.weighed(math.floor(self.target()) + 1)
+        if found is None:
             return True
-        if not make_consistent(self.part.flat, alive):
+        record, weighed = found
+        if weighed.bound < record.threshold and weighed.alive.sum() >= WORTH_CUTTING * self.ground.alive.sum():
+            return True
+        if not self.ground.take(record, weighed):
             self.tell_bound(math.inf)
             return False
-        self.remember()
-        self.part = restrict(self.part, alive)
         return True
 
-    def remember(self) -> None:
-        """Keep the messages of the part among those of the whole reduced network."""
-        alive = np.zeros(len(self.flat.unary), dtype=bool)
-        alive[self.part.origin] = True
-        now_known = (self.part.dual.to_second, self.part.dual.to_first)
-        for kept, now, ends in zip(self.known, now_known, (self.flat.second, self.flat.first), strict=True):
-            kept[alive[duals.message_places(self.flat, ends)]] = now
-
-    def whole_part(self) -> Part:
-        """The whole reduced network with the messages that are known: the last ones of strategies that are gone."""
-        self.remember()
-        dual = duals.start(self.flat)
-        dual.quantum = max(dual.quantum, self.part.dual.quantum)
-        dual.to_second, dual.to_first = (np.round(known / dual.quantum) * dual.quantum for known in self.known)
-        dual.passes = max(1, self.part.dual.passes)
-        return Part(dual, np.arange(len(self.flat.unary)))
+    def stand(self, bound: float, passes: int) -> None:
+        """Write down what the best prices prove, after passes enough to reach a bound that was seen."""
+        self.to_best_prices()
+        for k in range(max(1, passes)):
+            found = self.ground.weighed(math.floor(min(self.target(), 2.0**58)) + 1)
+            if found is None:
+                return
+            if k == passes - 1 or self.work.constant + found[1].bound >= bound:
+                break
+            for _ in range(4):
+                duals.run_pass(self.part.dual, True)
+                duals.run_pass(self.part.dual, False)
+        self.ground.only_note(*found)
 
     def to_best_prices(self) -> None:
         """Let the messages settle at the prices of the best bound."""

@@ -17,7 +17,7 @@ from autoshard.solver.certify.weigh import Record
 from autoshard.solver.work import Event
 
 FORMAT = "autoshard-certificate-1"
-END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE = range(10)
+END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART = range(11)
 
 
 def certificate_of(proof: Proof, bound: int | None) -> bytes:
@@ -29,10 +29,14 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
 
     claimed = 0 if bound is None else bound
     for stage in proof.stages:
-        if isinstance(stage, Record):
-            _record(put, stage, claimed)
+        if stage and isinstance(stage[0], Record):
+            put([PART])
+            for record in stage:
+                assert isinstance(record, Record)
+                _record(put, record, claimed)
+            put([END])
         else:
-            _events(put, stage)
+            _events(put, [event for event in stage if not isinstance(event, Record)])
     if proof.tree is not None:
         put([TREE])
         _tree(put, proof.tree, claimed)

@@ -7,14 +7,15 @@ prices, and at the end the tree of splits. Every bound that a solution states co
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from autoshard.solver import dual as duals
+from autoshard.solver.certify.ground import Ground
 from autoshard.solver.certify.tree import Step, Tree
-from autoshard.solver.certify.weigh import NEVER, Record, Weighed, Whole, messages_of, record_of, weigh
-from autoshard.solver.fixing import Part, make_consistent, restrict
+from autoshard.solver.certify.weigh import NEVER, Record, Whole
+from autoshard.solver.fixing import Part
 from autoshard.solver.flat import Flat, flatten
 from autoshard.solver.reductions import reduce_network
 from autoshard.solver.work import FORBIDDEN, Event, Held, Infeasible, Work
@@ -23,6 +24,10 @@ ROUNDS = 6
 """How often what a bound leaves is reduced again before it is split."""
 WORTH_REDUCING = 0.8
 """It is reduced again when fewer than this share of its strategies are left."""
+RECORDS = 8
+"""Most records on one network before what they leave is reduced."""
+WORTH_ANOTHER = 0.85
+"""The next one follows at once when fewer than this share of the strategies are left."""
 SETTLING = 6
 """Double passes that let messages settle before they are written down."""
 ROOT_PASSES = 400
@@ -33,12 +38,12 @@ LOOKED_AT = 10
 
 @dataclass
 class Proof:
-    """stages: reductions and records in order; then the tree, if there is one.
+    """stages: reductions, and records on what they leave, in turns; then the tree, if there is one.
 
     bound: what is proved, in the original network's costs; inf: that there is no assignment.
     """
 
-    stages: list[list[Event] | Record] = field(default_factory=list)
+    stages: list[list[Event] | list[Record]] = field(default_factory=list)
     tree: Step | None = None
     bound: float = -math.inf
     parts: int = 0
@@ -46,7 +51,8 @@ class Proof:
     @property
     def records(self) -> int:
         """Sets of messages in it."""
-        found, waiting = sum(isinstance(stage, Record) for stage in self.stages), [self.tree]
+        found = sum(isinstance(one, Record) for stage in self.stages for one in stage)
+        waiting = [self.tree]
         while waiting:
             step = waiting.pop()
             if step is not None:
@@ -108,24 +114,39 @@ class Prover:
     def threshold(self) -> int:
         return self.above() - self.constant if self.costs else 1
 
-    def begin(self, part: Part | None = None, prices: np.ndarray | None = None, most_entries: float = math.inf) -> None:
+    def begin(
+        self, ground: Ground | None = None, prices: np.ndarray | None = None, most_entries: float = math.inf
+    ) -> None:
         """Everything but the tree, whose first part is settled.
 
-        part: messages that are known for the work network; prices: per slot of it. most_entries: what keeps more table
-        entries than this is left at its first bound.
+        ground: what is known of the work network; prices: per slot of it. most_entries: what keeps more table entries
+        than this is left at its first bound.
         """
         known = (prices, self.work.times)
         for _ in range(ROUNDS):
-            found = self._record(part, known, pairs=True, settle=True)
-            part = None
-            if found is None or self.done:
-                self.done = True
+            self._take_log()
+            if not self.work.nodes():
+                self._conclude(self.work.constant if self.costs else 0)
                 return
-            flat, weighed, known = found
-            left = weighed.alive
-            if not make_consistent(flat, left) or not self._cut(flat, left, weighed.dead):
+            if ground is None:
+                flat = self._flat()
+                ground = Ground.of(flat, self.costs)
+                if ground is None:
+                    self._conclude(-math.inf if Whole.of(flat) is None else math.inf)
+                    return
+            else:
+                self._flat()  # what nodes hold, as certificates have it
+            self.proof.stages.append(ground.records)
+            dead, now = self._narrow(ground, self._prices(known, ground.whole.flat))
+            if self.done:
+                return
+            if now is not None:
+                known = (now, self.work.times)
+            left = ground.alive
+            if not self._cut(ground.whole.flat, left, dead):
                 self._conclude(math.inf)
                 return
+            ground = None
             if int(left.sum()) >= WORTH_REDUCING * len(left):
                 break
             try:
@@ -141,56 +162,29 @@ class Prover:
             return
         self._plant(known)
 
-    def glance(self, part: Part | None, prices: np.ndarray | None) -> None:
-        """Write down what messages and prices prove as they stand; what an early end leaves time for."""
-        self._record(part, (prices, self.work.times), pairs=False, settle=False)
-        self.done = True
-
-    def _record(
-        self, part: Part | None, known: tuple[np.ndarray | None, np.ndarray], *, pairs: bool, settle: bool
-    ) -> tuple[Flat, Weighed, tuple[np.ndarray | None, np.ndarray]] | None:
-        """One record on the whole of what is left; None, or `done`, where the proof ends with it."""
-        self._take_log()
-        if not self.work.nodes():
-            self._conclude(self.work.constant if self.costs else 0)
-            return None
-        flat = self._flat()
-        whole = Whole.of(flat)
-        if whole is None:
-            return None
-        alive = np.ones(len(flat.unary), dtype=bool)
-        if not make_consistent(flat, alive):
-            self._conclude(math.inf)
-            return None
-        if part is None:
-            part = Part(duals.start(flat), np.arange(len(flat.unary)))
-        elif not alive.all() or part.flat is not flat:
-            part = _moved(part, flat)
-        if not alive.all():
-            part = restrict(part, alive)
-        prices = self._prices(known, flat)
-        if settle:
-            prices = self._settle(part, prices)
-        else:
-            if prices is not None:
-                duals.set_prices(part.dual, prices)
-            duals.run_pass(part.dual, True)
-            duals.run_pass(part.dual, False)
-        messages = messages_of(part.dual, whole, np.flatnonzero(alive[whole.ends()]))
-        record = record_of(
-            whole, alive, messages, None if prices is None else part.dual.prices, part.dual.last, self.threshold(),
-            pairs=pairs, costs=self.costs,
-        )  # fmt: skip
-        weighed = None if record is None else weigh(whole, alive, record)
-        if record is None or weighed is None:
-            return None
-        if self.reach is None:  # of the network as it was handed over
-            self.reach = np.where(weighed.reach < NEVER, weighed.reach / 2.0**record.bits, np.inf)
-        self.proof.stages.append(record)
-        self.proof.bound = max(self.proof.bound, weighed.bound + self.constant)
-        if weighed.bound >= self.threshold():
-            self._conclude(self.proof.bound if self.costs else math.inf)
-        return flat, weighed, known if prices is None else (prices, self.work.times)
+    def _narrow(self, ground: Ground, prices: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Records on one network, as long as they leave less and less; the pairs that go as well, and the prices."""
+        dead: np.ndarray | None = None
+        for number in range(RECORDS):
+            prices = self._settle(ground.part, prices)
+            found = ground.weighed(self.threshold(), pairs=True)
+            if found is None:
+                self.done = number == 0
+                break
+            record, weighed = found
+            if self.reach is None:  # of the network as it was handed over
+                self.reach = np.where(weighed.reach < NEVER, weighed.reach / 2.0**record.bits, np.inf)
+            before = int(ground.alive.sum())
+            if not ground.take(record, weighed):
+                self._conclude(ground.bound + self.constant)
+                break
+            self.proof.bound = max(self.proof.bound, weighed.bound + self.constant)
+            if int(ground.alive.sum()) >= WORTH_ANOTHER * before or number == RECORDS - 1:
+                dead = weighed.dead
+                break
+            ground.records[-1] = replace(record, pairs=False)  # pairs go with the last record only
+            ground.part.dual.passes = 0
+        return dead, prices
 
     def _plant(self, known: tuple[np.ndarray | None, np.ndarray]) -> None:
         """Begin the tree on what is left."""
@@ -198,17 +192,13 @@ class Prover:
         if not self.work.nodes():
             self._conclude(self.work.constant if self.costs else 0)
             return
-        flat = self._flat()
-        whole = Whole.of(flat)
-        assert whole is not None
-        tree = Tree(whole, self.threshold, self._offer, self.check, self.costs)
-        alive = np.ones(len(flat.unary), dtype=bool)
-        if not make_consistent(flat, alive):
+        ground = Ground.of(self._flat(), self.costs)
+        if ground is None:
             self._conclude(math.inf)
             return
-        part = Part(duals.start(flat), np.arange(len(flat.unary)))
-        tree.begin(part if alive.all() else restrict(part, alive), self._prices(known, flat))
-        self.tree, self.proof.tree = tree, tree.root
+        self.tree = Tree(ground.whole, self.threshold, self._offer, self.check, self.costs)
+        self.proof.tree = self.tree.root
+        self.tree.begin(ground.part, self._prices(known, ground.whole.flat))
 
     def go_on(self, most_work: int) -> bool:
         """Split for so many table entries; True when the proof is complete (see `bound`)."""
@@ -255,8 +245,9 @@ class Prover:
             log.clear()
 
     def _conclude(self, bound: float) -> None:
+        """The end of the proof; without costs any bound but none at all says that there is no assignment."""
         self._take_log()
-        self.proof.bound = bound
+        self.proof.bound = bound if self.costs or bound <= 0 else math.inf
         self.done = True
 
     def _prices(self, known: tuple[np.ndarray | None, np.ndarray], flat) -> np.ndarray | None:
@@ -339,12 +330,22 @@ class Prover:
         return True
 
 
-def _moved(part: Part, flat: Flat) -> Part:
-    """Messages of a part that is all of the network, on the same network laid out again."""
-    old, dual = part.dual, duals.start(flat)
-    dual.quantum = old.quantum
-    dual.to_second, dual.to_first, dual.passes = old.to_second, old.to_first, max(1, old.passes)
-    return Part(dual, np.arange(len(flat.unary)))
+@dataclass
+class Standing:
+    """What a run's own records prove before anybody splits; looks like a `Prover`."""
+
+    log: Sequence[Event]
+    ground: Ground
+    constant: int
+    costs: bool = True
+
+    @property
+    def bound(self) -> float:
+        return self.ground.bound + self.constant
+
+    @property
+    def proof(self) -> Proof:
+        return Proof([list(self.log), self.ground.records], None, self.bound)
 
 
 def stretches(held: Sequence[Held]) -> tuple[Held, ...]:

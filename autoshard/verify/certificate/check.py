@@ -9,7 +9,7 @@ from autoshard.verify.certificate.state import State
 from autoshard.verify.certificate.stream import CertificateFault, Stream
 from autoshard.verify.certificate.weights import Layout, read_record
 
-END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE = range(10)
+END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART = range(11)
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class _Judge:
         stream = self.stream
         while not self.closed:  # whatever follows then says nothing more
             code = stream.one()
-            if code == RECORD:
-                self.closed = self._root_record()
+            if code == PART:
+                self.closed = self._part()
             elif code == TREE:
                 self._tree()
                 break
@@ -128,18 +128,25 @@ class _Judge:
         aim = 1 if not record.costs else (self.claimed or 0) - self.state.constant
         return bound >= aim, left, dead
 
-    def _root_record(self) -> bool:
-        """A record on the whole of what is left; drops strategies and pairs. True: nothing cheap is left."""
+    def _part(self) -> bool:
+        """Records on the whole of what is left, one after the other; then what they rule out goes.
+
+        True: nothing cheap is left.
+        """
         layout = self._laid_out()
         alive = np.ones(len(layout.cost), dtype=bool)
         if not layout.consistent(alive):
             return True
-        closes, left, dead = self._weighed(layout, alive)
-        if closes:
-            return True
-        if not layout.consistent(left):
-            return True
-        self.cut(layout, left, dead)
+        dead: np.ndarray | None = None
+        while (code := self.stream.one()) == RECORD:
+            closes, alive, gone = self._weighed(layout, alive)
+            if closes or not layout.consistent(alive):
+                return True
+            if gone is not None:
+                dead = gone if dead is None else dead | gone
+        if code != END:
+            raise CertificateFault(f"an unknown step among records: {code}")
+        self.cut(layout, alive, dead)
         return self.state.empty
 
     def cut(self, layout: Layout, left: np.ndarray, dead: np.ndarray | None) -> None:

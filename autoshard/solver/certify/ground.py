@@ -1,0 +1,77 @@
+"""What records leave of one flat network: strategies, their messages, and the records so far."""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from autoshard.solver import dual as duals
+from autoshard.solver.certify.weigh import Record, Weighed, Whole, messages_of, record_of, weigh
+from autoshard.solver.fixing import Part, make_consistent, restrict
+from autoshard.solver.flat import Flat
+
+
+@dataclass
+class Ground:
+    """part: the network with the strategies in `alive`, and the messages of a run; always consistent.
+
+    records: what justifies that others are gone. bound: the best that they prove, inf where nothing is left below the
+    threshold of the last one. costs: whether costs count, or only what can be held.
+    """
+
+    whole: Whole
+    part: Part
+    alive: np.ndarray
+    costs: bool = True
+    records: list[Record] = field(default_factory=list)
+    bound: float = -math.inf
+
+    @staticmethod
+    def of(flat: Flat, costs: bool = True) -> "Ground | None":
+        """All of a network, without messages; None where no strategies are consistent. See also `Whole.of`."""
+        whole = Whole.of(flat)
+        alive = np.ones(len(flat.unary), dtype=bool)
+        if whole is None or not make_consistent(flat, alive):
+            return None
+        part = Part(duals.start(flat), np.arange(len(flat.unary)))
+        return Ground(whole, part if alive.all() else restrict(part, alive), alive, costs)
+
+    def copy(self) -> "Ground":
+        """To go on from, while this one goes on by itself."""
+        part = restrict(self.part, np.ones(len(self.part.origin), dtype=bool))
+        part.dual.passes = self.part.dual.passes
+        return replace(self, part=part, alive=self.alive.copy(), records=list(self.records))
+
+    def weighed(self, threshold: int, *, pairs: bool = False) -> tuple[Record, Weighed] | None:
+        """What messages and prices prove as they stand; None where the numbers do not fit."""
+        dual = self.part.dual
+        places = np.flatnonzero(self.alive[self.whole.ends()])
+        prices = dual.prices if dual.flat.limit is not None and dual.prices.any() else None
+        record = record_of(
+            self.whole, self.alive, messages_of(dual, self.whole, places), prices, dual.last, threshold, pairs=pairs,
+            costs=self.costs,
+        )  # fmt: skip
+        found = None if record is None else weigh(self.whole, self.alive, record)
+        return None if record is None or found is None else (record, found)
+
+    def take(self, record: Record, found: Weighed) -> bool:
+        """Write a record down and drop what it rules out; False where nothing below its threshold is left."""
+        self.records.append(record)
+        self.bound = max(self.bound, found.bound)
+        if found.bound >= record.threshold:
+            return False
+        left = found.alive.copy()
+        if not make_consistent(self.whole.flat, left):
+            self.bound = math.inf
+            return False
+        if not left[self.alive].all():
+            passes = self.part.dual.passes
+            self.part = restrict(self.part, left[self.alive])
+            self.part.dual.passes = passes
+            self.alive = left
+        return True
+
+    def only_note(self, record: Record, found: Weighed) -> None:
+        """Write a record down for its bound; what it would rule out stays."""
+        self.records.append(record)
+        self.bound = max(self.bound, found.bound)
