@@ -110,7 +110,7 @@ class Quantities:
             return self.constant(function(*(q.constant for q in given)))
         while True:
             nodes = tuple(sorted({n for q in given for n in q.nodes}))
-            joints = [self._refined([c for q in given for m, c in zip(q.nodes, q.classes, strict=True) if m == n])
+            joints = [self.refined([c for q in given for m, c in zip(q.nodes, q.classes, strict=True) if m == n])
                       for n in nodes]  # fmt: skip
             counts = [len(first) for _, first in joints]
             largest = max(range(len(given)), key=lambda k: (given[k].ids.size, -k))
@@ -150,7 +150,7 @@ class Quantities:
             self._cut[id(quantity)] = self.of(node, [quantity.values[v] for v in values])
         return self._cut[id(quantity)]
 
-    def _refined(self, classes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def refined(self, classes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """The coarsest classes that tell apart what any of these do, and a state of each."""
         key = tuple(sorted({id(c) for c in classes}))
         if key not in self._joint:
