@@ -113,7 +113,7 @@ def best_seen(model: Model, seen: Sequence[Sequence[int]], rounds: Sequence[Mapp
     assert found.cost is not None
     from autoshard.solver.driver import trivial_bound
 
-    bounds = [trivial_bound(model.with_limit(None)), *(r["bound"] for r in rounds if r["proves"])]
+    bounds = [trivial_bound(model.with_limit(None)), *(r["bound"] for r in rounds)]
     bound = min(max(bounds), found.cost)
     found = replace(found, status="optimal" if bound == found.cost else "feasible", stats={"stopped": "seen"})
     told = [*map(dict, rounds), {"what": "the cheapest plan seen", "stopped": "interrupt"}]
@@ -141,7 +141,7 @@ def _decide(
     limit = model.problem.memory_limit
     began = time.monotonic()
 
-    def run(network: CostNetwork, what: str, given: Sequence[Sequence[int]], share: float, proves: bool) -> Solution:
+    def run(network: CostNetwork, what: str, given: Sequence[Sequence[int]], share: float) -> Solution:
         from autoshard.solver import solve
 
         left = None if time_limit_s is None else max(0.1, time_limit_s - (time.monotonic() - began)) * share
@@ -151,14 +151,15 @@ def _decide(
             gap=0.0 if network.usage_limit is None else accepted_gap, progress=lambda p: say(f"{what}: {p}"),
         )  # fmt: skip
         bound = solution.lower_bound
-        rounds.append({"what": what, "status": solution.status, "bound": bound, "proves": proves, **solution.stats})
+        rounds.append({"what": what, "status": solution.status, "bound": bound, **solution.stats})
+        solution = model.without_memory(solution)
         if solution.assignment is not None:
             seen.append(solution.assignment)
         if model.encoded.left_out[0]:
             give_back()
         return solution
 
-    free = run(model.with_limit(None), "solving", starts, 1.0 if limit is None else _FREE_SHARE, True)
+    free = run(model.with_limit(None), "solving", starts, 1.0 if limit is None else _FREE_SHARE)
     if free.assignment is None:
         _no_answer(model, free, explain)
     assert free.assignment is not None
@@ -167,83 +168,33 @@ def _decide(
     bound = free.lower_bound
     if limit is None or memory.peak_bytes <= limit:
         return finish(model, free, schedule, memory, bound, rounds)
-    if is_tiny(model.repeats.network):
-        try:
-            found, least = _enumerated(model, limit, rounds)
-        except InfeasibleError:
-            if explain:
-                raise contradiction(model.problem, achieved_bytes=memory.peak_bytes) from None
-            raise
-        if found is not None:
-            return found
-        bound = max(bound, least)
-    # slack: bytes left for copies that the network does not see; too little below `low`, no answer from `high` on
-    slack, low, high = 0, 0, limit + 1
     known = _best_start(model, starts, limit)
     given = (*starts, free.assignment)  # too full, but near: the solver repairs it
-    stopped = free.stats.get("stopped") == "interrupt"
-    for attempt in range(0 if stopped else _MEMORY_ROUNDS):
-        what = "solving within the memory limit" + (f", {slack} bytes less for private copies" if attempt else "")
-        solution = run(model.with_limit(limit - slack), what, given, _LIMITED_SHARE, slack == 0)
+    chosen: set[int] = set()
+    stopped = free.stats.get("stopped")
+    while stopped not in ("interrupt", "time") or not chosen:
+        chosen.update(model.memory.left_out(given[-1], limit, chosen))
+        what = f"solving within the memory limit, {len(chosen)} excesses decided"
+        network = model.within(limit, chosen)
+        solution = run(network, what, [model.memory.extended(start, chosen) for start in given], _LIMITED_SHARE)
+        stopped = solution.stats.get("stopped")
+        if solution.status == "infeasible":
+            _no_answer(model, solution, explain)
+        bound = max(bound, solution.lower_bound)
         if solution.assignment is None:
-            if solution.status == "infeasible" and slack > 0:
-                high = slack
-            elif known is not None and solution.status != "infeasible":
-                break
-            else:
-                _no_answer(model, solution, explain)
-        else:
-            if attempt == 0:
-                bound = max(bound, solution.lower_bound)
-            given = (solution.assignment,)
-            schedule = model.schedule(solution.assignment)
-            memory = model.simulate(schedule)
-            if memory.peak_bytes <= limit:
-                if known is not None and _cheaper(known[0], solution):  # the room for copies costs too much
-                    break
-                return finish(model, solution, schedule, memory, bound, rounds)
-            low = slack
-            known = _earlier(model, solution, limit, known)
-        stopped = solution.stats.get("stopped") == "interrupt"
-        if stopped:
             break
-        wanted = low + max(1, memory.peak_bytes - limit)
-        if attempt >= _EXACT_ROUNDS:  # small steps may never reach the copies at the true peak: go up by doubling
-            wanted = max(wanted, low + max(low, limit // 100))
-        slack = wanted if wanted < high else (low + high) // 2
-        if slack in (low, high):
-            break
+        schedule = model.schedule(solution.assignment)
+        memory = model.simulate(schedule)
+        if memory.peak_bytes <= limit:
+            return finish(model, solution, schedule, memory, bound, rounds)
+        known = _earlier(model, solution, limit, known)
+        given = (*starts, solution.assignment)
     if known is not None:
         kept, schedule, memory = known
         return finish(model, kept, schedule, memory, bound, rounds)
-    if stopped:
+    if stopped == "interrupt":
         raise KeyboardInterrupt
-    if explain:
-        raise contradiction(model.problem, achieved_bytes=memory.peak_bytes)
-    raise InfeasibleError(
-        f"no plan within the memory limit of {limit} bytes per device was found: with room left for resharded copies "
-        f"the best one still holds {memory.peak_bytes} bytes at {memory.where} (this is no proof that there is none); "
-        "raise the limit, use more devices or recompute more",
-        facts={"proved": False},
-    )
-
-
-def _enumerated(model: Model, limit: int, rounds: list[dict[str, Any]]) -> tuple[Decision | None, int]:
-    """The optimum within the limit where assignments can be listed and few need simulation, and a bound in ticks.
-
-    Raises `InfeasibleError` with the proof where there is none.
-    """
-    listed = by_cost(model.with_limit(limit))
-    for cost, assignment in listed[:MOST_SIMULATED]:
-        schedule = model.schedule(assignment)
-        memory = model.simulate(schedule)
-        if memory.peak_bytes <= limit:
-            rounds.append({"what": "every assignment in the order of cost", "status": "optimal", "stopped": "done"})
-            solution = Solution(assignment, cost, cost, "optimal", stats={"stopped": "done"})
-            return finish(model, solution, schedule, memory, cost, rounds), cost
-    if len(listed) <= MOST_SIMULATED:
-        raise InfeasibleError("every plan was simulated, and none fits", facts={"proved": True})
-    return None, listed[MOST_SIMULATED][0]
+    raise OutOfTimeError("none found")
 
 
 def check_room(model: Model) -> None:

@@ -1,7 +1,8 @@
 """A planning problem, and the network that is made of it: everything that baselines, solving and decoding share."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from autoshard.constraints import MatchedPin
@@ -22,7 +23,10 @@ from autoshard.formulation.encode import MEMORY_PRICE_S_PER_BYTE, Encoded, encod
 from autoshard.formulation.equal import with_groups
 from autoshard.formulation.fixed import Fixed, narrow
 from autoshard.formulation.host import Amounts, check_host, hold_host, host_amounts, price_host, price_orders
+from autoshard.formulation.lifetimes import holdings
 from autoshard.formulation.loose import Loose
+from autoshard.formulation.memory import Memory
+from autoshard.formulation.quantities import Quantities
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
 from autoshard.planning.conflicts import check_layouts, implied_pins
@@ -33,6 +37,7 @@ from autoshard.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
 from autoshard.solver.network import CostNetwork
+from autoshard.solver.solution import Solution
 from autoshard.strategies.atoms import choose_atoms, stated_splits
 from autoshard.strategies.partial import PartialReach
 from autoshard.strategies.space import OpSpace
@@ -144,6 +149,27 @@ class Model:
         """The network within so many bytes, and within stated counts of reshards and bytes on the host."""
         network = hold_counts(self.repeats.network, self.counts, limit)
         return hold_host(network, self.on_host, self.problem.host_limit)
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What the plans of this model hold, as quantities that depend on its decisions."""
+        quantities = Quantities([len(costs) for costs in self.repeats.network.costs])
+        held = holdings(
+            self.problem.program, self.fusion, self.liveness, self.collected, self.encoded, self.repeats,
+            self.problem.mesh, self.problem.machine.profile.memory_tile, quantities,
+        )  # fmt: skip
+        return Memory(self.repeats.network, held, quantities)
+
+    def within(self, limit: int, chosen: Collection[int] = ()) -> CostNetwork:
+        """The network within so many bytes, with nodes for these excesses of `memory` behind its own."""
+        network = hold_counts(self.memory.network(chosen), self.counts, limit)
+        return hold_host(network, self.on_host, self.problem.host_limit)
+
+    def without_memory(self, solution: Solution) -> Solution:
+        """A solution of `within` as one of the network without nodes for excesses."""
+        n = self.repeats.network.n_nodes
+        best = None if solution.assignment is None else solution.assignment[:n]
+        return replace(solution, assignment=best, earlier=tuple(a[:n] for a in solution.earlier))
 
     def schedule(self, assignment: Sequence[int]) -> Schedule:
         full = self.repeats.expand(assignment)
