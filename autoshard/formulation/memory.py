@@ -1,137 +1,115 @@
 """Memory in the network: what every decision holds, and nodes for what depends on several decisions.
 
 What a plan holds is a sum of quantities (see `formulation.lifetimes`). Of each, the part that one decision holds whatever
-the others are goes to the node of that decision. What is left depends on several: it is the *excess*, and a node of its
-own stands for it, whose states are boxes of choices with the bytes that they hold. The search takes the cheapest box that
-allows what is chosen, and there is one that says just what the simulation says. Without some of these nodes a network
-holds less than the simulation, never more.
+the others are goes to the node of that decision. What is left depends on several: it is an *excess*, and a node of its
+own can stand for it, whose states are boxes of choices with the bytes that these hold. The search takes the least box
+that allows what is chosen, and there is one that says just what the simulation says. Without some of these nodes a
+network holds less than the simulation, never more.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
 from autoshard.formulation.boxes import Box, least_boxes
 from autoshard.formulation.lifetimes import Holding
-from autoshard.formulation.quantities import FREE, Cut, Quantities, Quantity
+from autoshard.formulation.quantities import FREE, MOST_CELLS, Cut, Quantities, Quantity
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
 
 Span = tuple[int, int]
-MOST_CELLS = 20_000
-"""Excesses over the same nodes are added up to one node where their table has at most so many cells."""
+
+Chosen = Mapping[int, frozenset[int]]
+"""Excesses that have nodes, by number, and the spans of time (by number) at which these hold what they say."""
 
 
 @dataclass(eq=False)
 class Excess:
-    """Bytes over the choices of several nodes, at moments in [breaks[k], breaks[k + 1]).
+    """Bytes that depend on several nodes: `amounts` has a number for each span of time."""
 
-    classes: per node, state -> class. amounts: [class of the first node, ..., moment]. free: choices that the network
-    forbids.
-    """
+    spans: tuple[Span, ...]
+    amounts: Quantity
+    _boxes: "tuple[list[Box], list[tuple[int, ...]]] | None" = field(default=None, repr=False)
 
-    nodes: tuple[int, ...]
-    classes: tuple[np.ndarray, ...]
-    breaks: tuple[int, ...]
-    amounts: np.ndarray
-    free: np.ndarray
-    _boxes: "tuple[list[Box], np.ndarray] | None" = field(default=None, repr=False)
-
-    def at(self, assignment: Sequence[int]) -> np.ndarray:
-        """[moment] bytes where these states are chosen."""
-        return self.amounts[tuple(int(c[assignment[n]]) for n, c in zip(self.nodes, self.classes, strict=True))]
-
-    def boxes(self) -> tuple[list[Box], np.ndarray]:
-        """Boxes of choices, those that hold least first, and what each holds at every moment."""
+    def boxes(self) -> tuple[list[Box], list[tuple[int, ...]]]:
+        """Boxes of choices, those that hold least first, and what each holds in every span."""
         if self._boxes is None:
-            cells = self.amounts.reshape(-1, self.amounts.shape[-1])
-            rows, inverse = np.unique(cells, axis=0, return_inverse=True)
-            ids = np.where(self.free, len(rows), inverse.reshape(self.free.shape))
-            amounts = np.concatenate([rows, np.zeros((1, rows.shape[1]), rows.dtype)])
-            free = np.array([False] * len(rows) + [True])
-            boxes, values = least_boxes(ids, amounts, free)
-            order = sorted(range(len(boxes)), key=lambda k: (int(amounts[values[k]].sum()), k))
-            self._boxes = [boxes[k] for k in order], amounts[[values[k] for k in order]]
+            quantity = self.amounts
+            free = np.array([v is FREE for v in quantity.values], bool)
+            none = (0,) * len(self.spans)
+            table = [none if v is FREE else v for v in quantity.values]
+            boxes, values = least_boxes(quantity.ids, np.array(table, np.int64).reshape(len(table), -1), free)
+            order = sorted(range(len(boxes)), key=lambda k: (sum(table[values[k]]), k))
+            self._boxes = [boxes[k] for k in order], [table[values[k]] for k in order]
         return self._boxes
 
     def state(self, assignment: Sequence[int]) -> int:
         """The box that says just what these choices hold."""
-        cell = [int(c[assignment[n]]) for n, c in zip(self.nodes, self.classes, strict=True)]
+        cell = [int(c[assignment[n]]) for n, c in zip(self.amounts.nodes, self.amounts.classes, strict=True)]
         boxes, _ = self.boxes()
         return next((k for k, box in enumerate(boxes) if all(s[c] for s, c in zip(box, cell, strict=True))), 0)
 
-    def moments(self) -> list[Span]:
-        """The moments, as spans of time, at which some choice holds something."""
-        some = self.amounts.reshape(-1, self.amounts.shape[-1]).any(0)
-        return [(a, b) for a, b, s in zip(self.breaks, self.breaks[1:], some, strict=False) if s]
-
 
 class Memory:
-    """What the plans of a network hold: per decision, and the excesses that nodes can be made for."""
+    """What the plans of a network hold: by decision, and the excesses that nodes can be made for."""
 
     def __init__(self, base: CostNetwork, holdings: Iterable[Holding], quantities: Quantities) -> None:
-        self.base, self.holdings, self.q = base, tuple(holdings), quantities
+        self.base, self.q = base, quantities
         self._own: list[dict[Span, np.ndarray]] = [{} for _ in range(base.n_nodes)]
+        self._parts: dict[tuple[int, frozenset[int]], Excess] = {}
         grouped: dict[tuple[int, ...], list[Excess]] = {}
-        for holding in self.holdings:
+        for holding in holdings:
             for part in self._parted(holding.held):
-                grouped.setdefault(part.nodes, []).append(part)
-        self.excesses = [e for nodes in sorted(grouped) for e in self._joined(grouped[nodes])]
-        self.own = tuple(
-            tuple(Usage(a, b, amounts) for (a, b), amounts in sorted(own.items())) for own in self._own
-        )
+                grouped.setdefault(part.amounts.nodes, []).append(part)
+        self.excesses = [excess for nodes in sorted(grouped) for excess in self._joined(grouped[nodes])]
+        self.own = tuple(tuple(Usage(*span, held) for span, held in sorted(own.items())) for own in self._own)
 
     # -- from quantities to usages and excesses ---------------------------------------------------------
 
     def _parted(self, held: Quantity) -> list[Excess]:
         """What a quantity holds, less what goes to single decisions."""
-        spans = [v for v in held.values if v is not FREE and v is not None]
+        found = [v for v in held.values if v is not FREE and v is not None]
+        times = sorted({t for start, stop, _ in found for t in (start, stop)})
+        spans = tuple(zip(times, times[1:], strict=False))
         if not spans:
             return []
-        breaks = tuple(sorted({t for start, stop, _ in spans for t in (start, stop)}))
-        rows = np.zeros((len(held.values), len(breaks) - 1), np.int64)
+        rows = np.zeros((len(held.values), len(spans)), np.int64)
         for row, value in zip(rows, held.values, strict=True):
             if value is not FREE and value is not None:
-                row[breaks.index(value[0]) : breaks.index(value[1])] = value[2]
-        amounts = rows[held.ids]
-        free = np.array([v is FREE for v in held.values], bool)[held.ids]
-        if not held.nodes:
-            self._give(0, np.zeros(len(self.base.costs[0]), np.int64), breaks, amounts[None])
+                row[times.index(value[0]) : times.index(value[1])] = value[2]
+        if held.is_constant:
+            self._give(0, np.zeros(len(self.base.costs[0]), np.int64), spans, rows[held.ids][None])
             return []
-        return self._split(held.nodes, held.classes, breaks, amounts, free)
-
-    def _split(
-        self,
-        nodes: tuple[int, ...],
-        classes: tuple[np.ndarray, ...],
-        breaks: tuple[int, ...],
-        amounts: np.ndarray,
-        free: np.ndarray,
-    ) -> list[Excess]:
-        """Take from `amounts` what each of its nodes holds whatever the others choose."""
+        free = np.array([v is FREE for v in held.values], bool)[held.ids]
         out: list[Excess] = []
-        huge = np.iinfo(np.int64).max
-        for axis, node in enumerate(nodes):
-            others = tuple(k for k in range(len(nodes)) if k != axis)
-            least = np.where(free[..., None], huge, amounts).min(axis=others) if others else amounts
-            least = np.where(least == huge, 0, least)
+        amounts, huge = rows[held.ids], np.iinfo(np.int64).max
+        for axis, (node, classes) in enumerate(zip(held.nodes, held.classes, strict=True)):
+            others = tuple(k for k in range(len(held.nodes)) if k != axis)
+            least = np.where(free[..., None], huge, amounts).min(axis=others)
+            least[least == huge] = 0
             if not least.any():
                 continue
-            shape = [1] * len(nodes) + [least.shape[1]]
-            shape[axis] = least.shape[0]
-            amounts = np.where(free[..., None], 0, amounts - least.reshape(shape))
+            shape = [least.shape[0] if k == axis else 1 for k in range(len(held.nodes))]
+            amounts = np.where(free[..., None], 0, amounts - least.reshape(*shape, -1))
             if node < self.base.n_nodes:
-                self._give(node, classes[axis], breaks, least)
+                self._give(node, classes, spans, least)
             else:
-                none = np.zeros(len(least), bool)
-                out.append(Excess((node,), (classes[axis],), breaks, least, none))
+                out.append(Excess(spans, self._quantity((node,), (classes,), least, np.zeros(len(least), bool))))
         if amounts.any():
-            out.append(Excess(nodes, classes, breaks, amounts, free))
+            out.append(Excess(spans, self._quantity(held.nodes, held.classes, amounts, free)))
         return out
 
-    def _give(self, node: int, classes: np.ndarray, breaks: Sequence[int], amounts: np.ndarray) -> None:
+    def _quantity(
+        self, nodes: tuple[int, ...], classes: tuple[np.ndarray, ...], amounts: np.ndarray, free: np.ndarray
+    ) -> Quantity:
+        rows, inverse = np.unique(amounts.reshape(-1, amounts.shape[-1]), axis=0, return_inverse=True)
+        ids = np.where(free, len(rows), inverse.reshape(free.shape))
+        return self.q.smaller(nodes, classes, ids, (*map(tuple, rows.tolist()), FREE))
+
+    def _give(self, node: int, classes: np.ndarray, spans: Sequence[Span], amounts: np.ndarray) -> None:
         own = self._own[node]
-        for k, span in enumerate(zip(breaks, breaks[1:], strict=False)):
+        for k, span in enumerate(spans):
             if amounts[:, k].any():
                 more = amounts[classes, k]
                 own[span] = own[span] + more if span in own else more
@@ -148,87 +126,106 @@ class Memory:
         return out
 
     def _sum(self, one: Excess, other: Excess) -> Excess | None:
-        joints = [self.q.refined([a, b]) for a, b in zip(one.classes, other.classes, strict=True)]
-        if np.prod([len(first) for _, first in joints]) > MOST_CELLS:
+        pairs = zip(one.amounts.classes, other.amounts.classes, strict=True)
+        if prod(len(self.q.refined([a, b])[1]) for a, b in pairs) > MOST_CELLS:
             return None
-        breaks = tuple(sorted({*one.breaks, *other.breaks}))
-        amounts = np.zeros((*(len(first) for _, first in joints), len(breaks) - 1), np.int64)
-        free = np.zeros(amounts.shape[:-1], bool)
-        for part in (one, other):
-            index = np.ix_(*(c[first] for c, (_, first) in zip(part.classes, joints, strict=True)))
-            free |= part.free[index]
-            for k, (a, b) in enumerate(zip(part.breaks, part.breaks[1:], strict=False)):
-                amounts[..., breaks.index(a) : breaks.index(b)] += part.amounts[..., k][index][..., None]
-        amounts[free] = 0
-        return Excess(one.nodes, tuple(c for c, _ in joints), breaks, amounts, free)
+        times = sorted({t for e in (one, other) for span in e.spans for t in span})
+        spans = tuple(zip(times, times[1:], strict=False))
+        inside = [[[k for k, (a, b) in enumerate(e.spans) if a <= s < b] for s, _ in spans] for e in (one, other)]
+
+        def added(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(
+                sum(x[k] for k in first) + sum(y[k] for k in second)
+                for first, second in zip(*inside, strict=True)
+            )
+
+        return Excess(spans, self.q.lift(added, one.amounts, other.amounts))
 
     # -- networks ---------------------------------------------------------------------------------------
 
-    def network(self, chosen: Collection[int] = ()) -> CostNetwork:
-        """The network with nodes for these excesses (numbers of `excesses`), and those that they need."""
-        base = self.base
+    def all_of_them(self) -> dict[int, frozenset[int]]:
+        """Every excess at all times."""
+        return {k: frozenset(range(len(excess.spans))) for k, excess in enumerate(self.excesses)}
+
+    def _chosen(self, chosen: Chosen) -> list[Excess]:
+        """The chosen excesses at their spans: less depends on less."""
+        out = []
+        for k in sorted(chosen):
+            key = (k, chosen[k])
+            if key not in self._parts:
+                whole, among = self.excesses[k], sorted(chosen[k])
+                amounts = self.q.lift(lambda held, among=among: tuple(held[s] for s in among), whole.amounts)
+                self._parts[key] = Excess(tuple(whole.spans[s] for s in among), amounts)
+            out.append(self._parts[key])
+        return out
+
+    def network(self, chosen: Chosen) -> CostNetwork:
+        """The network with nodes for these excesses, and those that they need."""
+        base, parts = self.base, self._chosen(chosen)
         number = {node: node for node in range(base.n_nodes)}
         costs, edges = list(base.costs), list(base.edges)
         usages: list[list[Usage]] = [list(own) for own in self.own]
-        facets = list(base.facets) if base.facets else []
 
-        def add(nodes: Sequence[int], classes: Sequence[np.ndarray], boxes: Sequence[Box]) -> int:
+        def add(quantity: Quantity, boxes: Sequence[Box]) -> int:
             costs.append(np.zeros(len(boxes), np.int64))
             usages.append([])
-            if base.facets:
-                facets.append(None)
-            for axis, (node, states) in enumerate(zip(nodes, classes, strict=True)):
+            for axis, (node, states) in enumerate(zip(quantity.nodes, quantity.classes, strict=True)):
                 allowed = np.array([box[axis] for box in boxes])[:, states].T
                 if not allowed.all():
                     edges.append(Edge(number[node], len(costs) - 1, np.where(allowed, 0, IMPOSSIBLE).astype(np.int64)))
             return len(costs) - 1
 
-        for cut in self._cuts(chosen):
-            number[cut.node] = add(cut.quantity.nodes, cut.quantity.classes, cut.boxes)
-        for k in sorted(chosen):
-            excess = self.excesses[k]
-            if len(excess.nodes) == 1:
-                node, amounts = number[excess.nodes[0]], excess.amounts[excess.classes[0]]
+        for cut in self._cuts(parts):
+            number[cut.node] = add(cut.quantity, cut.boxes)
+        for part in parts:
+            nodes = part.amounts.nodes
+            if len(nodes) < 2:
+                node = number[nodes[0]] if nodes else 0
+                held = [part.amounts.values[k] for k in part.amounts.ids.reshape(-1).tolist()]
+                states = part.amounts.classes[0] if nodes else np.zeros(len(costs[0]), np.int64)
+                held = [held[c] for c in states.tolist()]
             else:
-                boxes, amounts = excess.boxes()
-                node = add(excess.nodes, excess.classes, boxes)
-            for moment, (a, b) in enumerate(zip(excess.breaks, excess.breaks[1:], strict=False)):
-                if amounts[:, moment].any():
-                    usages[node].append(Usage(a, b, np.ascontiguousarray(amounts[:, moment])))
-        return CostNetwork(tuple(costs), tuple(edges), tuple(map(tuple, usages)), None, tuple(facets))
+                boxes, held = part.boxes()
+                node = add(part.amounts, boxes)
+            for k, (start, stop) in enumerate(part.spans):
+                amounts = np.array([0 if h is FREE else h[k] for h in held], np.int64)
+                if amounts.any():
+                    usages[node].append(Usage(start, stop, amounts))
+        facets = (*base.facets, *[None] * (len(costs) - base.n_nodes)) if base.facets else ()
+        return CostNetwork(tuple(costs), tuple(edges), tuple(map(tuple, usages)), None, facets)
 
-    def extended(self, assignment: Sequence[int], chosen: Collection[int] = ()) -> tuple[int, ...]:
+    def extended(self, assignment: Sequence[int], chosen: Chosen) -> tuple[int, ...]:
         """The assignment of `network(chosen)` that goes with one of the base network."""
+        parts = self._chosen(chosen)
         whole = self._whole(assignment)
         out = [int(x) for x in assignment]
-        out += [whole[cut.node] for cut in self._cuts(chosen)]
-        out += [self.excesses[k].state(whole) for k in sorted(chosen) if len(self.excesses[k].nodes) > 1]
+        out += [whole[cut.node] for cut in self._cuts(parts)]
+        out += [part.state(whole) for part in parts if len(part.amounts.nodes) > 1]
         return tuple(out)
 
-    def states(self, chosen: Collection[int]) -> int:
-        """States of the nodes that would be added."""
-        return sum(len(self.excesses[k].boxes()[0]) for k in chosen) + sum(len(c.boxes) for c in self._cuts(chosen))
-
-    def left_out(self, assignment: Sequence[int], limit: int, chosen: Collection[int]) -> list[int]:
-        """Excesses without nodes that may hold something at the moments at which an assignment holds more than `limit`."""
+    def missing(self, assignment: Sequence[int], limit: int, chosen: Chosen) -> dict[int, frozenset[int]]:
+        """`chosen`, and all excesses that an assignment holds when it holds more than `limit`."""
         whole = self._whole(assignment)
+        held = [(excess.spans, excess.amounts.at(whole)) for excess in self.excesses]
         delta: dict[int, int] = {}
-        for own, state in zip(self.own, assignment, strict=True):
-            for usage in own:
-                delta[usage.start] = delta.get(usage.start, 0) + int(usage.amounts[state])
-                delta[usage.stop] = delta.get(usage.stop, 0) - int(usage.amounts[state])
-        for excess in self.excesses:
-            for a, b, amount in zip(excess.breaks, excess.breaks[1:], excess.at(whole).tolist(), strict=False):
-                delta[a] = delta.get(a, 0) + amount
-                delta[b] = delta.get(b, 0) - amount
+        usages = [(u.start, u.stop, int(u.amounts[k])) for own, k in zip(self.own, assignment, strict=True) for u in own]
+        usages += [(a, b, n) for spans, amounts in held for (a, b), n in zip(spans, amounts, strict=True)]
+        for start, stop, amount in usages:
+            delta[start] = delta.get(start, 0) + amount
+            delta[stop] = delta.get(stop, 0) - amount
         times = sorted(delta)
-        live = np.cumsum([delta[t] for t in times])
-        full = [(a, b) for a, b, n in zip(times, times[1:], live.tolist(), strict=False) if n > limit]
-        return [
-            k
-            for k, excess in enumerate(self.excesses)
-            if k not in chosen and any(a < d and c < b for a, b in full for c, d in excess.moments())
-        ]
+        live = np.cumsum([delta[t] for t in times]).tolist()
+        full = [(a, b) for a, b, n in zip(times, times[1:], live, strict=False) if n > limit]
+        out = dict(chosen)
+        for k, (spans, amounts) in enumerate(held):
+            more = {
+                s
+                for s, ((c, d), n) in enumerate(zip(spans, amounts, strict=True))
+                if n > 0 and any(a < d and c < b for a, b in full)
+            }
+            if more:
+                out[k] = out.get(k, frozenset()) | more
+        return out
 
     def _whole(self, assignment: Sequence[int]) -> list[int]:
         out = [int(x) for x in assignment]
@@ -236,12 +233,23 @@ class Memory:
             out.append(cut.state(out))
         return out
 
-    def _cuts(self, chosen: Iterable[int]) -> list[Cut]:
-        """The nodes that excesses depend on, those before that they themselves depend on."""
-        needed = {node for k in chosen for node in self.excesses[k].nodes}
+    def _cuts(self, parts: Iterable[Excess]) -> list[Cut]:
+        """The nodes that excesses depend on, behind those that they depend on themselves."""
+        needed = {node for part in parts for node in part.amounts.nodes}
         out: list[Cut] = []
         for cut in reversed(self.q.cuts):
             if cut.node in needed:
                 needed.update(cut.quantity.nodes)
                 out.append(cut)
         return out[::-1]
+
+
+def in_units(network: CostNetwork, limit: int) -> CostNetwork:
+    """The network within a limit, in the largest unit that all amounts are multiples of: engines add small numbers."""
+    unit = 0
+    for usages in network.usages:
+        for usage in usages:
+            unit = int(np.gcd(unit, np.gcd.reduce(usage.amounts)))
+    unit = max(1, unit)
+    usages = tuple(tuple(Usage(u.start, u.stop, u.amounts // unit) for u in us) for us in network.usages)
+    return CostNetwork(network.costs, network.edges, usages, limit // unit, network.facets)

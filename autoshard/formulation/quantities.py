@@ -101,7 +101,7 @@ class Quantities:
         """What depends on one node: a value for each of its states."""
         known: dict[Any, int] = {}
         ids = np.array([known.setdefault(v, len(known)) for v in values], np.int64)
-        return self._smaller((node,), [np.arange(len(values))], ids, tuple(known))
+        return self.smaller((node,), [np.arange(len(values))], ids, tuple(known))
 
     def lift(self, function: Callable[..., Any], *quantities: Quantity) -> Quantity:
         """`function` of the values of these quantities, whatever is decided."""
@@ -134,7 +134,7 @@ class Quantities:
             arguments.reverse()
             result = FREE if any(a is FREE for a in arguments) else function(*arguments)
             ids[k] = known.setdefault(result, len(known))
-        return self._smaller(nodes, [c for c, _ in joints], ids[inverse.reshape(counts)], tuple(known))
+        return self.smaller(nodes, [c for c, _ in joints], ids[inverse.reshape(counts)], tuple(known))
 
     def cut(self, quantity: Quantity) -> Quantity:
         """The same quantity as one of a single node, made for it where it depends on several."""
@@ -168,7 +168,7 @@ class Quantities:
         classes = np.ascontiguousarray(classes, np.int64)
         return self._same.setdefault((len(classes), classes.tobytes()), classes)
 
-    def _smaller(
+    def smaller(
         self, nodes: Sequence[int], classes: Sequence[np.ndarray], ids: np.ndarray, values: tuple[Any, ...]
     ) -> Quantity:
         """Without nodes that do not matter, and with states that are alike in one class."""

@@ -170,10 +170,10 @@ def _decide(
         return finish(model, free, schedule, memory, bound, rounds)
     known = _best_start(model, starts, limit)
     given = (*starts, free.assignment)  # too full, but near: the solver repairs it
-    chosen: set[int] = set()
+    chosen: dict[int, frozenset[int]] = {}
     stopped = free.stats.get("stopped")
     while stopped not in ("interrupt", "time") or not chosen:
-        chosen.update(model.memory.left_out(given[-1], limit, chosen))
+        chosen = model.memory.missing(given[-1], limit, chosen)
         what = f"solving within the memory limit, {len(chosen)} excesses decided"
         network = model.within(limit, chosen)
         solution = run(network, what, [model.memory.extended(start, chosen) for start in given], _LIMITED_SHARE)

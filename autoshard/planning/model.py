@@ -1,6 +1,6 @@
 """A planning problem, and the network that is made of it: everything that baselines, solving and decoding share."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,7 @@ from autoshard.formulation.fixed import Fixed, narrow
 from autoshard.formulation.host import Amounts, check_host, hold_host, host_amounts, price_host, price_orders
 from autoshard.formulation.lifetimes import holdings
 from autoshard.formulation.loose import Loose
-from autoshard.formulation.memory import Memory
+from autoshard.formulation.memory import Chosen, Memory, in_units
 from autoshard.formulation.quantities import Quantities
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
@@ -160,9 +160,10 @@ class Model:
         )  # fmt: skip
         return Memory(self.repeats.network, held, quantities)
 
-    def within(self, limit: int, chosen: Collection[int] = ()) -> CostNetwork:
+    def within(self, limit: int, chosen: Chosen) -> CostNetwork:
         """The network within so many bytes, with nodes for these excesses of `memory` behind its own."""
-        network = hold_counts(self.memory.network(chosen), self.counts, limit)
+        network = in_units(self.memory.network(chosen), limit)
+        network = hold_counts(network, self.counts, network.usage_limit)
         return hold_host(network, self.on_host, self.problem.host_limit)
 
     def without_memory(self, solution: Solution) -> Solution:
