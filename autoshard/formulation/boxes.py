@@ -4,14 +4,11 @@ A box is a set of indices along each axis and says one value for all its cells.
 """
 
 from collections.abc import Sequence
-from itertools import permutations
 
 import numpy as np
 
 Box = tuple[np.ndarray, ...]
 """Per axis, which indices are in the box."""
-
-_MOST_ORDERS = 6
 
 
 def equal_boxes(ids: np.ndarray, free: np.ndarray) -> tuple[list[Box], list[int]]:
@@ -47,25 +44,39 @@ def least_boxes(ids: np.ndarray, amounts: np.ndarray, free: np.ndarray) -> tuple
 def _cover(need: np.ndarray, allowed: np.ndarray) -> list[Box]:
     """Boxes of allowed cells that cover all that need it, one after the other the largest around the first cell left."""
     left, out = need.copy(), []
-    orders = list(permutations(range(need.ndim)))[:_MOST_ORDERS]
+    barred = (~allowed).astype(np.float32)
+    axes = range(need.ndim)
+    orders = [tuple((first + k) % need.ndim for k in axes) for first in axes]
     while True:
-        flat = left.argmax()
-        cell = np.unravel_index(flat, left.shape)
+        cell = np.unravel_index(left.argmax(), left.shape)
         if not left[cell]:
             return out
-        grown = [_grown(allowed, cell, order) for order in orders]
-        best = max(grown, key=lambda box: int(left[np.ix_(*box)].sum()))
+        grown = {tuple(side.tobytes() for side in box): box for box in (_grown(barred, cell, order) for order in orders)}
+        best = max(grown.values(), key=lambda box: _within(left.astype(np.float32), box))
         left[np.ix_(*best)] = False
         out.append(best)
 
 
-def _grown(allowed: np.ndarray, cell: Sequence[np.intp], order: Sequence[int]) -> Box:
-    """A largest box of allowed cells around one, grown along one axis after the other."""
-    sides = [np.zeros(n, bool) for n in allowed.shape]
+def _grown(barred: np.ndarray, cell: Sequence[np.intp], order: Sequence[int]) -> Box:
+    """A largest box without barred cells around one, grown along one axis after the other."""
+    sides = [np.zeros(n, np.float32) for n in barred.shape]
     for side, k in zip(sides, cell, strict=True):
-        side[k] = True
+        side[k] = 1
     for axis in order:
-        across = [np.ones(len(side), bool) if k == axis else side for k, side in enumerate(sides)]
-        part = np.moveaxis(allowed[np.ix_(*across)], axis, 0)
-        sides[axis] = part.reshape(part.shape[0], -1).all(1)
-    return tuple(sides)
+        sides[axis] = (_along(barred, sides, axis) == 0).astype(np.float32)
+    return tuple(side > 0 for side in sides)
+
+
+def _along(table: np.ndarray, sides: Sequence[np.ndarray], axis: int) -> np.ndarray:
+    """[index along the axis] the sum over the box of all other sides."""
+    for k in reversed(range(axis + 1, len(sides))):
+        table = table @ sides[k]
+    for k in range(axis):
+        table = np.tensordot(sides[k], table, 1)
+    return table
+
+
+def _within(table: np.ndarray, box: Box) -> float:
+    for side in reversed(box):
+        table = table @ side.astype(np.float32)
+    return float(table)

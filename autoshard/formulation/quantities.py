@@ -90,7 +90,7 @@ class Quantities:
         self.cuts: list[Cut] = []
         self._joint: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
         self._same: dict[tuple[int, bytes], np.ndarray] = {}
-        self._cut: dict[int, Quantity] = {}
+        self._cut: dict[object, tuple[int, list[int]]] = {}
         self._kept: list[object] = []
 
     def constant(self, value: Any) -> Quantity:
@@ -140,15 +140,22 @@ class Quantities:
         """The same quantity as one of a single node, made for it where it depends on several."""
         if len(quantity.nodes) < 2:
             return quantity
-        if id(quantity) not in self._cut:
-            free = np.array([v is FREE for v in quantity.values], bool)
+        free = np.array([v is FREE for v in quantity.values], bool)
+        first, numbered = np.unique(np.where(free[quantity.ids], -1, quantity.ids), return_index=True)[1], {}
+        for at in sorted(first.tolist()):  # what is told apart, whatever it is called
+            numbered[int(quantity.ids.flat[at])] = len(numbered)
+        told = np.array([numbered.get(k, -1) for k in range(len(quantity.values))])[quantity.ids]
+        told[free[quantity.ids]] = -1
+        key = (quantity.nodes, tuple(map(id, quantity.classes)), told.tobytes())
+        if key not in self._cut:
             boxes, values = equal_boxes(quantity.ids, free)
             node = len(self.sizes)
             self.sizes.append(len(boxes))
             self.cuts.append(Cut(node, quantity, tuple(boxes)))
-            self._kept.append(quantity)
-            self._cut[id(quantity)] = self.of(node, [quantity.values[v] for v in values])
-        return self._cut[id(quantity)]
+            self._cut[key] = (node, [int(told[quantity.ids == v][0]) for v in values])
+        node, numbers = self._cut[key]
+        meant = {int(told[quantity.ids == v][0]): value for v, value in enumerate(quantity.values) if (quantity.ids == v).any()}
+        return self.of(node, [meant[k] for k in numbers])
 
     def refined(self, classes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """The coarsest classes that tell apart what any of these do, and a state of each."""

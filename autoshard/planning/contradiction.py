@@ -12,16 +12,19 @@ MOST_TENSORS = 8
 """How many tensors at the fullest moment are told."""
 
 
-def contradiction(problem: Problem, *, achieved_bytes: int | None = None, reason: str = "") -> InfeasibleError:
+def contradiction(
+    problem: Problem, *, achieved_bytes: int | None = None, reason: str = "", proved: bool = False
+) -> InfeasibleError:
     """The error of a problem without a plan.
 
-    achieved_bytes: the lowest peak of the plans that were found. reason: what the search said.
+    achieved_bytes: the lowest peak of the plans that were found. reason: what the search said. proved: the search ruled
+    out every plan within the memory limit.
     """
     subsets = Subsets(problem)
     found = subsets.smallest()
     cited = [problem.statements[n].cited for n in found.statements]
     if found.with_limit:
-        return _memory(problem, subsets, found, cited, achieved_bytes)
+        return _memory(problem, subsets, found, cited, achieved_bytes, proved)
     if not cited:
         return InfeasibleError(f"the pins cannot hold together: {reason or 'no plan satisfies them'}")
     head = (
@@ -41,13 +44,18 @@ def _unsettled(found: MinimalSet) -> list[str]:
 
 
 def _memory(
-    problem: Problem, subsets: Subsets, found: MinimalSet, cited: Sequence[str], achieved: int | None
+    problem: Problem,
+    subsets: Subsets,
+    found: MinimalSet,
+    cited: Sequence[str],
+    achieved: int | None,
+    searched: bool,
 ) -> InfeasibleError:
     limit = problem.memory_limit
     assert limit is not None
     kept = (*found.statements, subsets.limit_number)
     least = subsets.least(kept)
-    proved = least.bytes > limit
+    proved = searched or least.bytes > limit
     everything = range(len(problem.statements))  # what is held is told under all statements, or it would break some
     if any(not mask.any() for mask in subsets.masks(everything).values()):
         everything = kept
@@ -55,7 +63,7 @@ def _memory(
     there = subsets.memory.there(subsets.masks(everything), fullest.time)
     helping = relaxations(problem, subsets, found, achieved)
     words = f"memory limit of {limit} bytes per device"
-    lines = [f"the {words} and the pins cannot hold together: " + _verdict(least, fullest, limit, achieved, cited)]
+    lines = [f"the {words} and the pins cannot hold together: " + _verdict(least, fullest, limit, achieved, cited, searched)]
     if cited:
         lines += [f"  {words}", *(f"  {c}" for c in cited)]
     lines += _unsettled(found)
@@ -76,12 +84,19 @@ def _memory(
     return InfeasibleError("\n".join(lines), conflict=[words, *cited], facts=facts)
 
 
-def _verdict(least: Least, fullest: Least, limit: int, achieved: int | None, cited: Sequence[str]) -> str:
+def _verdict(
+    least: Least, fullest: Least, limit: int, achieved: int | None, cited: Sequence[str], searched: bool
+) -> str:
     under = "under these statements " if cited else ""
     if least.bytes > limit:
         text = f"{under}at least {least.bytes} bytes are live at once in every plan"
         if fullest.bytes > least.bytes:
             text += f" ({fullest.bytes} under all that is stated)"
+    elif searched:
+        text = (
+            f"{under}no plan has room for its resharded copies, although {least.bytes} bytes would do for everything "
+            "else (every plan was ruled out)"
+        )
     else:
         text = (
             f"{under}no plan was found with room for its resharded copies, although {least.bytes} bytes would do for "

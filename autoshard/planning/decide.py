@@ -14,22 +14,15 @@ from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import PlanCost, price
 from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.planning.contradiction import contradiction
-from autoshard.planning.enumerate import MOST_SIMULATED, by_cost, is_tiny
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model, Problem, Progress
 from autoshard.schedule import Schedule
 from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.solution import Solution
 
-_MEMORY_ROUNDS = 11
-"""How often the limit is tightened for private copies that the network does not see."""
-
-
 ACCEPTED_GAP = 1e-3
 """Gap at which the search within a memory limit ends, in networks too large for exact search."""
 
-_EXACT_ROUNDS = 5
-"""How often it is tightened by just what was missing, before larger steps."""
 _LIMITED_SHARE = 0.9
 """The part of what is left of a time limit that one search within the memory limit may take."""
 
@@ -87,11 +80,11 @@ def decide(
 ) -> Decision:
     """Solve the model under its memory limit. `InfeasibleError` or `OutOfTimeError` where there is no plan.
 
-    First without the limit: where that optimum fits, it is the answer and its proof holds. Then within it. The
-    network knows definitions and shared copies; copies made for one op only are added by simulation, and the limit of
-    the network is tightened by what they take until the plan itself is within the limit. The bound is that of the
-    untightened network and therefore holds for every plan. Where no search ends within the limit, the cheapest of
-    `starts` that does is the answer.
+    First without the limit: where that optimum fits, it is the answer and its proof holds. Then within it, with nodes
+    for what memory depends on several decisions for (`formulation.memory`): first for what the optimum without limit
+    holds where it is too full, then for what each answer holds where it is, until an answer fits. No network says more
+    than the simulation, so every bound on the way holds for every plan, and a network without an answer is a proof that
+    there is no plan. Where a search ends without either, the cheapest plan within the limit that was seen is the answer.
     accepted_gap: (cost - bound) / cost at which the search within a limit may end.
     explain: where there is no plan, work out the smallest set of statements at odds.
     Ctrl-C at any moment gives the cheapest plan seen by then, `starts` among them; it is raised where there was none.
@@ -169,17 +162,19 @@ def _decide(
     if limit is None or memory.peak_bytes <= limit:
         return finish(model, free, schedule, memory, bound, rounds)
     known = _best_start(model, starts, limit)
-    given = (*starts, free.assignment)  # too full, but near: the solver repairs it
+    nearest, achieved = free.assignment, memory
     chosen: dict[int, frozenset[int]] = {}
     stopped = free.stats.get("stopped")
-    while stopped not in ("interrupt", "time") or not chosen:
-        chosen = model.memory.missing(given[-1], limit, chosen)
-        what = f"solving within the memory limit, {len(chosen)} excesses decided"
+    while stopped != "interrupt":
+        before, chosen = chosen, model.memory.missing(nearest, limit, chosen)
+        assert chosen != before, "the network says less than the simulation although it knows of all that is held"
         network = model.within(limit, chosen)
-        solution = run(network, what, [model.memory.extended(start, chosen) for start in given], _LIMITED_SHARE)
+        given = [model.memory.extended(start, chosen) for start in (*starts, nearest)]
+        what = "solving within the memory limit" + (f", round {len(rounds)}" if before else "")
+        solution = run(network, what, given, _LIMITED_SHARE)
         stopped = solution.stats.get("stopped")
         if solution.status == "infeasible":
-            _no_answer(model, solution, explain)
+            _no_answer(model, solution, explain, achieved.peak_bytes)
         bound = max(bound, solution.lower_bound)
         if solution.assignment is None:
             break
@@ -188,13 +183,19 @@ def _decide(
         if memory.peak_bytes <= limit:
             return finish(model, solution, schedule, memory, bound, rounds)
         known = _earlier(model, solution, limit, known)
-        given = (*starts, solution.assignment)
+        nearest, achieved = solution.assignment, min(achieved, memory, key=lambda m: m.peak_bytes)
+        if stopped == "time":
+            break
     if known is not None:
         kept, schedule, memory = known
         return finish(model, kept, schedule, memory, bound, rounds)
     if stopped == "interrupt":
         raise KeyboardInterrupt
-    raise OutOfTimeError("none found")
+    raise OutOfTimeError(
+        f"no plan within the memory limit of {limit} bytes per device was found (stopped: {stopped}), which is no proof "
+        f"that there is none: the one seen that needs least holds {achieved.peak_bytes} bytes at {achieved.where}; raise "
+        "the time limit, the effort or the memory limit, use more devices or recompute more"
+    )
 
 
 def check_room(model: Model) -> None:
@@ -266,14 +267,15 @@ def assumptions(problem: Problem) -> list[str]:
     return out
 
 
-def _no_answer(model: Model, solution: Solution, explain: bool) -> None:
+def _no_answer(model: Model, solution: Solution, explain: bool, achieved_bytes: int | None = None) -> None:
+    """achieved_bytes: the lowest peak of the plans that were seen, where the memory limit is what rules them out."""
     limit = model.problem.memory_limit
     if solution.status == "infeasible":
-        reason = solution.reason or "the hard statements contradict each other"
+        reason = name_nodes(model, solution.reason or "the hard statements contradict each other")
         if explain:
-            raise contradiction(model.problem, reason=name_nodes(model, reason))
+            raise contradiction(model.problem, reason=reason, achieved_bytes=achieved_bytes, proved=True)
         what = f"the memory limit of {limit} bytes per device and the pins" if limit is not None else "the pins"
-        raise InfeasibleError(f"{what} cannot hold together: {name_nodes(model, reason)}")
+        raise InfeasibleError(f"{what} cannot hold together: {reason}", facts={"proved": True})
     stopped = solution.stats.get("stopped")
     if stopped == "interrupt":
         raise KeyboardInterrupt
@@ -305,7 +307,7 @@ def finish(
 ) -> Decision:
     """A solution as a decision: re-evaluated on the unreduced network, priced from its schedule, with its notes.
 
-    bound: in ticks, of the network without room for copies. rounds: what was searched, for `Decision.stats`.
+    bound: in ticks, of a network that holds no more than the simulation. rounds: what was searched, for `Decision.stats`.
     """
     assert solution.assignment is not None and solution.cost is not None
     problem, tick = model.problem, model.encoded.tick_s
@@ -336,7 +338,7 @@ def finish(
     elif stopped == "gap":
         notes.append("the search ended at the accepted gap")
     elif stopped == "copies":
-        notes.append("the cheapest plan found that fits with its private copies; the searches themselves went further")
+        notes.append("the cheapest plan that was seen within the limit; the search itself went on and found no other")
     elif stopped == "baseline":
         notes.append("the best named baseline that fits: no search found a cheaper plan within the memory limit")
     if stopped not in ("time", "interrupt") and any(r.get("stopped") == "time" for r in rounds):
