@@ -17,6 +17,8 @@ from autoshard.formulation.boxes import Box, least_boxes
 from autoshard.formulation.lifetimes import Holding
 from autoshard.formulation.quantities import FREE, MOST_CELLS, Cut, Quantities, Quantity
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
+from autoshard.solver.reductions.consistency import arc_consistency, usage_consistency
+from autoshard.solver.work import from_network
 
 Span = tuple[int, int]
 
@@ -163,7 +165,8 @@ class Memory:
         """The network with nodes for these excesses, and those that they need."""
         base, parts = self.base, self._chosen(chosen)
         number = {node: node for node in range(base.n_nodes)}
-        costs, edges = list(base.costs), list(base.edges)
+        costs = [np.where(left, cost, IMPOSSIBLE) for left, cost in zip(self.q.left, base.costs, strict=True)]
+        edges = list(base.edges)
         usages: list[list[Usage]] = [list(own) for own in self.own]
 
         def add(quantity: Quantity, boxes: Sequence[Box]) -> int:
@@ -193,6 +196,10 @@ class Memory:
                     usages[node].append(Usage(start, stop, amounts))
         facets = (*base.facets, *[None] * (len(costs) - base.n_nodes)) if base.facets else ()
         return CostNetwork(tuple(costs), tuple(edges), tuple(map(tuple, usages)), None, facets)
+
+    def knows(self, assignment: Sequence[int]) -> bool:
+        """Whether all of its choices are left, so that what it holds is known."""
+        return all(left[k] for left, k in zip(self.q.left, assignment, strict=True))
 
     def extended(self, assignment: Sequence[int], chosen: Chosen) -> tuple[int, ...]:
         """The assignment of `network(chosen)` that goes with one of the base network."""
@@ -242,6 +249,22 @@ class Memory:
                 needed.update(cut.quantity.nodes)
                 out.append(cut)
         return out[::-1]
+
+
+def left_by(network: CostNetwork) -> list[np.ndarray]:
+    """Per node, which states may be chosen within the limit as far as each is looked at with the least of all others.
+
+    Raises `Infeasible` where a node has none.
+    """
+    work = from_network(network)
+    while usage_consistency(work) or arc_consistency(work):
+        pass
+    out = []
+    for node, costs in enumerate(network.costs):
+        left = np.zeros(len(costs), bool)
+        left[work.domains[node]] = True
+        out.append(left)
+    return out
 
 
 def in_units(network: CostNetwork, limit: int) -> CostNetwork:

@@ -82,11 +82,14 @@ class Cut:
 
 
 class Quantities:
-    """Makes quantities over the nodes of a network with so many states each, and the nodes that say what some are."""
+    """Makes quantities over the nodes of a network, and the nodes that say what some are.
 
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self.base = len(sizes)
-        self.sizes = list(sizes)
+    left: per node, which of its states may be chosen; nothing is said of the others.
+    """
+
+    def __init__(self, left: Sequence[np.ndarray]) -> None:
+        self.left = left
+        self.sizes = [len(states) for states in left]
         self.cuts: list[Cut] = []
         self._joint: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
         self._same: dict[tuple[int, bytes], np.ndarray] = {}
@@ -100,7 +103,9 @@ class Quantities:
     def of(self, node: int, values: Sequence[Any]) -> Quantity:
         """What depends on one node: a value for each of its states."""
         known: dict[Any, int] = {}
-        ids = np.array([known.setdefault(v, len(known)) for v in values], np.int64)
+        left = self.left[node].tolist() if node < len(self.left) else [True] * len(values)
+        told = (v if may else FREE for v, may in zip(values, left, strict=True))
+        ids = np.array([known.setdefault(v, len(known)) for v in told], np.int64)
         return self.smaller((node,), [np.arange(len(values))], ids, tuple(known))
 
     def lift(self, function: Callable[..., Any], *quantities: Quantity) -> Quantity:

@@ -19,6 +19,7 @@ from autoshard.planning.model import Model, Problem, Progress
 from autoshard.schedule import Schedule
 from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.solution import Solution
+from autoshard.solver.work import Infeasible
 
 ACCEPTED_GAP = 1e-3
 """Gap at which the search within a memory limit ends, in networks too large for exact search."""
@@ -164,13 +165,19 @@ def _decide(
     known = _best_start(model, starts, limit)
     nearest, achieved = free.assignment, memory
     chosen: dict[int, frozenset[int]] = {}
+    solved: dict[int, frozenset[int]] | None = None
     stopped = free.stats.get("stopped")
     while stopped != "interrupt":
-        before, chosen = chosen, model.memory.missing(nearest, limit, chosen)
-        assert chosen != before, "the network says less than the simulation although it knows of all that is held"
-        network = model.within(limit, chosen)
-        given = [model.memory.extended(start, chosen) for start in (*starts, nearest)]
-        what = "solving within the memory limit" + (f", round {len(rounds)}" if before else "")
+        try:
+            room = model.memory
+        except Infeasible as why:
+            _no_answer(model, Solution(None, None, 0, "infeasible", reason=str(why)), explain, achieved.peak_bytes)
+        if room.knows(nearest):
+            chosen = room.missing(nearest, limit, chosen)
+            assert chosen != solved, "the network says less than the simulation although it knows of all that is held"
+        network, solved = model.within(limit, chosen), chosen
+        given = [room.extended(start, chosen) for start in (*starts, nearest) if room.knows(start)]
+        what = f"solving within the memory limit, round {len(rounds)}"
         solution = run(network, what, given, _LIMITED_SHARE)
         stopped = solution.stats.get("stopped")
         if solution.status == "infeasible":

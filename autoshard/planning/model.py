@@ -25,7 +25,7 @@ from autoshard.formulation.fixed import Fixed, narrow
 from autoshard.formulation.host import Amounts, check_host, hold_host, host_amounts, price_host, price_orders
 from autoshard.formulation.lifetimes import holdings
 from autoshard.formulation.loose import Loose
-from autoshard.formulation.memory import Chosen, Memory, in_units
+from autoshard.formulation.memory import Chosen, Memory, in_units, left_by
 from autoshard.formulation.quantities import Quantities
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
@@ -47,6 +47,10 @@ Progress = Callable[[str], None]
 
 PRICED_ENTRIES = 300_000
 """Networks of all layers up to this many table entries are kept beside those in which layers share."""
+
+
+_LOOK_AGAIN = 0.9
+"""What plans hold is worked out again when the memory limit leaves no more than this part of the choices before."""
 
 
 @dataclass(frozen=True)
@@ -152,13 +156,23 @@ class Model:
 
     @cached_property
     def memory(self) -> Memory:
-        """What the plans of this model hold, as quantities that depend on its decisions."""
-        quantities = Quantities([len(costs) for costs in self.repeats.network.costs])
-        held = holdings(
-            self.problem.program, self.fusion, self.liveness, self.collected, self.encoded, self.repeats,
-            self.problem.mesh, self.problem.machine.profile.memory_tile, quantities,
-        )  # fmt: skip
-        return Memory(self.repeats.network, held, quantities)
+        """What the plans of this model hold, as quantities that depend on its decisions; nothing is said of choices that
+        the memory limit rules out. Raises `Infeasible` where it rules out all.
+        """
+        base, limit = self.repeats.network, self.problem.memory_limit
+        network, open_ = replace(base, usage_limit=limit), sum(map(len, base.costs))
+        while True:
+            left = left_by(network)
+            quantities = Quantities(left)
+            held = holdings(
+                self.problem.program, self.fusion, self.liveness, self.collected, self.encoded, self.repeats,
+                self.problem.mesh, self.problem.machine.profile.memory_tile, quantities,
+            )  # fmt: skip
+            memory = Memory(base, held, quantities)
+            before, open_ = open_, sum(int(states.sum()) for states in left)
+            if open_ > _LOOK_AGAIN * before:
+                return memory
+            network = replace(network, usages=memory.own)
 
     def within(self, limit: int, chosen: Chosen) -> CostNetwork:
         """The network within so many bytes, with nodes for these excesses of `memory` behind its own."""
