@@ -6,6 +6,7 @@ The answer is re-priced from the schedule alone and its memory simulated before 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import PlanCost, price
 from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.planning.contradiction import contradiction
+from autoshard.planning.fitting import first_fit
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model, Problem, Progress
 from autoshard.schedule import Schedule
@@ -24,6 +26,10 @@ from autoshard.solver.work import Infeasible
 ACCEPTED_GAP = 1e-3
 """Gap at which the search within a memory limit ends, in networks too large for exact search."""
 
+_MOST_ROUNDS = 30
+"""How often what an answer holds too much of is decided in the network and the search made again."""
+_FIRST_SHARE = 0.1
+"""The part of what is left of a time limit that one try to find a first plan within the memory limit may take."""
 _LIMITED_SHARE = 0.9
 """The part of what is left of a time limit that one search within the memory limit may take."""
 
@@ -107,7 +113,7 @@ def best_seen(model: Model, seen: Sequence[Sequence[int]], rounds: Sequence[Mapp
     assert found.cost is not None
     from autoshard.solver.driver import trivial_bound
 
-    bounds = [trivial_bound(model.with_limit(None)), *(r["bound"] for r in rounds)]
+    bounds = [trivial_bound(model.with_limit(None)), *(r["bound"] for r in rounds if r["proves"])]
     bound = min(max(bounds), found.cost)
     found = replace(found, status="optimal" if bound == found.cost else "feasible", stats={"stopped": "seen"})
     told = [*map(dict, rounds), {"what": "the cheapest plan seen", "stopped": "interrupt"}]
@@ -135,7 +141,9 @@ def _decide(
     limit = model.problem.memory_limit
     began = time.monotonic()
 
-    def run(network: CostNetwork, what: str, given: Sequence[Sequence[int]], share: float) -> Solution:
+    def run(
+        network: CostNetwork, what: str, given: Sequence[Sequence[int]], share: float, proves: bool = True
+    ) -> Solution:
         from autoshard.solver import solve
 
         left = None if time_limit_s is None else max(0.1, time_limit_s - (time.monotonic() - began)) * share
@@ -145,7 +153,7 @@ def _decide(
             gap=0.0 if network.usage_limit is None else accepted_gap, progress=lambda p: say(f"{what}: {p}"),
         )  # fmt: skip
         bound = solution.lower_bound
-        rounds.append({"what": what, "status": solution.status, "bound": bound, **solution.stats})
+        rounds.append({"what": what, "status": solution.status, "bound": bound, "proves": proves, **solution.stats})
         solution = model.without_memory(solution)
         if solution.assignment is not None:
             seen.append(solution.assignment)
@@ -162,22 +170,30 @@ def _decide(
     bound = free.lower_bound
     if limit is None or memory.peak_bytes <= limit:
         return finish(model, free, schedule, memory, bound, rounds)
-    known = _best_start(model, starts, limit)
+    try:
+        room = model.memory
+    except Infeasible as why:
+        _no_answer(model, Solution(None, None, 0, "infeasible", reason=str(why)), explain, memory.peak_bytes)
+        raise AssertionError("an infeasible network has no answer") from why
     nearest, achieved = free.assignment, memory
+    known = _best_start(model, starts, limit)
+    if known is None and free.stats.get("stopped") != "interrupt":
+        quick = partial(run, what="looking for a plan within the memory limit", share=_FIRST_SHARE, proves=False)
+        first = first_fit(model, limit, nearest, lambda network, given: quick(network, given=given))
+        known = None if first is None else _best_start(model, [first], limit)
+    starts = starts if known is None or known[0].assignment is None else (*starts, known[0].assignment)
     chosen: dict[int, frozenset[int]] = {}
     solved: dict[int, frozenset[int]] | None = None
-    stopped = free.stats.get("stopped")
-    while stopped != "interrupt":
-        try:
-            room = model.memory
-        except Infeasible as why:
-            _no_answer(model, Solution(None, None, 0, "infeasible", reason=str(why)), explain, achieved.peak_bytes)
+    stopped = rounds[-1].get("stopped")
+    for number in range(_MOST_ROUNDS):
+        if stopped == "interrupt":
+            break
         if room.knows(nearest):
             chosen = room.missing(nearest, limit, chosen)
             assert chosen != solved, "the network says less than the simulation although it knows of all that is held"
         network, solved = model.within(limit, chosen), chosen
         given = [room.extended(start, chosen) for start in (*starts, nearest) if room.knows(start)]
-        what = f"solving within the memory limit, round {len(rounds)}"
+        what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
         solution = run(network, what, given, _LIMITED_SHARE)
         stopped = solution.stats.get("stopped")
         if solution.status == "infeasible":
@@ -188,6 +204,8 @@ def _decide(
         schedule = model.schedule(solution.assignment)
         memory = model.simulate(schedule)
         if memory.peak_bytes <= limit:
+            if known is not None and _cheaper(known[0], solution):
+                break
             return finish(model, solution, schedule, memory, bound, rounds)
         known = _earlier(model, solution, limit, known)
         nearest, achieved = solution.assignment, min(achieved, memory, key=lambda m: m.peak_bytes)

@@ -213,7 +213,7 @@ def test_a_limit_that_is_too_small_alone_says_which_axis_would_do() -> None:
         decide(model)
     assert len(caught.value.conflict) == 1
     (axis,) = [r for r in caught.value.facts["relaxations"] if r["kind"] == "axis"]
-    assert axis["text"] == "a mesh axis x of 16 instead of 2" and axis["found_bytes"] <= 24_000
+    assert axis["text"] == "a mesh axis x of 4 instead of 2" and axis["found_bytes"] <= 24_000
     assert f"a mesh axis x of 16 instead of 2: a plan with {axis['found_bytes']:,} bytes" in str(caught.value)
     assert peak(16) <= 24_000
     with pytest.raises(InfeasibleError):  # the bound leaves room with 8, but no plan has it: nothing is said of 8
