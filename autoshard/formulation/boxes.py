@@ -42,7 +42,7 @@ def least_boxes(ids: np.ndarray, amounts: np.ndarray, free: np.ndarray) -> tuple
 
 
 def _cover(need: np.ndarray, allowed: np.ndarray) -> list[Box]:
-    """Boxes of allowed cells that cover all that need it, one after the other the largest around the first cell left."""
+    """Boxes of allowed cells that cover all that need it: one after the other, the largest around the first left."""
     left, out = need.copy(), []
     barred = (~allowed).astype(np.float32)
     axes = range(need.ndim)
@@ -51,7 +51,9 @@ def _cover(need: np.ndarray, allowed: np.ndarray) -> list[Box]:
         cell = np.unravel_index(left.argmax(), left.shape)
         if not left[cell]:
             return out
-        grown = {tuple(side.tobytes() for side in box): box for box in (_grown(barred, cell, order) for order in orders)}
+        grown = {
+            tuple(side.tobytes() for side in box): box for box in (_grown(barred, cell, order) for order in orders)
+        }
         best = max(grown.values(), key=lambda box: _within(left.astype(np.float32), box))
         left[np.ix_(*best)] = False
         out.append(best)

@@ -8,22 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import sent
 from autoshard.costs.liveness import Liveness, made_at, only_uses, pointwise, starts_carry
-from autoshard.costs.memory import sizes
-from autoshard.costs.padding import Tile, image_dims
+from autoshard.costs.padding import Tile
+from autoshard.formulation.chosen import ChosenLayouts
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
-from autoshard.formulation.model import Link, Port
 from autoshard.formulation.quantities import FREE, Quantities, Quantity
 from autoshard.formulation.repeats import Repeats
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.schedule import PROGRAM, Use
-from autoshard.sharding.layout import AtomMesh, Layout
-from autoshard.sharding.steps import StepKind
+from autoshard.sharding.layout import AtomMesh
 
 Span = tuple[int, int]
 
@@ -51,93 +47,6 @@ def holdings(
     return _Lifetimes(program, fusion, liveness, collected, encoded, repeats, mesh, tile, quantities).run()
 
 
-class _Layouts:
-    """The layouts of definitions, shared forms and uses as quantities, and what copies between them are like."""
-
-    def __init__(
-        self,
-        program: Program,
-        collected: Collected,
-        encoded: Encoded,
-        repeats: Repeats,
-        mesh: AtomMesh,
-        tile: Tile | None,
-        q: Quantities,
-    ) -> None:
-        self.program, self.collected, self.encoded, self.repeats, self.q = program, collected, encoded, repeats, q
-        self.size = sizes(program, mesh, tile)
-        self._images = {} if tile is None else image_dims(program)
-        self.links = {link.use: link for link in collected.links if link.use is not None}
-        self.hubs = {link.value: link for link in collected.links if link.use is None}
-        self._ports: dict[tuple[int, int], Quantity] = {}
-        self._moves: dict[object, Quantity] = {}
-        self._bytes: dict[object, Quantity] = {}
-        self._kept: list[object] = []
-
-    def port(self, port: Port) -> Quantity:
-        """The layout at a port."""
-        node = int(self.repeats.class_of[port.node])
-        key = (node, id(port.layouts))
-        if key not in self._ports:
-            self._kept.append(port.layouts)
-            kept = self.encoded.states[port.node].tolist()
-            self._ports[key] = self.q.of(node, [port.layouts[k] for k in kept])
-        return self._ports[key]
-
-    def definition(self, value: int) -> Quantity:
-        return self.port(self.collected.definition[value])
-
-    def form(self, value: int) -> Quantity:
-        return self.port(self.collected.form[value])
-
-    def bytes(self, value: int, layout: Quantity) -> Quantity:
-        key = (id(layout), self._kind(value))
-        if key not in self._bytes:
-            self._kept.append(layout)
-            self._bytes[key] = self.q.lift(lambda lay: self.size(value, lay), layout)
-        return self._bytes[key]
-
-    def _kind(self, value: int) -> object:
-        """Values of one kind take the same bytes in the same layout."""
-        return self.program.type_of(value), self._images.get(value)
-
-    def copy(self, link: Link) -> Quantity:
-        """None where source and target of a link are the same, else (bytes of the source, of the copy, whether the
-        source may be a partial sum, whether the first step is an all-reduce).
-        """
-        source, target = self.port(link.source), self.port(link.target)
-        table = self.encoded.table(self.program.type_of(link.value), link)
-        key = (id(source), id(target), id(table), self._kind(link.value), link.use is None)
-        if key not in self._moves:
-            copies = self._copies(link) if link.use is None else None
-
-            def compared(one: Layout, other: Layout, is_copy: bool | None) -> Any:
-                if is_copy is not None and is_copy != (one != other):
-                    return FREE
-                if one == other:
-                    return None
-                if not np.isfinite(table.seconds[table.index[one], table.index[other]]):
-                    return FREE
-                reduced = bool(one.unreduced)
-                return (
-                    self.size(link.value, one), self.size(link.value, other), reduced,
-                    reduced and table.path(one, other).steps[0].kind is StepKind.ALL_REDUCE,
-                )  # fmt: skip
-
-            flags = self.q.constant(None) if copies is None else copies
-            self._moves[key] = self.q.lift(compared, source, target, flags)
-            self._kept += [source, target]
-        return self._moves[key]
-
-    def _copies(self, link: Link) -> Quantity:
-        """Whether the state of a hub is a copy beside the definition."""
-        node = link.target.node
-        flags = self.collected.nodes[node].copies
-        assert flags is not None
-        kept = self.encoded.states[node]
-        return self.q.of(int(self.repeats.class_of[node]), [bool(flags[k]) for k in kept])
-
-
 class _Lifetimes:
     """One backward pass; see `costs.liveness._Pass`, which it follows step by step."""
 
@@ -155,7 +64,7 @@ class _Lifetimes:
     ) -> None:
         self.program, self.fusion, self.q = program, fusion, q
         self.time, self.span, self.points = liveness.time, liveness.span, liveness.points
-        self.layouts = _Layouts(program, collected, encoded, repeats, mesh, tile, q)
+        self.layouts = ChosenLayouts(program, collected, encoded, repeats, mesh, tile, q)
         self.defined = set(collected.definition)
         self.sent = frozenset(sent(program))
         self.only_use = only_uses(program)
@@ -257,9 +166,7 @@ class _Lifetimes:
             for index, result in enumerate(op.results):
                 needed = self._defined(result, made_at(op, index, start, last), last)
                 held = self.held(result)
-                since = self.q.lift(
-                    lambda s, n, h, start=start: _least(s, start if h else n[0]), since, needed, held
-                )
+                since = self.q.lift(lambda s, n, h, start=start: _least(s, start if h else n[0]), since, needed, held)
                 through = self.q.lift(lambda t, n, h: t if h else max(t, n[1]), through, needed, held)
             since = self.q.lift(lambda s, start=start: start if s is None else max(start, s), since)
             if op.regions and op.kind != "shard_map":
@@ -296,7 +203,9 @@ class _Lifetimes:
 
     def _fused(self, value: int) -> Quantity:
         """Whether a value is virtual and whole: what it is computed from is read until it is read itself."""
-        return self.q.lift(lambda held, lay: not held and not lay.unreduced, self.held(value), self.layouts.definition(value))
+        return self.q.lift(
+            lambda held, lay: not held and not lay.unreduced, self.held(value), self.layouts.definition(value)
+        )
 
     def _copy(self, value: int, read: Quantity, made: int | None) -> Quantity:
         """Hold the shared copy of a value; the end of the definition. made: None where a copy never is made at once."""
@@ -409,10 +318,10 @@ class _Lifetimes:
                     continue
                 own = self.layouts.bytes(value, self.layouts.form(value))
                 fits = q.lift(lambda f, a, b: f and a == b, fits, own, size)
-                here = q.lift(
-                    lambda t, r, f, value=value: t is None and value in r and f, taken, read, fits
+                here = q.lift(lambda t, r, f, value=value: t is None and value in r and f, taken, read, fits)
+                table[value] = q.lift(
+                    lambda span, h: (span[0], now) if h and span is not None else span, table[value], here
                 )
-                table[value] = q.lift(lambda span, h: (span[0], now) if h and span is not None else span, table[value], here)
                 taken = q.lift(lambda t, h, value=value: value if h else t, taken, here)
 
     # -- what is held --------------------------------------------------------------------------------
@@ -423,9 +332,7 @@ class _Lifetimes:
 
         def add(what: str, span: Quantity, value: int, layout: Quantity) -> None:
             own = self.layouts.bytes(value, layout)
-            held = self.q.lift(
-                lambda s, b: None if s is None or s[0] >= s[1] or not b else (s[0], s[1], b), span, own
-            )
+            held = self.q.lift(lambda s, b: None if s is None or s[0] >= s[1] or not b else (s[0], s[1], b), span, own)
             if not (held.is_constant and held.constant is None):
                 out.append(Holding(what, held))
 
@@ -448,7 +355,12 @@ class _Lifetimes:
             if order.where == "output":
                 value = program.body.results[order.index]
                 link = self.layouts.links[Use(PROGRAM, order.index)]
-                add("an output in its order of devices", q.constant((end, end + 1)), value, self.layouts.port(link.target))
+                add(
+                    "an output in its order of devices",
+                    q.constant((end, end + 1)),
+                    value,
+                    self.layouts.port(link.target),
+                )
                 continue
             value = program.body.args[order.index] if order.where == "input" else order.index
             if value not in self.reads:
@@ -470,7 +382,9 @@ class _Lifetimes:
             def beside(r: Span, copy: Any, brief: bool = brief) -> Span:
                 return r[0], r[0] + 1 if brief or copy is not None else r[1] + 1
 
-            add(f"input {order.index} in its order", q.lift(beside, read, shared), value, self.layouts.definition(value))
+            add(
+                f"input {order.index} in its order", q.lift(beside, read, shared), value, self.layouts.definition(value)
+            )
 
 
 def _both(one: Span, other: Span) -> Span:

@@ -1,14 +1,15 @@
 """Memory in the network: what every decision holds, and nodes for what depends on several decisions.
 
-What a plan holds is a sum of quantities (see `formulation.lifetimes`). Of each, the part that one decision holds whatever
-the others are goes to the node of that decision. What is left depends on several: it is an *excess*, and a node of its
-own can stand for it, whose states are boxes of choices with the bytes that these hold. The search takes the least box
-that allows what is chosen, and there is one that says just what the simulation says. Without some of these nodes a
-network holds less than the simulation, never more.
+What a plan holds is a sum of quantities (see `formulation.lifetimes`). Of each, the part that one decision holds,
+whatever the others are, goes to the node of that decision. What is left depends on several: it is an *excess*, and a
+node of its own can stand for it, whose states are boxes of choices with the bytes that these hold. The search takes the
+least box that allows what is chosen, and there is one that says just what the simulation says. Without some of these
+nodes a network holds less than the simulation, never more.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -73,7 +74,7 @@ class Memory:
         """What a quantity holds, less what goes to single decisions."""
         found = [v for v in held.values if v is not FREE and v is not None]
         times = sorted({t for start, stop, _ in found for t in (start, stop)})
-        spans = tuple(zip(times, times[1:], strict=False))
+        spans = tuple(pairwise(times))
         if not spans:
             return []
         rows = np.zeros((len(held.values), len(spans)), np.int64)
@@ -128,17 +129,18 @@ class Memory:
         return out
 
     def _sum(self, one: Excess, other: Excess) -> Excess | None:
+        if one.amounts.nodes != other.amounts.nodes:
+            return None
         pairs = zip(one.amounts.classes, other.amounts.classes, strict=True)
         if prod(len(self.q.refined([a, b])[1]) for a, b in pairs) > MOST_CELLS:
             return None
         times = sorted({t for e in (one, other) for span in e.spans for t in span})
-        spans = tuple(zip(times, times[1:], strict=False))
+        spans = tuple(pairwise(times))
         inside = [[[k for k, (a, b) in enumerate(e.spans) if a <= s < b] for s, _ in spans] for e in (one, other)]
 
         def added(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(
-                sum(x[k] for k in first) + sum(y[k] for k in second)
-                for first, second in zip(*inside, strict=True)
+                sum(x[k] for k in first) + sum(y[k] for k in second) for first, second in zip(*inside, strict=True)
             )
 
         return Excess(spans, self.q.lift(added, one.amounts, other.amounts))
@@ -215,7 +217,9 @@ class Memory:
         whole = self._whole(assignment)
         held = [(excess.spans, excess.amounts.at(whole)) for excess in self.excesses]
         delta: dict[int, int] = {}
-        usages = [(u.start, u.stop, int(u.amounts[k])) for own, k in zip(self.own, assignment, strict=True) for u in own]
+        usages = [
+            (u.start, u.stop, int(u.amounts[k])) for own, k in zip(self.own, assignment, strict=True) for u in own
+        ]
         usages += [(a, b, n) for spans, amounts in held for (a, b), n in zip(spans, amounts, strict=True)]
         for start, stop, amount in usages:
             delta[start] = delta.get(start, 0) + amount

@@ -159,7 +159,11 @@ class Quantities:
             self.cuts.append(Cut(node, quantity, tuple(boxes)))
             self._cut[key] = (node, [int(told[quantity.ids == v][0]) for v in values])
         node, numbers = self._cut[key]
-        meant = {int(told[quantity.ids == v][0]): value for v, value in enumerate(quantity.values) if (quantity.ids == v).any()}
+        meant = {
+            int(told[quantity.ids == v][0]): value
+            for v, value in enumerate(quantity.values)
+            if (quantity.ids == v).any()
+        }
         return self.of(node, [meant[k] for k in numbers])
 
     def refined(self, classes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -63,7 +63,9 @@ def _memory(
     there = subsets.memory.there(subsets.masks(everything), fullest.time)
     helping = relaxations(problem, subsets, found, achieved)
     words = f"memory limit of {limit} bytes per device"
-    lines = [f"the {words} and the pins cannot hold together: " + _verdict(least, fullest, limit, achieved, cited, searched)]
+    lines = [
+        f"the {words} and the pins cannot hold together: " + _verdict(least, fullest, limit, achieved, cited, searched)
+    ]
     if cited:
         lines += [f"  {words}", *(f"  {c}" for c in cited)]
     lines += _unsettled(found)

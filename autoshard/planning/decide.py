@@ -4,7 +4,7 @@ The answer is re-priced from the schedule alone and its memory simulated before 
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -26,6 +26,8 @@ from autoshard.solver.work import Infeasible
 ACCEPTED_GAP = 1e-3
 """Gap at which the search within a memory limit ends, in networks too large for exact search."""
 
+MOST_NODES = 400
+"""Larger networks do not know of copies for one use: working out what all choices hold takes too long there."""
 _MOST_ROUNDS = 30
 """How often what an answer holds too much of is decided in the network and the search made again."""
 _FIRST_SHARE = 0.1
@@ -91,7 +93,7 @@ def decide(
     for what memory depends on several decisions for (`formulation.memory`): first for what the optimum without limit
     holds where it is too full, then for what each answer holds where it is, until an answer fits. No network says more
     than the simulation, so every bound on the way holds for every plan, and a network without an answer is a proof that
-    there is no plan. Where a search ends without either, the cheapest plan within the limit that was seen is the answer.
+    there is no plan. Where a search ends without either, the cheapest plan within the limit that was seen is it.
     accepted_gap: (cost - bound) / cost at which the search within a limit may end.
     explain: where there is no plan, work out the smallest set of statements at odds.
     Ctrl-C at any moment gives the cheapest plan seen by then, `starts` among them; it is raised where there was none.
@@ -170,6 +172,8 @@ def _decide(
     bound = free.lower_bound
     if limit is None or memory.peak_bytes <= limit:
         return finish(model, free, schedule, memory, bound, rounds)
+    if model.repeats.network.n_nodes > MOST_NODES:
+        return _apart(model, run, free, memory, starts, bound, rounds, explain)
     try:
         room = model.memory
     except Infeasible as why:
@@ -179,7 +183,7 @@ def _decide(
     known = _best_start(model, starts, limit)
     if known is None and free.stats.get("stopped") != "interrupt":
         quick = partial(run, what="looking for a plan within the memory limit", share=_FIRST_SHARE, proves=False)
-        first = first_fit(model, limit, nearest, lambda network, given: quick(network, given=given))
+        first = first_fit(model, limit, nearest, lambda room, given: quick(model.within(room, {}), given=given))
         known = None if first is None else _best_start(model, [first], limit)
     starts = starts if known is None or known[0].assignment is None else (*starts, known[0].assignment)
     chosen: dict[int, frozenset[int]] = {}
@@ -216,10 +220,58 @@ def _decide(
         return finish(model, kept, schedule, memory, bound, rounds)
     if stopped == "interrupt":
         raise KeyboardInterrupt
-    raise OutOfTimeError(
-        f"no plan within the memory limit of {limit} bytes per device was found (stopped: {stopped}), which is no proof "
-        f"that there is none: the one seen that needs least holds {achieved.peak_bytes} bytes at {achieved.where}; raise "
-        "the time limit, the effort or the memory limit, use more devices or recompute more"
+    raise _none_found(limit, achieved, stopped)
+
+
+def _apart(
+    model: Model,
+    run: Callable[..., Solution],
+    free: Solution,
+    memory: MemoryProfile,
+    starts: Sequence[Sequence[int]],
+    bound: int,
+    rounds: list[dict[str, Any]],
+    explain: bool,
+) -> Decision:
+    """The cheapest plan that was found within the limit, in a network that does not know of copies for one use.
+
+    The network is searched as it is, for a bound, and then with room left for copies.
+    """
+    limit = model.problem.memory_limit
+    assert limit is not None and free.assignment is not None
+    given = [*starts, free.assignment]
+    searched: list[Solution] = []
+
+    def within(room: int, near: Sequence[Sequence[int]]) -> Solution:
+        what = "solving within the memory limit" + (f", {limit - room} bytes left for copies" if room < limit else "")
+        found = run(model.with_limit(room), what, near if searched else given, _LIMITED_SHARE, room == limit)
+        searched.append(found)
+        return found
+
+    first = None
+    if free.stats.get("stopped") != "interrupt":
+        first = first_fit(model, limit, free.assignment, within)
+        if searched[0].status == "infeasible":
+            _no_answer(model, searched[0], explain, memory.peak_bytes)
+        bound = max(bound, searched[0].lower_bound)
+    earlier = [assignment for found in searched for assignment in found.earlier]
+    known = _best_start(model, [*starts, *earlier, *([] if first is None else [first])], limit)
+    if known is not None:
+        kept, schedule, memory = known
+        last = searched[-1] if searched else free
+        if first is not None and kept.assignment == tuple(first):
+            kept = replace(kept, status=last.status, stats=last.stats)
+        return finish(model, kept, schedule, memory, bound, rounds)
+    if _interrupted(rounds):
+        raise KeyboardInterrupt
+    raise _none_found(limit, memory, (searched[-1] if searched else free).stats.get("stopped"))
+
+
+def _none_found(limit: int, nearest: MemoryProfile, stopped: Any) -> OutOfTimeError:
+    return OutOfTimeError(
+        f"no plan within the memory limit of {limit} bytes per device was found (stopped: {stopped}), which is no "
+        f"proof that there is none: the one seen that needs least holds {nearest.peak_bytes} bytes at "
+        f"{nearest.where}; raise the time limit, the effort or the memory limit, use more devices or recompute more"
     )
 
 
@@ -332,7 +384,7 @@ def finish(
 ) -> Decision:
     """A solution as a decision: re-evaluated on the unreduced network, priced from its schedule, with its notes.
 
-    bound: in ticks, of a network that holds no more than the simulation. rounds: what was searched, for `Decision.stats`.
+    bound: in ticks, of a network that holds no more than the simulation. rounds: what was searched, for the stats.
     """
     assert solution.assignment is not None and solution.cost is not None
     problem, tick = model.problem, model.encoded.tick_s

@@ -6,7 +6,6 @@ This proves nothing: it gives the search that knows of everything a plan to be c
 from collections.abc import Callable, Sequence
 
 from autoshard.planning.model import Model
-from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution
 
 _ATTEMPTS = 11
@@ -14,17 +13,17 @@ _ATTEMPTS = 11
 _EXACT = 5
 """How often it is tightened by just what was missing, before larger steps."""
 
-Run = Callable[[CostNetwork, Sequence[Sequence[int]]], Solution]
+Run = Callable[[int, Sequence[Sequence[int]]], Solution]
 
 
 def first_fit(model: Model, limit: int, near: Sequence[int], run: Run) -> Sequence[int] | None:
     """An assignment within the limit, or None where none of a few tries is one.
 
-    near: a good assignment that is too full. run: searches a network, from these starts.
+    near: a good assignment that is too full. run: searches within so many bytes, from these starts.
     """
     slack, low, high = 0, 0, limit + 1  # too little below `low`, no answer from `high` on
     for attempt in range(_ATTEMPTS):
-        solution = run(model.within(limit - slack, {}), [near])
+        solution = run(limit - slack, [near])
         if solution.assignment is None:
             if slack == 0:
                 return None

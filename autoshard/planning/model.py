@@ -156,8 +156,9 @@ class Model:
 
     @cached_property
     def memory(self) -> Memory:
-        """What the plans of this model hold, as quantities that depend on its decisions; nothing is said of choices that
-        the memory limit rules out. Raises `Infeasible` where it rules out all.
+        """What the plans of this model hold, as quantities that depend on its decisions.
+
+        Nothing is said of choices that the memory limit rules out. Raises `Infeasible` where it rules out all.
         """
         base, limit = self.repeats.network, self.problem.memory_limit
         network, open_ = replace(base, usage_limit=limit), sum(map(len, base.costs))

@@ -1,6 +1,7 @@
 """Twenty small programs and three meshes."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ def chain(x, *weights):
 
 def chain_specs(count: int) -> list[ShapeDtypeStruct]:
     sizes = [512, 2048, 512, 1024, 256][: count + 1]
-    return [f32(1024, sizes[0]), *(f32(a, b) for a, b in zip(sizes, sizes[1:], strict=False))]
+    return [f32(1024, sizes[0]), *(f32(a, b) for a, b in pairwise(sizes))]
 
 
 def mlp(x, w1, w2):

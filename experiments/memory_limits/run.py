@@ -2,9 +2,10 @@
 
     python experiments/memory_limits/run.py [--programs "mlp,chain of 4"] [--time-limit 60]
 
-Plans each of twenty programs on three meshes, without a limit and within 90, 75, 50 and 30% of that plan's peak, through
-`autoshard.plan`. Writes results/rows.csv, one row a case; cases that are there already are not run again. Prints the
-table of README.md.
+Plans each of twenty programs on three meshes, without a limit and within 90, 75, 50 and 30% of that plan's peak,
+through `autoshard.plan`. Writes results/rows.csv, one row a case; cases that are there already are not run again.
+It
+prints the table of README.md.
 """
 
 import argparse
