@@ -267,6 +267,7 @@ def plan_traced(
             "sub_axes": None if sub_axes is None else {axis: list(parts) for axis, parts in sub_axes.items()},
             "strategy": strategy,
         },
+        certificate=decision.certificate,
         memory_limit={"bytes": problem.memory_limit, "from": "device" if problem.device_limit else "stated"},
     )  # fmt: skip
 

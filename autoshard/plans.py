@@ -76,6 +76,8 @@ class Plan:
     the statements too), or what the ``device`` has room for. None in plans of earlier versions.
     options: with which the plan was made (``effort``, ``seed``, ``accepted_gap``, ``share_repeats``, ``sub_axes``,
     ``strategy``), and with which questions are answered. None in plans of earlier versions.
+    certificate: the proof ``of`` the ``plan``'s bound, or of that of the ``joint`` optimum where there are stages, and
+    what its network knew (`planning.certified`). None where nothing is proved but by the word of a strategy.
     """
 
     program: Program
@@ -106,6 +108,7 @@ class Plan:
     strategy: str | None = None
     memory_limit: Mapping[str, Any] | None = None
     options: Mapping[str, Any] | None = None
+    certificate: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         mesh = self.schedule.mesh.mesh
@@ -353,11 +356,15 @@ class Plan:
         asked: its keywords that state something: mesh, hardware, constraints, memory_limit, priorities, roles,
         strategy (`autoshard.verify.Asked`). Statements, limits, mesh and machine are derived from them again.
         """
+        from autoshard.bound_check import with_bound
         from autoshard.verify import Asked, verify_plan
         from autoshard.verify.check_running import runnable_from
 
         runnable = runnable_from(f, specs, name=self.program.name, donate_argnums=donate_argnums, argnames=argnames)
-        return verify_plan(self.to_dict(), runnable, asked=Asked(**asked), name=f"the plan of {self.program.name}")
+        data = self.to_dict()
+        return with_bound(
+            verify_plan(data, runnable, asked=Asked(**asked), name=f"the plan of {self.program.name}"), data
+        )
 
     def jit(self, **options: Any) -> Any:
         """The jitted function: arrays in and out as before, sharded as planned. `options` go to `jax.jit`."""
@@ -418,6 +425,7 @@ class Plan:
             "stages": [plain(stage) for stage in self.stages],
             "joint": None if self.joint is None else plain(self.joint),
             "sharing": None if self.sharing is None else plain(self.sharing),
+            **({} if self.certificate is None else {"certificate": plain(self.certificate)}),
             **({} if self.mesh_search is None else {"mesh_search": plain(self.mesh_search)}),
             **({} if self.priorities is None else {"priorities": plain(self.priorities)}),
             **({} if self.strategy is None else {"strategy": self.strategy}),
@@ -445,7 +453,7 @@ class Plan:
         `InputError` for a file that is missing, damaged, of another version, or not a plan.
         """
         data = check_header(read_json(path, what="plan"), str(path))
-        return guarded(lambda: _readable(_from_dict(data)), str(path))
+        return guarded(lambda: _readable(plan_from_dict(data)), str(path))
 
 
 def _readable(plan: Plan) -> Plan:
@@ -454,7 +462,8 @@ def _readable(plan: Plan) -> Plan:
     return plan
 
 
-def _from_dict(data: dict[str, Any]) -> Plan:
+def plan_from_dict(data: dict[str, Any]) -> Plan:
+    """The plan of the content of a plan.json."""
     from autoshard.costs import fusion, liveness
     from autoshard.costs.memory import simulate
     from autoshard.costs.price import price
@@ -477,5 +486,5 @@ def _from_dict(data: dict[str, Any]) -> Plan:
         sharing=data.get("sharing"),
         mesh_search=data.get("mesh_search"), priorities=data.get("priorities"),
         strategy=data.get("strategy"), memory_limit=data.get("memory_limit"),
-        options=data.get("options"),
+        options=data.get("options"), certificate=data.get("certificate"),
     )  # fmt: skip

@@ -323,4 +323,5 @@ def plan_of(plan: Plan, model: Model, changed: Changed, decision: Decision, effo
         rounding_s=decision.rounding_s, statements=tuple(statements), baselines=(), notes=decision.notes,
         run={"interrupted": decision.interrupted, **decision.stats},
         stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint, memory_limit=limit,
+        certificate=decision.certificate,
     )  # fmt: skip

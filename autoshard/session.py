@@ -268,9 +268,11 @@ def _mesh(config: Config) -> dict[str, Any]:
 
 def verify_session(plan_file: Path) -> Any:
     """The checks of a plan file, against the config in it. The result has ``ok``, ``to_dict()`` and a text form."""
+    from autoshard.bound_check import with_bound
+    from autoshard.files import read_json
     from autoshard.verify import verify_file
 
-    return verify_file(plan_file)
+    return with_bound(verify_file(plan_file), read_json(plan_file, what="plan"))
 
 
 def train(plan: "Plan", problem: Problem, steps: int, seed: int, progress: Callable[[str], None]) -> tuple[float, ...]:

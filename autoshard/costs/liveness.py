@@ -92,7 +92,7 @@ class _Pass:
         self.taken: set[int] = set()
         self.handed: dict[int, int] = {}
         self.stacked: dict[int, list[Use]] = {}
-        self.only_use = _only_uses(program) if schedule is not None else {}
+        self.only_use = only_uses(program) if schedule is not None else {}
 
     def run(self) -> Liveness:
         program = self.program
@@ -159,7 +159,7 @@ class _Pass:
             start, last = self.span[op.id]
             begin, through = [], last
             for index, result in enumerate(op.results):
-                needed = self._defined(result, _made(op, index, start, last), last)
+                needed = self._defined(result, made_at(op, index, start, last), last)
                 virtual = result not in self.held
                 begin.append(needed[0] if virtual else start)
                 through = max(through, needed[1]) if virtual else through
@@ -242,7 +242,7 @@ class _Pass:
         """A pointwise result is written in place of something of its size that is read there for the last time."""
         behind: dict[int, tuple[int, ...]] = {}  # what a virtual pointwise value is computed from, in memory
         for op, _ in self.program.walk():
-            if op.regions or op.rule is None or not _pointwise(op):
+            if op.regions or op.rule is None or not pointwise(op):
                 continue
             read: dict[int, None] = {}
             for value in op.operands:
@@ -273,7 +273,7 @@ class _Pass:
         return self.size(value, form) == self.size(result, self.schedule.definitions[result])
 
 
-def _only_uses(program: Program) -> Mapping[int, Use]:
+def only_uses(program: Program) -> Mapping[int, Use]:
     """Values with a single use, and which."""
     uses: dict[int, list[Use]] = {}
     for slot, value in enumerate(program.body.results):
@@ -294,12 +294,12 @@ def starts_carry(op: Op, slot: int) -> bool:
     return op.kind == "while" and slot >= op.attrs["cond_nconsts"] + op.attrs["body_nconsts"]
 
 
-def _made(op: Op, index: int, start: int, last: int) -> int:
+def made_at(op: Op, index: int, start: int, last: int) -> int:
     if op.kind == "scan":
         return last if index < op.attrs["num_carry"] else start
     return last if op.regions else start
 
 
-def _pointwise(op: Op) -> bool:
+def pointwise(op: Op) -> bool:
     assert op.rule is not None
     return not op.rule.reduction and all(t == op.rule.results[0] or not any(t) for t in op.rule.operands)

@@ -8,7 +8,7 @@ same network again, and have the certificate judged on it by `autoshard.verify.c
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from autoshard.errors import InputError
@@ -23,29 +23,32 @@ Moments = Mapping[int, frozenset[int]]
 class Proved:
     """bound: in ticks; no assignment of the network costs less. certificate: its proof, as bytes.
 
-    limit: bytes per device that the network was held to, None for no limit; moments: of its rounds (`Model.within`).
+    limit: bytes per device that the network was held to, None for no limit; moments: at which it knew of what depends
+    on several decisions (`Model.within`), None for those of definitions and shared copies only.
     """
 
     bound: int
     certificate: bytes
     limit: int | None = None
-    moments: Moments = field(default_factory=dict)
+    moments: Moments | None = None
 
     @staticmethod
     def by(solution: Solution, limit: int | None = None, moments: Moments | None = None) -> "Proved | None":
         """What a search has proved; None where it left no proof."""
         data = None if solution.status == "infeasible" else solution.certificate()
-        return None if data is None else Proved(solution.lower_bound, data, limit, dict(moments or {}))
+        return None if data is None else Proved(solution.lower_bound, data, limit, moments)
 
     def network(self, model: Model) -> CostNetwork:
         """The network that the certificate is about, made again."""
-        return model.with_limit(None) if self.limit is None else model.within(self.limit, self.moments)
+        if self.limit is None or self.moments is None:
+            return model.with_limit(self.limit)
+        return model.within(self.limit, dict(self.moments))
 
     def to_dict(self) -> dict[str, Any]:
         """As ``certificate`` in plan.json."""
         return {
             "bound": self.bound, "limit": self.limit,
-            "moments": {str(k): sorted(v) for k, v in sorted(self.moments.items())},
+            "moments": None if self.moments is None else {str(k): sorted(v) for k, v in sorted(self.moments.items())},
             "data": base64.b64encode(self.certificate).decode(),
         }  # fmt: skip
 
@@ -53,7 +56,8 @@ class Proved:
     def from_dict(data: Any) -> "Proved":
         """The inverse; `InputError` where it cannot be read."""
         try:
-            moments = {int(k): frozenset(map(int, v)) for k, v in data["moments"].items()}
+            told = data["moments"]
+            moments = None if told is None else {int(k): frozenset(map(int, v)) for k, v in told.items()}
             limit = None if data["limit"] is None else int(data["limit"])
             return Proved(int(data["bound"]), base64.b64decode(data["data"], validate=True), limit, moments)
         except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as problem:

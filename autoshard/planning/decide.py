@@ -4,8 +4,9 @@ The answer is re-priced from the schedule alone and its memory simulated before 
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,23 +14,25 @@ import numpy as np
 from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import PlanCost, price
 from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
+from autoshard.planning.certified import Proved
 from autoshard.planning.contradiction import contradiction, limit_words, none_within
-from autoshard.planning.enumerate import MOST_SIMULATED, by_cost, is_tiny
+from autoshard.planning.fitting import first_fit
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model, Problem, Progress
 from autoshard.schedule import Schedule
 from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.solution import Solution
-
-_MEMORY_ROUNDS = 11
-"""How often the limit is tightened for private copies that the network does not see."""
-
+from autoshard.solver.work import Infeasible
 
 ACCEPTED_GAP = 1e-3
 """Gap at which the search within a memory limit ends, in networks too large for exact search."""
 
-_EXACT_ROUNDS = 5
-"""How often it is tightened by just what was missing, before larger steps."""
+MOST_NODES = 400
+"""Larger networks do not know of copies for one use: working out what all choices hold takes too long there."""
+_MOST_ROUNDS = 30
+"""How often what an answer holds too much of is decided in the network and the search made again."""
+_FIRST_SHARE = 0.1
+"""The part of what is left of a time limit that one try to find a first plan within the memory limit may take."""
 _LIMITED_SHARE = 0.9
 """The part of what is left of a time limit that one search within the memory limit may take."""
 
@@ -48,7 +51,8 @@ class Decision:
     objective_s = cost.step_s + memory_price_s; bound_s: no plan under the same statements (in which repeated layers
     share their decisions, where they do: see `notes`) has a lower objective.
     stats: timings and engine reports, not reproducible, kept out of plan.json. stages: of a decision in stages (see
-    `planning.stages`); bound_s is that of the last one. joint: the optimum all at once beside them.
+    `planning.stages`); bound_s is that of the last one. joint: the optimum all at once beside them. proved: what shows
+    bound_s, or, of a decision in stages, the bound of the optimum all at once; None where nothing does.
     """
 
     schedule: Schedule
@@ -63,11 +67,19 @@ class Decision:
     stats: dict[str, Any] = field(default_factory=dict)
     stages: tuple[Any, ...] = ()
     joint: Mapping[str, Any] | None = None
+    proved: Proved | None = None
 
     @property
     def interrupted(self) -> bool:
         """Whether the user (or the cap on the memory of planning) stopped the run."""
         return _interrupted(self.stats.get("rounds", ()))
+
+    @property
+    def certificate(self) -> dict[str, Any] | None:
+        """As ``certificate`` in plan.json."""
+        if self.proved is None:
+            return None
+        return {"of": "plan" if self.joint is None else "joint", **self.proved.to_dict()}
 
     @property
     def gap(self) -> float:
@@ -89,24 +101,36 @@ def decide(
     """Solve the model under its memory limit. `InfeasibleError` where it is proved that there is no plan, else
     `NotFoundError` or `OutOfTimeError`.
 
-    First without the limit: where that optimum fits, it is the answer and its proof holds. Then within it. The
-    network knows definitions and shared copies; copies made for one op only are added by simulation, and the limit of
-    the network is tightened by what they take until the plan itself is within the limit. The bound is that of the
-    untightened network and therefore holds for every plan. Where no search ends within the limit, the cheapest of
-    `starts` that does is the answer.
+    First without the limit: where that optimum fits, it is the answer and its proof holds. Then within it, with nodes
+    for what memory depends on several decisions for (`formulation.memory`): first for what the optimum without limit
+    holds where it is too full, then for what each answer holds where it is, until an answer fits. No network says more
+    than the simulation, so every bound on the way holds for every plan, and a network without an answer is a proof that
+    there is no plan. Where a search ends without either, the cheapest plan within the limit that was seen is it.
     accepted_gap: (cost - bound) / cost at which the search within a limit may end.
     explain: where there is no plan, work out the smallest set of statements at odds.
     Ctrl-C at any moment gives the cheapest plan seen by then, `starts` among them; it is raised where there was none.
     """
     seen: list[Sequence[int]] = list(starts)
     rounds: list[dict[str, Any]] = []
+    proofs: list[Search] = []
     try:
-        return _decide(model, seen, rounds, starts, time_limit_s, effort, seed, accepted_gap, explain, progress)
+        return _decide(model, seen, rounds, proofs, starts, time_limit_s, effort, seed, accepted_gap, explain, progress)
     except KeyboardInterrupt:
-        return best_seen(model, seen, rounds)
+        return best_seen(model, seen, rounds, proofs)
 
 
-def best_seen(model: Model, seen: Sequence[Sequence[int]], rounds: Sequence[Mapping[str, Any]] = ()) -> Decision:
+@dataclass(frozen=True)
+class Search:
+    """A search whose bound holds for every plan, and which network it was about (see `Proved`)."""
+
+    solution: Solution
+    limit: int | None = None
+    moments: Mapping[int, frozenset[int]] | None = None
+
+
+def best_seen(
+    model: Model, seen: Sequence[Sequence[int]], rounds: Sequence[Mapping[str, Any]] = (), proofs: Sequence[Search] = ()
+) -> Decision:
     """The cheapest of some assignments that fits, as what a stopped run had; `KeyboardInterrupt` where none does."""
     best = _best_start(model, seen, model.problem.memory_limit)
     if best is None:
@@ -119,7 +143,7 @@ def best_seen(model: Model, seen: Sequence[Sequence[int]], rounds: Sequence[Mapp
     bound = min(max(bounds), found.cost)
     found = replace(found, status="optimal" if bound == found.cost else "feasible", stats={"stopped": "seen"})
     told = [*map(dict, rounds), {"what": "the cheapest plan seen", "stopped": "interrupt"}]
-    return finish(model, found, schedule, memory, bound, told)
+    return finish(model, found, schedule, memory, bound, told, proofs)
 
 
 def _interrupted(rounds: Sequence[Mapping[str, Any]]) -> bool:
@@ -130,6 +154,7 @@ def _decide(
     model: Model,
     seen: list[Sequence[int]],
     rounds: list[dict[str, Any]],
+    proofs: list[Search],
     starts: Sequence[Sequence[int]],
     time_limit_s: float | None,
     effort: float,
@@ -138,12 +163,20 @@ def _decide(
     explain: bool,
     progress: Progress | None,
 ) -> Decision:
-    """`decide`; `seen` and `rounds` collect the assignments that searches found and how they went."""
+    """`decide`; `seen`, `rounds` and `proofs` collect what searches found, how they went and what they proved."""
     say = progress or (lambda text: None)
     limit = model.problem.memory_limit
     began = time.monotonic()
 
-    def run(network: CostNetwork, what: str, given: Sequence[Sequence[int]], share: float, proves: bool) -> Solution:
+    def run(
+        network: CostNetwork,
+        what: str,
+        given: Sequence[Sequence[int]],
+        share: float,
+        proves: bool = True,
+        within: int | None = None,
+        moments: Mapping[int, frozenset[int]] | None = None,
+    ) -> Solution:
         from autoshard.solver import solve
 
         left = None if time_limit_s is None else max(0.1, time_limit_s - (time.monotonic() - began)) * share
@@ -154,6 +187,9 @@ def _decide(
         )  # fmt: skip
         bound = solution.lower_bound
         rounds.append({"what": what, "status": solution.status, "bound": bound, "proves": proves, **solution.stats})
+        if proves:
+            proofs.append(Search(solution, within, moments))
+        solution = model.without_memory(solution)
         if solution.assignment is not None:
             seen.append(solution.assignment)
         if model.encoded.left_out[0]:
@@ -161,7 +197,7 @@ def _decide(
         return solution
 
     share = 1.0 if limit is None else _FREE_SHARE_OF_DEVICE if model.problem.device_limit else _FREE_SHARE
-    free = run(model.with_limit(None), "solving", starts, share, True)
+    free = run(model.with_limit(None), "solving", starts, share)
     if free.assignment is None:
         _no_answer(model, free, explain, [])
     assert free.assignment is not None
@@ -169,62 +205,119 @@ def _decide(
     memory = model.simulate(schedule)
     bound = free.lower_bound
     if limit is None or memory.peak_bytes <= limit:
-        return finish(model, free, schedule, memory, bound, rounds)
-    if is_tiny(model.repeats.network):
-        try:
-            found, least = _enumerated(model, limit, rounds)
-        except InfeasibleError:
-            if explain:
-                raise contradiction(model.problem, proved=True, achieved_bytes=_lowest(model, seen)) from None
-            raise
-        if found is not None:
-            return found
-        bound = max(bound, least)
-    # slack: bytes left for copies that the network does not see; too little below `low`, no answer from `high` on
-    slack, low, high = 0, 0, limit + 1
+        return finish(model, free, schedule, memory, bound, rounds, proofs)
+    if model.repeats.network.n_nodes > MOST_NODES:
+        return _apart(model, run, free, starts, bound, rounds, proofs, seen, explain)
+    try:
+        room = model.memory
+    except Infeasible as why:
+        _no_answer(model, Solution(None, None, 0, "infeasible", reason=str(why)), explain, seen)
+        raise AssertionError("an infeasible network has no answer") from why
+    nearest = free.assignment
     known = _best_start(model, starts, limit)
-    given = (*starts, free.assignment)  # too full, but near: the solver repairs it
-    stopped = free.stats.get("stopped") == "interrupt"
-    for attempt in range(0 if stopped else _MEMORY_ROUNDS):
-        what = "solving within the memory limit" + (f", {slack} bytes less for private copies" if attempt else "")
-        solution = run(model.with_limit(limit - slack), what, given, _LIMITED_SHARE, slack == 0)
-        if solution.assignment is None:
-            if solution.status == "infeasible" and slack > 0:
-                high = slack
-            elif known is not None and solution.status != "infeasible":
-                break
-            else:
-                _no_answer(model, solution, explain, seen)
-        else:
-            if attempt == 0:
-                bound = max(bound, solution.lower_bound)
-            given = (solution.assignment,)
-            schedule = model.schedule(solution.assignment)
-            memory = model.simulate(schedule)
-            if memory.peak_bytes <= limit:
-                if known is not None and _cheaper(known[0], solution):  # the room for copies costs too much
-                    break
-                return finish(model, solution, schedule, memory, bound, rounds)
-            low = slack
-            known = _earlier(model, solution, limit, known)
-        stopped = solution.stats.get("stopped") == "interrupt"
-        if stopped:
+    if known is None and free.stats.get("stopped") != "interrupt":
+        quick = partial(run, what="looking for a plan within the memory limit", share=_FIRST_SHARE, proves=False)
+        first = first_fit(model, limit, nearest, lambda room, given: quick(model.within(room, {}), given=given))
+        known = None if first is None else _best_start(model, [first], limit)
+    starts = starts if known is None or known[0].assignment is None else (*starts, known[0].assignment)
+    chosen: dict[int, frozenset[int]] = {}
+    solved: dict[int, frozenset[int]] | None = None
+    stopped = rounds[-1].get("stopped")
+    for number in range(_MOST_ROUNDS):
+        if stopped == "interrupt":
             break
-        wanted = low + max(1, memory.peak_bytes - limit)
-        if attempt >= _EXACT_ROUNDS:  # small steps may never reach the copies at the true peak: go up by doubling
-            wanted = max(wanted, low + max(low, limit // 100))
-        slack = wanted if wanted < high else (low + high) // 2
-        if slack in (low, high):
+        if room.knows(nearest):
+            chosen = room.missing(nearest, limit, chosen)
+            assert chosen != solved, "the network says less than the simulation although it knows of all that is held"
+        network, solved = model.within(limit, chosen), chosen
+        given = [room.extended(start, chosen) for start in (*starts, nearest) if room.knows(start)]
+        what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
+        solution = run(network, what, given, _LIMITED_SHARE, within=limit, moments=chosen)
+        stopped = solution.stats.get("stopped")
+        if solution.status == "infeasible":
+            _no_answer(model, solution, explain, seen)
+        bound = max(bound, solution.lower_bound)
+        if solution.assignment is None:
+            break
+        schedule = model.schedule(solution.assignment)
+        memory = model.simulate(schedule)
+        if memory.peak_bytes <= limit:
+            if known is not None and _cheaper(known[0], solution):
+                break
+            return finish(model, solution, schedule, memory, bound, rounds, proofs)
+        known = _earlier(model, solution, limit, known)
+        nearest = solution.assignment
+        if stopped == "time":
             break
     if known is not None:
         kept, schedule, memory = known
-        return finish(model, kept, schedule, memory, bound, rounds)
-    if stopped:
+        return finish(model, kept, schedule, memory, bound, rounds, proofs)
+    if stopped == "interrupt":
         raise KeyboardInterrupt
-    achieved = _lowest(model, seen)
+    raise _none_found(model, seen, explain, stopped)
+
+
+def _apart(
+    model: Model,
+    run: Callable[..., Solution],
+    free: Solution,
+    starts: Sequence[Sequence[int]],
+    bound: int,
+    rounds: list[dict[str, Any]],
+    proofs: Sequence[Search],
+    seen: Sequence[Sequence[int]],
+    explain: bool,
+) -> Decision:
+    """The cheapest plan that was found within the limit, in a network that does not know of copies for one use.
+
+    The network is searched as it is, for a bound, and then with room left for copies.
+    """
+    limit = model.problem.memory_limit
+    assert limit is not None and free.assignment is not None
+    given = [*starts, free.assignment]
+    searched: list[Solution] = []
+
+    def within(room: int, near: Sequence[Sequence[int]]) -> Solution:
+        what = "solving within the memory limit" + (f", {limit - room} bytes left for copies" if room < limit else "")
+        found = run(
+            model.with_limit(room), what, near if searched else given, _LIMITED_SHARE, room == limit, within=limit
+        )
+        searched.append(found)
+        return found
+
+    first = None
+    if free.stats.get("stopped") != "interrupt":
+        first = first_fit(model, limit, free.assignment, within)
+        if searched[0].status == "infeasible":
+            _no_answer(model, searched[0], explain, seen)
+        bound = max(bound, searched[0].lower_bound)
+    earlier = [assignment for found in searched for assignment in found.earlier]
+    known = _best_start(model, [*starts, *earlier, *([] if first is None else [first])], limit)
+    if known is not None:
+        kept, schedule, memory = known
+        last = searched[-1] if searched else free
+        if first is not None and kept.assignment == tuple(first):
+            kept = replace(kept, status=last.status, stats=last.stats)
+        return finish(model, kept, schedule, memory, bound, rounds, proofs)
+    if _interrupted(rounds):
+        raise KeyboardInterrupt
+    raise _none_found(model, seen, explain, (searched[-1] if searched else free).stats.get("stopped"))
+
+
+def _none_found(model: Model, seen: Sequence[Sequence[int]], explain: bool, stopped: Any) -> Exception:
+    """That a search within the limit ended without a plan and without a proof."""
+    limit, achieved = model.problem.memory_limit, _lowest(model, seen)
+    assert limit is not None
+    if stopped == "time":
+        smallest = "" if achieved is None else f" (the smallest plan seen holds {achieved} bytes)"
+        return OutOfTimeError(
+            f"no plan within {limit} bytes was found in the time given, and it is not proved that none exists"
+            f"{smallest}; raise the time limit, or the memory limit",
+            facts={"limit_bytes": limit, "achieved_bytes": achieved},
+        )
     if explain:
-        raise contradiction(model.problem, proved=False, achieved_bytes=achieved)
-    raise NotFoundError(
+        return contradiction(model.problem, proved=False, achieved_bytes=achieved)
+    return NotFoundError(
         none_within(limit_words(model.problem), limit, achieved, None)
         + "; raise the limit, use more devices or recompute more",
         facts={"limit_bytes": limit, "achieved_bytes": achieved},
@@ -238,24 +331,6 @@ def _lowest(model: Model, seen: Sequence[Sequence[int]]) -> int | None:
 
 def _is_plan(model: Model, assignment: Sequence[int]) -> bool:
     return evaluate(model.with_limit(None), assignment).cost is not None
-
-
-def _enumerated(model: Model, limit: int, rounds: list[dict[str, Any]]) -> tuple[Decision | None, int]:
-    """The optimum within the limit where assignments can be listed and few need simulation, and a bound in ticks.
-
-    Raises `InfeasibleError` with the proof where there is none.
-    """
-    listed = by_cost(model.with_limit(limit))
-    for cost, assignment in listed[:MOST_SIMULATED]:
-        schedule = model.schedule(assignment)
-        memory = model.simulate(schedule)
-        if memory.peak_bytes <= limit:
-            rounds.append({"what": "every assignment in the order of cost", "status": "optimal", "stopped": "done"})
-            solution = Solution(assignment, cost, cost, "optimal", stats={"stopped": "done"})
-            return finish(model, solution, schedule, memory, cost, rounds), cost
-    if len(listed) <= MOST_SIMULATED:
-        raise InfeasibleError("every plan was simulated, and none fits", facts={"proved": True})
-    return None, listed[MOST_SIMULATED][0]
 
 
 def check_room(model: Model) -> None:
@@ -331,24 +406,19 @@ def _no_answer(model: Model, solution: Solution, explain: bool, seen: Sequence[S
     """Raise what a search without an assignment says; `seen`: plans that are too full, where there is a limit."""
     limit = model.problem.memory_limit
     if solution.status == "infeasible":
-        reason = solution.reason or "nothing satisfies all that is stated"
+        reason = name_nodes(model, solution.reason or "nothing satisfies all that is stated")
         if explain:
-            raise contradiction(model.problem, proved=True, reason=name_nodes(model, reason))
+            achieved = _lowest(model, seen) if limit is not None else None
+            raise contradiction(model.problem, proved=True, reason=reason, achieved_bytes=achieved)
         within = "" if limit is None else f" within the {limit_words(model.problem)}"
-        raise InfeasibleError(f"no plan exists{within} (proved): {name_nodes(model, reason)}")
+        raise InfeasibleError(f"no plan exists{within} (proved): {reason}", facts={"proved": True})
     stopped = solution.stats.get("stopped")
     if stopped == "interrupt":
         raise KeyboardInterrupt
     if stopped == "time":
-        within, achieved = ("", None) if limit is None or not seen else (f" within {limit} bytes", _lowest(model, seen))
-        smallest = "" if achieved is None else f" (the smallest plan seen holds {achieved} bytes)"
         raise OutOfTimeError(
-            f"no plan{within} was found in the time given, and it is not proved that none exists{smallest}; raise the "
-            "time limit" + ("" if limit is None else ", or the memory limit"),
-            facts={} if limit is None else {"limit_bytes": limit, "achieved_bytes": achieved},
+            "no plan was found in the time given, and it is not proved that none exists; raise the time limit"
         )
-    if explain and seen:
-        raise contradiction(model.problem, proved=False, achieved_bytes=_lowest(model, seen))
     raise NotFoundError(
         f"no plan was found, and it is not proved that none exists (the search ended: {stopped}); search with more "
         "effort"
@@ -374,10 +444,11 @@ def finish(
     memory: MemoryProfile,
     bound: int,
     rounds: list[dict[str, Any]],
+    proofs: Sequence[Search] = (),
 ) -> Decision:
     """A solution as a decision: re-evaluated on the unreduced network, priced from its schedule, with its notes.
 
-    bound: in ticks, of the network without room for copies. rounds: what was searched, for `Decision.stats`.
+    bound: in ticks, of a network that holds no more than the simulation. rounds: what was searched, for the stats.
     """
     assert solution.assignment is not None and solution.cost is not None
     problem, tick = model.problem, model.encoded.tick_s
@@ -408,11 +479,20 @@ def finish(
     elif stopped == "gap":
         notes.append("the search ended at the accepted gap")
     elif stopped == "copies":
-        notes.append("the cheapest plan found that fits with its private copies; the searches themselves went further")
+        notes.append("the cheapest plan that was seen within the limit; the search itself went on and found no other")
     elif stopped == "baseline":
         notes.append("the best named baseline that fits: no search found a cheaper plan within the memory limit")
     if stopped not in ("time", "interrupt") and any(r.get("stopped") == "time" for r in rounds):
         notes.append("one of its searches was ended by the wall clock: another run may give another plan")
     return Decision(
-        schedule, cost, memory, status, objective, extra, bound_s, rounding, tuple(notes), {"rounds": rounds}
-    )
+        schedule, cost, memory, status, objective, extra, bound_s, rounding, tuple(notes), {"rounds": rounds},
+        proved=_proved(bound, proofs),
+    )  # fmt: skip
+
+
+def _proved(bound: int, proofs: Sequence[Search]) -> Proved | None:
+    """The certificate of a bound, of the search that has shown most."""
+    best = max(proofs, key=lambda search: search.solution.lower_bound, default=None)
+    if best is None or best.solution.lower_bound < bound:
+        return None
+    return Proved.by(best.solution, best.limit, best.moments)

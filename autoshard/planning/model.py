@@ -1,7 +1,8 @@
 """A planning problem, and the network that is made of it: everything that baselines, solving and decoding share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from autoshard.constraints import MatchedPin
@@ -22,7 +23,10 @@ from autoshard.formulation.encode import MEMORY_PRICE_S_PER_BYTE, Encoded, encod
 from autoshard.formulation.equal import with_groups
 from autoshard.formulation.fixed import Fixed, narrow
 from autoshard.formulation.host import Amounts, check_host, hold_host, host_amounts, price_host, price_orders
+from autoshard.formulation.lifetimes import holdings
 from autoshard.formulation.loose import Loose
+from autoshard.formulation.memory import Chosen, Memory, in_units, left_by
+from autoshard.formulation.quantities import Quantities
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
 from autoshard.planning.conflicts import check_layouts, implied_pins
@@ -33,6 +37,7 @@ from autoshard.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
 from autoshard.solver.network import CostNetwork
+from autoshard.solver.solution import Solution
 from autoshard.strategies.atoms import choose_atoms, stated_splits
 from autoshard.strategies.partial import PartialReach
 from autoshard.strategies.space import OpSpace
@@ -42,6 +47,10 @@ Progress = Callable[[str], None]
 
 PRICED_ENTRIES = 300_000
 """Networks of all layers up to this many table entries are kept beside those in which layers share."""
+
+
+_LOOK_AGAIN = 0.9
+"""What plans hold is worked out again when the memory limit leaves no more than this part of the choices before."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,39 @@ class Model:
         """The network within so many bytes, and within stated counts of reshards and bytes on the host."""
         network = hold_counts(self.repeats.network, self.counts, limit)
         return hold_host(network, self.on_host, self.problem.host_limit)
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What the plans of this model hold, as quantities that depend on its decisions.
+
+        Nothing is said of choices that the memory limit rules out. Raises `Infeasible` where it rules out all.
+        """
+        base, limit = self.repeats.network, self.problem.memory_limit
+        network, open_ = replace(base, usage_limit=limit), sum(map(len, base.costs))
+        while True:
+            left = left_by(network)
+            quantities = Quantities(left)
+            held = holdings(
+                self.problem.program, self.fusion, self.liveness, self.collected, self.encoded, self.repeats,
+                self.problem.mesh, self.problem.machine.profile.memory_tile, quantities,
+            )  # fmt: skip
+            memory = Memory(base, held, quantities)
+            before, open_ = open_, sum(int(states.sum()) for states in left)
+            if open_ > _LOOK_AGAIN * before:
+                return memory
+            network = replace(network, usages=memory.own)
+
+    def within(self, limit: int, chosen: Chosen) -> CostNetwork:
+        """The network within so many bytes, with nodes for these excesses of `memory` behind its own."""
+        network = in_units(self.memory.network(chosen), limit)
+        network = hold_counts(network, self.counts, network.usage_limit)
+        return hold_host(network, self.on_host, self.problem.host_limit)
+
+    def without_memory(self, solution: Solution) -> Solution:
+        """A solution of `within` as one of the network without nodes for excesses."""
+        n = self.repeats.network.n_nodes
+        best = None if solution.assignment is None else solution.assignment[:n]
+        return replace(solution, assignment=best, earlier=tuple(a[:n] for a in solution.earlier))
 
     def schedule(self, assignment: Sequence[int]) -> Schedule:
         full = self.repeats.expand(assignment)

@@ -161,7 +161,7 @@ def decide_staged(
         "cost_s": joint.objective_s, "bound_s": joint.bound_s, "gap": joint.gap, "status": joint.status,
         "price_of_stages_s": last.objective_s - joint.objective_s,
     }  # fmt: skip
-    return replace(last, notes=tuple(notes), stages=tuple(stages), joint=beside)
+    return replace(last, notes=tuple(notes), stages=tuple(stages), joint=beside, proved=joint.proved)
 
 
 class _Run:

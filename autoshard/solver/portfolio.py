@@ -13,6 +13,7 @@ from autoshard.solver import dual as duals
 from autoshard.solver import pieces, toulbar2
 from autoshard.solver.certify.ground import Ground
 from autoshard.solver.certify.prove import Standing
+from autoshard.solver.certify.weigh import Record, Weighed
 from autoshard.solver.completion import Completion
 from autoshard.solver.fixing import Part
 from autoshard.solver.flat import flatten
@@ -161,6 +162,7 @@ class Portfolio:
     def stand(self, bound: float, passes: int) -> None:
         """Write down what the best prices prove, after passes enough to reach a bound that was seen."""
         self.to_best_prices()
+        found: tuple[Record, Weighed] | None = None
         for k in range(max(1, passes)):
             found = self.ground.weighed(math.floor(min(self.target(), 2.0**58)) + 1)
             if found is None:
@@ -170,7 +172,9 @@ class Portfolio:
             for _ in range(4):
                 duals.run_pass(self.part.dual, True)
                 duals.run_pass(self.part.dual, False)
-        self.ground.only_note(*found)
+        assert found is not None
+        record, weighed = found
+        self.ground.only_note(record, weighed)
 
     def to_best_prices(self) -> None:
         """Let the messages settle at the prices of the best bound."""

@@ -181,6 +181,7 @@ def _trusted(plan: Any) -> Iterator[str]:
     stages = plan.get("stages") or []
     if len(stages) > 1:
         yield "cost and bound of the stages before the last"
+        yield "the bound of the last stage, with what stages before it placed"
     if stages and not stages[0]["name"]:
         yield "the optimum without pins that the first stage is compared with"
     if any(stage.get("relaxed") for stage in stages):

@@ -1,0 +1,282 @@
+"""Memory in the network: what every decision holds, and nodes for what depends on several decisions.
+
+What a plan holds is a sum of quantities (see `formulation.lifetimes`). Of each, the part that one decision holds,
+whatever the others are, goes to the node of that decision. What is left depends on several: it is an *excess*, and a
+node of its own can stand for it, whose states are boxes of choices with the bytes that these hold. The search takes the
+least box that allows what is chosen, and there is one that says just what the simulation says. Without some of these
+nodes a network holds less than the simulation, never more.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from autoshard.formulation.boxes import Box, least_boxes
+from autoshard.formulation.lifetimes import Holding
+from autoshard.formulation.quantities import FREE, MOST_CELLS, Cut, Quantities, Quantity
+from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
+from autoshard.solver.reductions.consistency import arc_consistency, usage_consistency
+from autoshard.solver.work import from_network
+
+Span = tuple[int, int]
+
+Chosen = Mapping[int, frozenset[int]]
+"""Excesses that have nodes, by number, and the spans of time (by number) at which these hold what they say."""
+
+
+@dataclass(eq=False)
+class Excess:
+    """Bytes that depend on several nodes: `amounts` has a number for each span of time."""
+
+    spans: tuple[Span, ...]
+    amounts: Quantity
+    _boxes: "tuple[list[Box], list[tuple[int, ...]]] | None" = field(default=None, repr=False)
+
+    def boxes(self) -> tuple[list[Box], list[tuple[int, ...]]]:
+        """Boxes of choices, those that hold least first, and what each holds in every span."""
+        if self._boxes is None:
+            quantity = self.amounts
+            free = np.array([v is FREE for v in quantity.values], bool)
+            none = (0,) * len(self.spans)
+            table = [none if v is FREE else v for v in quantity.values]
+            boxes, values = least_boxes(quantity.ids, np.array(table, np.int64).reshape(len(table), -1), free)
+            order = sorted(range(len(boxes)), key=lambda k: (sum(table[values[k]]), k))
+            self._boxes = [boxes[k] for k in order], [table[values[k]] for k in order]
+        return self._boxes
+
+    def state(self, assignment: Sequence[int]) -> int:
+        """The box that says just what these choices hold."""
+        cell = [int(c[assignment[n]]) for n, c in zip(self.amounts.nodes, self.amounts.classes, strict=True)]
+        boxes, _ = self.boxes()
+        return next((k for k, box in enumerate(boxes) if all(s[c] for s, c in zip(box, cell, strict=True))), 0)
+
+
+class Memory:
+    """What the plans of a network hold: by decision, and the excesses that nodes can be made for."""
+
+    def __init__(self, base: CostNetwork, holdings: Iterable[Holding], quantities: Quantities) -> None:
+        self.base, self.q = base, quantities
+        self._own: list[dict[Span, np.ndarray]] = [{} for _ in range(base.n_nodes)]
+        self._parts: dict[tuple[int, frozenset[int]], Excess] = {}
+        grouped: dict[tuple[int, ...], list[Excess]] = {}
+        for holding in holdings:
+            for part in self._parted(holding.held):
+                grouped.setdefault(part.amounts.nodes, []).append(part)
+        self.excesses = [excess for nodes in sorted(grouped) for excess in self._joined(grouped[nodes])]
+        self.own = tuple(tuple(Usage(*span, held) for span, held in sorted(own.items())) for own in self._own)
+
+    # -- from quantities to usages and excesses ---------------------------------------------------------
+
+    def _parted(self, held: Quantity) -> list[Excess]:
+        """What a quantity holds, less what goes to single decisions."""
+        found = [v for v in held.values if v is not FREE and v is not None]
+        times = sorted({t for start, stop, _ in found for t in (start, stop)})
+        spans = tuple(pairwise(times))
+        if not spans:
+            return []
+        rows = np.zeros((len(held.values), len(spans)), np.int64)
+        for row, value in zip(rows, held.values, strict=True):
+            if value is not FREE and value is not None:
+                row[times.index(value[0]) : times.index(value[1])] = value[2]
+        if held.is_constant:
+            self._give(0, np.zeros(len(self.base.costs[0]), np.int64), spans, rows[held.ids][None])
+            return []
+        free = np.array([v is FREE for v in held.values], bool)[held.ids]
+        out: list[Excess] = []
+        amounts, huge = rows[held.ids], np.iinfo(np.int64).max
+        for axis, (node, classes) in enumerate(zip(held.nodes, held.classes, strict=True)):
+            others = tuple(k for k in range(len(held.nodes)) if k != axis)
+            least = np.where(free[..., None], huge, amounts).min(axis=others)
+            least[least == huge] = 0
+            if not least.any():
+                continue
+            shape = [least.shape[0] if k == axis else 1 for k in range(len(held.nodes))]
+            amounts = np.where(free[..., None], 0, amounts - least.reshape(*shape, -1))
+            if node < self.base.n_nodes:
+                self._give(node, classes, spans, least)
+            else:
+                out.append(Excess(spans, self._quantity((node,), (classes,), least, np.zeros(len(least), bool))))
+        if amounts.any():
+            out.append(Excess(spans, self._quantity(held.nodes, held.classes, amounts, free)))
+        return out
+
+    def _quantity(
+        self, nodes: tuple[int, ...], classes: tuple[np.ndarray, ...], amounts: np.ndarray, free: np.ndarray
+    ) -> Quantity:
+        rows, inverse = np.unique(amounts.reshape(-1, amounts.shape[-1]), axis=0, return_inverse=True)
+        ids = np.where(free, len(rows), inverse.reshape(free.shape))
+        return self.q.smaller(nodes, classes, ids, (*map(tuple, rows.tolist()), FREE))
+
+    def _give(self, node: int, classes: np.ndarray, spans: Sequence[Span], amounts: np.ndarray) -> None:
+        own = self._own[node]
+        for k, span in enumerate(spans):
+            if amounts[:, k].any():
+                more = amounts[classes, k]
+                own[span] = own[span] + more if span in own else more
+
+    def _joined(self, parts: Sequence[Excess]) -> list[Excess]:
+        """Excesses over the same nodes as few: their sums."""
+        out: list[Excess] = []
+        for part in parts:
+            joint = self._sum(out[-1], part) if out else None
+            if joint is None:
+                out.append(part)
+            else:
+                out[-1] = joint
+        return out
+
+    def _sum(self, one: Excess, other: Excess) -> Excess | None:
+        if one.amounts.nodes != other.amounts.nodes:
+            return None
+        pairs = zip(one.amounts.classes, other.amounts.classes, strict=True)
+        if prod(len(self.q.refined([a, b])[1]) for a, b in pairs) > MOST_CELLS:
+            return None
+        times = sorted({t for e in (one, other) for span in e.spans for t in span})
+        spans = tuple(pairwise(times))
+        inside = [[[k for k, (a, b) in enumerate(e.spans) if a <= s < b] for s, _ in spans] for e in (one, other)]
+
+        def added(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(
+                sum(x[k] for k in first) + sum(y[k] for k in second) for first, second in zip(*inside, strict=True)
+            )
+
+        return Excess(spans, self.q.lift(added, one.amounts, other.amounts))
+
+    # -- networks ---------------------------------------------------------------------------------------
+
+    def all_of_them(self) -> dict[int, frozenset[int]]:
+        """Every excess at all times."""
+        return {k: frozenset(range(len(excess.spans))) for k, excess in enumerate(self.excesses)}
+
+    def _chosen(self, chosen: Chosen) -> list[Excess]:
+        """The chosen excesses at their spans: less depends on less."""
+        out = []
+        for k in sorted(chosen):
+            key = (k, chosen[k])
+            if key not in self._parts:
+                whole, among = self.excesses[k], sorted(chosen[k])
+                amounts = self.q.lift(lambda held, among=among: tuple(held[s] for s in among), whole.amounts)
+                self._parts[key] = Excess(tuple(whole.spans[s] for s in among), amounts)
+            out.append(self._parts[key])
+        return out
+
+    def network(self, chosen: Chosen) -> CostNetwork:
+        """The network with nodes for these excesses, and those that they need."""
+        base, parts = self.base, self._chosen(chosen)
+        number = {node: node for node in range(base.n_nodes)}
+        costs = [np.where(left, cost, IMPOSSIBLE) for left, cost in zip(self.q.left, base.costs, strict=True)]
+        edges = list(base.edges)
+        usages: list[list[Usage]] = [list(own) for own in self.own]
+
+        def add(quantity: Quantity, boxes: Sequence[Box]) -> int:
+            costs.append(np.zeros(len(boxes), np.int64))
+            usages.append([])
+            for axis, (node, states) in enumerate(zip(quantity.nodes, quantity.classes, strict=True)):
+                allowed = np.array([box[axis] for box in boxes])[:, states].T
+                if not allowed.all():
+                    edges.append(Edge(number[node], len(costs) - 1, np.where(allowed, 0, IMPOSSIBLE).astype(np.int64)))
+            return len(costs) - 1
+
+        for cut in self._cuts(parts):
+            number[cut.node] = add(cut.quantity, cut.boxes)
+        for part in parts:
+            nodes = part.amounts.nodes
+            if len(nodes) < 2:
+                node = number[nodes[0]] if nodes else 0
+                held = [part.amounts.values[k] for k in part.amounts.ids.reshape(-1).tolist()]
+                states = part.amounts.classes[0] if nodes else np.zeros(len(costs[0]), np.int64)
+                held = [held[c] for c in states.tolist()]
+            else:
+                boxes, held = part.boxes()
+                node = add(part.amounts, boxes)
+            for k, (start, stop) in enumerate(part.spans):
+                amounts = np.array([0 if h is FREE else h[k] for h in held], np.int64)
+                if amounts.any():
+                    usages[node].append(Usage(start, stop, amounts))
+        facets = (*base.facets, *[None] * (len(costs) - base.n_nodes)) if base.facets else ()
+        return CostNetwork(tuple(costs), tuple(edges), tuple(map(tuple, usages)), None, facets)
+
+    def knows(self, assignment: Sequence[int]) -> bool:
+        """Whether all of its choices are left, so that what it holds is known."""
+        return all(left[k] for left, k in zip(self.q.left, assignment, strict=True))
+
+    def extended(self, assignment: Sequence[int], chosen: Chosen) -> tuple[int, ...]:
+        """The assignment of `network(chosen)` that goes with one of the base network."""
+        parts = self._chosen(chosen)
+        whole = self._whole(assignment)
+        out = [int(x) for x in assignment]
+        out += [whole[cut.node] for cut in self._cuts(parts)]
+        out += [part.state(whole) for part in parts if len(part.amounts.nodes) > 1]
+        return tuple(out)
+
+    def missing(self, assignment: Sequence[int], limit: int, chosen: Chosen) -> dict[int, frozenset[int]]:
+        """`chosen`, and all excesses that an assignment holds when it holds more than `limit`."""
+        whole = self._whole(assignment)
+        held = [(excess.spans, excess.amounts.at(whole)) for excess in self.excesses]
+        delta: dict[int, int] = {}
+        usages = [
+            (u.start, u.stop, int(u.amounts[k])) for own, k in zip(self.own, assignment, strict=True) for u in own
+        ]
+        usages += [(a, b, n) for spans, amounts in held for (a, b), n in zip(spans, amounts, strict=True)]
+        for start, stop, amount in usages:
+            delta[start] = delta.get(start, 0) + amount
+            delta[stop] = delta.get(stop, 0) - amount
+        times = sorted(delta)
+        live = np.cumsum([delta[t] for t in times]).tolist()
+        full = [(a, b) for a, b, n in zip(times, times[1:], live, strict=False) if n > limit]
+        out = dict(chosen)
+        for k, (spans, amounts) in enumerate(held):
+            more = {
+                s
+                for s, ((c, d), n) in enumerate(zip(spans, amounts, strict=True))
+                if n > 0 and any(a < d and c < b for a, b in full)
+            }
+            if more:
+                out[k] = out.get(k, frozenset()) | more
+        return out
+
+    def _whole(self, assignment: Sequence[int]) -> list[int]:
+        out = [int(x) for x in assignment]
+        for cut in self.q.cuts:
+            out.append(cut.state(out))
+        return out
+
+    def _cuts(self, parts: Iterable[Excess]) -> list[Cut]:
+        """The nodes that excesses depend on, behind those that they depend on themselves."""
+        needed = {node for part in parts for node in part.amounts.nodes}
+        out: list[Cut] = []
+        for cut in reversed(self.q.cuts):
+            if cut.node in needed:
+                needed.update(cut.quantity.nodes)
+                out.append(cut)
+        return out[::-1]
+
+
+def left_by(network: CostNetwork) -> list[np.ndarray]:
+    """Per node, which states may be chosen within the limit as far as each is looked at with the least of all others.
+
+    Raises `Infeasible` where a node has none.
+    """
+    work = from_network(network)
+    while usage_consistency(work) or arc_consistency(work):
+        pass
+    out = []
+    for node, costs in enumerate(network.costs):
+        left = np.zeros(len(costs), bool)
+        left[work.domains[node]] = True
+        out.append(left)
+    return out
+
+
+def in_units(network: CostNetwork, limit: int) -> CostNetwork:
+    """The network within a limit, in the largest unit that all amounts are multiples of: engines add small numbers."""
+    unit = 0
+    for usages in network.usages:
+        for usage in usages:
+            unit = int(np.gcd(unit, np.gcd.reduce(usage.amounts)))
+    unit = max(1, unit)
+    usages = tuple(tuple(Usage(u.start, u.stop, u.amounts // unit) for u in us) for us in network.usages)
+    return CostNetwork(network.costs, network.edges, usages, limit // unit, network.facets)

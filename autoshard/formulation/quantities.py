@@ -1,0 +1,222 @@
+"""Quantities that depend on decisions: a table over the states of the few nodes that they depend on.
+
+A quantity of one node is a value for each of its states. `Quantities.lift` applies a function to quantities, whatever
+is decided: its result depends on all nodes that its arguments depend on, less those that turn out not to matter. States
+that are alike in all that a quantity says are one *class* of it. `FREE` is the value where the network forbids the
+choice, so that anything may be said of it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from autoshard.formulation.boxes import equal_boxes
+
+MOST_CELLS = 20_000
+"""Larger tables are not made: what they would be made from becomes a node of its own first."""
+
+
+class _Free:
+    def __repr__(self) -> str:
+        return "FREE"
+
+
+FREE: Final = _Free()
+"""The value of a quantity where the network forbids what is chosen."""
+
+
+@dataclass(frozen=True, eq=False)
+class Quantity:
+    """values[ids[class of the first node's state, class of the second's, ...]]; classes: per node, state -> class."""
+
+    nodes: tuple[int, ...]
+    classes: tuple[np.ndarray, ...]
+    ids: np.ndarray
+    values: tuple[Any, ...]
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.nodes
+
+    @property
+    def constant(self) -> Any:
+        """The value of a quantity that depends on nothing."""
+        assert not self.nodes
+        return self.values[int(self.ids)]
+
+    def at(self, assignment: Sequence[int]) -> Any:
+        """The value where these states are chosen."""
+        return self.values[
+            int(self.ids[tuple(int(c[assignment[n]]) for n, c in zip(self.nodes, self.classes, strict=True))])
+        ]
+
+    def over(self, nodes: Sequence[int], joint: Sequence[np.ndarray], counts: Sequence[int]) -> np.ndarray:
+        """`ids` over more nodes and finer classes; joint: per node, class there -> one state of that class."""
+        index = [c[joint[nodes.index(n)]] for n, c in zip(self.nodes, self.classes, strict=True)]
+        table = self.ids[np.ix_(*index)] if index else self.ids
+        own = set(self.nodes)
+        return table.reshape([count if n in own else 1 for n, count in zip(nodes, counts, strict=True)])
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A node that says what a quantity is: each state stands for one box of classes of the nodes it depends on.
+
+    node: its number. boxes: per state, per node of the quantity, which classes it allows.
+    """
+
+    node: int
+    quantity: Quantity
+    boxes: tuple[tuple[np.ndarray, ...], ...]
+
+    def state(self, assignment: Sequence[int]) -> int:
+        """The state that goes with what is decided otherwise."""
+        cell = [int(c[assignment[n]]) for n, c in zip(self.quantity.nodes, self.quantity.classes, strict=True)]
+        for number, box in enumerate(self.boxes):
+            if all(side[k] for side, k in zip(box, cell, strict=True)):
+                return number
+        return 0
+
+
+class Quantities:
+    """Makes quantities over the nodes of a network, and the nodes that say what some are.
+
+    left: per node, which of its states may be chosen; nothing is said of the others.
+    """
+
+    def __init__(self, left: Sequence[np.ndarray]) -> None:
+        self.left = left
+        self.sizes = [len(states) for states in left]
+        self.cuts: list[Cut] = []
+        self._joint: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
+        self._same: dict[tuple[int, bytes], np.ndarray] = {}
+        self._cut: dict[object, tuple[int, list[int]]] = {}
+        self._kept: list[object] = []
+
+    def constant(self, value: Any) -> Quantity:
+        """What depends on nothing."""
+        return Quantity((), (), np.zeros((), np.int64), (value,))
+
+    def of(self, node: int, values: Sequence[Any]) -> Quantity:
+        """What depends on one node: a value for each of its states."""
+        known: dict[Any, int] = {}
+        left = self.left[node].tolist() if node < len(self.left) else [True] * len(values)
+        told = (v if may else FREE for v, may in zip(values, left, strict=True))
+        ids = np.array([known.setdefault(v, len(known)) for v in told], np.int64)
+        return self.smaller((node,), [np.arange(len(values))], ids, tuple(known))
+
+    def lift(self, function: Callable[..., Any], *quantities: Quantity) -> Quantity:
+        """`function` of the values of these quantities, whatever is decided."""
+        given = list(quantities)
+        if all(q.is_constant for q in given):
+            return self.constant(function(*(q.constant for q in given)))
+        while True:
+            nodes = tuple(sorted({n for q in given for n in q.nodes}))
+            joints = [self.refined([c for q in given for m, c in zip(q.nodes, q.classes, strict=True) if m == n])
+                      for n in nodes]  # fmt: skip
+            counts = [len(first) for _, first in joints]
+            largest = max(range(len(given)), key=lambda k: (given[k].ids.size, -k))
+            if prod(counts) <= MOST_CELLS or len(given[largest].nodes) < 2:
+                break
+            whole = given[largest]
+            said = self.cut(whole)
+            given = [said if q is whole else q for q in given]
+        firsts = [first for _, first in joints]
+        codes = np.zeros(counts, np.int64)
+        for q in given:
+            codes = codes * len(q.values) + q.over(nodes, firsts, counts)
+        seen, inverse = np.unique(codes, return_inverse=True)
+        known: dict[Any, int] = {}
+        ids = np.empty(len(seen), np.int64)
+        for k, code in enumerate(seen.tolist()):
+            arguments = []
+            for q in reversed(given):
+                code, value = divmod(code, len(q.values))
+                arguments.append(q.values[value])
+            arguments.reverse()
+            result = FREE if any(a is FREE for a in arguments) else function(*arguments)
+            ids[k] = known.setdefault(result, len(known))
+        return self.smaller(nodes, [c for c, _ in joints], ids[inverse.reshape(counts)], tuple(known))
+
+    def cut(self, quantity: Quantity) -> Quantity:
+        """The same quantity as one of a single node, made for it where it depends on several."""
+        if len(quantity.nodes) < 2:
+            return quantity
+        free = np.array([v is FREE for v in quantity.values], bool)
+        first, numbered = np.unique(np.where(free[quantity.ids], -1, quantity.ids), return_index=True)[1], {}
+        for at in sorted(first.tolist()):  # what is told apart, whatever it is called
+            numbered[int(quantity.ids.flat[at])] = len(numbered)
+        told = np.array([numbered.get(k, -1) for k in range(len(quantity.values))])[quantity.ids]
+        told[free[quantity.ids]] = -1
+        key = (quantity.nodes, tuple(map(id, quantity.classes)), told.tobytes())
+        if key not in self._cut:
+            boxes, values = equal_boxes(quantity.ids, free)
+            node = len(self.sizes)
+            self.sizes.append(len(boxes))
+            self.cuts.append(Cut(node, quantity, tuple(boxes)))
+            self._cut[key] = (node, [int(told[quantity.ids == v][0]) for v in values])
+        node, numbers = self._cut[key]
+        meant = {
+            int(told[quantity.ids == v][0]): value
+            for v, value in enumerate(quantity.values)
+            if (quantity.ids == v).any()
+        }
+        return self.of(node, [meant[k] for k in numbers])
+
+    def refined(self, classes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """The coarsest classes that tell apart what any of these do, and a state of each."""
+        key = tuple(sorted({id(c) for c in classes}))
+        if key not in self._joint:
+            own = {id(c): c for c in classes}
+            code = own[key[0]].astype(np.int64)
+            for k in key[1:]:
+                code = np.unique(code * (int(own[k].max(initial=0)) + 1) + own[k], return_inverse=True)[1]
+            _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+            self._kept.append(list(classes))  # their ids stay theirs
+            self._joint[key] = (self._shared(inverse.reshape(-1)), first)
+        return self._joint[key]
+
+    def _shared(self, classes: np.ndarray) -> np.ndarray:
+        """Equal arrays once, so that they are known by their id."""
+        classes = np.ascontiguousarray(classes, np.int64)
+        return self._same.setdefault((len(classes), classes.tobytes()), classes)
+
+    def smaller(
+        self, nodes: Sequence[int], classes: Sequence[np.ndarray], ids: np.ndarray, values: tuple[Any, ...]
+    ) -> Quantity:
+        """Without nodes that do not matter, and with states that are alike in one class."""
+        kept, maps = list(nodes), list(classes)
+        free = next((k for k, v in enumerate(values) if v is FREE), -1)
+        axis = 0
+        while axis < len(kept):
+            dropped = _without(ids, axis, free)
+            if dropped is not None:
+                ids = dropped
+                del kept[axis], maps[axis]
+                continue
+            rows = np.moveaxis(ids, axis, 0).reshape(ids.shape[axis], -1)
+            _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+            if len(first) < len(rows):
+                order = np.argsort(first, kind="stable")
+                rank = np.empty(len(order), np.int64)
+                rank[order] = np.arange(len(order))
+                maps[axis] = rank[inverse.reshape(-1)][maps[axis]]
+                ids = np.take(ids, first[order], axis)
+            axis += 1
+        return Quantity(tuple(kept), tuple(self._shared(m) for m in maps), ids, values)
+
+
+def _without(ids: np.ndarray, axis: int, free: int) -> np.ndarray | None:
+    """The table without an axis along which nothing changes but for forbidden choices; None where something does."""
+    if free < 0:
+        first = np.take(ids, 0, axis)
+        return first if (ids == np.expand_dims(first, axis)).all() else None
+    forbidden = ids == free
+    high = np.where(forbidden, -1, ids).max(axis)
+    low = np.where(forbidden, np.iinfo(np.int64).max, ids).min(axis)
+    if ((high != low) & (high >= 0)).any():
+        return None
+    return np.where(high < 0, free, high)

@@ -1,0 +1,43 @@
+"""A first plan within a memory limit: quick searches of a network that knows little of copies, until an answer fits.
+
+This proves nothing: it gives the search that knows of everything a plan to be cheaper than.
+"""
+
+from collections.abc import Callable, Sequence
+
+from autoshard.planning.model import Model
+from autoshard.solver.solution import Solution
+
+_ATTEMPTS = 11
+"""How often the limit is tightened by what copies take."""
+_EXACT = 5
+"""How often it is tightened by just what was missing, before larger steps."""
+
+Run = Callable[[int, Sequence[Sequence[int]]], Solution]
+
+
+def first_fit(model: Model, limit: int, near: Sequence[int], run: Run) -> Sequence[int] | None:
+    """An assignment within the limit, or None where none of a few tries is one.
+
+    near: a good assignment that is too full. run: searches within so many bytes, from these starts.
+    """
+    slack, low, high = 0, 0, limit + 1  # too little below `low`, no answer from `high` on
+    for attempt in range(_ATTEMPTS):
+        solution = run(limit - slack, [near])
+        if solution.assignment is None:
+            if slack == 0:
+                return None
+            high, wanted = slack, slack
+        else:
+            near = solution.assignment
+            peak = model.simulate(model.schedule(near)).peak_bytes
+            if peak <= limit:
+                return near
+            low = slack
+            wanted = low + peak - limit
+            if attempt >= _EXACT:  # small steps may never reach the copies at the true peak: go up by doubling
+                wanted = max(wanted, low + max(low, limit // 100))
+        slack = wanted if wanted < high else (low + high) // 2
+        if slack in (low, high):
+            return None
+    return None

@@ -1,0 +1,210 @@
+"""Laws of memory limits, on small random programs: the network holds what the simulation holds, and limits are kept."""
+
+from functools import cache
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from plan_cases import Pin, f32, gradient, looped, mlp, partial_sums, problem, program_of, shared_value
+from test_brute_force import random_pins, random_program
+
+from autoshard.errors import InfeasibleError, OutOfTimeError
+from autoshard.planning import Model, build_model, decide
+from autoshard.planning.decide import Decision
+from autoshard.program.program import Program
+from autoshard.schedule import PROGRAM, Use
+from autoshard.solver.network import IMPOSSIBLE, CostNetwork, evaluate, usage_profile
+
+AXES = {"x": 2, "y": 2}
+SMALL = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+WIDE = (f32(64, 128), f32(128, 64), f32(32, 64))
+PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "mlp": (mlp, WIDE),
+    "gradient": (gradient, WIDE),
+    "shared_value": (shared_value, (f32(64, 64), f32(64, 64), f32(32, 64))),
+    "partial_sums": (partial_sums, (f32(64, 64), f32(64, 64), f32(32, 64), f32(32, 64))),
+    "looped": (looped, (f32(4, 64, 64), f32(32, 64))),
+}
+
+
+@cache
+def model_of_named(name: str) -> Model:
+    function, specs = PROGRAMS[name]
+    return build_model(problem(program_of(function, *specs), AXES))
+
+
+def drawn(network: CostNetwork, random: Random) -> list[int] | None:
+    """An assignment that the network allows, or None where a few tries meet dead ends."""
+    near: list[list[tuple[int, np.ndarray]]] = [[] for _ in range(network.n_nodes)]
+    for edge in network.edges:
+        allowed = edge.costs < IMPOSSIBLE
+        near[edge.first].append((edge.second, allowed))
+        near[edge.second].append((edge.first, allowed.T))
+    for _ in range(20):
+        chosen: dict[int, int] = {}
+        for node in random.sample(range(network.n_nodes), network.n_nodes):
+            left = network.costs[node] < IMPOSSIBLE
+            for other, allowed in near[node]:
+                if other in chosen:
+                    left = left & allowed[:, chosen[other]]
+            if not left.any():
+                break
+            chosen[node] = random.choice(np.flatnonzero(left).tolist())
+        if len(chosen) == network.n_nodes:
+            return [chosen[node] for node in range(network.n_nodes)]
+    return None
+
+
+def assert_the_same_bytes(model: Model, draws: int) -> None:
+    memory, random = model.memory, Random(7)
+    chosen = memory.all_of_them()
+    network = memory.network(chosen)
+    for _ in range(draws):
+        assignment = drawn(model.repeats.network, random)
+        if assignment is None:
+            continue
+        whole = memory.extended(assignment, chosen)
+        assert evaluate(network, whole).cost == evaluate(model.repeats.network, assignment).cost
+        peak = max((held for _, held in usage_profile(network, whole)), default=0)
+        assert peak == model.simulate(model.schedule(assignment)).peak_bytes
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_network_and_simulation_say_the_same_bytes(name: str) -> None:
+    assert_the_same_bytes(model_of_named(name), 40)
+
+
+@SMALL
+@given(st.integers(0, 10_000))
+def test_network_and_simulation_say_the_same_bytes_of_random_programs(seed: int) -> None:
+    assert_the_same_bytes(build_model(problem(random_program(Random(seed), 4), AXES)), 8)
+
+
+def test_a_network_with_less_of_it_never_says_more() -> None:
+    model, random = model_of_named("gradient"), Random(3)
+    memory = model.memory
+    everything = memory.all_of_them()
+    for _ in range(10):
+        assignment = drawn(model.repeats.network, random)
+        if assignment is None:
+            continue
+        some = {k: everything[k] for k in everything if random.random() < 0.5}
+        peak = max(held for _, held in usage_profile(memory.network(some), memory.extended(assignment, some)))
+        assert peak <= model.simulate(model.schedule(assignment)).peak_bytes
+
+
+def decided(program: Program, limit: int | None, pins: tuple[Pin, ...] = ()) -> Decision | None:
+    """The decision, or None where it is proved that there is none."""
+    try:
+        return decide(build_model(problem(program, AXES, memory_limit=limit, pins=pins)), explain=False)
+    except InfeasibleError as error:
+        if limit is not None and not (error.facts or {}).get("proved"):
+            raise
+        return None
+
+
+def stated(program: Program, found: Decision) -> tuple[Pin, ...]:
+    """All inputs and outputs as a plan has them, as pins."""
+    mesh = found.schedule.mesh
+    pins = [
+        Pin(name, str(found.schedule.definitions[v].text(mesh)))
+        for name, v in zip(program.input_names, program.body.args, strict=True)
+    ]
+    pins += [
+        Pin(name, str(found.schedule.uses[Use(PROGRAM, k)].target.text(mesh)))
+        for k, name in enumerate(program.output_names)
+        if Use(PROGRAM, k) in found.schedule.uses
+    ]
+    return tuple(pins)
+
+
+def limits(program: Program, random: Random) -> tuple[int, int]:
+    """Two limits below the peak of the free plan, the larger one first."""
+    free = decided(program, None)
+    assert free is not None
+    high, low = sorted((random.uniform(0.3, 1.0) for _ in range(2)), reverse=True)
+    return int(high * free.memory.peak_bytes), int(low * free.memory.peak_bytes)
+
+
+def no_cheaper(one: Decision | None, than: Decision | None) -> bool:
+    """Whether the first does not undercut what is known of the second: nothing is cheaper than no plan at all."""
+    if one is None:
+        return True
+    return than is not None and one.objective_s >= than.bound_s - 2 * (one.rounding_s + than.rounding_s)
+
+
+@SMALL
+@given(st.integers(0, 10_000))
+def test_cost_never_falls_when_the_limit_falls(seed: int) -> None:
+    random = Random(seed)
+    program = random_program(random, 3)
+    high, low = limits(program, random)
+    assert no_cheaper(decided(program, low), decided(program, high))
+
+
+@SMALL
+@given(st.integers(0, 10_000))
+def test_a_limit_equal_to_a_peak_that_was_found_holds(seed: int) -> None:
+    random = Random(seed)
+    program = random_program(random, 3)
+    found = decided(program, limits(program, random)[0])
+    if found is not None:
+        again = decided(program, found.memory.peak_bytes)
+        assert again is not None and no_cheaper(again, found) and no_cheaper(found, again)
+
+
+@SMALL
+@given(st.integers(0, 10_000))
+def test_stating_a_plan_that_was_found_never_makes_it_better(seed: int) -> None:
+    random = Random(seed)
+    program = random_program(random, 3)
+    limit = limits(program, random)[0]
+    found = decided(program, limit)
+    if found is not None:
+        again = decided(program, limit, stated(program, found))
+        assert again is not None and no_cheaper(again, found)
+
+
+@SMALL
+@given(st.integers(0, 10_000))
+def test_what_holds_under_statements_is_never_refused_without_them(seed: int) -> None:
+    random = Random(seed)
+    program = random_program(random, 3)
+    limit = limits(program, random)[0]
+    pins = tuple(random_pins(random, program, AXES))
+    try:
+        found = decided(program, limit, pins)
+    except (InfeasibleError, OutOfTimeError):
+        return
+    assert no_cheaper(found, decided(program, limit))
+
+
+def test_a_plan_that_pins_find_is_found_without_them() -> None:
+    program = program_of(lambda x, w1, w2: (x @ w1) @ w2, f32(1024, 512), f32(512, 2048), f32(2048, 512))
+    texts = ('[{"x", "y"}, {}]', '[{}, {"y"}]', '[{"y"}, {}]', '[{"x", "y"}, {}]')
+    pins = tuple(Pin(n, t) for n, t in zip((*program.input_names, *program.output_names), texts, strict=True))
+    pinned, free = decided(program, 8_650_752, pins), decided(program, 8_650_752)
+    assert pinned is not None and free is not None
+    assert free.status == "optimal" and free.memory.peak_bytes <= 8_650_752
+    assert free.objective_s <= pinned.objective_s + 2 * free.rounding_s
+
+
+def test_a_search_that_ends_without_a_plan_or_a_proof_says_none_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from autoshard import solver
+
+    whole = solver.solve
+
+    def lost(network: CostNetwork, **options: Any) -> Any:
+        found = whole(network, **options)
+        return found if network.usage_limit is None else replace(found, assignment=None, cost=None, status="unknown")
+
+    program = program_of(mlp, *WIDE)
+    limit = int(0.9 * decide(build_model(problem(program, AXES))).memory.peak_bytes)
+    monkeypatch.setattr(solver, "solve", lost)
+    with pytest.raises(OutOfTimeError, match=r"was found .* which is no proof that there is none"):
+        decide(build_model(problem(program, AXES, memory_limit=limit)))

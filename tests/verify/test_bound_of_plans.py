@@ -1,0 +1,110 @@
+"""The bound of a plan is proved by a certificate on the plan's own network, made again from what the file states."""
+
+import base64
+import copy
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from autoshard import Pin, plan
+from autoshard.bound_check import check_bound
+from autoshard.models import build
+from autoshard.verify import Status
+
+MESH = {"a": 2, "b": 2}
+
+
+def f32(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def chain(x, w1, w2):
+    return (x @ w1) @ w2
+
+
+@pytest.fixture(scope="module")
+def limited() -> dict[str, Any]:
+    """The limit leaves room for no copy of a weight beside the others."""
+    found = plan(
+        chain, f32(1024, 512), f32(512, 2048), f32(2048, 512), mesh=MESH, hardware="h100", memory_limit=8650752
+    )
+    return found.to_dict()
+
+
+@pytest.fixture(scope="module")
+def staged() -> dict[str, Any]:
+    model = build("mlp", batch=64)
+    found = plan(
+        model.step, *model.specs, donate_argnums=model.donate_argnums, argnames=model.argnames,
+        mesh={"data": 4, "model": 2}, hardware="h100", roles=model.logical_axes, priorities=["data", "tensor"],
+    )  # fmt: skip
+    return found.to_dict()
+
+
+def test_the_bound_of_a_plan_without_a_limit_is_proved() -> None:
+    found = plan(chain, f32(64, 32), f32(32, 64), f32(64, 32), mesh=MESH, hardware="h100", memory_limit="none")
+    assert check_bound(found.to_dict()).status is Status.OK
+
+
+def test_a_plan_at_a_tight_limit_is_optimal_and_proved_with_the_limit(limited: dict[str, Any]) -> None:
+    assert limited["status"] == "optimal"
+    assert limited["objective_s"] < 2.56e-5
+    check = check_bound(limited)
+    assert check.status is Status.OK
+    assert "memory limit included" in check.lines[0]
+
+
+def test_of_stages_the_optimum_all_at_once_is_proved(staged: dict[str, Any]) -> None:
+    check = check_bound(staged)
+    assert check.status is Status.OK
+    assert check.lines[0].startswith("the bound_s of all at once")
+
+
+def test_a_plan_without_a_certificate_says_so(limited: dict[str, Any]) -> None:
+    bare = {k: v for k, v in limited.items() if k != "certificate"}
+    check = check_bound(bare)
+    assert check.status is Status.NOT_DONE
+    assert "taken on trust" in check.lines[0]
+
+
+def changed(plan_: dict[str, Any], what: str) -> dict[str, Any]:
+    out = copy.deepcopy(plan_)
+    told = out["certificate"]
+    if what == "bound of the plan":
+        out["bound_s"] *= 1 + 1e-6
+    elif what == "bytes of the certificate":
+        data = bytearray(base64.b64decode(told["data"]))
+        data[-40] ^= 1
+        told["data"] = base64.b64encode(bytes(data)).decode()
+    elif what == "limit of its network":
+        told["limit"] = 8650752 // 2  # a tighter network has a larger bound
+    elif what == "limit dropped":
+        told["limit"] = told["moments"] = None
+    elif what == "moments dropped":
+        told["moments"] = {}
+    return out
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["bound of the plan", "bytes of the certificate", "limit of its network", "limit dropped", "moments dropped"],
+)
+def test_what_does_not_prove_the_bound_is_told(limited: dict[str, Any], what: str) -> None:
+    assert check_bound(changed(limited, what)).status is Status.FAILED
+
+
+@pytest.mark.parametrize("told", [3, {}, {"bound": 1, "limit": None, "moments": None, "data": "%%%"}, {"bound": "x"}])
+def test_what_is_no_certificate_is_not_believed(limited: dict[str, Any], told: Any) -> None:
+    assert check_bound({**limited, "certificate": told}).status is not Status.OK
+
+
+def test_the_check_is_part_of_verify(limited: dict[str, Any]) -> None:
+    found = plan(
+        chain, f32(64, 32), f32(32, 64), f32(64, 32), mesh=MESH, hardware="h100", constraints=[Pin("x", '[{"a"}, {}]')]
+    )
+    checks = found.verify(
+        chain, f32(64, 32), f32(32, 64), f32(64, 32), mesh=MESH, hardware="h100", constraints=[Pin("x", '[{"a"}, {}]')]
+    ).checks
+    assert [c.status for c in checks if c.name == "no plan costs less than the bound"] == [Status.OK]
