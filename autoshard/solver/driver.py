@@ -58,6 +58,8 @@ STANDING = 25
 """Times four double passes that may be spent at the end to reach a bound again that was seen on the way."""
 WORTH_RELAXING = 0.5
 """Exact search with few memory rows is tried where the bound leaves less than this share of the table entries."""
+QUICK_WORK = 20_000_000
+"""Table entries that a proof may visit in a small network before exact search looks for assignments."""
 PROOF_SHARE = 0.5
 """The part of the budget that a first proof may take."""
 FACET_NODES = 3_000
@@ -179,14 +181,21 @@ def _run(
     entries = stats["after"]["entries"]
     budget = effort * min(BUDGET, max(LEAST_BUDGET, BUDGET_PASSES * entries))
     if entries <= SMALL_ENTRIES:
+        race.enter("proof")
+        quick = prover(race, work)
+        quick.begin()
+        quick.go_on(QUICK_WORK)
+        if race.settled():
+            return
         race.enter("exact")
         search_exactly(race, work, int(2_000 * min(effort, 100.0)), slots)
         race.enter("proof")
-        first = prover(race, work, costs=race.cost is not None)
-        first.begin()
-        if first.go_on(int(min(PROOF_SHARE * budget, 1e15))):
-            if race.settled():
-                return
+        first = quick if race.cost is not None and not quick.done else prover(race, work, costs=race.cost is not None)
+        if first is not quick:
+            first.begin()
+        first.go_on(int(min(PROOF_SHARE * budget, 1e15)))
+        if race.settled():
+            return
     race.accepted_gap = gap
     from autoshard.solver.portfolio import Portfolio
 

@@ -206,5 +206,5 @@ def test_a_search_that_ends_without_a_plan_or_a_proof_says_none_found(monkeypatc
     program = program_of(mlp, *WIDE)
     limit = int(0.9 * decide(build_model(problem(program, AXES))).memory.peak_bytes)
     monkeypatch.setattr(solver, "solve", lost)
-    with pytest.raises(OutOfTimeError, match=r"was found .* which is no proof that there is none"):
+    with pytest.raises(OutOfTimeError, match=r"was found .* not proved that none exists"):
         decide(build_model(problem(program, AXES, memory_limit=limit)))
