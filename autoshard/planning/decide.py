@@ -31,6 +31,8 @@ MOST_NODES = 400
 """Larger networks do not know of copies for one use: working out what all choices hold takes too long there."""
 _MOST_ROUNDS = 30
 """How often what an answer holds too much of is decided in the network and the search made again."""
+_IDLE_ROUNDS = 3
+"""Rounds that raise no bound, after which a plan that is known is the answer."""
 _FIRST_SHARE = 0.1
 """The part of what is left of a time limit that one try to find a first plan within the memory limit may take."""
 _LIMITED_SHARE = 0.9
@@ -223,8 +225,9 @@ def _decide(
     chosen: dict[int, frozenset[int]] = {}
     solved: dict[int, frozenset[int]] | None = None
     stopped = rounds[-1].get("stopped")
+    idle = 0
     for number in range(_MOST_ROUNDS):
-        if stopped == "interrupt":
+        if stopped == "interrupt" or (idle >= _IDLE_ROUNDS and known is not None):
             break
         if room.knows(nearest):
             chosen = room.missing(nearest, limit, chosen)
@@ -236,6 +239,7 @@ def _decide(
         stopped = solution.stats.get("stopped")
         if solution.status == "infeasible":
             _no_answer(model, solution, explain, seen)
+        idle = 0 if solution.lower_bound > bound else idle + 1
         bound = max(bound, solution.lower_bound)
         if solution.assignment is None:
             break

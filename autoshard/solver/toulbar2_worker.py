@@ -19,6 +19,8 @@ def solve_job(job):
     option = cfn.Option
     option.backtrackLimit = job["backtracks"]
     option.showSolutions = 0
+    if job["rows"]:  # stronger consistency costs more than it gives beside rows, and may fill the memory
+        option.LcLevel = 1
     if job["hbfs"] is not None:
         option.hbfs = job["hbfs"]
     for i, d in enumerate(size):

@@ -1,6 +1,5 @@
 """Questions ask the problem that the plan answers: with its options, its limit, its statements as they were made."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,11 +70,7 @@ def test_options_given_to_the_question_win(made: Plan, searches: Any) -> None:
     assert Effort.of(other) == Effort(0.5, 1, 0.02)  # and those of questions to the answer
 
 
-def test_the_accepted_gap_is_that_of_the_plan_where_memory_is_limited(
-    made: Plan, searches: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tiny = sys.modules["autoshard.planning.decide"]
-    monkeypatch.setattr(tiny, "is_tiny", lambda network: False)  # which would be listed, not searched
+def test_the_accepted_gap_is_that_of_the_plan_where_memory_is_limited(made: Plan, searches: Any) -> None:
     solve_again(made, Changed(memory_limit=made.memory.peak_bytes - 1))
     within = [s["gap"] for s in searches[1:]]
     assert within and set(within) == {0.02}
