@@ -13,13 +13,13 @@ import numpy as np
 
 from autoshard.errors import InputError
 from autoshard.solver import facets as facet_search
-from autoshard.solver.certify.prove import Refuted, stretches
+from autoshard.solver.certify.proof import Reduced
 from autoshard.solver.garbage import uncollected
 from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race
 from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.reductions import reduce_network
 from autoshard.solver.solution import Solution, Status
-from autoshard.solver.work import Infeasible, from_network
+from autoshard.solver.work import Infeasible, from_network, without_overlap
 
 if TYPE_CHECKING:
     from autoshard.solver.certify.prove import Prover
@@ -110,7 +110,7 @@ def solve(
         stopped = "gap"
     except Infeasible as why:
         reason = str(why)
-        race.provers.append(Refuted.by(race.log))
+        race.provers.append(Reduced.by(race.log))
     except OutOfTime:
         stopped = "time"
     except KeyboardInterrupt:
@@ -167,15 +167,15 @@ def _run(
             enough=lambda: race.enough(REDUCING_SHARE),
         )
     for node in work.nodes() if work.limit is not None else ():
-        work.held[node] = stretches(work.held[node])
+        work.held[node] = without_overlap(work.held[node])
     stats["after"] = work.sizes() | {"memory": work.limit is not None}
-    from autoshard.solver.proof import prover, search_exactly
-
     if not work.nodes():
         whole = work.complete({})
         race.offer([whole[i] for i in range(race.network.n_nodes)])
-        prover(race, work).begin()
+        race.provers.append(Reduced.by(work.log, work.constant))
         return
+    from autoshard.solver.proof import prover, search_exactly
+
     race.check()
     slots: list[int] = []
     entries = stats["after"]["entries"]

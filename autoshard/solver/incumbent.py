@@ -16,7 +16,8 @@ from autoshard.solver.network import CostNetwork, Evaluation
 from autoshard.solver.solution import EARLIER
 
 if TYPE_CHECKING:
-    from autoshard.solver.certify.prove import Proof, Prover, Refuted, Standing
+    from autoshard.solver.certify.proof import Proof, Reduced
+    from autoshard.solver.certify.prove import Prover, Standing
 
 
 class OutOfTime(Exception):
@@ -61,7 +62,7 @@ class Race:
     """(cost - lower) / cost at which the run may end; 0 for a full proof."""
     endless: bool = False
     """Whether effort never ends the run, so that only time or a proof does."""
-    provers: list["Prover | Refuted"] = field(default_factory=list)
+    provers: list["Prover | Reduced"] = field(default_factory=list)
     """What is proved, and by whom: see `best_proof`."""
     standing: "Standing | None" = None
     """What the run's own records prove."""
@@ -153,7 +154,7 @@ class Race:
     def proved(self) -> bool:
         return self.cost is not None and self.lower is not None and self.lower >= self.cost
 
-    def proved_by(self, prover: "Prover | Refuted | Standing") -> float:
+    def proved_by(self, prover: "Prover | Reduced | Standing") -> float:
         """What a prover has shown: no assignment costs less; infinity where there is none at all."""
         found = prover.bound
         if not prover.costs:
@@ -162,7 +163,7 @@ class Race:
             return found if found < math.inf else -math.inf
         return min(found, int(self.target()) + 1)
 
-    def _provers(self) -> "list[Prover | Refuted | Standing]":
+    def _provers(self) -> "list[Prover | Reduced | Standing]":
         return [*self.provers, *(() if self.standing is None else (self.standing,))]
 
     def settled(self) -> bool:

@@ -168,21 +168,3 @@ def rests(
         lows[e] = lowest
         for k in range(at, at + d * c):
             rest[k] -= lowest
-
-
-@compiled
-def out_of_reach(offsets, first, second, table_at, own, rest, room, dead):
-    """Marks the pairs of strategies that cost more than `room` above the bound; per edge whether there are any."""
-    some = np.zeros(len(first), dtype=np.bool_)
-    for e in range(len(first)):
-        i = offsets[first[e]]
-        j = offsets[second[e]]
-        d = offsets[first[e] + 1] - i
-        c = offsets[second[e] + 1] - j
-        at = table_at[e]
-        for a in range(d):
-            for b in range(c):
-                if rest[at + a * c + b] + own[i + a] + own[j + b] > room:
-                    dead[at + a * c + b] = True
-                    some[e] = True
-    return some

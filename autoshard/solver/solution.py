@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from autoshard.solver.certify.prove import Proof
+    from autoshard.solver.certify.proof import Proof
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 

@@ -8,6 +8,7 @@ is not used here: all numbers stay exact integers).
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -318,3 +319,18 @@ def _compress_times(network: CostNetwork, work: Work) -> None:
     work.held = [tuple(h) for h in held]
     work.slots = max(0, len(times) - 1)
     work.times = times[:-1]
+
+
+def without_overlap(held: Sequence[Held]) -> tuple[Held, ...]:
+    """What a node holds as stretches of time that do not overlap."""
+    if all(a.stop <= b.start for a, b in pairwise(held)):
+        return tuple(held)
+    ends = sorted({t for h in held for t in (h.start, h.stop)})
+    place = {t: k for k, t in enumerate(ends)}
+    change = np.zeros((len(ends), len(held[0].amounts)), dtype=np.int64)
+    for h in held:
+        change[place[h.start]] += h.amounts
+        change[place[h.stop]] -= h.amounts
+    live = np.cumsum(change, axis=0)
+    changed = np.flatnonzero(change.any(axis=1)).tolist()
+    return tuple(Held(ends[a], ends[b], live[a]) for a, b in pairwise(changed) if live[a].any())

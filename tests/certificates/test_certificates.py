@@ -69,7 +69,7 @@ def test_the_certificate_of_an_answer_proves_the_optimum(number: int) -> None:
 
 def test_some_of_the_cases_are_split_and_some_are_infeasible() -> None:
     numbers = range(len(CASES))
-    assert max(judged(CASES[k], answer(k).certificate() or b"").leaves for k in numbers) > 5
+    assert max(judged(CASES[k], answer(k).certificate() or b"").leaves for k in numbers) > 2
     assert sum(truth(k) is None for k in numbers) > 5
 
 

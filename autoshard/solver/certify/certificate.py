@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autoshard.solver.certify.prove import Proof
+from autoshard.solver.certify.proof import Proof
 from autoshard.solver.certify.tree import Step
 from autoshard.solver.certify.weigh import Record
 from autoshard.solver.work import Event

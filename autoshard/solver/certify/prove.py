@@ -4,21 +4,21 @@ A proof is a list of stages on the original network: reductions as they were wri
 prices, and at the end the tree of splits. Every bound that a solution states comes from here.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autoshard.solver import dual as duals
 from autoshard.solver.certify.ground import Ground
-from autoshard.solver.certify.tree import Step, Tree
-from autoshard.solver.certify.weigh import NEVER, Record, Whole
+from autoshard.solver.certify.proof import Proof
+from autoshard.solver.certify.tree import Tree
+from autoshard.solver.certify.weigh import NEVER, Whole
 from autoshard.solver.fixing import Part
 from autoshard.solver.flat import Flat, flatten
 from autoshard.solver.reductions import reduce_network
-from autoshard.solver.work import FORBIDDEN, Event, Held, Infeasible, Work
+from autoshard.solver.work import FORBIDDEN, Event, Infeasible, Work, without_overlap
 
 ROUNDS = 6
 """How often what a bound leaves is reduced again before it is split."""
@@ -34,44 +34,6 @@ ROOT_PASSES = 400
 """Most double passes on a network that nothing is known of."""
 LEAST_GAIN = 0.01
 LOOKED_AT = 10
-
-
-@dataclass
-class Proof:
-    """stages: reductions, and records on what they leave, in turns; then the tree, if there is one.
-
-    bound: what is proved, in the original network's costs; inf: that there is no assignment.
-    """
-
-    stages: list[list[Event] | list[Record]] = field(default_factory=list)
-    tree: Step | None = None
-    bound: float = -math.inf
-    parts: int = 0
-
-    @property
-    def records(self) -> int:
-        """Sets of messages in it."""
-        found = sum(isinstance(one, Record) for stage in self.stages for one in stage)
-        waiting = [self.tree]
-        while waiting:
-            step = waiting.pop()
-            if step is not None:
-                found += len(step.records)
-                waiting += step.halves
-        return found
-
-
-@dataclass(frozen=True)
-class Refuted:
-    """What reductions alone have shown to have no assignment; looks like a `Prover` that is done."""
-
-    proof: Proof
-    bound: float = math.inf
-    costs: bool = False
-
-    @staticmethod
-    def by(log: Sequence[Event] | None) -> "Refuted":
-        return Refuted(Proof([list(log or ())], None, math.inf))
 
 
 class Prover:
@@ -230,7 +192,7 @@ class Prover:
         """What is left, laid out flat; what nodes hold as stretches that do not overlap, as certificates have it."""
         work = self.work
         for node in work.nodes() if work.limit is not None else ():
-            work.held[node] = stretches(work.held[node])
+            work.held[node] = without_overlap(work.held[node])
         flat = flatten(work)
         if not self.costs:
             flat.unary[:] = 0.0
@@ -346,18 +308,3 @@ class Standing:
     @property
     def proof(self) -> Proof:
         return Proof([list(self.log), self.ground.records], None, self.bound)
-
-
-def stretches(held: Sequence[Held]) -> tuple[Held, ...]:
-    """What a node holds as stretches of time that do not overlap."""
-    if all(a.stop <= b.start for a, b in itertools.pairwise(held)):
-        return tuple(held)
-    ends = sorted({t for h in held for t in (h.start, h.stop)})
-    place = {t: k for k, t in enumerate(ends)}
-    change = np.zeros((len(ends), len(held[0].amounts)), dtype=np.int64)
-    for h in held:
-        change[place[h.start]] += h.amounts
-        change[place[h.stop]] -= h.amounts
-    live = np.cumsum(change, axis=0)
-    changed = np.flatnonzero(change.any(axis=1)).tolist()
-    return tuple(Held(ends[a], ends[b], live[a]) for a, b in itertools.pairwise(changed) if live[a].any())

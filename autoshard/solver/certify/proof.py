@@ -1,0 +1,53 @@
+"""A proof of a bound: what was reduced, what was recorded, and how the rest was split. Loads no compiled code."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from autoshard.solver.work import Event
+
+if TYPE_CHECKING:
+    from autoshard.solver.certify.tree import Step
+    from autoshard.solver.certify.weigh import Record
+
+
+@dataclass
+class Proof:
+    """stages: reductions, and records on what they leave, in turns; then the tree, if there is one.
+
+    bound: what is proved, in the original network's costs; inf: that there is no assignment.
+    """
+
+    stages: "list[list[Event] | list[Record]]" = field(default_factory=list)
+    tree: "Step | None" = None
+    bound: float = -math.inf
+    parts: int = 0
+
+    @property
+    def records(self) -> int:
+        """Sets of messages in it."""
+        found = sum(not isinstance(one, tuple) for stage in self.stages for one in stage)
+        waiting = [self.tree]
+        while waiting:
+            step = waiting.pop()
+            if step is not None:
+                found += len(step.records)
+                waiting += step.halves
+        return found
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """What reductions alone have shown; looks like a `Prover` that is done.
+
+    bound: the cost of the one assignment that is left, or inf where there is none (`costs` is then false).
+    """
+
+    proof: Proof
+    bound: float
+    costs: bool
+
+    @staticmethod
+    def by(log: Sequence[Event] | None, bound: float = math.inf) -> "Reduced":
+        return Reduced(Proof([list(log or ())], None, bound), bound, math.isfinite(bound))
