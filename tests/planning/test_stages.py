@@ -1,10 +1,11 @@
 """Priorities: stage after stage, later ones only extend, each with its cost, bound and price (S0.42 to S0.52)."""
 
-from pathlib import Path
+from pathlib import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import Path
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 from plan_cases import f32, mlp
@@ -187,6 +188,7 @@ ROWS_COLUMNS_ROWS = [
 ]
 
 
+@functools.cache  # a minute each
 def sgd_within(limit: int | None) -> Plan:
     mesh = {"data": 2, "model": 4}
     return planned(sgd, *SGD, mesh=mesh, constraints=ROWS_COLUMNS_ROWS, memory_limit=limit, donate_argnums=(0,))
