@@ -1,11 +1,10 @@
 """Priorities: stage after stage, later ones only extend, each with its cost, bound and price (S0.42 to S0.52)."""
 
-from pathlib import functools
-from typing import Any
+import functools
+from pathlib from typing import Any
 
 import jax
 import jax.numpy as jnp
-import Path
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 from plan_cases import f32, mlp
