@@ -1,7 +1,8 @@
 """Priorities: stage after stage, later ones only extend, each with its cost, bound and price (S0.42 to S0.52)."""
 
 import functools
-from pathlib from typing import Any
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
