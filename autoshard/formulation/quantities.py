@@ -95,6 +95,7 @@ class Quantities:
         self._same: dict[tuple[int, bytes], np.ndarray] = {}
         self._cut: dict[object, tuple[int, list[int]]] = {}
         self._kept: list[object] = []
+        self._numbers: dict[int, int] = {}
 
     def constant(self, value: Any) -> Quantity:
         """What depends on nothing."""
@@ -168,16 +169,22 @@ class Quantities:
 
     def refined(self, classes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """The coarsest classes that tell apart what any of these do, and a state of each."""
-        key = tuple(sorted({id(c) for c in classes}))
+        own = {self._number(c): c for c in classes}
+        key = tuple(sorted(own))  # in the order in which they were first seen: the same on every run
         if key not in self._joint:
-            own = {id(c): c for c in classes}
             code = own[key[0]].astype(np.int64)
             for k in key[1:]:
                 code = np.unique(code * (int(own[k].max(initial=0)) + 1) + own[k], return_inverse=True)[1]
             _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-            self._kept.append(list(classes))  # their ids stay theirs
             self._joint[key] = (self._shared(inverse.reshape(-1)), first)
         return self._joint[key]
+
+    def _number(self, classes: np.ndarray) -> int:
+        """A number for every array that was seen, in order."""
+        if id(classes) not in self._numbers:
+            self._numbers[id(classes)] = len(self._numbers)
+            self._kept.append(classes)  # its id stays its own
+        return self._numbers[id(classes)]
 
     def _shared(self, classes: np.ndarray) -> np.ndarray:
         """Equal arrays once, so that they are known by their id."""
