@@ -3,9 +3,11 @@
 A box is a set of indices along each axis and says one value for all its cells.
 """
 
-from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
+
+from autoshard.formulation.tables import cover, packed
 
 Box = tuple[np.ndarray, ...]
 """Per axis, which indices are in the box."""
@@ -43,42 +45,8 @@ def least_boxes(ids: np.ndarray, amounts: np.ndarray, free: np.ndarray) -> tuple
 
 def _cover(need: np.ndarray, allowed: np.ndarray) -> list[Box]:
     """Boxes of allowed cells that cover all that need it: one after the other, the largest around the first left."""
-    left, out = need.copy(), []
-    barred = (~allowed).astype(np.float32)
-    axes = range(need.ndim)
-    orders = [tuple((first + k) % need.ndim for k in axes) for first in axes]
-    while True:
-        cell = np.unravel_index(left.argmax(), left.shape)
-        if not left[cell]:
-            return out
-        grown = {
-            tuple(side.tobytes() for side in box): box for box in (_grown(barred, cell, order) for order in orders)
-        }
-        best = max(grown.values(), key=lambda box: _within(left.astype(np.float32), box))
-        left[np.ix_(*best)] = False
-        out.append(best)
-
-
-def _grown(barred: np.ndarray, cell: Sequence[np.intp], order: Sequence[int]) -> Box:
-    """A largest box without barred cells around one, grown along one axis after the other."""
-    sides = [np.zeros(n, np.float32) for n in barred.shape]
-    for side, k in zip(sides, cell, strict=True):
-        side[k] = 1
-    for axis in order:
-        sides[axis] = (_along(barred, sides, axis) == 0).astype(np.float32)
-    return tuple(side > 0 for side in sides)
-
-
-def _along(table: np.ndarray, sides: Sequence[np.ndarray], axis: int) -> np.ndarray:
-    """[index along the axis] the sum over the box of all other sides."""
-    for k in reversed(range(axis + 1, len(sides))):
-        table = table @ sides[k]
-    for k in range(axis):
-        table = np.tensordot(sides[k], table, 1)
-    return table
-
-
-def _within(table: np.ndarray, box: Box) -> float:
-    for side in reversed(box):
-        table = table @ side.astype(np.float32)
-    return float(table)
+    starts = np.cumsum((0, *need.shape))
+    places = np.argwhere(np.ones(need.shape[:-1], bool))
+    found = cover(packed(need), packed(~allowed), places, starts)
+    sides = list(pairwise(starts.tolist()))
+    return [tuple(row[a:b] for a, b in sides) for row in found]

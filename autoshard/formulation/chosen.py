@@ -6,13 +6,15 @@ import numpy as np
 
 from autoshard.costs.memory import sizes
 from autoshard.costs.padding import Tile, image_dims
+from autoshard.costs.reshard import ReshardTable
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
 from autoshard.formulation.model import Link, Port
 from autoshard.formulation.quantities import FREE, Quantities, Quantity
 from autoshard.formulation.repeats import Repeats
+from autoshard.formulation.tables import distinct
 from autoshard.program.program import Program
-from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.steps import StepKind
 
 
@@ -74,25 +76,64 @@ class ChosenLayouts:
         table = self.encoded.table(self.program.type_of(link.value), link)
         key = (id(source), id(target), id(table), self._kind(link.value), link.use is None)
         if key not in self._moves:
-            copies = self._copies(link) if link.use is None else None
-
-            def compared(one: Layout, other: Layout, is_copy: bool | None) -> Any:
-                if is_copy is not None and is_copy != (one != other):
-                    return FREE
-                if one == other:
-                    return None
-                if not np.isfinite(table.seconds[table.index[one], table.index[other]]):
-                    return FREE
-                reduced = bool(one.unreduced)
-                return (
-                    self.size(link.value, one), self.size(link.value, other), reduced,
-                    reduced and table.path(one, other).steps[0].kind is StepKind.ALL_REDUCE,
-                )  # fmt: skip
-
-            flags = self.q.constant(None) if copies is None else copies
-            self._moves[key] = self.q.lift(compared, source, target, flags)
+            flags = self.q.constant(None) if link.use is not None else self._copies(link)
+            goal = self.q.lift(lambda layout, is_copy: (layout, is_copy), target, flags)
+            self._moves[key] = self.q.paired(source, goal, *self._compared(link.value, table, source, goal))
             self._kept += [source, target]
         return self._moves[key]
+
+    def _compared(
+        self, value: int, table: ReshardTable, source: Quantity, goal: Quantity
+    ) -> tuple[np.ndarray, tuple[Any, ...]]:
+        """How each layout of the source becomes each layout of the goal, a pair with whether it is a copy."""
+        ones = [None if one is FREE else one for one in source.values]
+        others = [(None, None) if other is FREE else other for other in goal.values]
+        start = np.array([-1 if one is None else table.index[one] for one in ones])[:, None]
+        end = np.array([-1 if other is None else table.index[other] for other, _ in others])[None]
+        same = start == end
+        free = (start < 0) | (end < 0) | ~(same | np.isfinite(table.seconds[start, end]))
+        free |= np.array([[is_copy is True for _, is_copy in others]]) & same
+        free |= np.array([[is_copy is False for _, is_copy in others]]) & ~same
+        partial = np.array([[one is not None and bool(one.unreduced)] for one in ones])
+        reduced = self._reduced_at_once(table, start, end, partial & ~same & ~free)
+        sizes = [
+            np.array([0 if layout is None else self.size(value, layout) for layout in layouts], np.int64)
+            for layouts in (ones, [other for other, _ in others])
+        ]
+        alike = [np.unique(size, return_inverse=True) for size in sizes]
+        code = alike[0][1].reshape(-1, 1) * len(alike[1][0]) + alike[1][1].reshape(1, -1)
+        code = (code * 2 + partial) * 2 + reduced
+        code = np.where(same, -1, code)
+        code = np.where(free, -2, code)
+        numbers, first = distinct(code.reshape(-1))
+        rows, columns = np.unravel_index(first, code.shape)
+
+        def meant(row: int, column: int) -> Any:
+            if code[row, column] < 0:
+                return FREE if free[row, column] else None
+            return (
+                int(sizes[0][row]), int(sizes[1][column]), bool(partial[row, 0]), bool(reduced[row, column]),
+            )  # fmt: skip
+
+        return numbers.reshape(code.shape), tuple(map(meant, rows.tolist(), columns.tolist()))
+
+    @staticmethod
+    def _reduced_at_once(table: ReshardTable, start: np.ndarray, end: np.ndarray, asked: np.ndarray) -> np.ndarray:
+        """Whether the first step of a reshard is an all-reduce, for the pairs asked about."""
+        out = np.zeros(asked.shape, bool)
+        rows, columns = np.nonzero(asked)
+        begin, at = start[rows, 0], end[0, columns]
+        while True:
+            before = table.predecessors[begin, at]
+            if (before == begin).all():
+                break
+            at = np.where(before == begin, at, before)
+        kinds = {
+            pair: table.steps[pair].kind is StepKind.ALL_REDUCE
+            for pair in set(zip(begin.tolist(), at.tolist(), strict=True))
+        }
+        out[rows, columns] = [kinds[pair] for pair in zip(begin.tolist(), at.tolist(), strict=True)]
+        return out
 
     def _copies(self, link: Link) -> Quantity:
         """Whether the state of a hub is a copy beside the definition."""

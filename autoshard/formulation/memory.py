@@ -17,6 +17,7 @@ import numpy as np
 from autoshard.formulation.boxes import Box, least_boxes
 from autoshard.formulation.lifetimes import Holding
 from autoshard.formulation.quantities import FREE, MOST_CELLS, Cut, Quantities, Quantity
+from autoshard.formulation.tables import distinct_rows
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
 from autoshard.solver.reductions.consistency import arc_consistency, usage_consistency
 from autoshard.solver.work import from_network
@@ -106,9 +107,10 @@ class Memory:
     def _quantity(
         self, nodes: tuple[int, ...], classes: tuple[np.ndarray, ...], amounts: np.ndarray, free: np.ndarray
     ) -> Quantity:
-        rows, inverse = np.unique(amounts.reshape(-1, amounts.shape[-1]), axis=0, return_inverse=True)
-        ids = np.where(free, len(rows), inverse.reshape(free.shape))
-        return self.q.smaller(nodes, classes, ids, (*map(tuple, rows.tolist()), FREE))
+        rows = np.ascontiguousarray(amounts.reshape(-1, amounts.shape[-1]))
+        number, first = distinct_rows(rows)
+        ids = np.where(free, len(first), number.reshape(free.shape))
+        return self.q.smaller(nodes, classes, ids, (*map(tuple, rows[first].tolist()), FREE))
 
     def _give(self, node: int, classes: np.ndarray, spans: Sequence[Span], amounts: np.ndarray) -> None:
         own = self._own[node]

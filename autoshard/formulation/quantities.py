@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from autoshard.formulation.boxes import equal_boxes
+from autoshard.formulation.tables import distinct, distinct_rows
 
 MOST_CELLS = 20_000
 """Larger tables are not made: what they would be made from becomes a node of its own first."""
@@ -129,10 +130,10 @@ class Quantities:
         codes = np.zeros(counts, np.int64)
         for q in given:
             codes = codes * len(q.values) + q.over(nodes, firsts, counts)
-        seen, inverse = np.unique(codes, return_inverse=True)
+        inverse, at = distinct(codes.reshape(-1))
         known: dict[Any, int] = {}
-        ids = np.empty(len(seen), np.int64)
-        for k, code in enumerate(seen.tolist()):
+        ids = np.empty(len(at), np.int64)
+        for k, code in enumerate(codes.reshape(-1)[at].tolist()):
             arguments = []
             for q in reversed(given):
                 code, value = divmod(code, len(q.values))
@@ -142,41 +143,45 @@ class Quantities:
             ids[k] = known.setdefault(result, len(known))
         return self.smaller(nodes, [c for c, _ in joints], ids[inverse.reshape(counts)], tuple(known))
 
+    def paired(self, one: Quantity, other: Quantity, numbers: np.ndarray, values: tuple[Any, ...]) -> Quantity:
+        """What depends on two: values[numbers[value of the one, value of the other]]."""
+        nodes = tuple(sorted({*one.nodes, *other.nodes}))
+        joints = [self.refined([c for q in (one, other) for m, c in zip(q.nodes, q.classes, strict=True) if m == n])
+                  for n in nodes]  # fmt: skip
+        firsts = [first for _, first in joints]
+        counts = [len(first) for first in firsts]
+        ids = numbers[one.over(nodes, firsts, counts), other.over(nodes, firsts, counts)]
+        return self.smaller(nodes, [c for c, _ in joints], np.asarray(ids, order="C"), values)
+
     def cut(self, quantity: Quantity) -> Quantity:
         """The same quantity as one of a single node, made for it where it depends on several."""
         if len(quantity.nodes) < 2:
             return quantity
         free = np.array([v is FREE for v in quantity.values], bool)
-        first, numbered = np.unique(np.where(free[quantity.ids], -1, quantity.ids), return_index=True)[1], {}
-        for at in sorted(first.tolist()):  # what is told apart, whatever it is called
-            numbered[int(quantity.ids.flat[at])] = len(numbered)
-        told = np.array([numbered.get(k, -1) for k in range(len(quantity.values))])[quantity.ids]
-        told[free[quantity.ids]] = -1
-        key = (quantity.nodes, tuple(map(id, quantity.classes)), told.tobytes())
+        flat = quantity.ids.reshape(-1)
+        _, first = distinct(flat)
+        met = [v for v in flat[first].tolist() if not free[v]]  # what is told apart, whatever it is called
+        number = np.full(len(quantity.values), -1)
+        number[met] = np.arange(len(met))
+        key = (quantity.nodes, tuple(map(id, quantity.classes)), number[quantity.ids].tobytes())
         if key not in self._cut:
             boxes, values = equal_boxes(quantity.ids, free)
             node = len(self.sizes)
             self.sizes.append(len(boxes))
             self.cuts.append(Cut(node, quantity, tuple(boxes)))
-            self._cut[key] = (node, [int(told[quantity.ids == v][0]) for v in values])
+            self._cut[key] = (node, number[values].tolist())
         node, numbers = self._cut[key]
-        meant = {
-            int(told[quantity.ids == v][0]): value
-            for v, value in enumerate(quantity.values)
-            if (quantity.ids == v).any()
-        }
-        return self.of(node, [meant[k] for k in numbers])
+        return self.of(node, [quantity.values[met[k]] for k in numbers])
 
     def refined(self, classes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """The coarsest classes that tell apart what any of these do, and a state of each."""
         own = {self._number(c): c for c in classes}
         key = tuple(sorted(own))  # in the order in which they were first seen: the same on every run
         if key not in self._joint:
-            code = own[key[0]].astype(np.int64)
-            for k in key[1:]:
-                code = np.unique(code * (int(own[k].max(initial=0)) + 1) + own[k], return_inverse=True)[1]
-            _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-            self._joint[key] = (self._shared(inverse.reshape(-1)), first)
+            code = np.zeros_like(own[key[0]])
+            for k in key:
+                code, first = distinct(code * (int(own[k].max(initial=0)) + 1) + own[k])
+            self._joint[key] = (self._shared(code), first)
         return self._joint[key]
 
     def _number(self, classes: np.ndarray) -> int:
@@ -204,14 +209,11 @@ class Quantities:
                 ids = dropped
                 del kept[axis], maps[axis]
                 continue
-            rows = np.moveaxis(ids, axis, 0).reshape(ids.shape[axis], -1)
-            _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+            rows = np.ascontiguousarray(np.moveaxis(ids, axis, 0).reshape(ids.shape[axis], -1))
+            number, first = distinct_rows(rows)
             if len(first) < len(rows):
-                order = np.argsort(first, kind="stable")
-                rank = np.empty(len(order), np.int64)
-                rank[order] = np.arange(len(order))
-                maps[axis] = rank[inverse.reshape(-1)][maps[axis]]
-                ids = np.take(ids, first[order], axis)
+                maps[axis] = number[maps[axis]]
+                ids = np.take(ids, first, axis)
             axis += 1
         return Quantity(tuple(kept), tuple(self._shared(m) for m in maps), ids, values)
 

@@ -236,6 +236,8 @@ def _bound_and_search(
         before = (race.cost, race.lower)
         race.enter("dual")
         state.message_passing(min(max(1, int(PASSES * share)), most_passes), small and work.limit is not None)
+        if race.settled():
+            return
         race.enter("search")
         state.search(share)
         gap = race.gap()

@@ -109,7 +109,7 @@ class Portfolio:
                 duals.adjust_prices(dual, self.prices, live)
             if k % DECODED_EVERY == DECODED_EVERY // 2 - 1:
                 (self.hand_over or self.decode)(self.positions(self.consistent(chosen)))
-                if self.race.proved() or not self.cut():
+                if not self.cut() or self.race.proved():
                     return
                 if self.flat.limit is None:
                     little = 1e-6 * abs(before)

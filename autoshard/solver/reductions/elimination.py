@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.solver.work import FORBIDDEN_FROM, Infeasible, Work, clipped
+from autoshard.solver.kernels import compiled
+from autoshard.solver.work import FORBIDDEN, FORBIDDEN_FROM, Infeasible, Work, clipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +28,25 @@ class Eliminated:
         choice[self.node] = int(self.domain[int(np.argmin(total))])
 
 
-def min_plus(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """out[a, b] = min over x of left[a, x] + right[x, b], forbidden entries kept."""
-    left = np.ascontiguousarray(left)
-    right = np.ascontiguousarray(right)
-    out = left[:, :1] + right[:1, :]
-    scratch = np.empty_like(out)
-    for x in range(1, left.shape[1]):
-        np.add(left[:, x : x + 1], right[x : x + 1, :], out=scratch)
-        np.minimum(out, scratch, out=out)
-    return clipped(out)
+@compiled
+def min_plus(left, right):
+    """out[a, b] = min over x of left[a, x] + right[x, b], forbidden entries kept; both int64 and row by row."""
+    rows, inner = left.shape
+    columns = right.shape[1]
+    out = np.empty((rows, columns), np.int64)
+    for a in range(rows):
+        own = out[a]
+        own[:] = FORBIDDEN
+        for x in range(inner):
+            cost = left[a, x]
+            if cost < FORBIDDEN_FROM:
+                row = right[x]
+                for b in range(columns):
+                    own[b] = min(own[b], cost + row[b])
+        for b in range(columns):
+            if own[b] >= FORBIDDEN_FROM:
+                own[b] = FORBIDDEN
+    return out
 
 
 def eliminate(work: Work, node: int) -> None:
@@ -54,7 +64,8 @@ def eliminate(work: Work, node: int) -> None:
         work.costs[j] = clipped(work.cost(j) + clipped(folded))
     else:
         i, j = others
-        table = min_plus((cost[:, None] + work.tables[node][i]).T, work.tables[node][j])
+        paid = np.ascontiguousarray((cost[:, None] + work.tables[node][i]).T)
+        table = min_plus(paid, np.ascontiguousarray(work.tables[node][j]))
         work.add_edge(i, j, table)
     work.remove(node, step)
     work.note("eliminate", node)
