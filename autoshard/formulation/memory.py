@@ -20,7 +20,7 @@ from autoshard.formulation.quantities import FREE, MOST_CELLS, Cut, Quantities, 
 from autoshard.formulation.tables import distinct_rows
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
 from autoshard.solver.reductions.consistency import arc_consistency, usage_consistency
-from autoshard.solver.work import from_network
+from autoshard.solver.work import Infeasible, from_network
 
 Span = tuple[int, int]
 
@@ -217,24 +217,41 @@ class Memory:
     def missing(self, assignment: Sequence[int], limit: int, chosen: Chosen) -> dict[int, frozenset[int]]:
         """`chosen`, and all excesses that an assignment holds when it holds more than `limit`."""
         whole = self._whole(assignment)
-        held = [(excess.spans, excess.amounts.at(whole)) for excess in self.excesses]
+        held = [excess.amounts.at(whole) for excess in self.excesses]
+        return self._at([(a, b) for a, b, _ in self._full(assignment, held, limit)], chosen, held)
+
+    def there(self, assignment: Sequence[int], limit: int, chosen: Chosen) -> dict[int, frozenset[int]]:
+        """`chosen`, and all excesses that any assignment may hold when this one is at its fullest, above `limit`."""
+        whole = self._whole(assignment)
+        full = self._full(assignment, [excess.amounts.at(whole) for excess in self.excesses], limit)
+        most = max((n for _, _, n in full), default=0)
+        return self._at([(a, b) for a, b, n in full if n == most], chosen, None)
+
+    def _full(self, assignment: Sequence[int], held: Sequence[Sequence[int]], limit: int) -> list[tuple[int, int, int]]:
+        """When an assignment holds more than the limit, and what. held: of each excess, per span."""
         delta: dict[int, int] = {}
         usages = [
             (u.start, u.stop, int(u.amounts[k])) for own, k in zip(self.own, assignment, strict=True) for u in own
         ]
-        usages += [(a, b, n) for spans, amounts in held for (a, b), n in zip(spans, amounts, strict=True)]
+        for excess, amounts in zip(self.excesses, held, strict=True):
+            usages += [(a, b, n) for (a, b), n in zip(excess.spans, amounts, strict=True)]
         for start, stop, amount in usages:
             delta[start] = delta.get(start, 0) + amount
             delta[stop] = delta.get(stop, 0) - amount
         times = sorted(delta)
         live = np.cumsum([delta[t] for t in times]).tolist()
-        full = [(a, b) for a, b, n in zip(times, times[1:], live, strict=False) if n > limit]
+        return [(a, b, n) for a, b, n in zip(times, times[1:], live, strict=False) if n > limit]
+
+    def _at(
+        self, full: Sequence[Span], chosen: Chosen, held: Sequence[Sequence[int]] | None
+    ) -> dict[int, frozenset[int]]:
+        """`chosen`, and the excesses at these times; of those in `held` only where they hold something."""
         out = dict(chosen)
-        for k, (spans, amounts) in enumerate(held):
+        for k, excess in enumerate(self.excesses):
             more = {
                 s
-                for s, ((c, d), n) in enumerate(zip(spans, amounts, strict=True))
-                if n > 0 and any(a < d and c < b for a, b in full)
+                for s, (c, d) in enumerate(excess.spans)
+                if (held is None or held[k][s] > 0) and any(a < d and c < b for a, b in full)
             }
             if more:
                 out[k] = out.get(k, frozenset()) | more
@@ -271,6 +288,15 @@ def left_by(network: CostNetwork) -> list[np.ndarray]:
         left[work.domains[node]] = True
         out.append(left)
     return out
+
+
+def leaves_something(network: CostNetwork) -> bool:
+    """Whether anything is left within the limit as far as `left_by` looks."""
+    try:
+        left_by(network)
+    except Infeasible:
+        return False
+    return True
 
 
 def in_units(network: CostNetwork, limit: int) -> CostNetwork:

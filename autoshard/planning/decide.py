@@ -1,92 +1,47 @@
-"""Deciding: solve the network of a problem, decode and check the answer.
-
-The answer is re-priced from the schedule alone and its memory simulated before anyone sees it.
-"""
+"""Deciding: solve the network of a problem, without its memory limit and then within it."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from autoshard.costs.memory import MemoryProfile
-from autoshard.costs.price import PlanCost, price
-from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
-from autoshard.planning.certified import Proved
-from autoshard.planning.contradiction import contradiction, limit_words, none_within
+from autoshard.formulation.memory import leaves_something
+from autoshard.planning.decision import (
+    Decision,
+    Known,
+    Search,
+    best_seen,
+    best_start,
+    cheaper,
+    earlier_fit,
+    finish,
+    interrupted_in,
+)
 from autoshard.planning.fitting import first_fit
 from autoshard.planning.heap import give_back
-from autoshard.planning.model import Model, Problem, Progress
-from autoshard.schedule import Schedule
-from autoshard.solver.network import CostNetwork, evaluate
+from autoshard.planning.model import Model, Progress
+from autoshard.planning.no_plan import no_answer, none_found
+from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution
 from autoshard.solver.work import Infeasible
 
 ACCEPTED_GAP = 1e-3
 """Gap at which the search within a memory limit ends, in networks too large for exact search."""
 
-MOST_NODES = 400
-"""Larger networks do not know of copies for one use: working out what all choices hold takes too long there."""
 _MOST_ROUNDS = 30
 """How often what an answer holds too much of is decided in the network and the search made again."""
 _IDLE_ROUNDS = 3
 """Rounds that raise no bound, after which a plan that is known is the answer."""
+_ROUGH_GAP = 2e-2
+"""Gap at which searches within the memory limit end until the answer of one fits."""
 _FIRST_SHARE = 0.1
-"""The part of what is left of a time limit that one try to find a first plan within the memory limit may take."""
+"""The part of what is left of a time limit that all tries to find a first plan within the memory limit may take."""
 _LIMITED_SHARE = 0.9
 """The part of what is left of a time limit that one search within the memory limit may take."""
-
-STOPPED_BY_USER = "the run was stopped by the user"
-"""The note of a plan whose search Ctrl-C ended."""
 
 _FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
 """The part of a time limit that solving without the memory limit may take, and where the limit is only the device's:
 most programs are within that."""
-
-
-@dataclass(frozen=True)
-class Decision:
-    """A schedule with what is known about it.
-
-    objective_s = cost.step_s + memory_price_s; bound_s: no plan under the same statements (in which repeated layers
-    share their decisions, where they do: see `notes`) has a lower objective.
-    stats: timings and engine reports, not reproducible, kept out of plan.json. stages: of a decision in stages (see
-    `planning.stages`); bound_s is that of the last one. joint: the optimum all at once beside them. proved: what shows
-    bound_s, or, of a decision in stages, the bound of the optimum all at once; None where nothing does.
-    """
-
-    schedule: Schedule
-    cost: PlanCost
-    memory: MemoryProfile
-    status: str
-    objective_s: float
-    memory_price_s: float
-    bound_s: float
-    rounding_s: float
-    notes: tuple[str, ...] = ()
-    stats: dict[str, Any] = field(default_factory=dict)
-    stages: tuple[Any, ...] = ()
-    joint: Mapping[str, Any] | None = None
-    proved: Proved | None = None
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether the user (or the cap on the memory of planning) stopped the run."""
-        return _interrupted(self.stats.get("rounds", ()))
-
-    @property
-    def certificate(self) -> dict[str, Any] | None:
-        """As ``certificate`` in plan.json."""
-        if self.proved is None:
-            return None
-        return {"of": "plan" if self.joint is None else "joint", **self.proved.to_dict()}
-
-    @property
-    def gap(self) -> float:
-        """(objective - bound) / objective."""
-        return max(0.0, self.objective_s - self.bound_s) / max(self.objective_s, 1e-30)
 
 
 def decide(
@@ -112,391 +67,179 @@ def decide(
     explain: where there is no plan, work out the smallest set of statements at odds.
     Ctrl-C at any moment gives the cheapest plan seen by then, `starts` among them; it is raised where there was none.
     """
-    seen: list[Sequence[int]] = list(starts)
-    rounds: list[dict[str, Any]] = []
-    proofs: list[Search] = []
+    deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
+    run = _Run(model, tuple(starts), deadline, effort, seed, accepted_gap, explain, progress or (lambda text: None))
     try:
-        return _decide(model, seen, rounds, proofs, starts, time_limit_s, effort, seed, accepted_gap, explain, progress)
+        return run.decision()
     except KeyboardInterrupt:
-        return best_seen(model, seen, rounds, proofs)
+        return best_seen(model, run.seen, run.rounds, run.proofs)
 
 
-@dataclass(frozen=True)
-class Search:
-    """A search whose bound holds for every plan, and which network it was about (see `Proved`)."""
+@dataclass
+class _Run:
+    """One decision. seen: what searches found; rounds: how they went; proofs: what they proved; bound: the best."""
 
-    solution: Solution
-    limit: int | None = None
-    moments: Mapping[int, frozenset[int]] | None = None
+    model: Model
+    starts: tuple[Sequence[int], ...]
+    deadline: float | None
+    effort: float
+    seed: int
+    accepted_gap: float
+    explain: bool
+    say: Progress
+    seen: list[Sequence[int]] = field(default_factory=list)
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    proofs: list[Search] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.seen.extend(self.starts)
 
-def best_seen(
-    model: Model, seen: Sequence[Sequence[int]], rounds: Sequence[Mapping[str, Any]] = (), proofs: Sequence[Search] = ()
-) -> Decision:
-    """The cheapest of some assignments that fits, as what a stopped run had; `KeyboardInterrupt` where none does."""
-    best = _best_start(model, seen, model.problem.memory_limit)
-    if best is None:
-        raise KeyboardInterrupt
-    found, schedule, memory = best
-    assert found.cost is not None
-    from autoshard.solver.driver import trivial_bound
+    def decision(self) -> Decision:
+        """The cheapest plan, or an error that says that there is none or that none was found."""
+        model, limit = self.model, self.model.problem.memory_limit
+        share = 1.0 if limit is None else _FREE_SHARE_OF_DEVICE if model.problem.device_limit else _FREE_SHARE
+        free = self._search(model.with_limit(None), "solving", self.starts, self._left(share))
+        if free.assignment is None:
+            no_answer(model, free, self.explain, [])
+        schedule = model.schedule(free.assignment)
+        memory = model.simulate(schedule)
+        if limit is None or memory.peak_bytes <= limit:
+            return finish(model, free, schedule, memory, free.lower_bound, self.rounds, self.proofs)
+        try:
+            _ = model.memory
+        except Infeasible as why:
+            no_answer(model, Solution(None, None, 0, "infeasible", reason=str(why)), self.explain, self.seen)
+        return self._within(limit, free)
 
-    bounds = [trivial_bound(model.with_limit(None)), *(r["bound"] for r in rounds if r["proves"])]
-    bound = min(max(bounds), found.cost)
-    found = replace(found, status="optimal" if bound == found.cost else "feasible", stats={"stopped": "seen"})
-    told = [*map(dict, rounds), {"what": "the cheapest plan seen", "stopped": "interrupt"}]
-    return finish(model, found, schedule, memory, bound, told, proofs)
+    def _within(self, limit: int, free: Solution) -> Decision:
+        """The cheapest plan within the limit. free: the optimum without it, which is too full."""
+        model, room = self.model, self.model.memory
+        nearest: Sequence[int] | None = free.assignment
+        bound, stopped = free.lower_bound, free.stats.get("stopped")
+        assert nearest is not None
+        chosen: dict[int, frozenset[int]] = {}
+        full: dict[int, frozenset[int]] = {}
+        known = best_start(model, self.starts, limit)
+        if known is None and stopped != "interrupt":
+            full = self._nothing_fits(full, nearest, limit)
+            known = self._first(limit, nearest)
+        starts = self.starts if known is None or known[0].assignment is None else (*self.starts, known[0].assignment)
+        solved: dict[int, frozenset[int]] | None = None
+        idle, gap = 0, max(self.accepted_gap, _ROUGH_GAP)
+        for number in range(_MOST_ROUNDS):
+            if stopped == "interrupt" or (idle >= _IDLE_ROUNDS and known is not None):
+                break
+            if nearest is not None and room.knows(nearest):
+                chosen = room.missing(nearest, limit, chosen)
+                assert chosen != solved, "the network says less than the simulation although it knows of all of it"
+            network, solved = model.within(limit, chosen), chosen
+            near = starts if nearest is None else (*starts, nearest)
+            given = [room.extended(start, chosen) for start in near if room.knows(start)]
+            what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
+            solution = self._search(network, what, given, self._left(_LIMITED_SHARE), gap, within=limit, moments=chosen)
+            stopped = solution.stats.get("stopped")
+            if solution.status == "infeasible":
+                no_answer(model, solution, self.explain, self.seen)
+            idle = 0 if solution.lower_bound > bound else idle + 1
+            bound = max(bound, solution.lower_bound)
+            if solution.assignment is None:
+                break
+            schedule = model.schedule(solution.assignment)
+            memory = model.simulate(schedule)
+            if memory.peak_bytes <= limit:
+                if known is None or not cheaper(known[0], solution):
+                    known = solution, schedule, memory
+                if gap == self.accepted_gap or stopped != "gap" or not self._wide(known[0], bound):
+                    break
+                starts, nearest, gap = (*starts, solution.assignment), None, self.accepted_gap
+                continue
+            known = earlier_fit(model, solution, limit, known)
+            nearest = solution.assignment
+            if stopped == "time":
+                break
+            if known is None and stopped != "interrupt":
+                full = self._nothing_fits(full, nearest, limit)
+        if known is not None:
+            return finish(model, *known, bound, self.rounds, self.proofs)
+        if interrupted_in(self.rounds):
+            raise KeyboardInterrupt
+        raise none_found(model, self.seen, self.explain, stopped)
 
+    def _wide(self, solution: Solution, bound: int) -> bool:
+        """Whether a plan is further from the bound than what is accepted."""
+        assert solution.cost is not None
+        return solution.cost - bound > self.accepted_gap * abs(solution.cost)
 
-def _interrupted(rounds: Sequence[Mapping[str, Any]]) -> bool:
-    return any(r.get("stopped") == "interrupt" for r in rounds)
+    def _nothing_fits(
+        self, full: dict[int, frozenset[int]], nearest: Sequence[int], limit: int
+    ) -> dict[int, frozenset[int]]:
+        """Raise the error where nothing fits into the moments at which answers were too full, with all that any plan
+        may hold there; else those moments."""
+        room = self.model.memory
+        if not room.knows(nearest):
+            return full
+        more = room.there(nearest, limit, full)
+        if more == full:
+            return full
+        network = self.model.within(limit, more)
+        if leaves_something(network):
+            return more
+        what = "looking whether anything fits the memory limit"
+        solution = self._search(network, what, (), self._left(_LIMITED_SHARE), within=limit, moments=more)
+        if solution.status == "infeasible":
+            no_answer(self.model, solution, self.explain, self.seen)
+        return more
 
+    def _first(self, limit: int, nearest: Sequence[int]) -> Known | None:
+        """A first plan within the limit, which later searches are to beat."""
+        left = self._left(_FIRST_SHARE)
+        until = None if left is None else time.monotonic() + left
 
-def _decide(
-    model: Model,
-    seen: list[Sequence[int]],
-    rounds: list[dict[str, Any]],
-    proofs: list[Search],
-    starts: Sequence[Sequence[int]],
-    time_limit_s: float | None,
-    effort: float,
-    seed: int,
-    accepted_gap: float,
-    explain: bool,
-    progress: Progress | None,
-) -> Decision:
-    """`decide`; `seen`, `rounds` and `proofs` collect what searches found, how they went and what they proved."""
-    say = progress or (lambda text: None)
-    limit = model.problem.memory_limit
-    began = time.monotonic()
+        def quick(room: int, given: Sequence[Sequence[int]]) -> Solution | None:
+            seconds = None if until is None else until - time.monotonic()
+            if seconds is not None and seconds <= 0:
+                return None
+            what = "looking for a plan within the memory limit"
+            return self._search(self.model.within(room, {}), what, given, seconds, proves=False)
 
-    def run(
+        first = first_fit(self.model, limit, nearest, quick)
+        return None if first is None else best_start(self.model, [first], limit)
+
+    def _left(self, share: float) -> float | None:
+        """Seconds: a part of what is left."""
+        return None if self.deadline is None else max(0.1, self.deadline - time.monotonic()) * share
+
+    def _search(
+        self,
         network: CostNetwork,
         what: str,
         given: Sequence[Sequence[int]],
-        share: float,
+        seconds: float | None,
+        gap: float | None = None,
+        *,
         proves: bool = True,
         within: int | None = None,
         moments: Mapping[int, frozenset[int]] | None = None,
     ) -> Solution:
+        """Solve a network; gap: at which it may end, `accepted_gap` where None; proves: its bound holds for every plan.
+        within, moments: see `Search`."""
         from autoshard.solver import solve
 
-        left = None if time_limit_s is None else max(0.1, time_limit_s - (time.monotonic() - began)) * share
-        say(what)
+        self.say(what)
         solution = solve(
-            network, time_limit_s=left, effort=effort, seed=seed, starts=given,
-            gap=0.0 if network.usage_limit is None else accepted_gap, progress=lambda p: say(f"{what}: {p}"),
+            network, time_limit_s=seconds, effort=self.effort, seed=self.seed, starts=given,
+            gap=0.0 if network.usage_limit is None else self.accepted_gap if gap is None else gap,
+            progress=lambda p: self.say(f"{what}: {p}"),
         )  # fmt: skip
         bound = solution.lower_bound
-        rounds.append({"what": what, "status": solution.status, "bound": bound, "proves": proves, **solution.stats})
+        self.rounds.append(
+            {"what": what, "status": solution.status, "bound": bound, "proves": proves, **solution.stats}
+        )
         if proves:
-            proofs.append(Search(solution, within, moments))
-        solution = model.without_memory(solution)
+            self.proofs.append(Search(solution, within, moments))
+        solution = self.model.without_memory(solution)
         if solution.assignment is not None:
-            seen.append(solution.assignment)
-        if model.encoded.left_out[0]:
+            self.seen.append(solution.assignment)
+        if self.model.encoded.left_out[0]:
             give_back()
         return solution
-
-    share = 1.0 if limit is None else _FREE_SHARE_OF_DEVICE if model.problem.device_limit else _FREE_SHARE
-    free = run(model.with_limit(None), "solving", starts, share)
-    if free.assignment is None:
-        _no_answer(model, free, explain, [])
-    assert free.assignment is not None
-    schedule = model.schedule(free.assignment)
-    memory = model.simulate(schedule)
-    bound = free.lower_bound
-    if limit is None or memory.peak_bytes <= limit:
-        return finish(model, free, schedule, memory, bound, rounds, proofs)
-    if model.repeats.network.n_nodes > MOST_NODES:
-        return _apart(model, run, free, starts, bound, rounds, proofs, seen, explain)
-    try:
-        room = model.memory
-    except Infeasible as why:
-        _no_answer(model, Solution(None, None, 0, "infeasible", reason=str(why)), explain, seen)
-        raise AssertionError("an infeasible network has no answer") from why
-    nearest = free.assignment
-    known = _best_start(model, starts, limit)
-    if known is None and free.stats.get("stopped") != "interrupt":
-        quick = partial(run, what="looking for a plan within the memory limit", share=_FIRST_SHARE, proves=False)
-        first = first_fit(model, limit, nearest, lambda room, given: quick(model.within(room, {}), given=given))
-        known = None if first is None else _best_start(model, [first], limit)
-    starts = starts if known is None or known[0].assignment is None else (*starts, known[0].assignment)
-    chosen: dict[int, frozenset[int]] = {}
-    solved: dict[int, frozenset[int]] | None = None
-    stopped = rounds[-1].get("stopped")
-    idle = 0
-    for number in range(_MOST_ROUNDS):
-        if stopped == "interrupt" or (idle >= _IDLE_ROUNDS and known is not None):
-            break
-        if room.knows(nearest):
-            chosen = room.missing(nearest, limit, chosen)
-            assert chosen != solved, "the network says less than the simulation although it knows of all that is held"
-        network, solved = model.within(limit, chosen), chosen
-        given = [room.extended(start, chosen) for start in (*starts, nearest) if room.knows(start)]
-        what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
-        solution = run(network, what, given, _LIMITED_SHARE, within=limit, moments=chosen)
-        stopped = solution.stats.get("stopped")
-        if solution.status == "infeasible":
-            _no_answer(model, solution, explain, seen)
-        idle = 0 if solution.lower_bound > bound else idle + 1
-        bound = max(bound, solution.lower_bound)
-        if solution.assignment is None:
-            break
-        schedule = model.schedule(solution.assignment)
-        memory = model.simulate(schedule)
-        if memory.peak_bytes <= limit:
-            if known is not None and _cheaper(known[0], solution):
-                break
-            return finish(model, solution, schedule, memory, bound, rounds, proofs)
-        known = _earlier(model, solution, limit, known)
-        nearest = solution.assignment
-        if stopped == "time":
-            break
-    if known is not None:
-        kept, schedule, memory = known
-        return finish(model, kept, schedule, memory, bound, rounds, proofs)
-    if stopped == "interrupt":
-        raise KeyboardInterrupt
-    raise _none_found(model, seen, explain, stopped)
-
-
-def _apart(
-    model: Model,
-    run: Callable[..., Solution],
-    free: Solution,
-    starts: Sequence[Sequence[int]],
-    bound: int,
-    rounds: list[dict[str, Any]],
-    proofs: Sequence[Search],
-    seen: Sequence[Sequence[int]],
-    explain: bool,
-) -> Decision:
-    """The cheapest plan that was found within the limit, in a network that does not know of copies for one use.
-
-    The network is searched as it is, for a bound, and then with room left for copies.
-    """
-    limit = model.problem.memory_limit
-    assert limit is not None and free.assignment is not None
-    given = [*starts, free.assignment]
-    searched: list[Solution] = []
-
-    def within(room: int, near: Sequence[Sequence[int]]) -> Solution:
-        what = "solving within the memory limit" + (f", {limit - room} bytes left for copies" if room < limit else "")
-        found = run(
-            model.with_limit(room), what, near if searched else given, _LIMITED_SHARE, room == limit, within=limit
-        )
-        searched.append(found)
-        return found
-
-    first = None
-    if free.stats.get("stopped") != "interrupt":
-        first = first_fit(model, limit, free.assignment, within)
-        if searched[0].status == "infeasible":
-            _no_answer(model, searched[0], explain, seen)
-        bound = max(bound, searched[0].lower_bound)
-    earlier = [assignment for found in searched for assignment in found.earlier]
-    known = _best_start(model, [*starts, *earlier, *([] if first is None else [first])], limit)
-    if known is not None:
-        kept, schedule, memory = known
-        last = searched[-1] if searched else free
-        if first is not None and kept.assignment == tuple(first):
-            kept = replace(kept, status=last.status, stats=last.stats)
-        return finish(model, kept, schedule, memory, bound, rounds, proofs)
-    if _interrupted(rounds):
-        raise KeyboardInterrupt
-    raise _none_found(model, seen, explain, (searched[-1] if searched else free).stats.get("stopped"))
-
-
-def _none_found(model: Model, seen: Sequence[Sequence[int]], explain: bool, stopped: Any) -> Exception:
-    """That a search within the limit ended without a plan and without a proof."""
-    limit, achieved = model.problem.memory_limit, _lowest(model, seen)
-    assert limit is not None
-    if stopped == "time":
-        smallest = "" if achieved is None else f" (the smallest plan seen holds {achieved} bytes)"
-        return OutOfTimeError(
-            f"no plan within {limit} bytes was found in the time given, and it is not proved that none exists"
-            f"{smallest}; raise the time limit, or the memory limit",
-            facts={"limit_bytes": limit, "achieved_bytes": achieved},
-        )
-    if explain:
-        return contradiction(model.problem, proved=False, achieved_bytes=achieved)
-    return NotFoundError(
-        none_within(limit_words(model.problem), limit, achieved, None)
-        + "; raise the limit, use more devices or recompute more",
-        facts={"limit_bytes": limit, "achieved_bytes": achieved},
-    )
-
-
-def _lowest(model: Model, seen: Sequence[Sequence[int]]) -> int | None:
-    """The lowest peak of the plans that were seen."""
-    return min((model.simulate(model.schedule(one)).peak_bytes for one in seen if _is_plan(model, one)), default=None)
-
-
-def _is_plan(model: Model, assignment: Sequence[int]) -> bool:
-    return evaluate(model.with_limit(None), assignment).cost is not None
-
-
-def check_room(model: Model) -> None:
-    """Raise `InfeasibleError` at once where the decisions hold more than the memory limit whatever is chosen."""
-    limit = model.problem.memory_limit
-    delta: dict[int, int] = {}
-    for usages in model.encoded.network.usages:
-        for usage in usages:
-            least = int(usage.amounts.min())
-            delta[usage.start] = delta.get(usage.start, 0) + least
-            delta[usage.stop] = delta.get(usage.stop, 0) - least
-    live = 0
-    for time_ in sorted(delta):
-        live += delta[time_]
-        if limit is not None and live > limit:
-            raise contradiction(model.problem, proved=True)
-
-
-def _best_start(
-    model: Model, starts: Sequence[Sequence[int]], limit: int | None
-) -> tuple[Solution, Schedule, MemoryProfile] | None:
-    """The cheapest start whose plan is within the limit, as a solution."""
-    best: tuple[Solution, Schedule, MemoryProfile] | None = None
-    network = model.with_limit(None)
-    for start in starts:
-        found = evaluate(network, start)
-        if found.cost is None or (best is not None and best[0].cost is not None and found.cost >= best[0].cost):
-            continue
-        schedule = model.schedule(start)
-        memory = model.simulate(schedule)
-        if limit is None or memory.peak_bytes <= limit:
-            whole = tuple(int(x) for x in start)
-            best = (Solution(whole, found.cost, 0, "feasible", stats={"stopped": "baseline"}), schedule, memory)
-    return best
-
-
-def _earlier(
-    model: Model, solution: Solution, limit: int, known: tuple[Solution, Schedule, MemoryProfile] | None
-) -> tuple[Solution, Schedule, MemoryProfile] | None:
-    """The cheapest of the assignments that a search passed whose plan is within the limit, unless `known` is cheaper.
-
-    What the search ended with is too full: what it had before may not be.
-    """
-    network = model.with_limit(None)
-    for assignment in solution.earlier:
-        cost = evaluate(network, assignment).cost
-        found = Solution(assignment, cost, 0, "feasible", stats={"stopped": "copies"})
-        if known is not None and not _cheaper(found, known[0]):
-            return known
-        schedule = model.schedule(assignment)
-        memory = model.simulate(schedule)
-        if memory.peak_bytes <= limit:
-            return found, schedule, memory
-    return known
-
-
-def _cheaper(one: Solution, other: Solution) -> bool:
-    return one.cost is not None and (other.cost is None or one.cost < other.cost)
-
-
-def assumptions(problem: Problem) -> list[str]:
-    """What the price takes for granted about control flow, in words."""
-    kinds = {op.kind for op, _ in problem.program.walk()}
-    out = []
-    if any(op.kind == "while" and not op.attrs.get("trips") for op, _ in problem.program.walk()):
-        out.append(f"a while loop whose number of trips is not known is priced as {problem.trips}")
-    if "cond" in kinds:
-        out.append("every branch of a cond is priced as if it were taken")
-    return out
-
-
-def _no_answer(model: Model, solution: Solution, explain: bool, seen: Sequence[Sequence[int]]) -> None:
-    """Raise what a search without an assignment says; `seen`: plans that are too full, where there is a limit."""
-    limit = model.problem.memory_limit
-    if solution.status == "infeasible":
-        reason = name_nodes(model, solution.reason or "nothing satisfies all that is stated")
-        if explain:
-            achieved = _lowest(model, seen) if limit is not None else None
-            raise contradiction(model.problem, proved=True, reason=reason, achieved_bytes=achieved)
-        within = "" if limit is None else f" within the {limit_words(model.problem)}"
-        raise InfeasibleError(f"no plan exists{within} (proved): {reason}", facts={"proved": True})
-    stopped = solution.stats.get("stopped")
-    if stopped == "interrupt":
-        raise KeyboardInterrupt
-    if stopped == "time":
-        raise OutOfTimeError(
-            "no plan was found in the time given, and it is not proved that none exists; raise the time limit"
-        )
-    raise NotFoundError(
-        f"no plan was found, and it is not proved that none exists (the search ended: {stopped}); search with more "
-        "effort"
-    )
-
-
-def name_nodes(model: Model, reason: str) -> str:
-    """Replace `node 12` in a solver's message by what the node decides."""
-    import re
-
-    def name(match: "re.Match[str]") -> str:
-        index = model.repeats.representative(int(match[1]))
-        node = model.collected.nodes[index]
-        return f"{node.kind.value} {node.label}"
-
-    return re.sub(r"\bnode (\d+)", name, reason)
-
-
-def finish(
-    model: Model,
-    solution: Solution,
-    schedule: Schedule,
-    memory: MemoryProfile,
-    bound: int,
-    rounds: list[dict[str, Any]],
-    proofs: Sequence[Search] = (),
-) -> Decision:
-    """A solution as a decision: re-evaluated on the unreduced network, priced from its schedule, with its notes.
-
-    bound: in ticks, of a network that holds no more than the simulation. rounds: what was searched, for the stats.
-    """
-    assert solution.assignment is not None and solution.cost is not None
-    problem, tick = model.problem, model.encoded.tick_s
-    if model.encoded.left_out[0]:  # of all layers only the price below is known
-        checked = evaluate(model.repeats.network, solution.assignment)
-    else:
-        checked = evaluate(model.encoded.network, model.repeats.expand(solution.assignment))
-    assert checked.cost == solution.cost, "the solution's cost does not survive re-evaluation on the unreduced network"
-    cost = price(problem.program, schedule, model.fusion, model.prices, problem.trips)
-    extra = model.memory_price_s(solution.assignment)
-    rounding = model.encoded.rounding_s
-    objective = cost.step_s + extra
-    assert abs(objective - solution.cost * tick) <= rounding + 1e-6 * objective + 1e-12, (
-        f"the schedule costs {objective} s, the network says {solution.cost * tick} s"
-    )
-    bound_s = min(max(bound * tick - rounding, model.encoded.least_s), objective)
-    notes = list(assumptions(problem))
-    if not np.isfinite(bound_s) or bound_s <= 0:
-        bound_s = 0.0
-    if model.repeats.shared:
-        notes.append(model.repeats.note)
-    status = "optimal" if solution.status == "optimal" and bound == solution.cost else "feasible"
-    stopped = solution.stats.get("stopped")
-    if stopped == "interrupt" or _interrupted(rounds):
-        notes.append(STOPPED_BY_USER)
-    if stopped == "time":
-        notes.append("the run was stopped by the time limit")
-    elif stopped == "gap":
-        notes.append("the search ended at the accepted gap")
-    elif stopped == "copies":
-        notes.append("the cheapest plan that was seen within the limit; the search itself went on and found no other")
-    elif stopped == "baseline":
-        notes.append("the best named baseline that fits: no search found a cheaper plan within the memory limit")
-    if stopped not in ("time", "interrupt") and any(r.get("stopped") == "time" for r in rounds):
-        notes.append("one of its searches was ended by the wall clock: another run may give another plan")
-    return Decision(
-        schedule, cost, memory, status, objective, extra, bound_s, rounding, tuple(notes), {"rounds": rounds},
-        proved=_proved(bound, proofs),
-    )  # fmt: skip
-
-
-def _proved(bound: int, proofs: Sequence[Search]) -> Proved | None:
-    """The certificate of a bound, of the search that has shown most."""
-    best = max(proofs, key=lambda search: search.solution.lower_bound, default=None)
-    if best is None or best.solution.lower_bound < bound:
-        return None
-    return Proved.by(best.solution, best.limit, best.moments)

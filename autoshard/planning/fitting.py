@@ -13,17 +13,19 @@ _ATTEMPTS = 11
 _EXACT = 5
 """How often it is tightened by just what was missing, before larger steps."""
 
-Run = Callable[[int, Sequence[Sequence[int]]], Solution]
+Run = Callable[[int, Sequence[Sequence[int]]], Solution | None]
 
 
 def first_fit(model: Model, limit: int, near: Sequence[int], run: Run) -> Sequence[int] | None:
     """An assignment within the limit, or None where none of a few tries is one.
 
-    near: a good assignment that is too full. run: searches within so many bytes, from these starts.
+    near: a good assignment that is too full. run: searches within so many bytes, from these starts; None ends it.
     """
     slack, low, high = 0, 0, limit + 1  # too little below `low`, no answer from `high` on
     for attempt in range(_ATTEMPTS):
         solution = run(limit - slack, [near])
+        if solution is None:
+            return None
         if solution.assignment is None:
             if slack == 0:
                 return None

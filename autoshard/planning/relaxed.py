@@ -5,7 +5,7 @@ from typing import Any
 
 from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.formulation.fixed import Fixed, has, held
-from autoshard.planning.decide import Decision
+from autoshard.planning.decision import Decision
 from autoshard.planning.keep import Dropped
 from autoshard.planning.model import Problem
 from autoshard.schedule import Schedule

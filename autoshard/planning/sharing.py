@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from autoshard.planning.decide import ACCEPTED_GAP, Decision
+from autoshard.planning.decide import ACCEPTED_GAP
+from autoshard.planning.decision import Decision
 from autoshard.planning.model import PRICED_ENTRIES, Model, build_model
 from autoshard.solver.network import CostNetwork
 

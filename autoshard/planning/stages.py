@@ -21,7 +21,8 @@ from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.fixed import Cut, Fixed, placed
 from autoshard.formulation.pieces import holds
-from autoshard.planning.decide import ACCEPTED_GAP, Decision, decide
+from autoshard.planning.decide import ACCEPTED_GAP, decide
+from autoshard.planning.decision import Decision
 from autoshard.planning.keep import Dropped, Keeper
 from autoshard.planning.model import Model, Problem, Progress, build_model
 from autoshard.planning.relaxed import CHOSEN, PROPAGATED, priced, relaxed_note, relaxed_words, still_missing

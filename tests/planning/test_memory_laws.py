@@ -13,7 +13,7 @@ from test_brute_force import random_pins, random_program
 
 from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.planning import Model, build_model, decide
-from autoshard.planning.decide import Decision
+from autoshard.planning.decision import Decision
 from autoshard.program.program import Program
 from autoshard.schedule import PROGRAM, Use
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, evaluate, usage_profile

@@ -1,0 +1,208 @@
+"""A decision: a schedule with what is known about it, and how a solution of the network becomes one.
+
+The answer is re-priced from the schedule alone and its memory simulated before anyone sees it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from autoshard.costs.memory import MemoryProfile
+from autoshard.costs.price import PlanCost, price
+from autoshard.planning.certified import Proved
+from autoshard.planning.model import Model, Problem
+from autoshard.schedule import Schedule
+from autoshard.solver.network import evaluate
+from autoshard.solver.solution import Solution
+
+STOPPED_BY_USER = "the run was stopped by the user"
+"""The note of a plan whose search Ctrl-C ended."""
+
+Known = tuple[Solution, Schedule, MemoryProfile]
+"""A plan within the memory limit, as a solution."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A schedule with what is known about it.
+
+    objective_s = cost.step_s + memory_price_s; bound_s: no plan under the same statements (in which repeated layers
+    share their decisions, where they do: see `notes`) has a lower objective.
+    stats: timings and engine reports, not reproducible, kept out of plan.json. stages: of a decision in stages (see
+    `planning.stages`); bound_s is that of the last one. joint: the optimum all at once beside them. proved: what shows
+    bound_s, or, of a decision in stages, the bound of the optimum all at once; None where nothing does.
+    """
+
+    schedule: Schedule
+    cost: PlanCost
+    memory: MemoryProfile
+    status: str
+    objective_s: float
+    memory_price_s: float
+    bound_s: float
+    rounding_s: float
+    notes: tuple[str, ...] = ()
+    stats: dict[str, Any] = field(default_factory=dict)
+    stages: tuple[Any, ...] = ()
+    joint: Mapping[str, Any] | None = None
+    proved: Proved | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user (or the cap on the memory of planning) stopped the run."""
+        return interrupted_in(self.stats.get("rounds", ()))
+
+    @property
+    def certificate(self) -> dict[str, Any] | None:
+        """As ``certificate`` in plan.json."""
+        if self.proved is None:
+            return None
+        return {"of": "plan" if self.joint is None else "joint", **self.proved.to_dict()}
+
+    @property
+    def gap(self) -> float:
+        """(objective - bound) / objective."""
+        return max(0.0, self.objective_s - self.bound_s) / max(self.objective_s, 1e-30)
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search whose bound holds for every plan, and which network it was about (see `Proved`)."""
+
+    solution: Solution
+    limit: int | None = None
+    moments: Mapping[int, frozenset[int]] | None = None
+
+
+def best_seen(
+    model: Model, seen: Sequence[Sequence[int]], rounds: Sequence[Mapping[str, Any]] = (), proofs: Sequence[Search] = ()
+) -> Decision:
+    """The cheapest of some assignments that fits, as what a stopped run had; `KeyboardInterrupt` where none does."""
+    best = best_start(model, seen, model.problem.memory_limit)
+    if best is None:
+        raise KeyboardInterrupt
+    found, schedule, memory = best
+    assert found.cost is not None
+    from autoshard.solver.driver import trivial_bound
+
+    bounds = [trivial_bound(model.with_limit(None)), *(r["bound"] for r in rounds if r["proves"])]
+    bound = min(max(bounds), found.cost)
+    found = replace(found, status="optimal" if bound == found.cost else "feasible", stats={"stopped": "seen"})
+    told = [*map(dict, rounds), {"what": "the cheapest plan seen", "stopped": "interrupt"}]
+    return finish(model, found, schedule, memory, bound, told, proofs)
+
+
+def interrupted_in(rounds: Sequence[Mapping[str, Any]]) -> bool:
+    return any(r.get("stopped") == "interrupt" for r in rounds)
+
+
+def best_start(model: Model, starts: Sequence[Sequence[int]], limit: int | None) -> Known | None:
+    """The cheapest start whose plan is within the limit, as a solution."""
+    best: Known | None = None
+    network = model.with_limit(None)
+    for start in starts:
+        found = evaluate(network, start)
+        if found.cost is None or (best is not None and best[0].cost is not None and found.cost >= best[0].cost):
+            continue
+        schedule = model.schedule(start)
+        memory = model.simulate(schedule)
+        if limit is None or memory.peak_bytes <= limit:
+            whole = tuple(int(x) for x in start)
+            best = (Solution(whole, found.cost, 0, "feasible", stats={"stopped": "baseline"}), schedule, memory)
+    return best
+
+
+def earlier_fit(model: Model, solution: Solution, limit: int, known: Known | None) -> Known | None:
+    """The cheapest of the assignments that a search passed whose plan is within the limit, unless `known` is cheaper.
+
+    What the search ended with is too full: what it had before may not be.
+    """
+    network = model.with_limit(None)
+    for assignment in solution.earlier:
+        cost = evaluate(network, assignment).cost
+        found = Solution(assignment, cost, 0, "feasible", stats={"stopped": "copies"})
+        if known is not None and not cheaper(found, known[0]):
+            return known
+        schedule = model.schedule(assignment)
+        memory = model.simulate(schedule)
+        if memory.peak_bytes <= limit:
+            return found, schedule, memory
+    return known
+
+
+def cheaper(one: Solution, other: Solution) -> bool:
+    return one.cost is not None and (other.cost is None or one.cost < other.cost)
+
+
+def assumptions(problem: Problem) -> list[str]:
+    """What the price takes for granted about control flow, in words."""
+    kinds = {op.kind for op, _ in problem.program.walk()}
+    out = []
+    if any(op.kind == "while" and not op.attrs.get("trips") for op, _ in problem.program.walk()):
+        out.append(f"a while loop whose number of trips is not known is priced as {problem.trips}")
+    if "cond" in kinds:
+        out.append("every branch of a cond is priced as if it were taken")
+    return out
+
+
+def finish(
+    model: Model,
+    solution: Solution,
+    schedule: Schedule,
+    memory: MemoryProfile,
+    bound: int,
+    rounds: list[dict[str, Any]],
+    proofs: Sequence[Search] = (),
+) -> Decision:
+    """A solution as a decision: re-evaluated on the unreduced network, priced from its schedule, with its notes.
+
+    bound: in ticks, of a network that holds no more than the simulation. rounds: what was searched, for the stats.
+    """
+    assert solution.assignment is not None and solution.cost is not None
+    problem, tick = model.problem, model.encoded.tick_s
+    if model.encoded.left_out[0]:  # of all layers only the price below is known
+        checked = evaluate(model.repeats.network, solution.assignment)
+    else:
+        checked = evaluate(model.encoded.network, model.repeats.expand(solution.assignment))
+    assert checked.cost == solution.cost, "the solution's cost does not survive re-evaluation on the unreduced network"
+    cost = price(problem.program, schedule, model.fusion, model.prices, problem.trips)
+    extra = model.memory_price_s(solution.assignment)
+    rounding = model.encoded.rounding_s
+    objective = cost.step_s + extra
+    assert abs(objective - solution.cost * tick) <= rounding + 1e-6 * objective + 1e-12, (
+        f"the schedule costs {objective} s, the network says {solution.cost * tick} s"
+    )
+    bound_s = min(max(bound * tick - rounding, model.encoded.least_s), objective)
+    notes = list(assumptions(problem))
+    if not np.isfinite(bound_s) or bound_s <= 0:
+        bound_s = 0.0
+    if model.repeats.shared:
+        notes.append(model.repeats.note)
+    status = "optimal" if bound == solution.cost else "feasible"
+    stopped = solution.stats.get("stopped")
+    if stopped == "interrupt" or interrupted_in(rounds):
+        notes.append(STOPPED_BY_USER)
+    if stopped == "time":
+        notes.append("the run was stopped by the time limit")
+    elif stopped == "gap":
+        notes.append("the search ended at the accepted gap")
+    elif stopped == "copies":
+        notes.append("the cheapest plan that was seen within the limit; the search itself went on and found no other")
+    elif stopped == "baseline":
+        notes.append("the best named baseline that fits: no search found a cheaper plan within the memory limit")
+    if stopped not in ("time", "interrupt") and any(r.get("stopped") == "time" for r in rounds):
+        notes.append("one of its searches was ended by the wall clock: another run may give another plan")
+    return Decision(
+        schedule, cost, memory, status, objective, extra, bound_s, rounding, tuple(notes), {"rounds": rounds},
+        proved=_proved(bound, proofs),
+    )  # fmt: skip
+
+
+def _proved(bound: int, proofs: Sequence[Search]) -> Proved | None:
+    """The certificate of a bound, of the search that has shown most."""
+    best = max(proofs, key=lambda search: search.solution.lower_bound, default=None)
+    if best is None or best.solution.lower_bound < bound:
+        return None
+    return Proved.by(best.solution, best.limit, best.moments)
