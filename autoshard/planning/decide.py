@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autoshard.formulation.memory import leaves_something
@@ -32,8 +32,9 @@ _MOST_ROUNDS = 30
 """How often what an answer holds too much of is decided in the network and the search made again."""
 _IDLE_ROUNDS = 3
 """Rounds that raise no bound, after which a plan that is known is the answer."""
-_ROUGH_GAP = 2e-2
-"""Gap at which searches within the memory limit end until the answer of one fits."""
+_ROUGH_GAPS = (0.25, 2e-2)
+"""Gaps at which searches within the memory limit end until the answer of one fits, then of the next: most that early
+answers cost is the network's, which does not know yet what they hold too much of."""
 _FIRST_SHARE = 0.1
 """The part of what is left of a time limit that all tries to find a first plan within the memory limit may take."""
 _LIMITED_SHARE = 0.9
@@ -125,7 +126,8 @@ class _Run:
             known = self._first(limit, nearest)
         starts = self.starts if known is None or known[0].assignment is None else (*self.starts, known[0].assignment)
         solved: dict[int, frozenset[int]] | None = None
-        idle, gap = 0, max(self.accepted_gap, _ROUGH_GAP)
+        idle, gaps = 0, iter((*_ROUGH_GAPS, 0.0))
+        rough = next(gaps)
         for number in range(_MOST_ROUNDS):
             if stopped == "interrupt" or (idle >= _IDLE_ROUNDS and known is not None):
                 break
@@ -136,11 +138,12 @@ class _Run:
             near = starts if nearest is None else (*starts, nearest)
             given = [room.extended(start, chosen) for start in near if room.knows(start)]
             what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
-            solution = self._search(network, what, given, self._left(_LIMITED_SHARE), gap, within=limit, moments=chosen)
+            seconds = self._left(_LIMITED_SHARE)
+            solution = self._search(network, what, given, seconds, rough, within=limit, moments=chosen)
             stopped = solution.stats.get("stopped")
             if solution.status == "infeasible":
                 no_answer(model, solution, self.explain, self.seen)
-            idle = 0 if solution.lower_bound > bound else idle + 1
+            idle = 0 if rough or solution.lower_bound > bound else idle + 1
             bound = max(bound, solution.lower_bound)
             if solution.assignment is None:
                 break
@@ -149,9 +152,9 @@ class _Run:
             if memory.peak_bytes <= limit:
                 if known is None or not cheaper(known[0], solution):
                     known = solution, schedule, memory
-                if gap == self.accepted_gap or stopped != "gap" or not self._wide(known[0], bound):
+                if not rough or stopped != "gap":
                     break
-                starts, nearest, gap = (*starts, solution.assignment), None, self.accepted_gap
+                starts, nearest, rough = (*starts, solution.assignment), None, next(gaps)
                 continue
             known = earlier_fit(model, solution, limit, known)
             nearest = solution.assignment
@@ -160,15 +163,13 @@ class _Run:
             if known is None and stopped != "interrupt":
                 full = self._nothing_fits(full, nearest, limit)
         if known is not None:
-            return finish(model, *known, bound, self.rounds, self.proofs)
+            kept, schedule, memory = known
+            if not rough and kept.stats.get("stopped") == "gap":  # by what it ended that looked for better ones
+                kept = replace(kept, stats=kept.stats | {"stopped": stopped})
+            return finish(model, kept, schedule, memory, bound, self.rounds, self.proofs)
         if interrupted_in(self.rounds):
             raise KeyboardInterrupt
         raise none_found(model, self.seen, self.explain, stopped)
-
-    def _wide(self, solution: Solution, bound: int) -> bool:
-        """Whether a plan is further from the bound than what is accepted."""
-        assert solution.cost is not None
-        return solution.cost - bound > self.accepted_gap * abs(solution.cost)
 
     def _nothing_fits(
         self, full: dict[int, frozenset[int]], nearest: Sequence[int], limit: int
@@ -215,20 +216,22 @@ class _Run:
         what: str,
         given: Sequence[Sequence[int]],
         seconds: float | None,
-        gap: float | None = None,
+        rough: float = 0.0,
         *,
         proves: bool = True,
         within: int | None = None,
         moments: Mapping[int, frozenset[int]] | None = None,
     ) -> Solution:
-        """Solve a network; gap: at which it may end, `accepted_gap` where None; proves: its bound holds for every plan.
-        within, moments: see `Search`."""
+        """Solve a network.
+
+        rough: a gap at which it may end; proves: its bound holds for every plan. within, moments: see `Search`.
+        """
         from autoshard.solver import solve
 
         self.say(what)
         solution = solve(
             network, time_limit_s=seconds, effort=self.effort, seed=self.seed, starts=given,
-            gap=0.0 if network.usage_limit is None else self.accepted_gap if gap is None else gap,
+            gap=0.0 if network.usage_limit is None else self.accepted_gap, rough=rough,
             progress=lambda p: self.say(f"{what}: {p}"),
         )  # fmt: skip
         bound = solution.lower_bound

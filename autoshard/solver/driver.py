@@ -47,7 +47,7 @@ PIECES = 12
 """Pieces solved exactly in one round."""
 BUDGET = 16_000_000_000
 """Table entries that message passing and search visit at effort 1 in large networks: some 20 s on one core."""
-BUDGET_PASSES = 6_000
+BUDGET_PASSES = 20_000
 """The same in small networks, as a multiple of their table entries."""
 LEAST_BUDGET = 200_000_000
 BRANCH_NODES = 2_000
@@ -60,6 +60,8 @@ WORTH_RELAXING = 0.5
 """Exact search with few memory rows is tried where the bound leaves less than this share of the table entries."""
 QUICK_WORK = 20_000_000
 """Table entries that a proof may visit in a small network before exact search looks for assignments."""
+FIRST_PROOF_SHARE = 0.5
+"""The part of the budget that a proof may take under a memory limit before exact search looks for assignments."""
 PROOF_SHARE = 0.5
 """The part of the budget that a first proof may take."""
 FACET_NODES = 3_000
@@ -78,6 +80,7 @@ def solve(
     seed: int = 0,
     workers: int = 1,
     gap: float = 0.0,
+    rough: float = 0.0,
     starts: Sequence[Sequence[int] | np.ndarray] = (),
     progress: Callable[[Progress], None] | None = None,
 ) -> Solution:
@@ -86,7 +89,7 @@ def solve(
     workers: cores to search on; the result is reproducible with one, and without a time limit that ends the run.
     starts: known assignments; the result is never worse than the best feasible one. effort scales the deterministic
     amounts of work. gap: in networks too large for exact search at once, stop when (cost - bound) / cost is at most
-    this.
+    this; rough: the same in networks of any size.
     time_limit_s guards the wall clock. Ctrl-C ends the run and returns the incumbent.
     Raises `InputError` for starts that do not fit or costs too large for exact arithmetic.
     """
@@ -99,13 +102,13 @@ def solve(
                 f"a start needs one strategy index per node ({network.n_nodes}), each within its node's range"
             )
     deadline = began + time_limit_s if time_limit_s is not None else math.inf
-    race = Race(network, began, deadline, progress, endless=math.isinf(effort))
+    race = Race(network, began, deadline, progress, endless=math.isinf(effort), accepted_gap=rough)
     stats: dict = {}
     stopped, reason = "done", None
     try:
         for start in starts:
             race.offer(start)
-        _run(race, effort, seed, workers, gap, starts, stats)
+        _run(race, effort, seed, workers, max(gap, rough), starts, stats)
     except CloseEnough:
         stopped = "gap"
     except Infeasible as why:
@@ -259,6 +262,14 @@ def _bound_and_search(
             if race.settled():
                 return
             reach = proving.reach
+            if work.limit is not None and round_ == 0:
+                race.enter("proof")
+                spent = proving.effort
+                proving.go_on(int(min(BRANCH_SLICE, FIRST_PROOF_SHARE * state.budget)))
+                state.budget -= proving.effort - spent
+                if race.settled():
+                    return
+                race.enter("fix")
             core = proving.work.copy()
             sizes = stats["core"] = core.sizes()
             if sizes["entries"] <= (EXACT_ENTRIES if work.limit is None else EXACT_ENTRIES_WITH_MEMORY):

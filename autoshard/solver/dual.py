@@ -102,13 +102,11 @@ def set_prices(dual: Dual, prices: np.ndarray) -> None:
     running = np.concatenate([[0.0], np.cumsum(prices)])
     dual.charge = Fraction(float(running[-1])) * flat.limit
     per_unit = running[flat.held_stop] - running[flat.held_start]
-    lengths = np.diff(flat.held_at)
-    extra = np.repeat(per_unit, lengths) * flat.amounts
+    extra = np.repeat(per_unit, flat.held_lengths) * flat.amounts
     # a product in float64 is off by at most one part in 2**53: shrink it, so that the bound stays valid
     extra = extra - np.abs(extra) * 2.0**-51
     priced = flat.unary.copy()
-    where = np.repeat(flat.offsets[flat.held_node] - flat.held_at[:-1], lengths) + np.arange(len(extra))
-    np.add.at(priced, where, np.floor(extra / dual.quantum) * dual.quantum)
+    np.add.at(priced, flat.held_places, np.floor(extra / dual.quantum) * dual.quantum)
     dual.priced = priced
 
 

@@ -1,6 +1,7 @@
 """A reduced network as flat arrays, in the order in which message passing visits the nodes."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -38,9 +39,20 @@ class Flat:
     def n(self) -> int:
         return len(self.nodes)
 
-    @property
+    @cached_property
     def sizes(self) -> np.ndarray:
         return np.diff(self.offsets)
+
+    @cached_property
+    def held_lengths(self) -> np.ndarray:
+        """Strategies of the node of every usage record."""
+        return np.diff(self.held_at)
+
+    @cached_property
+    def held_places(self) -> np.ndarray:
+        """The strategy, among all, that every amount is about."""
+        starts = self.offsets[self.held_node] - self.held_at[:-1]
+        return np.repeat(starts, self.held_lengths) + np.arange(len(self.amounts))
 
     def table(self, edge: int) -> np.ndarray:
         rows, columns = self.sizes[self.first[edge]], self.sizes[self.second[edge]]

@@ -19,7 +19,7 @@ from autoshard.solver.fixing import Part, make_consistent, restrict
 from autoshard.solver.flat import Flat
 from autoshard.solver.search import prefix_of
 
-PASSES = 64
+PASSES = 20
 """Most double passes between two records."""
 LEAST_PASSES = 4
 LOOKED_AT = 4
@@ -309,9 +309,8 @@ class Tree:
         flat = self.flat
         prefix = prefix_of(prices)
         weight = np.zeros(len(flat.unary))
-        lengths = np.diff(flat.held_at)
-        index = np.repeat(flat.offsets[flat.held_node] - flat.held_at[:-1], lengths) + np.arange(len(flat.amounts))
-        np.add.at(weight, index, np.repeat(prefix[flat.held_stop] - prefix[flat.held_start], lengths) * flat.amounts)
+        per_unit = prefix[flat.held_stop] - prefix[flat.held_start]
+        np.add.at(weight, flat.held_places, np.repeat(per_unit, flat.held_lengths) * flat.amounts)
         seen = np.array([weight[p] for p in recent if alive[p].all()])
         if not len(seen):
             return None

@@ -219,9 +219,8 @@ def charged(flat: Flat, record: Record) -> tuple[np.ndarray, int]:
     running = np.cumsum(prices)
     down = record.price_bits - record.bits
     charge = -_shifted(-int(running[-1]) * flat.limit, down)
-    lengths = np.diff(flat.held_at)
-    per_unit = np.repeat(running[flat.held_stop] - running[flat.held_start], lengths)
-    at = np.repeat(flat.offsets[flat.held_node] - flat.held_at[:-1], lengths) + np.arange(len(flat.amounts))
+    per_unit = np.repeat(running[flat.held_stop] - running[flat.held_start], flat.held_lengths)
+    at = flat.held_places
     high, low = flat.amounts >> SPLIT_BITS, flat.amounts & (2**SPLIT_BITS - 1)
     top = float(running[-1]) * max(2.0**SPLIT_BITS, float(np.abs(high).max(initial=0))) * (1 + len(flat.held_node))
     if down >= SPLIT_BITS and top < LARGEST:
