@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autoshard.api import plan
+    from autoshard.api.plans import Plan
+    from autoshard.api.verbs import plan
     from autoshard.constraints import (
         AxisOnly,
         Barrier,
@@ -33,11 +34,10 @@ if TYPE_CHECKING:
         ShardingError,
         UnsupportedError,
     )
-    from autoshard.frontends.mlir_check import check_mlir
-    from autoshard.plans import Plan
+    from autoshard.frontends.mlir.check import check_mlir
     from autoshard.propagation import propagate
-    from autoshard.propagation.mlir import propagate_mlir
-    from autoshard.propagation.mlir_explain import explain_mlir
+    from autoshard.propagation.mlir.explain import explain_mlir
+    from autoshard.propagation.mlir.module import propagate_mlir
     from autoshard.rules import register_rule
     from autoshard.sharding.mesh import Mesh
     from autoshard.sharding.tensor_sharding import TensorSharding
@@ -58,18 +58,18 @@ _HOMES = {
     "NotFoundError": "autoshard.errors",
     "OutOfTimeError": "autoshard.errors",
     "Pin": "autoshard.constraints",
-    "Plan": "autoshard.plans",
+    "Plan": "autoshard.api.plans",
     "Replicated": "autoshard.constraints",
     "RuleError": "autoshard.errors",
     "SameSharding": "autoshard.constraints",
     "ShardingError": "autoshard.errors",
     "TensorSharding": "autoshard.sharding.tensor_sharding",
     "UnsupportedError": "autoshard.errors",
-    "check_mlir": "autoshard.frontends.mlir_check",
-    "explain_mlir": "autoshard.propagation.mlir_explain",
-    "plan": "autoshard.api",
+    "check_mlir": "autoshard.frontends.mlir.check",
+    "explain_mlir": "autoshard.propagation.mlir.explain",
+    "plan": "autoshard.api.verbs",
     "propagate": "autoshard.propagation",
-    "propagate_mlir": "autoshard.propagation.mlir",
+    "propagate_mlir": "autoshard.propagation.mlir.module",
     "register_rule": "autoshard.rules",
 }
 

@@ -14,10 +14,10 @@ import numpy as np
 import yaml
 from scipy.optimize import nnls
 
-from costmodels.collectives import CollectiveKind, named_kind
-from costmodels.errors import ProfileError
-from costmodels.machine import AxisPart, Machine
-from costmodels.profile import Profile, SwitchLevel
+from autoshard.costmodels.collectives import CollectiveKind, named_kind
+from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.machine import AxisPart, Machine
+from autoshard.costmodels.profile import Profile, SwitchLevel
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from enum import StrEnum
 from itertools import groupby
 from math import prod
 
-from costmodels.profile import Collective, FullMeshLevel, Profile, SwitchLevel, TorusLevel
+from autoshard.costmodels.profile import Collective, FullMeshLevel, Profile, SwitchLevel, TorusLevel
 
 
 class CollectiveKind(StrEnum):

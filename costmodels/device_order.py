@@ -10,10 +10,10 @@ from math import prod
 
 import numpy as np
 
-from costmodels.errors import ProfileError
-from costmodels.machine import Segment
-from costmodels.profile import Profile, TorusLevel
-from costmodels.slices import slice_shapes
+from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.machine import Segment
+from autoshard.costmodels.profile import Profile, TorusLevel
+from autoshard.costmodels.slices import slice_shapes
 
 
 def segments_of_order(

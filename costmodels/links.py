@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from costmodels.errors import ProfileError
-from costmodels.profile import Profile, TorusLevel
+from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.profile import Profile, TorusLevel
 
 _TERM = re.compile(r"^(?P<level>[a-z][a-z0-9_]*)(?::(?P<dims>\d+(?:\+\d+)*))?(?:=(?P<size>\d+))?$")
 

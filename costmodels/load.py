@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from costmodels.errors import ProfileError
-from costmodels.profile import Profile
+from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.profile import Profile
 
 _FOLDER = Path(__file__).parent / "profiles"
 ALIASES = {

@@ -1,6 +1,6 @@
 """A mesh on a machine: which links each axis runs on, and what work and collectives cost there.
 
->>> from costmodels import load_profile, place_mesh, AxisPart
+>>> from autoshard.costmodels import load_profile, place_mesh, AxisPart
 >>> machine = place_mesh(load_profile("tpu_v5e"), {"data": 16, "model": 16})
 >>> machine.collective("all_gather", 9e9, (AxisPart("model", 1, 16),)).bandwidth_s  # V (n-1)/n / W, W = 90e9
 0.09375
@@ -20,9 +20,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from costmodels.collectives import CollectiveKind, LevelCost, Piece, Torus, level_costs
-from costmodels.errors import ProfileError
-from costmodels.profile import Profile, TorusLevel
+from autoshard.costmodels.collectives import CollectiveKind, LevelCost, Piece, Torus, level_costs
+from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.profile import Profile, TorusLevel
 
 
 @dataclass(frozen=True, slots=True)

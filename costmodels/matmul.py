@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import product
 from math import ceil, prod
 
-from costmodels.errors import ProfileError
-from costmodels.machine import CollectiveTime, Machine, tile_efficiency
+from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.machine import CollectiveTime, Machine, tile_efficiency
 
 _DIM = re.compile(r"^(?P<name>[A-Za-z][A-Za-z0-9]*)(?:_(?:\{(?P<braces>[^}]*)\}|(?P<plain>[A-Za-z0-9,]+)))?$")
 _PARTIAL = re.compile(r"\((?:partial|unreduced)\)")

@@ -6,11 +6,11 @@ Sources: How To Scale Your Model, chapters 4 (counts, key/value caches), 5 and 6
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from costmodels.errors import ProfileError
-from costmodels.load import load_profile
-from costmodels.models import ModelCard, load_model
-from costmodels.profile import Profile
-from costmodels.questions import dtype_bytes
+from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.load import load_profile
+from autoshard.costmodels.models import ModelCard, load_model
+from autoshard.costmodels.profile import Profile
+from autoshard.costmodels.questions import dtype_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from costmodels.errors import ProfileError
+from autoshard.costmodels.errors import ProfileError
 
 _CARDS = Path(__file__).parent / "model_cards.yaml"
 

@@ -13,12 +13,12 @@ The last axis is the innermost one. Without further words the innermost axes get
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from costmodels.device_order import segments_of_order
-from costmodels.errors import ProfileError
-from costmodels.links import Share, read_links
-from costmodels.machine import Machine, Segment
-from costmodels.profile import Profile, SwitchLevel, TorusLevel
-from costmodels.slices import plan_slice, spill
+from autoshard.costmodels.device_order import segments_of_order
+from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.links import Share, read_links
+from autoshard.costmodels.machine import Machine, Segment
+from autoshard.costmodels.profile import Profile, SwitchLevel, TorusLevel
+from autoshard.costmodels.slices import plan_slice, spill
 
 _FILLED = 7 / 8  # share of a domain's devices that groups of a straddling axis should at least use
 _PARTS_PER_SHARE = 8  # ranks of the segments of an axis, minor to major, leave this much room within each share
@@ -40,7 +40,7 @@ def place_mesh(
     then nothing is chosen, the axes lie where that order puts them (see `device_order`). `ProfileError` where the mesh
     does not fit.
 
-    >>> from costmodels import load_profile
+    >>> from autoshard.costmodels import load_profile
     >>> machine = place_mesh(load_profile("h100"), {"data": 2048, "tensor": 8})
     >>> [machine.describe()["axes"][axis]["on"] for axis in ("data", "tensor")]
     ['scale_out: 2048 through the switch', 'nvlink: 8 through the switch']

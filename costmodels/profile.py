@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from costmodels.errors import ProfileError
+from autoshard.costmodels.errors import ProfileError
 
 # What no present or near machine exceeds or falls below: outside of it a unit was mistaken (GB/s for bytes/s).
 FLOPS_RANGE = (1e8, 1e17)

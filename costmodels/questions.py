@@ -10,15 +10,22 @@ from dataclasses import asdict, dataclass, is_dataclass
 from math import inf, prod
 from typing import Any
 
-from costmodels.collectives import CollectiveKind
-from costmodels.errors import ProfileError
-from costmodels.load import list_profiles, load_profile
-from costmodels.machine import AxisPart, Machine
-from costmodels.matmul import MatmulCollective, Operand, flip_sizes, memory_flip_sizes, parse_matmul, price_ways
-from costmodels.models import load_model
-from costmodels.place import place_mesh
-from costmodels.profile import Profile, SwitchLevel, TorusLevel
-from costmodels.strategies import CriticalBatch, StrategyCost, critical_values, price_strategy
+from autoshard.costmodels.collectives import CollectiveKind
+from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.load import list_profiles, load_profile
+from autoshard.costmodels.machine import AxisPart, Machine
+from autoshard.costmodels.matmul import (
+    MatmulCollective,
+    Operand,
+    flip_sizes,
+    memory_flip_sizes,
+    parse_matmul,
+    price_ways,
+)
+from autoshard.costmodels.models import load_model
+from autoshard.costmodels.place import place_mesh
+from autoshard.costmodels.profile import Profile, SwitchLevel, TorusLevel
+from autoshard.costmodels.strategies import CriticalBatch, StrategyCost, critical_values, price_strategy
 
 _PART = re.compile(r'^"?(?P<name>[^":]+)"?(?::\((?P<pre>\d+)\)(?P<size>\d+))?$')
 _KINDS = {

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import combinations, permutations
 from math import prod
 
-from costmodels.collectives import Piece, Torus, is_ring, torus_bandwidth
-from costmodels.errors import ProfileError
-from costmodels.links import Share
-from costmodels.profile import TorusLevel
+from autoshard.costmodels.collectives import Piece, Torus, is_ring, torus_bandwidth
+from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.links import Share
+from autoshard.costmodels.profile import TorusLevel
 
 # Per share, what it takes of each dimension: a tuple of factors, one a dimension.
 _Taken = tuple[tuple[int, ...], ...]

@@ -22,11 +22,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from costmodels.errors import ProfileError
-from costmodels.intensities import pipeline_bubble, sequence_head_limit
-from costmodels.machine import Machine
-from costmodels.models import ModelCard
-from costmodels.strategy_names import ON_ROWS, PARTS, part_size, read_strategy
+from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.intensities import pipeline_bubble, sequence_head_limit
+from autoshard.costmodels.machine import Machine
+from autoshard.costmodels.models import ModelCard
+from autoshard.costmodels.strategy_names import ON_ROWS, PARTS, part_size, read_strategy
 
 _ADAM_BYTES_PER_PARAMETER = 8.0  # two float32 moments
 _POINTWISE_ELEMENTS = 150.0

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from math import prod
 
-from costmodels.errors import ProfileError
+from autoshard.costmodels.errors import ProfileError
 
 # What a part of a strategy is called, and the mesh axes named for it; from the ones inside of each other outwards.
 PARTS: dict[str, tuple[str, ...]] = {

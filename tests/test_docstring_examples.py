@@ -10,7 +10,7 @@ import autoshard
 
 MODULES = sorted(
     module.name
-    for name in ("autoshard", "costmodels")
+    for name in ("autoshard", "autoshard.costmodels")
     for module in pkgutil.walk_packages(importlib.import_module(name).__path__, prefix=f"{name}.")
     if not module.name.endswith("__main__")
 )

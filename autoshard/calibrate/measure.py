@@ -17,9 +17,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from autoshard.costmodels.calibration import CollectiveMeasurement
+from autoshard.costmodels.machine import AxisPart
 from autoshard.interop.jax import auto_mesh
-from costmodels.calibration import CollectiveMeasurement
-from costmodels.machine import AxisPart
 
 VECTOR_STEPS = 64
 """Multiply-adds per element of the vector program: enough that memory is not what it waits for."""

@@ -6,9 +6,9 @@ from itertools import combinations
 from math import prod
 from typing import Any
 
+from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
+from autoshard.costmodels.calibration import CollectiveMeasurement, LineFit, calibrated_profile, fit_levels, fit_line
 from autoshard.errors import InputError, UnsupportedError
-from costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
-from costmodels.calibration import CollectiveMeasurement, LineFit, calibrated_profile, fit_levels, fit_line
 
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 """Families of a profile's rates and the type they are measured with."""

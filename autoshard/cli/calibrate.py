@@ -38,7 +38,7 @@ def calibrate(
     if simulate is not None:
         simulate_devices(simulate)
     from autoshard.calibrate import calibrate as measure
-    from costmodels.calibration import profile_yaml
+    from autoshard.costmodels.calibration import profile_yaml
 
     with Progress(quiet=as_json) as progress:
         found = measure(

@@ -35,7 +35,7 @@ def reports_errors(command: F) -> F:
             drop_output()
             _fail(InputError(f"{error.filename or 'writing the answer'}: {error.strerror or error}"), 2)
         except ValueError as error:
-            from costmodels.errors import ProfileError
+            from autoshard.costmodels.errors import ProfileError
 
             if isinstance(error, ProfileError):
                 _fail(error, InputError.exit_code)

@@ -45,7 +45,7 @@ def compare(
         raise InputError(f"{config}: compare needs the sizes of the mesh; let solve find them first")
     if settings.settings.devices == "simulated":
         simulate_devices(settings.mesh.size)
-    from autoshard.session import compare_config
+    from autoshard.api.session import compare_config
 
     with Progress(quiet=as_json) as progress:
         found = compare_config(settings, chosen, baselines=strategies is None, time_limit_s=limit_s, progress=progress)

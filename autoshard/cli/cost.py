@@ -78,7 +78,7 @@ def model_step(
             f"autoshard cost needs {', '.join(missing)} for a strategy on a model, or a command: collective, matmul, "
             "critical-batch, model, inference"
         )
-    from costmodels.questions import ask_strategy
+    from autoshard.costmodels.questions import ask_strategy
 
     assert model is not None and strategy is not None and mesh is not None and hardware is not None
     answer = ask_strategy(
@@ -120,8 +120,8 @@ def critical_batch(
     as_json: AsJson = False,
 ) -> None:
     """Batch and axis sizes at which each part of a strategy turns compute bound."""
-    from costmodels.load import load_profile
-    from costmodels.questions import ask_critical_batch, critical_intensities
+    from autoshard.costmodels.load import load_profile
+    from autoshard.costmodels.questions import ask_critical_batch, critical_intensities
 
     rows = ask_critical_batch(
         model,
@@ -159,7 +159,7 @@ def collective(
     as_json: AsJson = False,
 ) -> None:
     """How long one collective takes, what bounds it, and the links it uses."""
-    from costmodels.questions import ask_collective
+    from autoshard.costmodels.questions import ask_collective
 
     answer = ask_collective(
         kind,
@@ -192,7 +192,7 @@ def matmul(
     as_json: AsJson = False,
 ) -> None:
     """The collectives, the time and the verdict of one sharded matmul."""
-    from costmodels.questions import ask_matmul
+    from autoshard.costmodels.questions import ask_matmul
 
     answer = ask_matmul(
         text,
@@ -221,7 +221,7 @@ def model_counts(
     as_json: AsJson = False,
 ) -> None:
     """Parameters of a model, FLOP per token, and what weights, optimizer and key/value caches hold."""
-    from costmodels.model_questions import ask_model
+    from autoshard.costmodels.model_questions import ask_model
 
     _tell(ask_model(name, seq=seq, dtype=dtype, kv_dtype=kv_dtype).to_dict(), as_json)
 
@@ -240,7 +240,7 @@ def inference(
     as_json: AsJson = False,
 ) -> None:
     """The least time of generating one token for each sequence, and what fits."""
-    from costmodels.model_questions import ask_inference
+    from autoshard.costmodels.model_questions import ask_inference
 
     answer = ask_inference(
         model,

@@ -16,8 +16,8 @@ def diff(
     as_json: Annotated[bool, typer.Option("--json", help="Print all differences as JSON.")] = False,
 ) -> None:
     """Compare two plans: shardings, where ops run, collectives, cost and memory. Exit code 0, differences or not."""
-    from autoshard.diff import diff_plans
-    from autoshard.plans import Plan
+    from autoshard.api.plans import Plan
+    from autoshard.questions.diff import diff_plans
 
     found = diff_plans(Plan.load(a), Plan.load(b))
     print(json.dumps(found.to_dict(), indent=1) if as_json else found)

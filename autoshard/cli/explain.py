@@ -57,8 +57,8 @@ def explain(
 
 
 def _explain_module(file: str, value: str, strategy: str | None, conservative: bool, as_json: bool) -> None:
-    from autoshard.frontends.mlir_context import module_text, parse_module
-    from autoshard.propagation.mlir_explain import explain_mlir
+    from autoshard.frontends.mlir.context import module_text, parse_module
+    from autoshard.propagation.mlir.explain import explain_mlir
 
     read = read_module(file)
     # names and lines of bytecode are those of the text it prints as
@@ -71,8 +71,8 @@ def _explain_module(file: str, value: str, strategy: str | None, conservative: b
 
 
 def _instead(file: str, value: str, sharding: str, limit_s: float | None, as_json: bool) -> None:
-    from autoshard.instead import instead
-    from autoshard.plans import Plan
+    from autoshard.api.plans import Plan
+    from autoshard.questions.instead import instead
     from autoshard.report.progress import Progress
 
     with Progress(quiet=as_json) as progress:
@@ -81,8 +81,8 @@ def _instead(file: str, value: str, sharding: str, limit_s: float | None, as_jso
 
 
 def _break_even(file: str, value: str, by: str, sharding: str | None, limit_s: float | None, as_json: bool) -> None:
-    from autoshard.breakeven import break_even
-    from autoshard.plans import Plan
+    from autoshard.api.plans import Plan
+    from autoshard.questions.break_even import break_even
     from autoshard.report.progress import Progress
 
     with Progress(quiet=as_json) as progress:
@@ -91,8 +91,8 @@ def _break_even(file: str, value: str, by: str, sharding: str | None, limit_s: f
 
 
 def _explain_plan(file: str, value: str, as_json: bool) -> None:
-    from autoshard.explain import explain_plan
-    from autoshard.plans import Plan
+    from autoshard.api.plans import Plan
+    from autoshard.questions.explain import explain_plan
 
     found = explain_plan(Plan.load(file), value)
     if as_json:

@@ -10,7 +10,7 @@ from autoshard.cli.common import reports_errors
 from autoshard.errors import InputError
 
 NAMES = ("explicit", "constraints", "shardings", "mlir")
-"""As in `autoshard.targets.TARGETS`, which imports JAX."""
+"""As in `autoshard.api.targets.TARGETS`, which imports JAX."""
 
 
 @reports_errors

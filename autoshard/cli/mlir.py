@@ -13,7 +13,7 @@ from autoshard.cli.guarded import guarded
 from autoshard.errors import AutoshardError, InputError
 
 if TYPE_CHECKING:
-    from autoshard.frontends.mlir_check import Diagnostic
+    from autoshard.frontends.mlir.check import Diagnostic
 
 STDIN = "-"
 _STDIN_NAME = "<stdin>"
@@ -39,8 +39,8 @@ def propagate(
     targets = _targets(files, output)
     _known_strategy(strategy)
     from autoshard.files import write_text
-    from autoshard.frontends.mlir_context import mlir_context
-    from autoshard.propagation.mlir import propagate_mlir
+    from autoshard.frontends.mlir.context import mlir_context
+    from autoshard.propagation.mlir.module import propagate_mlir
 
     mlir_context()  # once, and not in each copy of the process
     failed = False
@@ -66,7 +66,7 @@ def check(
 ) -> None:
     """Check the shardings of MLIR modules. Exit code 2 where anything is wrong; warnings alone are no fault."""
     _once(files)
-    from autoshard.frontends.mlir_check import check_mlir
+    from autoshard.frontends.mlir.check import check_mlir
 
     answers: list[dict[str, object]] = []
     errors = warnings = 0
@@ -106,7 +106,7 @@ def finding_line(name: str, found: "Diagnostic") -> str:
 def read_module(file: str) -> str | bytes:
     """The text of a module, or its bytes where it is bytecode; ``-`` is standard input."""
     from autoshard.files import decode_text, read_bytes
-    from autoshard.frontends.mlir_context import BYTECODE_MAGIC, refuse_fatal_bytecode
+    from autoshard.frontends.mlir.context import BYTECODE_MAGIC, refuse_fatal_bytecode
 
     data = sys.stdin.buffer.read() if file == STDIN else read_bytes(file, what="MLIR module")
     if data.startswith(BYTECODE_MAGIC):

@@ -34,7 +34,7 @@ def solve(
         raise InputError(f"--time-limit: {error}") from None
     if settings.settings.devices == "simulated":
         simulate_devices(settings.mesh.size)
-    from autoshard.session import solve_session
+    from autoshard.api.session import solve_session
 
     try:
         session = solve_session(settings, time_limit_s=limit_s, output=output, quiet=as_json)
@@ -73,7 +73,7 @@ def verify(
     from autoshard.devices import simulate_devices
 
     simulate_devices(count)
-    from autoshard.session import verify_session
+    from autoshard.api.session import verify_session
 
     report = verify_session(plan)
     if as_json:
@@ -90,9 +90,9 @@ def hardware(
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """List the hardware profiles, or show one with its sources."""
+    from autoshard.costmodels import load_profile
+    from autoshard.costmodels.questions import hardware_overview
     from autoshard.report.hardware import show_profile, show_profiles
-    from costmodels import load_profile
-    from costmodels.questions import hardware_overview
 
     if as_json:
         print(json.dumps(hardware_overview() if name is None else load_profile(name).to_dict(), indent=1))

@@ -281,7 +281,7 @@ def _has_axes(baseline: str, mesh: Mesh) -> bool:
 
 def _first_sizes(search: MeshSearch, hardware: Any, document: Document) -> dict[str, int]:
     """The first sizes that the machine allows; any where the machine itself is at fault, which is told later."""
-    from costmodels.errors import ProfileError
+    from autoshard.costmodels.errors import ProfileError
 
     if search.devices > MAX_DEVICES:
         raise InputError(f"the mesh has {search.devices} devices; at most {MAX_DEVICES} can be planned for")
@@ -461,10 +461,10 @@ def _program_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _mesh_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
-    from costmodels.errors import ProfileError
-    from costmodels.links import read_links
-    from costmodels.load import ALIASES, list_profiles, load_profile
-    from costmodels.place import place_mesh
+    from autoshard.costmodels.errors import ProfileError
+    from autoshard.costmodels.links import read_links
+    from autoshard.costmodels.load import ALIASES, list_profiles, load_profile
+    from autoshard.costmodels.place import place_mesh
 
     given = config.settings.hardware
     devices = prod(axis.size for axis in config.settings.mesh.values())

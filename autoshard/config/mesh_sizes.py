@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import Any
 
+from autoshard.costmodels import ProfileError, load_profile, place_mesh
 from autoshard.errors import InputError
-from costmodels import ProfileError, load_profile, place_mesh
 
 MAX_SIZES = 2_000
 """Most ways to write the number of devices as a product that are looked at."""

@@ -57,7 +57,7 @@ def build_problem(config: Config) -> Problem:
         specs = tuple(_spec(tree) for tree in settings.args.values())
     else:
         specs = tuple(_spec(tree) for tree in settings.args)
-    from autoshard.frontends.jax_function import argument_names
+    from autoshard.frontends.jax.function import argument_names
 
     told = argument_names(function, len(specs), names)
     return Problem(settings.function, function, specs, names, _donated(config, told, len(specs)))

@@ -12,7 +12,7 @@ from enum import StrEnum
 from autoshard.costs.price import CommRow
 from autoshard.costs.work import MATMUL_KINDS
 from autoshard.program.program import Block, Op, Program
-from autoshard.schedule import PROGRAM
+from autoshard.program.schedule import PROGRAM
 
 
 class Role(StrEnum):

@@ -5,8 +5,8 @@ output is copied to the host when it is made. Both directions take turns with ev
 """
 
 from autoshard.program.program import Origin, Program
+from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.program.ties import donated_ties
-from autoshard.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import Layout
 
 TO_DEVICE, TO_HOST = "to_device", "to_host"

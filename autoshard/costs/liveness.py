@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import sent
 from autoshard.program.program import Block, Op, Origin, Program
-from autoshard.schedule import PROGRAM, Schedule, Use
+from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard, StepKind
 

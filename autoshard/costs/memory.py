@@ -15,7 +15,7 @@ from autoshard.costs.host import held_on_host, output_layout
 from autoshard.costs.liveness import Liveness, analyse
 from autoshard.costs.padding import Tile, image_dims, padded_elements
 from autoshard.program.program import OtherOrder, Program
-from autoshard.schedule import PROGRAM, Schedule
+from autoshard.program.schedule import PROGRAM, Schedule
 from autoshard.sharding.layout import AtomMesh, Layout
 
 

@@ -12,8 +12,8 @@ from autoshard.costs.orders import order_permutes
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import op_seconds
 from autoshard.program.program import Block, Program
+from autoshard.program.schedule import PROGRAM, Schedule
 from autoshard.program.types import dtype_bytes
-from autoshard.schedule import PROGRAM, Schedule
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard, StepKind
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from autoshard.costmodels.machine import AxisPart, Machine
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.steps import StepKind
-from costmodels.machine import AxisPart, Machine
 
 _LOCAL = (StepKind.SLICE, StepKind.MASK)
 
@@ -15,7 +15,7 @@ class StepPrices:
     """Seconds of steps on one machine and mesh; remembers the two constants of each collective group.
 
     A collective costs ``alpha + beta * V``, V the bytes of the whole array as seen inside one group
-    (see `costmodels`). Slices and masks read and write their local result once.
+    (see `autoshard.costmodels`). Slices and masks read and write their local result once.
     """
 
     machine: Machine

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from autoshard.costmodels.machine import AxisPart, Machine
 from autoshard.costs.critical import Role, matmul_order
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import KINDS as HOST_KINDS
@@ -29,10 +30,9 @@ from autoshard.costs.price import CommRow, PlanCost, multiplicities
 from autoshard.costs.roofline import local_bytes
 from autoshard.costs.work import MATMUL_KINDS, local_flops, local_sizes
 from autoshard.program.program import Block, Op, Origin, Program
-from autoshard.schedule import Schedule
+from autoshard.program.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.steps import StepKind
-from costmodels.machine import AxisPart, Machine
 
 PASSES = {"all_reduce": 2}
 """A gather or scatter sends the array once; an all-reduce is both."""

@@ -8,7 +8,7 @@ from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
 from autoshard.formulation.model import NodeKind
 from autoshard.formulation.repeats import Repeats
-from autoshard.schedule import Schedule
+from autoshard.program.schedule import Schedule
 from autoshard.sharding.layout import Layout
 from autoshard.solver.network import IMPOSSIBLE
 

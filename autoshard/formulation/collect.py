@@ -15,15 +15,15 @@ from autoshard.formulation.domains import Domains, satisfies
 from autoshard.formulation.holding import holds, shared_form
 from autoshard.formulation.model import Link, Node, NodeKind, Port
 from autoshard.formulation.stacks import EXTRA_SHARE, stacked_values
+from autoshard.placements.partial import PartialReach
+from autoshard.placements.space import OpSpace, PartialSums
+from autoshard.placements.uneven import uneven_factors
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.rule import ShardingRule
+from autoshard.program.schedule import PROGRAM, Use
 from autoshard.program.types import TensorType
-from autoshard.schedule import PROGRAM, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.tensor_sharding import TensorSharding
-from autoshard.strategies.partial import PartialReach
-from autoshard.strategies.space import OpSpace, PartialSums
-from autoshard.strategies.uneven import uneven_factors
 
 __all__ = ["Collected", "Collector", "satisfies"]
 

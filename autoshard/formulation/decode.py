@@ -6,7 +6,7 @@ from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
 from autoshard.formulation.model import NodeKind, Port
 from autoshard.program.program import Program
-from autoshard.schedule import Placement, Schedule, Use
+from autoshard.program.schedule import Placement, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Reshard
 

@@ -5,12 +5,12 @@ from itertools import product
 
 import numpy as np
 
+from autoshard.placements.space import OpSpace, PartialSums, enumerate_placements, value_rule
+from autoshard.placements.uneven import may_pad
 from autoshard.program.rule import ShardingRule
 from autoshard.program.types import TensorType
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.tensor_sharding import TensorSharding
-from autoshard.strategies.space import OpSpace, PartialSums, enumerate_placements, value_rule
-from autoshard.strategies.uneven import may_pad
 
 
 def satisfies(layout: Layout, pin: TensorSharding, mesh: AtomMesh) -> bool:

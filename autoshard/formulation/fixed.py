@@ -11,7 +11,7 @@ import numpy as np
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.model import Node, NodeKind
 from autoshard.program.program import Program
-from autoshard.schedule import PROGRAM, Placement, Schedule, Use
+from autoshard.program.schedule import PROGRAM, Placement, Schedule, Use
 from autoshard.sharding.layout import Layout
 
 Cut = tuple[tuple[int, ...], ...]

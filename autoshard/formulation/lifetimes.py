@@ -18,7 +18,7 @@ from autoshard.formulation.encode import Encoded
 from autoshard.formulation.quantities import FREE, Quantities, Quantity
 from autoshard.formulation.repeats import Repeats
 from autoshard.program.program import Block, Op, Origin, Program
-from autoshard.schedule import PROGRAM, Use
+from autoshard.program.schedule import PROGRAM, Use
 from autoshard.sharding.layout import AtomMesh
 
 Span = tuple[int, int]

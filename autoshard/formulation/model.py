@@ -10,9 +10,9 @@ from enum import StrEnum
 
 import numpy as np
 
-from autoshard.schedule import Use
+from autoshard.placements.space import OpSpace
+from autoshard.program.schedule import Use
 from autoshard.sharding.layout import Layout
-from autoshard.strategies.space import OpSpace
 
 
 class NodeKind(StrEnum):

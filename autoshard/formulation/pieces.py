@@ -13,7 +13,7 @@ from autoshard.formulation.collect import Collected
 from autoshard.formulation.fixed import Cut, Fixed, Known, States, has, having, held, places, states_left
 from autoshard.formulation.model import Node
 from autoshard.program.program import Program
-from autoshard.schedule import Schedule
+from autoshard.program.schedule import Schedule
 
 FIELDS = ("values", "ops", "forms", "outputs")
 """The order of pieces: what comes in and crosses regions, ops, shared forms, what goes out."""

@@ -10,7 +10,7 @@ from autoshard.errors import UnsupportedError
 from autoshard.formulation.holding import holds
 from autoshard.formulation.model import Node, NodeKind, Port
 from autoshard.program.program import Op
-from autoshard.schedule import Use
+from autoshard.program.schedule import Use
 from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.layout import Layout
 

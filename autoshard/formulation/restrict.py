@@ -12,7 +12,7 @@ from autoshard.formulation.domains import satisfies
 from autoshard.formulation.model import Link, Node, NodeKind
 from autoshard.program.program import Op, Program
 from autoshard.program.rule import ShardingRule
-from autoshard.schedule import PROGRAM, Placement
+from autoshard.program.schedule import PROGRAM, Placement
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.tensor_sharding import TensorSharding
 

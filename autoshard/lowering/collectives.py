@@ -7,8 +7,8 @@ from math import prod
 from autoshard.lowering.blocks import operand_shape
 from autoshard.lowering.walk import Run, Share, Take, events
 from autoshard.program.program import Block, Op, OtherOrder, Program
+from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.program.types import TensorType, dtype_bytes
-from autoshard.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Reshard, Step, StepKind

@@ -13,11 +13,11 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
 from autoshard.errors import UnsupportedError
-from autoshard.frontends.jax_interpret import bind_op
+from autoshard.frontends.jax.interpret import bind_op
 from autoshard.lowering.interpret import LocalInterpreter
 from autoshard.lowering.lower import Lowered, flat_arguments, partition_spec
 from autoshard.program.program import Block, Op
-from autoshard.schedule import PROGRAM
+from autoshard.program.schedule import PROGRAM
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard
 

@@ -10,15 +10,15 @@ import numpy as np
 from jax import lax
 
 from autoshard.errors import UnsupportedError
-from autoshard.frontends.jax_function import TracedFunction
-from autoshard.frontends.jax_interpret import bind_local, literal_array
+from autoshard.frontends.jax.function import TracedFunction
+from autoshard.frontends.jax.interpret import bind_local, literal_array
 from autoshard.lowering.collectives import other_order
 from autoshard.lowering.local import LocalOp, run_local
 from autoshard.lowering.manual import run_manual
 from autoshard.lowering.steps import Grid, all_reduce, inverse, permute_all, run_reshard
 from autoshard.lowering.walk import Run, Share, Take, events
 from autoshard.program.program import Block, Op
-from autoshard.schedule import PROGRAM, Schedule, Use
+from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Reshard
 

@@ -17,7 +17,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from jax.sharding import Mesh as JaxMesh
 
 from autoshard.errors import InputError, UnsupportedError
-from autoshard.frontends.jax_function import TracedFunction
+from autoshard.frontends.jax.function import TracedFunction
 from autoshard.interop.jax import auto_abstract_mesh, auto_mesh, spec_to_jax
 from autoshard.lowering.blocks import even_prefix
 from autoshard.lowering.collectives import PlannedCollective, planned_collectives
@@ -27,8 +27,8 @@ from autoshard.lowering.order import in_order
 from autoshard.lowering.other_orders import OrderedFunction
 from autoshard.lowering.steps import inverse, permute_all, run_step
 from autoshard.lowering.walk import check_schedule
+from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.program.types import TensorType
-from autoshard.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.steps import Step, StepKind

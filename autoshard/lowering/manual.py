@@ -11,8 +11,8 @@ from typing import Any
 
 from jax import lax
 
-from autoshard.frontends.jax_function import JaxOp
-from autoshard.frontends.jax_interpret import bind_local
+from autoshard.frontends.jax.function import JaxOp
+from autoshard.frontends.jax.interpret import bind_local
 from autoshard.program.program import Op
 
 _MARKS = frozenset({"pvary", "pcast", "pbroadcast", "reshard", "mesh_cast", "sharding_constraint", "core_pvary"})

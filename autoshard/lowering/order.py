@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
 
-from autoshard.frontends.jax_facts import open_jaxpr, scan_counts
+from autoshard.frontends.jax.facts import open_jaxpr, scan_counts
 
 COLLECTIVES = frozenset(
     {

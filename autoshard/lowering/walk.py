@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autoshard.errors import InputError
 from autoshard.program.program import Block, Op, Program
-from autoshard.schedule import PROGRAM, Schedule, Use
+from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard
 

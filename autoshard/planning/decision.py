@@ -13,7 +13,7 @@ from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import PlanCost, price
 from autoshard.planning.certified import Proved
 from autoshard.planning.model import Model, Problem
-from autoshard.schedule import Schedule
+from autoshard.program.schedule import Schedule
 from autoshard.solver.network import evaluate
 from autoshard.solver.solution import Solution
 

@@ -18,7 +18,7 @@ from autoshard.formulation.fixed import Fixed
 from autoshard.formulation.pieces import Group, Left, Piece, grouped, holds, part_of, pieces_of
 from autoshard.planning.decide import decide
 from autoshard.planning.model import Model, Problem, build_model
-from autoshard.schedule import Schedule
+from autoshard.program.schedule import Schedule
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge
 
 MOST_CHECKS, LEAST_CHECKS = 150, 15

@@ -8,6 +8,7 @@ from typing import Any
 from autoshard.constraints import MatchedPin
 from autoshard.constraints.groups import MatchedGroup, spread_pins
 from autoshard.constraints.restrictions import Restriction
+from autoshard.costmodels.machine import Machine
 from autoshard.costs import fusion as fusion_model
 from autoshard.costs import liveness as liveness_model
 from autoshard.costs.fusion import Fusion
@@ -29,19 +30,18 @@ from autoshard.formulation.memory import Chosen, Memory, in_units, left_by
 from autoshard.formulation.quantities import Quantities
 from autoshard.formulation.repeats import Repeats, find_repeats
 from autoshard.formulation.restrict import restrict_nodes
+from autoshard.placements.atoms import choose_atoms, stated_splits
+from autoshard.placements.partial import PartialReach
+from autoshard.placements.space import OpSpace
 from autoshard.planning.conflicts import check_layouts, implied_pins
 from autoshard.planning.heap import give_back
 from autoshard.program.program import Program
+from autoshard.program.schedule import Schedule
 from autoshard.program.ties import donated_ties
-from autoshard.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution
-from autoshard.strategies.atoms import choose_atoms, stated_splits
-from autoshard.strategies.partial import PartialReach
-from autoshard.strategies.space import OpSpace
-from costmodels.machine import Machine
 
 Progress = Callable[[str], None]
 

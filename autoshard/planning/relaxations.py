@@ -10,16 +10,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.machine import Machine
+from autoshard.costmodels.place import place_mesh
 from autoshard.errors import AutoshardError, InfeasibleError, NotFoundError, OutOfTimeError
 from autoshard.formulation.loose import Masks
+from autoshard.placements.atoms import choose_atoms
 from autoshard.planning.least_memory import LeastMemory, Tensor
 from autoshard.planning.model import Problem, build_model, collect_loosely
 from autoshard.planning.subsets import MinimalSet, Subsets
 from autoshard.sharding.mesh import Mesh
-from autoshard.strategies.atoms import choose_atoms
-from costmodels.errors import ProfileError
-from costmodels.machine import Machine
-from costmodels.place import place_mesh
 
 MOST_DOUBLINGS = 4
 """How often a mesh axis is doubled to see whether that makes room."""

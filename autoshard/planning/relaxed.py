@@ -8,7 +8,7 @@ from autoshard.formulation.fixed import Fixed, has, held
 from autoshard.planning.decision import Decision
 from autoshard.planning.keep import Dropped
 from autoshard.planning.model import Problem
-from autoshard.schedule import Schedule
+from autoshard.program.schedule import Schedule
 
 MOST_PRICED = 8
 """Placements of one stage whose price is worked out one by one."""

@@ -27,7 +27,7 @@ from autoshard.planning.keep import Dropped, Keeper
 from autoshard.planning.model import Model, Problem, Progress, build_model
 from autoshard.planning.relaxed import CHOSEN, PROPAGATED, priced, relaxed_note, relaxed_words, still_missing
 from autoshard.planning.spread import factor_cuts, spread
-from autoshard.schedule import Schedule
+from autoshard.program.schedule import Schedule
 
 JOINT_SHARE = 0.3
 """The part of a time limit that the joint optimum beside the stages may take."""

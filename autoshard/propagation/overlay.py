@@ -3,7 +3,7 @@
 from typing import Any
 
 from autoshard.program.program import Program
-from autoshard.propagation.over_program import Propagated
+from autoshard.propagation.program.propagate import Propagated
 
 
 def overlay(program: Program, found: Propagated) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ from autoshard.program.rule import TensorFactors
 from autoshard.propagation.engine import Change, Run
 from autoshard.propagation.graph import Graph
 from autoshard.propagation.op_classes import CONSTRAINTS
-from autoshard.propagation.program_graph import ProgramGraph
+from autoshard.propagation.program.graph import ProgramGraph
 from autoshard.propagation.projection import project
 from autoshard.propagation.spec import Ref, Spec, axis_ref, overlaps
 from autoshard.sharding.axis import AxisRef

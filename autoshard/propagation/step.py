@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autoshard.program.rule import TensorFactors
+from autoshard.propagation.along_factors import propagate_aggressive, propagate_basic
 from autoshard.propagation.directions import Direction
 from autoshard.propagation.projection import project, unproject
 from autoshard.propagation.spec import Spec
-from autoshard.propagation.strategies import propagate_aggressive, propagate_basic
 
 
 @dataclass(frozen=True, slots=True)

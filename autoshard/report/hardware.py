@@ -1,7 +1,7 @@
 """Hardware profiles as tables: what there is, and one profile with the source of every number."""
 
+from autoshard.costmodels import list_profiles, load_profile
 from autoshard.report.plan_tables import plain_table, stdout_console
-from costmodels import list_profiles, load_profile
 
 
 def show_profiles() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from autoshard.planfile import mesh_from_json
+from autoshard.program.as_json import mesh_from_json
 from autoshard.program.types import dtype_bytes
 from autoshard.sharding.layout import Layout
 

@@ -296,6 +296,6 @@ def _progress_text(processes: list[_Process], setup: RunSetup) -> str:
 def existing_plan(path: Path) -> Mapping[str, Any]:
     """The content of a plan file, checked so far that a group may be started for it."""
     from autoshard.files import read_json
-    from autoshard.planfile import check_header
+    from autoshard.program.as_json import check_header
 
     return check_header(read_json(path, what="plan"), str(path))

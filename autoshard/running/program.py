@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from autoshard.errors import InputError
 
 if TYPE_CHECKING:
+    from autoshard.api.plans import Plan
     from autoshard.config.problem import Problem
-    from autoshard.plans import Plan
 
 Report = Callable[[Mapping[str, Any]], None]
 """Takes what is known as soon as it is known; see `run` for the records."""
@@ -31,7 +31,7 @@ class Job:
 
 def load(plan_file: str) -> "tuple[Plan, Problem]":
     """A plan from its file, attached to the function that its config names. Imports JAX and the user's code."""
-    from autoshard.plans import Plan
+    from autoshard.api.plans import Plan
 
     plan = Plan.load(plan_file)
     if plan.config is None:

@@ -9,7 +9,7 @@ import numpy as np
 from autoshard.costs.memory import MemoryProfile
 from autoshard.errors import NotFoundError
 from autoshard.planning import ACCEPTED_GAP, Model, name_nodes
-from autoshard.schedule import Schedule
+from autoshard.program.schedule import Schedule
 from autoshard.solver.network import CostNetwork, Edge, Usage
 from autoshard.solver.solution import Solution
 

@@ -1,1 +1,1 @@
-"""Strategies: the placements that are still open for every op, and baselines by name."""
+"""Strategies: named parallelism, as people write it."""

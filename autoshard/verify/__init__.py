@@ -5,9 +5,9 @@ plan was asked for, where no config says it.
 """
 
 from autoshard.verify.asked import Asked
-from autoshard.verify.check_running import Runnable, verify_file, verify_plan
-from autoshard.verify.plan_checker import Checked, Finding, check_plan
+from autoshard.verify.plan.checker import Checked, Finding, check_plan
 from autoshard.verify.report import Check, Status, Verification
+from autoshard.verify.runs.checks import Runnable, verify_file, verify_plan
 
 __all__ = [
     "Asked",

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoshard.arguments import match_jax_pins, mesh_given, pins_of_specs, stated_order, statements_given
+from autoshard.api.arguments import match_jax_pins, mesh_given, pins_of_specs, stated_order, statements_given
 from autoshard.config.load import Config
 from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.config.units import MemoryAmount, memory_amount
@@ -17,16 +17,16 @@ from autoshard.constraints import MatchedPin, Pin, SameSharding, in_memories, ma
 from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
 from autoshard.constraints.orders import in_orders
 from autoshard.constraints.restrictions import Restricting, match_restrictions
+from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 from autoshard.errors import InputError
-from autoshard.planfile import plain, program_from_json
+from autoshard.program.as_json import plain, program_from_json
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
-from autoshard.verify.check_memory import room
-from costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
+from autoshard.verify.plan.memory import room
 
 if TYPE_CHECKING:
     from autoshard.config.problem import Problem as ConfigProblem
-    from autoshard.frontends.jax_function import TracedFunction
+    from autoshard.frontends.jax.function import TracedFunction
 
 _KINDS = (Pin, SameSharding, *Restricting.__args__)
 _BY_COST = ("joint", "staged")

@@ -71,7 +71,7 @@ class Case:
 
 def calibrate() -> None:
     from autoshard.calibrate import calibrate as measure
-    from costmodels.calibration import profile_yaml
+    from autoshard.costmodels.calibration import profile_yaml
 
     found = measure(
         mesh={"x": 2, "y": 4}, name="cpu_sim_8", date=date.today().isoformat(), progress=lambda t: print(t, flush=True)
@@ -87,13 +87,13 @@ def calibrate() -> None:
 
 def make_cases(name: str, model: Any) -> list[Case]:
     """The program under every strategy on every mesh, equal plans once."""
-    from autoshard import api
-    from autoshard.baselines import price_baselines
+    from autoshard.api import verbs as api
+    from autoshard.api.plans import Plan
     from autoshard.costs.memory import simulate
     from autoshard.costs.price import price
-    from autoshard.frontends.jax_function import trace
+    from autoshard.frontends.jax.function import trace
     from autoshard.planning import Problem, build_model
-    from autoshard.plans import Plan
+    from autoshard.search.baselines import price_baselines
 
     cases: dict[float, Case] = {}
     for sizes in MESHES:

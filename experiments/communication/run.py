@@ -6,7 +6,8 @@ For every model of the library (tiny dimensions) and mesh of eight simulated dev
 with its collectives written out, and compiled; then the model's own step is jitted with the plan's `in_shardings`,
 `out_shardings` and donations and compiled, so that XLA's partitioner places every collective. Collectives of both
 compiled programs are read from the HLO text and counted in bytes that one device sends in a step (ring algorithms, see
-`autoshard/verify/traffic.py`). Writes communication.csv, prints the table; exit code 1 if a plan sends more anywhere.
+`autoshard/verify/runs/traffic.py`). Writes communication.csv, prints the table; exit code 1 if a plan sends more
+anywhere.
 """
 
 import argparse
@@ -23,8 +24,8 @@ import pandas as pd
 
 import autoshard
 from autoshard.models import build
-from autoshard.verify.hlo import hlo_collectives
-from autoshard.verify.traffic import moved_bytes, of_found, of_planned
+from autoshard.verify.runs.hlo import hlo_collectives
+from autoshard.verify.runs.traffic import moved_bytes, of_found, of_planned
 
 MODELS = {
     "mlp": ("mlp", {"batch": 64, "inputs": 128, "hidden": 256, "outputs": 64}),

@@ -29,8 +29,8 @@ LIMITS_S = {"2": 120.0, "3": 240.0}
 def measure(layers: int, mesh: str, strategy: str) -> dict[str, Any]:
     """One problem, in this process."""
     from autoshard import Pin
-    from autoshard.api import plan_traced
-    from autoshard.frontends.jax_function import trace
+    from autoshard.api.verbs import plan_traced
+    from autoshard.frontends.jax.function import trace
     from autoshard.models import build
 
     began = time.monotonic()

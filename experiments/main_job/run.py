@@ -23,10 +23,10 @@ import pandas as pd
 
 import autoshard
 from autoshard.models import build
-from autoshard.verify.collectives import UNCOMBINED, compare
-from autoshard.verify.hlo import hlo_collectives
-from autoshard.verify.numeric import numeric_check
-from autoshard.verify.stablehlo import stablehlo_collectives
+from autoshard.verify.runs.collectives import UNCOMBINED, compare
+from autoshard.verify.runs.hlo import hlo_collectives
+from autoshard.verify.runs.numeric import numeric_check
+from autoshard.verify.runs.stablehlo import stablehlo_collectives
 
 MODELS = {
     "mlp": ("mlp", {"batch": 64, "inputs": 128, "hidden": 256, "outputs": 64}),

@@ -37,7 +37,7 @@ COLUMNS = ("name", "topology", "jax", "libtpu", "peak", "allocation", "sum", "se
 
 def traced_case(case: Case):
     """The case's train step, traced."""
-    from autoshard.frontends.jax_function import trace
+    from autoshard.frontends.jax.function import trace
     from autoshard.models import build
 
     model = build(case.model, **case.options)
@@ -47,10 +47,10 @@ def traced_case(case: Case):
 
 def save(case: Case) -> None:
     """Plan a case and store what the prediction needs: program, mesh, schedule, and the hardware's name."""
-    from autoshard import api
-    from autoshard.baselines import price_baselines
-    from autoshard.planfile import mesh_to_json, plain, program_to_json, schedule_to_json
+    from autoshard.api import verbs as api
     from autoshard.planning import Problem, build_model
+    from autoshard.program.as_json import mesh_to_json, plain, program_to_json, schedule_to_json
+    from autoshard.search.baselines import price_baselines
 
     began = time.monotonic()
     model, traced = traced_case(case)
@@ -75,8 +75,8 @@ def save(case: Case) -> None:
 
 def load(name: str):
     """(program, schedule, tile of the memory) of a stored case."""
-    from autoshard.planfile import mesh_from_json, program_from_json, schedule_from_json
-    from costmodels import load_profile
+    from autoshard.costmodels import load_profile
+    from autoshard.program.as_json import mesh_from_json, program_from_json, schedule_from_json
 
     data = json.loads(lzma.decompress((PLANS / f"{name}.json.xz").read_bytes()))
     program = program_from_json(data["program"])

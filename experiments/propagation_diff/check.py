@@ -21,8 +21,8 @@ def compare(seed: int) -> tuple[str, str]:
     from random_check import random_check_module
 
     from autoshard.errors import InputError
-    from autoshard.frontends.mlir_check import check_mlir
-    from autoshard.frontends.mlir_context import parse_module
+    from autoshard.frontends.mlir.check import check_mlir
+    from autoshard.frontends.mlir.context import parse_module
 
     text = random_check_module(seed)
     try:
@@ -53,7 +53,7 @@ def compare_own(seed: int) -> tuple[str, str]:
     from random_check import SIZES, damaged, sharding
 
     from autoshard.errors import AutoshardError, InputError
-    from autoshard.frontends.mlir_context import parse_module
+    from autoshard.frontends.mlir.context import parse_module
     from autoshard.sharding.mesh import Mesh
     from autoshard.sharding.tensor_sharding import TensorSharding
 

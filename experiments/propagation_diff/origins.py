@@ -17,11 +17,11 @@ def compare(seed: int) -> tuple[str, str]:
     from random_wide import wide_module
 
     from autoshard.errors import AutoshardError
-    from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes
+    from autoshard.frontends.mlir.context import mlir_context, module_text, parse_module, run_passes
     from autoshard.propagation.engine import Strategy, run_propagation
-    from autoshard.propagation.mlir import ADD_EDGES, IMPORT, needs_edges
-    from autoshard.propagation.mlir_graph import build_module_graph
-    from autoshard.propagation.mlir_groups import open_conflicting_groups
+    from autoshard.propagation.mlir.graph import build_module_graph
+    from autoshard.propagation.mlir.groups import open_conflicting_groups
+    from autoshard.propagation.mlir.module import ADD_EDGES, IMPORT, needs_edges
     from autoshard.propagation.provenance import chains
     from autoshard.propagation.spec import overlaps
 
@@ -68,7 +68,7 @@ def compare_program(seed: int) -> tuple[str, str]:
     from random_wide import wide_module
 
     from autoshard.errors import AutoshardError
-    from autoshard.frontends.mlir_program import read_mlir
+    from autoshard.frontends.mlir.program import read_mlir
     from autoshard.propagation import propagate
 
     try:

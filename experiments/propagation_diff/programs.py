@@ -20,11 +20,11 @@ def compare(seed: int) -> tuple[str, str]:
     from random_module import random_module
 
     from autoshard.errors import AutoshardError
-    from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes
-    from autoshard.frontends.mlir_program import read_mlir
+    from autoshard.frontends.mlir.context import mlir_context, module_text, parse_module, run_passes
+    from autoshard.frontends.mlir.program import read_mlir
     from autoshard.interop.sdy import sharding_from_attr
     from autoshard.propagation import propagate
-    from autoshard.propagation.mlir import IMPORT
+    from autoshard.propagation.mlir.module import IMPORT
 
     text = random_module(seed)
     if any(word in text for word in LEFT_OUT):

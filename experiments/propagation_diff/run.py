@@ -40,8 +40,8 @@ def compare(seed: int, *, wide: bool = False) -> tuple[str, str]:
     from random_wide import wide_module
 
     from autoshard.errors import AutoshardError, InputError
-    from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes
-    from autoshard.propagation.mlir import needs_edges, propagate_mlir
+    from autoshard.frontends.mlir.context import mlir_context, module_text, parse_module, run_passes
+    from autoshard.propagation.mlir.module import needs_edges, propagate_mlir
 
     strategy, conservative = way_of(seed)
     text = (wide_module if wide else random_module)(seed, overlapping_groups=strategy is None)

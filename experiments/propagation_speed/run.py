@@ -99,11 +99,11 @@ class Times:
 
 def measure(imported: str) -> tuple[Times, str, str, int]:
     """Times, the two results as text, and the number of ops; the module must be imported, with rules."""
-    from autoshard.frontends.mlir_context import module_text, parse_module, run_passes
+    from autoshard.frontends.mlir.context import module_text, parse_module, run_passes
     from autoshard.propagation.collector import no_garbage_collection
     from autoshard.propagation.engine import Strategy, run_propagation
-    from autoshard.propagation.mlir import EXPORT
-    from autoshard.propagation.mlir_graph import build_module_graph
+    from autoshard.propagation.mlir.graph import build_module_graph
+    from autoshard.propagation.mlir.module import EXPORT
 
     module = parse_module(imported)
     start, cpu = time.perf_counter(), time.process_time()
@@ -131,8 +131,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, nargs="+", default=[1, 8, 32, 64])
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
-    from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes
-    from autoshard.propagation.mlir import IMPORT
+    from autoshard.frontends.mlir.context import mlir_context, module_text, parse_module, run_passes
+    from autoshard.propagation.mlir.module import IMPORT
 
     print(
         f"{'layers':>6} {'ops':>6} {'Shardy s':>9} {'read s':>8} {'ours s':>7} {'write s':>8} "

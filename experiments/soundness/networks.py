@@ -112,11 +112,11 @@ def contest_networks(folder: Path) -> Iterator[CostNetwork]:
 
 def planner_networks() -> Iterator[CostNetwork]:
     """The networks of library programs on three meshes, as the planner makes them."""
-    from autoshard.frontends.jax_function import trace
+    from autoshard.costmodels import load_profile, place_mesh
+    from autoshard.frontends.jax.function import trace
     from autoshard.models import build
     from autoshard.planning.model import Problem, build_model
     from autoshard.sharding.mesh import Mesh
-    from costmodels import load_profile, place_mesh
 
     for name, sizes in (("mlp", {"x": 4, "y": 2}), ("transformer", {"x": 2, "y": 2}), ("moe", {"x": 2, "y": 2})):
         model = build(name)

@@ -2,8 +2,8 @@
 
     python experiments/strategies/run.py [--models a,b] [--profiles a,b] [--meshes 8,2x4] [--minutes 30]
 
-Every problem is one network that all strategies solve (`autoshard.compare`). Rows are appended to results/rows.csv as
-they come, problems that are there already are skipped; tables and the plot are made of all rows.
+Every problem is one network that all strategies solve (`autoshard.questions.compare`). Rows are appended to
+results/rows.csv as they come, problems that are there already are skipped; tables and the plot are made of all rows.
 
 Statements: `none`; `batch`, the batch on the first axis; `inputs`, all inputs as fsdp+tensor has them (fsdp on one
 axis), left open for more, with the batch first in priority, then what cuts matmuls, then what cuts storage.
@@ -19,14 +19,14 @@ from typing import Any
 import pandas as pd
 
 from autoshard import Pin
-from autoshard.api import ask
-from autoshard.compare import compare_strategies
+from autoshard.api.verbs import ask
 from autoshard.errors import AutoshardError
-from autoshard.frontends.jax_function import TracedFunction, trace
+from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.models import build
 from autoshard.planning import build_model
 from autoshard.program.program import Program
-from autoshard.replan import Effort
+from autoshard.questions.again import Effort
+from autoshard.questions.compare import compare_strategies
 from autoshard.sharding.mesh import Mesh
 from autoshard.strategies.choice import NAMES
 from autoshard.strategies.named import named_strategy, statements

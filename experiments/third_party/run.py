@@ -26,9 +26,9 @@ import jax
 from programs import PROGRAMS
 
 import autoshard
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 from autoshard.verify import Runnable, verify_plan
-from autoshard.verify.check_running import NUMBERS
+from autoshard.verify.runs.checks import NUMBERS
 
 HERE = Path(__file__).parent
 MESHES = {"8": {"data": 8}, "2x4": {"data": 2, "model": 4}}

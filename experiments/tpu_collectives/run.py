@@ -61,15 +61,15 @@ def compile_one(case: Case, keep: str | None) -> None:
     from jax.experimental import topologies
     from libtpu import __version__ as libtpu
 
-    from autoshard import api
-    from autoshard.baselines import price_baselines
-    from autoshard.frontends.jax_function import trace
+    from autoshard.api import verbs as api
+    from autoshard.frontends.jax.function import trace
     from autoshard.lowering.collectives import planned_collectives
     from autoshard.lowering.lower import lower
     from autoshard.models import build
     from autoshard.planning import Problem, build_model
-    from autoshard.verify.collectives import compare
-    from autoshard.verify.stablehlo import stablehlo_collectives
+    from autoshard.search.baselines import price_baselines
+    from autoshard.verify.runs.collectives import compare
+    from autoshard.verify.runs.stablehlo import stablehlo_collectives
 
     model = build(case.model, **case.options)
     traced = trace(

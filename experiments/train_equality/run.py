@@ -20,12 +20,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from autoshard import api
-from autoshard.baselines import price_baselines
-from autoshard.frontends.jax_function import trace
+from autoshard.api import verbs as api
+from autoshard.frontends.jax.function import trace
 from autoshard.lowering.lower import Lowered, lower
 from autoshard.models import build
 from autoshard.planning import Problem, build_model
+from autoshard.search.baselines import price_baselines
 
 HERE = Path(__file__).parent
 STEPS = 20

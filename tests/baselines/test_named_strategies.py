@@ -12,15 +12,15 @@ import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
-from autoshard import api
-from autoshard.baselines import price_baselines
+from autoshard.api import verbs as api
+from autoshard.api.plans import Plan
+from autoshard.costmodels import intensities
 from autoshard.costs.memory import simulate
 from autoshard.costs.price import price
-from autoshard.frontends.jax_function import TracedFunction, trace
+from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.models import build
 from autoshard.planning import Problem, build_model
-from autoshard.plans import Plan
-from costmodels import intensities
+from autoshard.search.baselines import price_baselines
 
 Collectives = dict[tuple[str, str], float]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import jax
 import pytest
 
-from autoshard import api
+from autoshard.api import verbs as api
 from autoshard.calibrate import measure, run
 from autoshard.cli import main
+from autoshard.costmodels import load_profile
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.report.calibration import show_calibration
-from costmodels import load_profile
 
 TINY = measure.Effort(repeats=2, longest_s=0.002, factor=4, most_bytes=2**20)
 

@@ -6,21 +6,17 @@ Brute force over all assignments is the judge of what is true.
 import functools
 import json
 import lzma
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from solver_cases import optimum, random_network
 
 from autoshard.solver import CostNetwork, Edge, Solution, Usage, solve
 from autoshard.solver.certify.certificate import packed
 from autoshard.verify.certificate import CertificateFault, Verdict, check_certificate
 from autoshard.verify.certificate.stream import Stream, unpacked
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "solver"))
-from solver_cases import optimum, random_network
 
 
 def judged(network: CostNetwork, data: bytes) -> Verdict:

@@ -106,19 +106,19 @@ def test_exit_codes_say_why_there_is_no_plan(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import autoshard.session
+    import autoshard.api.session
 
     def fail(*_: object, **__: object) -> None:
         raise raised
 
-    monkeypatch.setattr(autoshard.session, "solve_session", fail)
+    monkeypatch.setattr(autoshard.api.session, "solve_session", fail)
     (tmp_path / "c.yaml").write_text(MLP)
     assert main(["solve", str(tmp_path / "c.yaml")]) == code
     assert "Traceback" not in capsys.readouterr().err
 
 
 def test_hardware_lists_every_profile(capsys: pytest.CaptureFixture[str]) -> None:
-    from costmodels import list_profiles
+    from autoshard.costmodels import list_profiles
 
     assert main(["hardware"]) == 0
     out = capsys.readouterr().out

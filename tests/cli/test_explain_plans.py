@@ -10,9 +10,9 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 from autoshard import Pin, plan
+from autoshard.api.plans import Plan
 from autoshard.cli import main
-from autoshard.explain import explain_plan
-from autoshard.plans import Plan
+from autoshard.questions.explain import explain_plan
 
 
 def f(params: dict[str, Any], x: Any) -> Any:

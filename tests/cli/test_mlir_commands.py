@@ -9,7 +9,7 @@ import pytest
 
 import autoshard
 from autoshard.cli import main
-from autoshard.frontends.mlir_context import parse_module
+from autoshard.frontends.mlir.context import parse_module
 
 GOOD = """sdy.mesh @mesh = <["x"=2, "y"=2]>
 func.func @main(%a: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", ?}, {?}]>}, %b: tensor<16x4xf32>)

@@ -2,8 +2,14 @@
 
 import pytest
 
-from costmodels import CollectiveKind, ProfileError, load_profile, place_mesh
-from costmodels.calibration import CollectiveMeasurement, calibrated_profile, fit_levels, fit_line, profile_yaml
+from autoshard.costmodels import CollectiveKind, ProfileError, load_profile, place_mesh
+from autoshard.costmodels.calibration import (
+    CollectiveMeasurement,
+    calibrated_profile,
+    fit_levels,
+    fit_line,
+    profile_yaml,
+)
 
 
 def measured(machine, noise: float = 0.0):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodels import AxisPart, CollectiveKind, Machine, Profile, list_profiles, load_profile, place_mesh
+from autoshard.costmodels import AxisPart, CollectiveKind, Machine, Profile, list_profiles, load_profile, place_mesh
 
 PROFILES = list_profiles()
 KINDS = list(CollectiveKind)

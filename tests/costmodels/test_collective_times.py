@@ -6,7 +6,7 @@
 import numpy as np
 import pytest
 
-from costmodels import AxisPart, Machine, ProfileError, load_profile, place_mesh
+from autoshard.costmodels import AxisPart, Machine, ProfileError, load_profile, place_mesh
 
 
 def machine(hardware: str, links: dict[str, str] | None = None, sharp: bool = False, **axes: int) -> Machine:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from costmodels.errors import ProfileError
-from costmodels.models import load_model
-from costmodels.questions import (
+from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.models import load_model
+from autoshard.costmodels.questions import (
     ask_collective,
     ask_critical_batch,
     ask_matmul,

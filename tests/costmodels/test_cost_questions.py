@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from costmodels import ProfileError
-from costmodels import questions as ask
-from costmodels.matmul import parse_matmul
+from autoshard.costmodels import ProfileError
+from autoshard.costmodels import questions as ask
+from autoshard.costmodels.matmul import parse_matmul
 
 POD = {"x": 16, "y": 16}
 DIMS = {"B": 4096, "E": 8192, "M": 28672}
@@ -306,7 +306,7 @@ def test_answers_are_plain_data() -> None:
     ],
 )
 def test_parts_take_the_axes_named_for_them_then_free_ones(strategy, mesh, parts) -> None:
-    from costmodels.strategy_names import read_strategy
+    from autoshard.costmodels.strategy_names import read_strategy
 
     assert read_strategy(strategy, mesh) == parts
 

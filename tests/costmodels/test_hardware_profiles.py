@@ -5,9 +5,9 @@ import copy
 import pytest
 import yaml
 
-from costmodels import Profile, ProfileError, list_profiles, load_profile, place_mesh
-from costmodels.profile import SwitchLevel
-from costmodels.questions import critical_intensities, hardware_overview, hardware_rows
+from autoshard.costmodels import Profile, ProfileError, list_profiles, load_profile, place_mesh
+from autoshard.costmodels.profile import SwitchLevel
+from autoshard.costmodels.questions import critical_intensities, hardware_overview, hardware_rows
 
 NAMES = {
     "tpu_v3", "tpu_v4", "tpu_v5e", "tpu_v5p", "tpu_v6e", "tpu_v7x", "v100", "a100_40", "a100_80", "h100", "h200",
@@ -159,7 +159,7 @@ def test_profiles_are_plain_yaml_with_no_key_twice() -> None:
     from importlib.resources import files
 
     for name in list_profiles():
-        text = (files("costmodels") / "profiles" / f"{name}.yaml").read_text()
+        text = (files("autoshard.costmodels") / "profiles" / f"{name}.yaml").read_text()
         keys = [line.split(":")[0] for line in text.splitlines() if line and not line[0].isspace()]
         assert len(keys) == len(set(keys))
         assert yaml.safe_load(text)["name"] == name

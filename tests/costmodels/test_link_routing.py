@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from costmodels.collectives import CollectiveKind, Piece, Torus, level_costs
-from costmodels.load import load_profile
+from autoshard.costmodels.collectives import CollectiveKind, Piece, Torus, level_costs
+from autoshard.costmodels.load import load_profile
 
 W = load_profile("tpu_v5e").levels[0].link.value  # type: ignore[union-attr]
 Link = tuple[tuple[int, ...], int, int]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from costmodels import Machine, ProfileError, load_profile, place_mesh
+from autoshard.costmodels import Machine, ProfileError, load_profile, place_mesh
 
 
 def placed(hardware: str, axes: dict[str, int], **options) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from costmodels import ProfileError
-from costmodels.models import load_model, model_cards
+from autoshard.costmodels import ProfileError
+from autoshard.costmodels.models import load_model, model_cards
 
 # Counts worked out once from the dimensions, exactly (attention + MLP + router + embeddings + learned positions).
 EXACT = {

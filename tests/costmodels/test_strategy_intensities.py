@@ -2,7 +2,7 @@
 
 import pytest
 
-from costmodels import intensities as it
+from autoshard.costmodels import intensities as it
 
 TRILLIUM = (917e12, 180e9)  # the guide's FLOP/s and bytes/s of one ICI axis
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from costmodels import questions as ask
-from costmodels.load import load_profile
-from costmodels.model_questions import ask_inference, ask_model
+from autoshard.costmodels import questions as ask
+from autoshard.costmodels.load import load_profile
+from autoshard.costmodels.model_questions import ask_inference, ask_model
 
 V5E, V6E, V5P, V4 = "tpu_v5e", "tpu_v6e", "tpu_v5p", "tpu_v4"
 

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from autoshard.costmodels import load_profile, place_mesh
 from autoshard.costs.memory import MemoryProfile, verdict
-from costmodels import load_profile, place_mesh
 
 EXPERIMENT = Path(__file__).parents[2] / "experiments" / "memory"
 

@@ -14,7 +14,7 @@ from autoshard.costs.liveness import analyse
 from autoshard.costs.memory import HEADROOM, MemoryProfile, simulate, sizes
 from autoshard.costs.padding import image_dims, padded_elements
 from autoshard.program.program import Program
-from autoshard.schedule import Placement, Schedule
+from autoshard.program.schedule import Placement, Schedule
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard, Step, StepKind
 

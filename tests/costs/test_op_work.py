@@ -14,7 +14,7 @@ from autoshard.costs.fusion import analyse
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import local_bytes, op_seconds
 from autoshard.costs.work import local_flops, local_sizes
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 from autoshard.models import build
 from autoshard.program.program import Op, Program
 

@@ -12,7 +12,7 @@ from autoshard.costs.liveness import analyse
 from autoshard.costs.memory import MemoryProfile, simulate
 from autoshard.planning import build_model, decide
 from autoshard.program.program import Op, Program
-from autoshard.schedule import PROGRAM, Placement, Schedule, Use
+from autoshard.program.schedule import PROGRAM, Placement, Schedule, Use
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard, Step, StepKind
 

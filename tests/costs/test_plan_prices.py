@@ -7,14 +7,14 @@ import pytest
 from jax import lax
 from plan_cases import atoms, f32, looped, machine, ops_of, program_of
 
+from autoshard.costmodels import AxisPart
 from autoshard.costs.fusion import analyse as fuse
 from autoshard.costs.price import PlanCost, multiplicities, price
 from autoshard.costs.pricing import StepPrices
 from autoshard.program.program import Program
-from autoshard.schedule import PROGRAM, Placement, Schedule, Use
+from autoshard.program.schedule import PROGRAM, Placement, Schedule, Use
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard, Step, StepKind
-from costmodels import AxisPart
 
 AXES = {"x": 4}
 GATHER = Step(StepKind.ALL_GATHER, (0,), 0)

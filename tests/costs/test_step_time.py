@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from autoshard import api
+from autoshard.api import verbs as api
+from autoshard.api.plans import Plan
 from autoshard.constraints import Pin
+from autoshard.costmodels import load_profile
 from autoshard.costs.critical import Role, matmul_order
-from autoshard.frontends.jax_function import trace
-from autoshard.plans import Plan
-from costmodels import load_profile
+from autoshard.frontends.jax.function import trace
 
 B, E, M = 1024, 512, 2048
 PEAK, MEMORY, LINK = 197e12, 8.1e11, 4.5e10  # bf16 FLOP/s, bytes/s, one way, of TPU v5e

@@ -11,7 +11,7 @@ from plan_cases import Pin, f32, looped, ops_of, problem, program_of, traced
 
 from autoshard.planning import Decision, build_model, decide
 from autoshard.program.program import Program
-from autoshard.schedule import Use
+from autoshard.program.schedule import Use
 from autoshard.solver.network import IMPOSSIBLE
 
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from autoshard.frontends.jax_function import trace
-from autoshard.frontends.jax_interpret import evaluate
+from autoshard.frontends.jax.function import trace
+from autoshard.frontends.jax.interpret import evaluate
 
 
 def _number(rng, x):

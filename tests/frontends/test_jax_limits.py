@@ -12,7 +12,7 @@ import pytest
 from jax.experimental import io_callback
 
 from autoshard.errors import UnsupportedError
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 from autoshard.models import build
 
 X = jax.ShapeDtypeStruct((4, 8), jnp.float32)
@@ -87,7 +87,7 @@ def test_two_traces_give_equal_programs():
 _PRINT_DIGEST = """
 import hashlib
 from autoshard.models import build
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 m = build("moe", layers=2)
 print(hashlib.sha256(repr(trace(m.step, *m.specs, argnames=m.argnames).program).encode()).hexdigest())
 """

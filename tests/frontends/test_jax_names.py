@@ -11,7 +11,7 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 from autoshard.errors import InputError
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 from autoshard.program.program import Origin
 from autoshard.program.types import TensorType
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 
 X = jax.ShapeDtypeStruct((4, 8), jnp.float32)
 WS = jax.ShapeDtypeStruct((3, 8, 8), jnp.float32)

@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 
 X = jax.ShapeDtypeStruct((4, 8), jnp.float32)
 WS = jax.ShapeDtypeStruct((3, 8, 8), jnp.float32)

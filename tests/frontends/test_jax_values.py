@@ -7,8 +7,8 @@ import optax
 import pytest
 
 from autoshard.errors import InputError
-from autoshard.frontends.jax_function import trace
-from autoshard.frontends.jax_interpret import evaluate
+from autoshard.frontends.jax.function import trace
+from autoshard.frontends.jax.interpret import evaluate
 from autoshard.models import build
 
 X = jax.ShapeDtypeStruct((4, 8), jnp.float32)

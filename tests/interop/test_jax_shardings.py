@@ -101,7 +101,7 @@ def test_a_propagated_program_computes_the_same() -> None:  # S2.60
 
 
 def test_what_jax_lowers_is_what_we_write() -> None:  # S2.58
-    from autoshard.frontends.mlir_program import read_mlir
+    from autoshard.frontends.mlir.program import read_mlir
 
     jax_mesh = mesh_to_jax(MESH)
     specs = (P("data", P.UNCONSTRAINED), P(("data", "model")))

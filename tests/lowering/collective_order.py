@@ -2,7 +2,7 @@
 
 import re
 
-from autoshard.verify.hlo import _callees, _Computation, _Instruction, _parse
+from autoshard.verify.runs.hlo import _callees, _Computation, _Instruction, _parse
 
 COMMUNICATES = re.compile(
     r"(all-gather|all-reduce|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute)(-start)?$"

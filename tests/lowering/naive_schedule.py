@@ -12,7 +12,7 @@ from random import Random
 from autoshard.lowering.walk import argument_slots, stack, stacked_operands
 from autoshard.program.program import Block, Op, Program
 from autoshard.program.rule import ShardingRule
-from autoshard.schedule import PROGRAM, Placement, Schedule, Use
+from autoshard.program.schedule import PROGRAM, Placement, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.steps import Reshard, Step, StepKind

@@ -13,12 +13,12 @@ from random_plans import random_plan
 from random_programs import RandomProgram, random_program
 from running import Original, run_and_judge
 
-from autoshard.schedule import Schedule
+from autoshard.program.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
 from autoshard.verify import check_plan
-from autoshard.verify.check_planned import collectives_of
-from autoshard.verify.numeric import NumericReport, compare_outputs
+from autoshard.verify.plan.planned import collectives_of
+from autoshard.verify.runs.numeric import NumericReport, compare_outputs
 
 MESHES = {
     "8": AtomMesh.split(Mesh.from_dict({"x": 8})),

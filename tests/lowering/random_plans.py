@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from autoshard.api.plans import Plan
+from autoshard.costmodels import load_profile, place_mesh
 from autoshard.costs.memory import simulate
 from autoshard.costs.price import price
-from autoshard.frontends.jax_function import TracedFunction
+from autoshard.frontends.jax.function import TracedFunction
 from autoshard.planning import Model, Problem, build_model
-from autoshard.plans import Plan
 from autoshard.sharding.layout import AtomMesh
 from autoshard.solver.network import IMPOSSIBLE
-from costmodels import load_profile, place_mesh
 
 TRIES = 60
 

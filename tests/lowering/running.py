@@ -7,13 +7,13 @@ from typing import Any
 import jax
 from collective_order import unordered_collectives
 
-from autoshard.frontends.jax_function import TracedFunction, trace
+from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.lowering.lower import Lowered, lower
-from autoshard.schedule import Schedule
-from autoshard.verify.collectives import UNCOMBINED, compare
-from autoshard.verify.hlo import hlo_collectives
-from autoshard.verify.numeric import NumericReport, compare_outputs, program_tolerances
-from autoshard.verify.stablehlo import stablehlo_collectives
+from autoshard.program.schedule import Schedule
+from autoshard.verify.runs.collectives import UNCOMBINED, compare
+from autoshard.verify.runs.hlo import hlo_collectives
+from autoshard.verify.runs.numeric import NumericReport, compare_outputs, program_tolerances
+from autoshard.verify.runs.stablehlo import stablehlo_collectives
 
 
 def _fast() -> dict[str, Any]:

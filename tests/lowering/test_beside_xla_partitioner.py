@@ -8,8 +8,8 @@ import pytest
 
 import autoshard
 from autoshard.models import build
-from autoshard.verify.hlo import hlo_collectives
-from autoshard.verify.traffic import moved_bytes, of_found
+from autoshard.verify.runs.hlo import hlo_collectives
+from autoshard.verify.runs.traffic import moved_bytes, of_found
 
 MODELS = {
     "mlp": ("mlp", {"batch": 64, "inputs": 128, "hidden": 256, "outputs": 64}),

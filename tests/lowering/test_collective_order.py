@@ -9,13 +9,13 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 from naive_schedule import naive_schedule
 
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 from autoshard.interop.jax import auto_mesh
 from autoshard.lowering.lower import lower
 from autoshard.lowering.order import in_order
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
-from autoshard.verify.collectives import UNCOMBINED
+from autoshard.verify.runs.collectives import UNCOMBINED
 
 
 def total(x):

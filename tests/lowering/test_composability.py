@@ -90,8 +90,8 @@ def test_forward_and_second_derivatives_are_those_of_the_function():
 
 
 def test_it_is_jitted_inside_of_the_users_jit_with_the_planned_collectives(plan):
-    from autoshard.verify.collectives import compare
-    from autoshard.verify.stablehlo import stablehlo_collectives
+    from autoshard.verify.runs.collectives import compare
+    from autoshard.verify.runs.stablehlo import stablehlo_collectives
 
     @jax.jit
     def outer(params, x, n):

@@ -12,7 +12,7 @@ from running import Original, run_and_compare
 import autoshard
 from autoshard import Pin
 from autoshard.verify import Runnable, check_plan, verify_plan
-from autoshard.verify.check_derived import ASKED
+from autoshard.verify.derived import ASKED
 
 RNG = np.random.default_rng(5)
 
@@ -97,7 +97,7 @@ def test_blocks_shorter_than_the_edges_are_not_offered():
 
 def test_a_strided_convolution_is_not_cut_along_space():
     f = lambda x, k: lax.conv(x, k, (2, 2), "SAME")  # noqa: E731
-    traced = autoshard.frontends.jax_function.trace(f, f32(2, 4, 16, 16), f32(4, 4, 3, 3))
+    traced = autoshard.frontends.jax.function.trace(f, f32(2, 4, 16, 16), f32(4, 4, 3, 3))
     (op,) = traced.program.body.ops
     assert op.rule.halos == ()
 

@@ -15,18 +15,18 @@ from naive_schedule import MESHES, naive_schedule
 from running import Original, run_and_compare
 
 from autoshard.errors import InputError, UnsupportedError
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 from autoshard.interop.jax import auto_mesh
 from autoshard.lowering.collectives import planned_collectives
 from autoshard.lowering.lower import lower
 from autoshard.models import build
 from autoshard.program.rule import rule_from_text
-from autoshard.schedule import PROGRAM, Placement, Schedule, Use
+from autoshard.program.schedule import PROGRAM, Placement, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.steps import Reshard, Step, StepKind
-from autoshard.verify.collectives import compare
-from autoshard.verify.stablehlo import stablehlo_collectives
+from autoshard.verify.runs.collectives import compare
+from autoshard.verify.runs.stablehlo import stablehlo_collectives
 
 RNG = np.random.default_rng(3)
 

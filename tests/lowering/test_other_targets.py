@@ -13,14 +13,14 @@ from naive_schedule import MESHES, naive_schedule
 from running import FAST, Original
 
 import autoshard
+from autoshard.api.targets import TARGETS, Target
 from autoshard.cli import main
 from autoshard.errors import InputError
-from autoshard.propagation.mlir import propagate_mlir
-from autoshard.targets import TARGETS, Target
-from autoshard.verify.collectives import FoundCollective, FoundLoop
-from autoshard.verify.numeric import compare_outputs, program_tolerances
-from autoshard.verify.stablehlo import stablehlo_collectives
-from autoshard.verify.traffic import Traffic, changes, moved_bytes, of_found
+from autoshard.propagation.mlir.module import propagate_mlir
+from autoshard.verify.runs.collectives import FoundCollective, FoundLoop
+from autoshard.verify.runs.numeric import compare_outputs, program_tolerances
+from autoshard.verify.runs.stablehlo import stablehlo_collectives
+from autoshard.verify.runs.traffic import Traffic, changes, moved_bytes, of_found
 
 
 def f32(*shape):

@@ -97,7 +97,7 @@ def test_empty_arrays_scalars_and_weak_types_pass_through():
 
 def test_effects_are_refused_with_the_line_they_stand_on():
     from autoshard.errors import UnsupportedError
-    from autoshard.frontends.jax_function import trace
+    from autoshard.frontends.jax.function import trace
 
     def f(x):
         jax.debug.print("x is {}", x)

@@ -15,10 +15,10 @@ from jax.sharding import PartitionSpec as P
 import autoshard
 from autoshard.interop.jax import auto_mesh
 from autoshard.verify import Runnable, verify_plan
-from autoshard.verify.check_derived import ASKED
-from autoshard.verify.collectives import UNCOMBINED, compare
-from autoshard.verify.numeric import numeric_check
-from autoshard.verify.stablehlo import stablehlo_collectives
+from autoshard.verify.derived import ASKED
+from autoshard.verify.runs.collectives import UNCOMBINED, compare
+from autoshard.verify.runs.numeric import numeric_check
+from autoshard.verify.runs.stablehlo import stablehlo_collectives
 
 MESH = {"x": 2, "y": 4}
 

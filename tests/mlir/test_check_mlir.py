@@ -6,7 +6,7 @@ Every sharding fault is tried in four places: on an argument, on a result, on an
 
 import pytest
 
-from autoshard.frontends.mlir_check import check_mlir, has_errors
+from autoshard.frontends.mlir.check import check_mlir, has_errors
 
 MESH = '<["x"=2, "y"=8, "z"=2, "s"=6, "q"=4]>'
 

@@ -4,7 +4,7 @@
 import pytest
 
 from autoshard.errors import InputError
-from autoshard.propagation.mlir_explain import explain_mlir
+from autoshard.propagation.mlir.explain import explain_mlir
 
 TEXT = """sdy.mesh @mesh = <["x"=2, "y"=2]>
 func.func @main(%a: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", ?}, {?}]>}, %b: tensor<16x4xf32>)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autoshard.errors import InputError
-from autoshard.propagation.mlir import propagate_mlir
+from autoshard.propagation.mlir.module import propagate_mlir
 
 FAULTS = Path(__file__).parents[2] / "experiments" / "propagation_diff" / "faults"
 

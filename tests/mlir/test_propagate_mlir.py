@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from autoshard.errors import AutoshardError, InputError
-from autoshard.frontends.mlir_check import check_mlir
-from autoshard.frontends.mlir_context import mlir_context, module_text, parse_module, run_passes, run_passes_isolated
-from autoshard.frontends.mlir_program import read_mlir
+from autoshard.frontends.mlir.check import check_mlir
+from autoshard.frontends.mlir.context import mlir_context, module_text, parse_module, run_passes, run_passes_isolated
+from autoshard.frontends.mlir.program import read_mlir
 from autoshard.propagation import propagate
-from autoshard.propagation.mlir import propagate_mlir
+from autoshard.propagation.mlir.module import propagate_mlir
 
 # Shardy's own passes end the process on some seeds; none of these.
 SEEDS = range(120)

@@ -5,11 +5,11 @@ import re
 
 from jaxlib.mlir import ir
 
-from autoshard.frontends.mlir_context import mlir_context, parse_module, run_passes
+from autoshard.frontends.mlir.context import mlir_context, parse_module, run_passes
 from autoshard.propagation.engine import Strategy, run_propagation
-from autoshard.propagation.mlir import ADD_EDGES, IMPORT, propagate_mlir
-from autoshard.propagation.mlir_graph import build_module_graph
-from autoshard.propagation.mlir_ops import EDGE
+from autoshard.propagation.mlir.graph import build_module_graph
+from autoshard.propagation.mlir.module import ADD_EDGES, IMPORT, propagate_mlir
+from autoshard.propagation.mlir.ops import EDGE
 
 HIERARCHY = """
 sdy.mesh @mesh = <["x"=2, "y"=2]>

@@ -21,8 +21,8 @@ from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import op_seconds
 from autoshard.formulation.fixed import Cut, Fixed
 from autoshard.program.program import Op, Origin, Program
+from autoshard.program.schedule import Placement
 from autoshard.program.types import TensorType
-from autoshard.schedule import Placement
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Step, StepKind
 from autoshard.sharding.tensor_sharding import TensorSharding

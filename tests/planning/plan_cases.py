@@ -14,15 +14,15 @@ from jax import ShapeDtypeStruct
 from jax.ad_checkpoint import checkpoint_name
 
 from autoshard.constraints import Pin, match_pins
-from autoshard.frontends.jax_function import TracedFunction, trace
+from autoshard.costmodels import Machine, load_profile, place_mesh
+from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.planning import Model, Problem, build_model
 from autoshard.program.program import Block, Op, Origin, Program
-from autoshard.schedule import PROGRAM, Schedule, Use
+from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.steps import Reshard
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork
-from costmodels import Machine, load_profile, place_mesh
 
 
 def f32(*shape: int) -> ShapeDtypeStruct:

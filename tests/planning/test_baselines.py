@@ -6,15 +6,15 @@ import pytest
 from plan_cases import f32, machine, mlp, problem
 
 from autoshard import plan
-from autoshard.api import plan_traced
-from autoshard.baselines import price_baselines
+from autoshard.api.plans import Plan
+from autoshard.api.verbs import plan_traced
 from autoshard.costs.price import price
 from autoshard.errors import InputError
-from autoshard.frontends.jax_function import TracedFunction, trace
+from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.models import build
 from autoshard.models.model import ModelProgram
 from autoshard.planning import build_model
-from autoshard.plans import Plan
+from autoshard.search.baselines import price_baselines
 from autoshard.sharding.mesh import Mesh
 from autoshard.solver.network import evaluate
 
@@ -140,8 +140,8 @@ def test_a_baseline_against_the_pins_says_so() -> None:
 
 def test_the_tensor_parallel_baseline_computes_what_it_says() -> None:
     """Op placements are pinned: gathering the weights and computing another way is not the strategy."""
-    from autoshard.baselines import price_baselines
     from autoshard.planning import Problem, build_model
+    from autoshard.search.baselines import price_baselines
 
     program = trace(step, {"w1": MLP[0], "w2": MLP[1]}, MLP[2], donate_argnums=(0,)).program
     model = build_model(Problem.make(program, Mesh.from_dict({"d": 8}), machine({"d": 8})))

@@ -12,9 +12,9 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from plan_cases import f32, mlp
 
 from autoshard import Mesh, Pin, plan, propagate
+from autoshard.api.plans import Plan
 from autoshard.errors import InfeasibleError, UnsupportedError
-from autoshard.frontends.jax_function import trace
-from autoshard.plans import Plan
+from autoshard.frontends.jax.function import trace
 from autoshard.verify import check_plan
 
 P = PartitionSpec

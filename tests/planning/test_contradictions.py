@@ -11,9 +11,9 @@ from jax.ad_checkpoint import checkpoint_name
 from plan_cases import f32, gradient, mlp
 
 from autoshard import AxisOnly, MaxReshards, NoCollective, Pin, Replicated, SameSharding
-from autoshard.api import Constraint, ask
+from autoshard.api.verbs import Constraint, ask
 from autoshard.errors import InfeasibleError, NotFoundError
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 from autoshard.planning import build_model, check_room, decide
 from autoshard.planning.subsets import may_hold
 from autoshard.program.program import Program

@@ -11,12 +11,12 @@ import pytest
 from plan_cases import f32, gradient
 
 from autoshard import InfeasibleError, InputError, plan
+from autoshard.api.plans import Plan
 from autoshard.cli import main
 from autoshard.config import load_config
+from autoshard.costmodels import Machine, load_profile, place_mesh
 from autoshard.costs.memory import HEADROOM, room
-from autoshard.plans import Plan
-from autoshard.verify.plan_checker import check_plan
-from costmodels import Machine, load_profile, place_mesh
+from autoshard.verify.plan.checker import check_plan
 
 MESH = {"x": 2, "y": 2}
 SPECS = (f32(64, 128), f32(128, 64), f32(32, 64))

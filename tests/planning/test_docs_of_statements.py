@@ -27,8 +27,8 @@ def test_the_python_example_plans(capsys) -> None:  # type: ignore[no-untyped-de
 
 
 def test_the_config_plans_and_every_statement_is_in_the_plan(tmp_path: Path) -> None:
+    from autoshard.api.session import plan_config
     from autoshard.config.problem import build_problem
-    from autoshard.session import plan_config
 
     text, manual = blocks("yaml")
     file = tmp_path / "c.yaml"

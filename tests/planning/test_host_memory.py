@@ -14,14 +14,14 @@ import pytest
 from plan_cases import f32, machine, needless_copies, random_assignment
 
 from autoshard import MemoryKind, Pin, plan
-from autoshard.api import ask
+from autoshard.api.plans import Plan
+from autoshard.api.verbs import ask
 from autoshard.config import load_config
 from autoshard.config.load import ConfigError
 from autoshard.costs.price import price
 from autoshard.errors import InfeasibleError, InputError, UnsupportedError
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 from autoshard.planning import build_model, decide
-from autoshard.plans import Plan
 from autoshard.solver.network import evaluate
 from autoshard.verify import check_plan, verify_file
 
@@ -246,8 +246,8 @@ def test_the_checker_finds_other_claims() -> None:
 
 
 def test_configs_state_memories_and_limits(tmp_path: Path) -> None:
+    from autoshard.api.session import plan_config
     from autoshard.config.problem import build_problem
-    from autoshard.session import plan_config
 
     file = tmp_path / "c.yaml"
     text = (

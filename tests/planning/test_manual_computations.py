@@ -13,13 +13,13 @@ from jax.sharding import PartitionSpec as P
 from plan_cases import f32, machine
 
 from autoshard import ManualComputation, NoCollective, Pin, plan
+from autoshard.api.plans import Plan
 from autoshard.constraints import match_pins, match_restrictions
 from autoshard.constraints.restrictions import Restriction, restrictions_of
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, ShardingError
 from autoshard.formulation.domains import satisfies
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 from autoshard.planning import Problem, build_model, decide
-from autoshard.plans import Plan
 from autoshard.sharding.mesh import Mesh
 from autoshard.verify import check_plan
 

@@ -15,7 +15,7 @@ from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.planning import Model, build_model, decide
 from autoshard.planning.decision import Decision
 from autoshard.program.program import Program
-from autoshard.schedule import PROGRAM, Use
+from autoshard.program.schedule import PROGRAM, Use
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, evaluate, usage_profile
 
 AXES = {"x": 2, "y": 2}

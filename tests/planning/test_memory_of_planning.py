@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import pytest
 from plan_cases import f32
 
-from autoshard.api import ask
-from autoshard.frontends.jax_function import trace
+from autoshard.api.verbs import ask
+from autoshard.frontends.jax.function import trace
 from autoshard.planning import build_model, decide, model, price_of_sharing, sharing
 from autoshard.planning.model import Model
 

@@ -10,8 +10,8 @@ from plan_cases import f32, gradient, mlp, problem, program_of
 
 from autoshard import AutoshardError, InfeasibleError, NotFoundError, OutOfTimeError, Pin, plan, solver
 from autoshard.cli import main
-from autoshard.compare import compare_strategies
 from autoshard.planning import build_model, decide
+from autoshard.questions.compare import compare_strategies
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution
 
@@ -155,7 +155,7 @@ def test_the_command_ends_with_3_where_none_exists(config: Path, capsys: pytest.
 def test_the_command_ends_with_4_where_none_was_found(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from autoshard import api
+    from autoshard.api import verbs as api
 
     def nothing(*args: Any, **options: Any) -> Any:
         raise NotFoundError("no plan was found", facts={"achieved_bytes": 3})

@@ -13,10 +13,10 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from plan_cases import f32
 
 import autoshard
+from autoshard.api.plans import Plan
 from autoshard.errors import InfeasibleError, ShardingError, UnsupportedError
-from autoshard.plans import Plan
 from autoshard.verify import check_plan
-from autoshard.verify.check_running import Runnable, verify_plan
+from autoshard.verify.runs.checks import Runnable, verify_plan
 
 P = PartitionSpec
 GRIDS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], tuple[str, ...]]] = {

@@ -9,10 +9,10 @@ from jax.ad_checkpoint import checkpoint_name
 from plan_cases import Pin, f32, mlp
 
 from autoshard import SameSharding, plan
+from autoshard.api.plans import Plan
 from autoshard.errors import InfeasibleError, ShardingError
-from autoshard.plans import Plan
 from autoshard.program.program import Program
-from autoshard.verify.plan_checker import check_plan
+from autoshard.verify.plan.checker import check_plan
 
 AXES = {"x": 2, "y": 4}
 

@@ -9,13 +9,13 @@ import pytest
 from plan_cases import Pin, f32, machine, mlp
 
 from autoshard import Mesh, plan
-from autoshard.api import plan_traced
+from autoshard.api.plans import Plan
+from autoshard.api.verbs import plan_traced
+from autoshard.costmodels import load_profile
 from autoshard.errors import InputError
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 from autoshard.models import build
-from autoshard.plans import Plan
 from autoshard.sharding.steps import COLLECTIVES
-from costmodels import load_profile
 
 AXES = {"x": 2, "y": 4}
 MLP = (f32(64, 128), f32(128, 64), f32(32, 64))

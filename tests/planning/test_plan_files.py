@@ -15,8 +15,8 @@ import pytest
 from plan_cases import PROGRAMS, Pin, f32, mlp
 
 from autoshard import plan
+from autoshard.api.plans import Plan
 from autoshard.errors import InputError
-from autoshard.plans import Plan
 
 MLP = (f32(64, 128), f32(128, 64), f32(32, 64))
 

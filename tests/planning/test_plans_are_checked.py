@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import pytest
 from plan_cases import PROGRAMS, f32, model_of, needless_copies, problem, program_of, random_assignment
 
+from autoshard.api.plans import Plan
 from autoshard.costs.memory import simulate
 from autoshard.costs.price import price
 from autoshard.planning import Model, build_model, decide
-from autoshard.plans import Plan
-from autoshard.schedule import Schedule
+from autoshard.program.schedule import Schedule
 from autoshard.solver.network import evaluate
-from autoshard.verify.plan_checker import check_plan
+from autoshard.verify.plan.checker import check_plan
 
 
 def as_plan(model: Model, schedule: Schedule, assignment: tuple[int, ...]) -> Plan:

@@ -11,8 +11,8 @@ from jax.sharding import PartitionSpec as P
 from plan_cases import f32
 
 from autoshard import plan
+from autoshard.api.plans import Plan
 from autoshard.errors import InfeasibleError
-from autoshard.plans import Plan
 from autoshard.verify import check_plan
 
 AXES = {"x": 2, "y": 4}

@@ -8,14 +8,14 @@ from jax.ad_checkpoint import checkpoint_name
 from plan_cases import f32, looped, mlp
 
 from autoshard import AxisOnly, Barrier, MaxReshards, NoCollective, Pin, Replicated, SameSharding, plan
-from autoshard.api import ask
+from autoshard.api.plans import Plan
+from autoshard.api.verbs import ask
 from autoshard.constraints import match_restrictions
 from autoshard.errors import InfeasibleError, InputError, ShardingError
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.restrict import named_values
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 from autoshard.planning import build_model, decide
-from autoshard.plans import Plan
 from autoshard.solver.network import evaluate
 from autoshard.verify import check_plan
 

@@ -11,9 +11,9 @@ from jax.ad_checkpoint import checkpoint_name
 from plan_cases import f32, mlp
 
 from autoshard import Pin, SameSharding, plan
+from autoshard.api.plans import Plan
 from autoshard.config import load_config
 from autoshard.errors import InfeasibleError, InputError, ShardingError
-from autoshard.plans import Plan
 from autoshard.verify import check_plan
 
 AXES = {"x": 2, "y": 4}

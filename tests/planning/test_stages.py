@@ -11,7 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 from plan_cases import f32, mlp
 
 from autoshard import Barrier, Pin, plan
-from autoshard.plans import Plan
+from autoshard.api.plans import Plan
 from autoshard.verify import check_plan
 
 AXES = {"x": 2, "y": 4}
@@ -115,7 +115,7 @@ def test_a_barrier_keeps_hints_from_spreading() -> None:
 
     def given(*extra: Any) -> set[str]:
         found = planned(f, *specs, constraints=[*pins, *extra])
-        from autoshard.api import ask
+        from autoshard.api.verbs import ask
         from autoshard.planning import stated_stages
 
         first = stated_stages(ask(found.program, mesh=AXES, hardware="tpu_v5e", constraints=[*pins, *extra]).problem)[0]

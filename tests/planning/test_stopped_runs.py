@@ -70,7 +70,7 @@ def test_a_stop_at_any_message_gives_the_best_plan_by_then_and_says_so(case: str
 
 
 def test_a_stopped_break_even_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    from autoshard import breakeven
+    from autoshard.questions import break_even as breakeven
 
     found = solved("joint")
     decide_again = breakeven.decide_again

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from autoshard import Pin, plan
-from autoshard.plans import Plan
-from autoshard.verify.plan_checker import check_plan
+from autoshard.api.plans import Plan
+from autoshard.verify.plan.checker import check_plan
 
 SPEC = jax.ShapeDtypeStruct
 

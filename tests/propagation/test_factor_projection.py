@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoshard.program.rule import rule_from_text
+from autoshard.propagation.along_factors import agreed_axes, propagate_aggressive, propagate_basic
 from autoshard.propagation.directions import SCHEDULE, TABLE, Direction, OpClass
 from autoshard.propagation.projection import FactorSharding, TensorFactorShardings, project, unproject
 from autoshard.propagation.spec import from_spec, to_spec
-from autoshard.propagation.strategies import agreed_axes, propagate_aggressive, propagate_basic
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 

@@ -9,12 +9,12 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxlib.mlir import ir
 
-from autoshard.frontends.jax_function import trace
-from autoshard.frontends.mlir_context import mlir_context, parse_module, run_passes
+from autoshard.frontends.jax.function import trace
+from autoshard.frontends.mlir.context import mlir_context, parse_module, run_passes
 from autoshard.interop.jax import auto_abstract_mesh, spec_from_jax
 from autoshard.interop.sdy import sharding_from_attr
 from autoshard.propagation import propagate
-from autoshard.propagation.mlir import IMPORT
+from autoshard.propagation.mlir.module import IMPORT
 from autoshard.sharding.mesh import Mesh
 
 MESH = Mesh.from_dict({"data": 4, "model": 2})

@@ -269,7 +269,7 @@ def test_a_closed_constraint_that_is_the_only_one_binds_its_operand(build) -> No
 
 
 def test_a_barrier_passes_one_way() -> None:
-    from autoshard.frontends.mlir_program import read_mlir
+    from autoshard.frontends.mlir.program import read_mlir
 
     text = """
     sdy.mesh @mesh = <["x"=2]>

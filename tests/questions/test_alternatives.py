@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import pytest
 
 from autoshard import Pin, plan
-from autoshard.alternatives import Alternatives
-from autoshard.plans import Plan
+from autoshard.api.plans import Plan
+from autoshard.questions.alternatives import Alternatives
 
 SPEC = jax.ShapeDtypeStruct
 

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import pytest
 
 from autoshard import InfeasibleError, InputError, Pin, UnsupportedError, plan
-from autoshard.breakeven import BreakEven, break_even, with_bandwidth
+from autoshard.api.plans import Plan
 from autoshard.cli import main
-from autoshard.plans import Plan
-from autoshard.replan import Changed, solve_again
+from autoshard.questions.again import Changed, solve_again
+from autoshard.questions.break_even import BreakEven, break_even, with_bandwidth
 
 SPEC = jax.ShapeDtypeStruct
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import pytest
 
 from autoshard import Pin, plan
+from autoshard.api.plans import Plan
 from autoshard.cli import main
-from autoshard.diff import diff_plans
-from autoshard.plans import Plan
+from autoshard.questions.diff import diff_plans
 
 SPEC = jax.ShapeDtypeStruct
 

@@ -10,11 +10,11 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 from autoshard import InfeasibleError, InputError, Pin, SameSharding, ShardingError, plan
-from autoshard.breakeven import break_even
+from autoshard.api.plans import Plan
 from autoshard.cli import main
-from autoshard.instead import instead
-from autoshard.plans import Plan
-from autoshard.replan import solve_again
+from autoshard.questions.again import solve_again
+from autoshard.questions.break_even import break_even
+from autoshard.questions.instead import instead
 
 SPEC = jax.ShapeDtypeStruct
 PARAMS = {"w1": SPEC((64, 128), jnp.float32), "w2": SPEC((128, 64), jnp.float32)}

@@ -12,11 +12,11 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from autoshard import InputError, NotFoundError, Pin, plan, solver
-from autoshard.alternatives import Alternatives
-from autoshard.breakeven import break_even
-from autoshard.plans import Plan
-from autoshard.replan import Changed, Effort, problem_of, solve_again
-from autoshard.verify.plan_checker import check_plan
+from autoshard.api.plans import Plan
+from autoshard.questions.again import Changed, Effort, problem_of, solve_again
+from autoshard.questions.alternatives import Alternatives
+from autoshard.questions.break_even import break_even
+from autoshard.verify.plan.checker import check_plan
 
 SPEC = jax.ShapeDtypeStruct
 X, W = SPEC((32, 64), jnp.float32), SPEC((64, 128), jnp.float32)
@@ -222,7 +222,7 @@ def test_the_other_plan_runs(turned: Plan) -> None:
 def test_where_no_plan_was_found_break_even_does_not_say_that_none_exists(
     made: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from autoshard import breakeven
+    from autoshard.questions import break_even as breakeven
 
     whole = breakeven.decide_again
 

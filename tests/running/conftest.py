@@ -1,12 +1,8 @@
 """Plans to run, made once, and the helper module of this folder."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from process_runs import FUNCTION, MLP, SUMS, solved
 
 

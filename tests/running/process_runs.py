@@ -32,8 +32,8 @@ def environment() -> dict[str, str]:
 
 def solved(directory: Path, name: str, config: str) -> Path:
     """A plan file of a config, made in this process."""
+    from autoshard.api.session import solve_session
     from autoshard.config import load_config
-    from autoshard.session import solve_session
 
     (directory / f"{name}.yaml").write_text(config)
     solve_session(load_config(directory / f"{name}.yaml"), output=directory / name, quiet=True)

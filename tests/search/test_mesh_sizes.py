@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import pytest
 
 from autoshard import InfeasibleError, InputError, Pin, plan
+from autoshard.api.plans import Plan
 from autoshard.cli import main
 from autoshard.config.mesh_sizes import MeshSearch
-from autoshard.plans import Plan
-from autoshard.verify.plan_checker import check_plan
+from autoshard.verify.plan.checker import check_plan
 
 SPEC = jax.ShapeDtypeStruct
 W, X = SPEC((48, 96), jnp.float32), SPEC((32, 48), jnp.float32)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from autoshard import InputError, NotFoundError, Pin, plan
-from autoshard.api import ask
-from autoshard.frontends.jax_function import trace
+from autoshard.api.verbs import ask
+from autoshard.frontends.jax.function import trace
 from autoshard.planning import Model, build_model, decide
 from autoshard.propagation import propagate
 from autoshard.search.greedy import place_cheapest_first
@@ -17,7 +17,7 @@ from autoshard.search.starts import each_start
 from autoshard.search.strategy import decide_by, start_of
 from autoshard.solver.network import CostNetwork, Edge, evaluate
 from autoshard.strategies.choice import LADDER, NAMES, Conflicts, StrategyName, strategy_names
-from autoshard.verify.plan_checker import check_plan
+from autoshard.verify.plan.checker import check_plan
 
 SPEC = jax.ShapeDtypeStruct
 MESH = {"x": 2, "y": 4}

@@ -3,11 +3,11 @@
 import dataclasses
 import itertools
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from solver_cases import random_network
 
 from autoshard.solver import CostNetwork, Edge, Usage, evaluate
 from autoshard.solver import dual as duals
@@ -20,9 +20,6 @@ from autoshard.solver.reductions.dominance import comparison, compiled_compariso
 from autoshard.solver.reductions.records import range_max
 from autoshard.solver.scan import Rows, read_object
 from autoshard.solver.work import FORBIDDEN, Infeasible, Work, from_network
-
-sys.path.insert(0, str(Path(__file__).parent))
-from solver_cases import random_network
 
 
 def test_judge_of_arrays_is_evaluate(monkeypatch):

@@ -1,10 +1,9 @@
 """Bounds leave less and less: what is cut off is no better than the target, and branching ends with the optimum."""
 
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
+from solver_cases import hard_network, layered_network, optimum, random_network
 
 from autoshard.solver import dual as duals
 from autoshard.solver import evaluate, solve
@@ -13,9 +12,6 @@ from autoshard.solver.certify.weigh import Whole
 from autoshard.solver.fixing import Part, make_consistent, reduced_costs, restrict
 from autoshard.solver.flat import flatten
 from autoshard.solver.work import Infeasible, from_network
-
-sys.path.insert(0, str(Path(__file__).parent))
-from solver_cases import hard_network, layered_network, optimum, random_network
 
 
 def root_of(network):

@@ -2,17 +2,14 @@
 
 import gzip
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from solver_cases import optimum
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.solver import IMPOSSIBLE, evaluate, solve
 from autoshard.solver.contest import read_problem, read_solution, score, write_solution
-
-sys.path.insert(0, str(Path(__file__).parent))
-from solver_cases import optimum
 
 EXAMPLE = Path(__file__).with_name("example_iopddl.json")
 

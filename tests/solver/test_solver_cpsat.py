@@ -1,17 +1,12 @@
 """CP-SAT stands in for toulbar2: the same optima, with memory rows, on every run the same."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from solver_cases import optimum, random_network
 
 from autoshard.solver import cpsat, solve, toulbar2
 from autoshard.solver.toulbar2 import Row
 from autoshard.solver.work import FORBIDDEN_FROM
-
-sys.path.insert(0, str(Path(__file__).parent))
-from solver_cases import optimum, random_network
 
 
 @pytest.fixture

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from solver_cases import layered_network, optimum, random_network
 
 from autoshard.errors import InputError
 from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Usage, driver, evaluate, solve, toulbar2
-
-sys.path.insert(0, str(Path(__file__).parent))
-from solver_cases import layered_network, optimum, random_network
 
 
 @pytest.mark.parametrize("block", range(10))

@@ -1,14 +1,9 @@
 """Random networks of up to 12 nodes against all their assignments: optimum, bound, and proof that there is none."""
 
-import sys
-from pathlib import Path
-
 import pytest
+from solver_cases import optimum, optimum_by_tensor, random_network
 
 from autoshard.solver import CostNetwork, evaluate, solve
-
-sys.path.insert(0, str(Path(__file__).parent))
-from solver_cases import optimum, optimum_by_tensor, random_network
 
 NETWORKS = 5_000
 BY_DEFAULT = 300

@@ -1,10 +1,10 @@
 """Every reduction alone keeps the optimum, and its inverse completes an assignment of that cost."""
 
-import sys
-from pathlib import Path
+import itertools
 
 import numpy as np
 import pytest
+from solver_cases import optimum, random_network
 
 from autoshard.solver import CostNetwork, Edge, Usage, evaluate
 from autoshard.solver.reductions import (
@@ -16,11 +16,6 @@ from autoshard.solver.reductions import (
     separable_edges,
 )
 from autoshard.solver.work import FORBIDDEN, FORBIDDEN_FROM, Infeasible, Work, from_network
-
-sys.path.insert(0, str(Path(__file__).parent))
-import itertools
-
-from solver_cases import optimum, random_network
 
 
 def best_of(work: Work, network: CostNetwork) -> int | None:

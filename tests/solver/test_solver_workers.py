@@ -8,15 +8,12 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from solver_cases import hard_network, layered_network, optimum, random_network
 
 from autoshard.solver import driver, evaluate, solve
-
-sys.path.insert(0, str(Path(__file__).parent))
-from solver_cases import hard_network, layered_network, optimum, random_network
 
 
 def tight(seed: int):

@@ -3,11 +3,11 @@
 import pytest
 from plan_cases import atoms
 
+from autoshard.placements.space import OpSpace, PartialSums, enumerate_placements, value_rule
+from autoshard.placements.uneven import may_pad, uneven_factors
 from autoshard.program.rule import ShardingRule, rule_from_text
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
-from autoshard.strategies.space import OpSpace, PartialSums, enumerate_placements, value_rule
-from autoshard.strategies.uneven import may_pad, uneven_factors
 
 MATMUL = rule_from_text("([i, k], [k, j])->([i, j]) {i=8, j=8, k=8} reduction={k}")
 

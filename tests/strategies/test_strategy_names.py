@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from autoshard.errors import InputError
+from autoshard.placements.striping import striped_order, unstriped_order
 from autoshard.sharding.mesh import Mesh
 from autoshard.strategies.named import named_strategy, strategy_from_rules
 from autoshard.strategies.names import assign_axes, default_baselines, parts_of
-from autoshard.strategies.striping import striped_order, unstriped_order
 
 
 def axes(name: str, slow: tuple[str, ...] = (), **sizes: int) -> dict[str, tuple[str, ...]]:

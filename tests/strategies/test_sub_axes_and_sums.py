@@ -9,10 +9,10 @@ from jax import ShapeDtypeStruct, lax
 from plan_cases import accumulated, atoms, f32, ops_of, program_of
 
 from autoshard.errors import ShardingError
+from autoshard.placements.atoms import choose_atoms
+from autoshard.placements.partial import PartialReach
 from autoshard.program.program import Program
 from autoshard.sharding.mesh import Mesh
-from autoshard.strategies.atoms import choose_atoms
-from autoshard.strategies.partial import PartialReach
 
 
 def heads(x: Any, w: Any) -> Any:

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from autoshard.api.session import plan_config
 from autoshard.config.load import config_from_document
 from autoshard.config.problem import build_problem
 from autoshard.config.yaml_text import load_yaml
-from autoshard.session import plan_config
 
 Json = dict[str, Any]
 

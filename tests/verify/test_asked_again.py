@@ -10,7 +10,7 @@ import pytest
 from asked_cases import MANUAL, NAMED, STATED, Json, planned_from
 
 from autoshard.verify import check_plan
-from autoshard.verify.check_derived import check_derived
+from autoshard.verify.derived import check_derived
 from autoshard.verify.report import Status
 
 CASES: list[Any] = []

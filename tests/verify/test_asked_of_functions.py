@@ -13,9 +13,9 @@ from asked_cases import NAMED, Json, plain, planned_from
 import autoshard
 from autoshard import Pin
 from autoshard.config.load import Config
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 from autoshard.verify import Asked, verify_plan
-from autoshard.verify.check_derived import ASKED, check_derived
+from autoshard.verify.derived import ASKED, check_derived
 from autoshard.verify.report import Check, Status
 
 MESH = {"x": 2, "y": 4}

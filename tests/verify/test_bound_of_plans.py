@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from autoshard import Pin, plan
-from autoshard.bound_check import check_bound
+from autoshard.api.bound import check_bound
 from autoshard.models import build
 from autoshard.verify import Status
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
-from autoshard.verify.collectives import FoundCollective, FoundLoop, atoms_of_groups, compare, planned_groups
+from autoshard.verify.runs.collectives import FoundCollective, FoundLoop, atoms_of_groups, compare, planned_groups
 
 MESH = AtomMesh.split(Mesh.from_dict({"x": 2, "y": 4}))
 SPLIT = AtomMesh.split(Mesh.from_dict({"x": 2, "y": 4}), {"y": (2, 2)})

@@ -9,9 +9,9 @@ from jax.sharding import PartitionSpec as P
 
 from autoshard.errors import InputError
 from autoshard.interop.jax import auto_mesh
-from autoshard.verify.collectives import UNCOMBINED, FoundLoop
-from autoshard.verify.hlo import hlo_collectives
-from autoshard.verify.stablehlo import stablehlo_collectives
+from autoshard.verify.runs.collectives import UNCOMBINED, FoundLoop
+from autoshard.verify.runs.hlo import hlo_collectives
+from autoshard.verify.runs.stablehlo import stablehlo_collectives
 
 BOTH = ((0, 4, 1, 5, 2, 6, 3, 7),)  # over y, then x, on a mesh of x=2 and y=4
 X = ((0, 4), (1, 5), (2, 6), (3, 7))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from autoshard.errors import InputError
-from autoshard.frontends.jax_function import trace
-from autoshard.verify.numeric import (
+from autoshard.frontends.jax.function import trace
+from autoshard.verify.runs.numeric import (
     TOLERANCES,
     compare_outputs,
     nudged,

@@ -12,17 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from autoshard import api
+from autoshard.api import verbs as api
+from autoshard.api.plans import Plan
 from autoshard.constraints import MatchedPin, Pin, match_pins
+from autoshard.costmodels import load_profile, place_mesh
 from autoshard.costs.memory import simulate
 from autoshard.costs.price import price
-from autoshard.frontends.jax_function import TracedFunction, trace
+from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.planning import Problem, build_model
-from autoshard.plans import Plan
 from autoshard.sharding.mesh import Mesh
 from autoshard.verify import Runnable, Verification, check_plan, verify_plan
-from autoshard.verify.check_derived import ASKED
-from costmodels import load_profile, place_mesh
+from autoshard.verify.derived import ASKED
 
 Json = dict[str, Any]
 MESHES = ({"x": 3}, {"x": 6}, {"x": 2, "y": 3})
@@ -242,8 +242,8 @@ def test_ops_that_cannot_run_on_padded_blocks_are_caught() -> None:
 
 
 def test_the_checker_knows_every_op_that_the_planner_pads() -> None:
-    from autoshard.strategies import uneven
-    from autoshard.verify import check_rules
+    from autoshard.placements import uneven
+    from autoshard.verify.plan import rules as check_rules
 
     assert uneven._KINDS <= check_rules._PADDED
 
@@ -257,7 +257,7 @@ def test_bytes_and_memory_of_padding_count(padded: Json) -> None:
 
 
 def test_collectives_are_compared_with_padding() -> None:
-    from autoshard.verify.check_planned import collectives_of
+    from autoshard.verify.plan.planned import collectives_of
 
     made = api.plan(
         lambda w, x: jnp.tanh(w @ x), f32(7, 60), f32(60, 5), mesh={"x": 6}, hardware="cpu_sim",

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 @pytest.fixture(scope="session")
 def transformer() -> Json:
     """A two-layer decoder (scan and remat) with pins and a memory limit that binds."""
-    from autoshard import api
+    from autoshard.api import verbs as api
     from autoshard.constraints import Pin
     from autoshard.models import build
 
@@ -50,7 +50,7 @@ def transformer() -> Json:
 
 @pytest.fixture(scope="session")
 def mlp() -> Json:
-    from autoshard import api
+    from autoshard.api import verbs as api
     from autoshard.constraints import Pin
     from autoshard.models import build
 
@@ -69,7 +69,7 @@ def looked_up() -> Json:
     import jax
     import jax.numpy as jnp
 
-    from autoshard import api
+    from autoshard.api import verbs as api
     from autoshard.constraints import Pin
 
     def f(table, ids, x):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoshard.verify.check_layout import Atoms, Holding, Impossible, apply_step, combine, cut, read_atoms
+from autoshard.verify.plan.layout import Atoms, Holding, Impossible, apply_step, combine, cut, read_atoms
 
 MESH, _ = read_atoms({"axes": {"x": 2, "y": 6}, "atoms": ["x", "y:(1)3", "y:(3)2"], "device_ids": None})
 SHAPES = ((12, 24), (7, 10), (11, 5))

@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from autoshard import api
+from autoshard.api import verbs as api
 from autoshard.constraints import Pin
 from autoshard.errors import InputError
-from autoshard.frontends.jax_function import trace
+from autoshard.frontends.jax.function import trace
 from autoshard.verify import Asked, Runnable, Status, Verification, check_plan, verify_file, verify_plan
-from autoshard.verify.check_running import MAX_LOWERED_DEVICES
-from autoshard.verify.numeric import random_arguments
+from autoshard.verify.runs.checks import MAX_LOWERED_DEVICES
+from autoshard.verify.runs.numeric import random_arguments
 
 PINS = [Pin("x", '[{"x"}, {"y"}]'), Pin("w", '[{"y"}, {}]')]
 ASKED = Asked(mesh={"x": 2, "y": 4}, hardware="cpu_sim", constraints=PINS)

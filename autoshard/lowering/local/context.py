@@ -11,14 +11,14 @@ import numpy as np
 from jax import lax
 
 from autoshard.errors import AutoshardError, InputError, UnsupportedError
-from autoshard.frontends.jax_function import JaxOp
-from autoshard.frontends.jax_interpret import bind_local
+from autoshard.frontends.jax.function import JaxOp
+from autoshard.frontends.jax.interpret import bind_local
 from autoshard.lowering.steps import Grid
 from autoshard.program.program import Op
 from autoshard.program.rule import ShardingRule, TensorFactors
+from autoshard.program.schedule import Placement
 from autoshard.program.types import TensorType
 from autoshard.rules.elementwise import NONLINEAR, SUMS, UNARY_LINEAR
-from autoshard.schedule import Placement
 from autoshard.sharding.layout import Layout
 
 

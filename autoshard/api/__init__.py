@@ -1,0 +1,1 @@
+"""The Python API: `autoshard.plan`, plans and sessions; it composes the rooms."""

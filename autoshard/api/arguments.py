@@ -1,0 +1,268 @@
+"""What callers give the Python API, as the library wants it: limits with units, meshes and shardings of JAX.
+
+What cannot be read becomes an `InputError` that says what was asked, what was found and what to try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from autoshard.config.units import NO_LIMIT, limit_amount, memory_amount
+from autoshard.config.units import seconds as read_seconds
+from autoshard.constraints import MatchedPin, Pin, match_pins
+from autoshard.constraints.in_code import check_devices, on_other_mesh
+from autoshard.constraints.patterns import Addresses
+from autoshard.constraints.restrictions import MEMORY_KINDS
+from autoshard.costmodels.machine import Machine
+from autoshard.costs.memory import room
+from autoshard.errors import InputError, ShardingError, UnsupportedError
+from autoshard.program.program import Program
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.tensor_sharding import TensorSharding
+
+if TYPE_CHECKING:
+    from autoshard.frontends.jax.function import TracedFunction
+
+
+def limit_seconds(given: object) -> float | None:
+    """A time limit in seconds: a positive number, or text with a unit (``10min``); None stays.
+
+    >>> limit_seconds(90), limit_seconds("1.5 min"), limit_seconds(None)
+    (90.0, 90.0, None)
+    """
+    try:
+        return None if given is None else read_seconds(given)
+    except InputError as error:
+        raise InputError(f"time_limit: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bytes per device, None for no limit. of_device: none is stated, and `device` is what the device has room for."""
+
+    device: int | None
+    host: int | None = None
+    of_device: bool = False
+
+
+def limits_given(given: object, machine: Machine) -> Limits:
+    """Limits on device memory and on host memory: one amount, or a mapping by kind of memory.
+
+    An amount is a number of bytes, text with a unit (``14GiB``) or a share of the device's memory (``90%``). Device
+    memory of which nothing is stated is limited to what fits the machine: the largest peak that with the headroom of
+    compilers is within its usable bytes. ``none`` lifts that.
+    """
+    host = None
+    if isinstance(given, Mapping):
+        unknown = sorted(str(kind) for kind in given if kind not in MEMORY_KINDS)
+        if unknown or not given:
+            found = unknown[0] if unknown else "none"
+            raise InputError(f"memory_limit: limits are for {' and '.join(MEMORY_KINDS)}, found {found!r}")
+        host = _host_bytes(given.get("pinned_host"))
+        given = given.get("device")
+    if given is None:
+        return Limits(room(machine.usable_bytes), host, of_device=True)
+    try:
+        amount = limit_amount(given)
+    except InputError as error:
+        raise InputError(
+            f"memory_limit is {given!r}; give a positive number of bytes per device, text such as '14GiB', or 'none' "
+            f"({error})"
+        ) from None
+    return Limits(None if amount == NO_LIMIT else amount.of(machine.hbm_bytes), host)
+
+
+def _host_bytes(given: object) -> int | None:
+    if given is None:
+        return None
+    try:
+        amount = memory_amount(given)
+    except InputError as error:
+        raise InputError(f"memory_limit: pinned_host is {given!r}; give an amount such as 64GiB ({error})") from None
+    if amount.bytes is None:
+        raise InputError(f"memory_limit: pinned_host: give an amount such as 64GiB, found {given!r}")
+    return amount.bytes
+
+
+def limit_notes(limits: Limits, machine: Machine) -> tuple[str, ...]:
+    """What is to be told of a stated limit: where it allows more than the machine has."""
+    usable = int(machine.usable_bytes)
+    if limits.of_device or limits.device is None or limits.device <= usable:
+        return ()
+    return (
+        f"the stated memory limit of {limits.device} bytes per device exceeds the {usable} bytes that "
+        f"{machine.profile.name} leaves to programs",
+    )
+
+
+def mesh_given(mesh: Any) -> Mesh | Mapping[str, Any]:
+    """A mesh as `autoshard.plan` takes it; a `jax.sharding.Mesh` or `AbstractMesh` becomes ours."""
+    if isinstance(mesh, Mesh):
+        return mesh
+    if isinstance(mesh, Mapping):
+        for name in mesh:
+            if not isinstance(name, str):
+                raise InputError(f"mesh: names of axes are text, found {name!r}; write {{'data': 2, 'model': 4}}")
+        return mesh
+    if hasattr(mesh, "axis_names") and hasattr(mesh, "shape"):
+        from autoshard.interop.jax import mesh_from_jax
+
+        return mesh_from_jax(mesh)
+    raise InputError(f"mesh: give a Mesh or sizes by axis such as {{'data': 2, 'model': 4}}, found {mesh!r}")
+
+
+def check_axis_names(names: Iterable[str]) -> None:
+    """`InputError` for names that shardings as text could not be read back with."""
+    for name in names:
+        if not name.isprintable() or any(c in name for c in '":{}[]'):
+            raise InputError(f"mesh: {name!r} is no name for an axis; leave out quotes, colons, braces and brackets")
+
+
+def statements_given(constraints: Any, kinds: tuple[type, ...], names: str) -> tuple[Any, ...]:
+    """The statements as a tuple; one alone is taken for a list of one.
+
+    kinds: the classes that may occur; names: how the message calls them.
+    """
+    if isinstance(constraints, kinds):
+        return (constraints,)
+    if isinstance(constraints, str | Mapping) or not isinstance(constraints, Iterable):
+        raise InputError(f"constraints takes a list of {names}, found {constraints!r}")
+    found = tuple(constraints)
+    for given in found:
+        if not isinstance(given, kinds):
+            raise InputError(f"constraints takes {names}, found {given!r}")
+    return found
+
+
+def argument_numbers(given: Any, option: str = "donate_argnums") -> tuple[int, ...]:
+    """``donate_argnums`` as `jax.jit` takes it: a number, or several.
+
+    >>> argument_numbers(0), argument_numbers([1, 2])
+    ((0,), (1, 2))
+    """
+    numbers = (given,) if isinstance(given, int) else given
+    if isinstance(numbers, str) or not isinstance(numbers, Iterable):
+        raise InputError(f"{option} is {given!r}; give positions of arguments, such as (0,)")
+    numbers = tuple(numbers)
+    for number in numbers:
+        if isinstance(number, bool) or not hasattr(number, "__index__"):
+            raise InputError(f"{option} holds {number!r}; give positions of arguments, such as (0,)")
+    return tuple(int(number) for number in numbers)
+
+
+def pins_of_specs(traced: TracedFunction, mesh: Mesh) -> tuple[MatchedPin, ...]:
+    """A pin for each argument that was given as a `jax.ShapeDtypeStruct` with a `NamedSharding`: where its array lies.
+
+    Axes are taken by name, as those of constraints in the code; `UnsupportedError` for one that `mesh` lacks.
+    """
+    found = []
+    program = traced.program
+    check_devices(_devices_of(traced, ()))
+    for value, name, stated in zip(program.body.args, program.input_names, traced.in_stated, strict=False):
+        if stated is None:
+            continue
+        where = f"argument {name}"
+        other = on_other_mesh(stated.sharding, stated.mesh, mesh, where)
+        if other is not None:
+            found.append(
+                MatchedPin(
+                    name, other.sharding, (value,), (), where, mesh=stated.mesh or "", stated=stated.sharding,
+                    moves=other.moves,
+                )
+            )  # fmt: skip
+            _check_fits(program, value, other.sharding, mesh, where)
+            continue
+        missing = [axis for axis in stated.axes if axis not in mesh.axis_names]
+        if missing:
+            raise UnsupportedError(
+                f"{where} comes with a sharding over mesh axes {missing}, which the planning mesh {mesh} does "
+                "not have; give the plan a mesh with these axes, or the argument without a sharding"
+            )
+        sharding = TensorSharding.from_text(stated.sharding, mesh)
+        _check_fits(program, value, sharding, mesh, where)
+        found.append(MatchedPin(name, sharding, (value,), (), where))
+    return tuple(found)
+
+
+def _check_fits(program: Program, value: int, sharding: TensorSharding, mesh: Mesh, where: str) -> None:
+    faults = sharding.violations(mesh, program.type_of(value).shape, what=str(program.type_of(value)))
+    if faults:
+        raise ShardingError(f"{where}: the sharding it comes with cannot hold: {'; '.join(faults)}")
+
+
+def match_jax_pins(pins: Sequence[Pin], program: Program, mesh: Mesh) -> tuple[MatchedPin, ...]:
+    """Pins whose shardings are those of JAX (`autoshard.constraints.model.OF_JAX`), matched.
+
+    Raises what `match_pins` raises, and `ShardingError` for a pattern that matches values of different ranks.
+    """
+    found: list[MatchedPin] = []
+    for pin in pins:
+        match = Addresses(program).find(pin.pattern)
+        values = [*match.values, *(program.body.results[k] for k in match.outputs)]
+        ranks = sorted({program.type_of(v).rank for v in values}) or [0]
+        if len(ranks) > 1:
+            raise ShardingError(
+                f"{pin.where} matches values of ranks {', '.join(map(str, ranks))}; write one pin for each rank"
+            )
+        text, stated, _ = _read_of_jax(pin.sharding, ranks[0] if values else len(_spec_of(pin.sharding)), mesh, pin)
+        other = on_other_mesh(text, stated, mesh, pin.where)
+        sharding = TensorSharding.from_text(text) if other is None else other.sharding
+        (matched,) = match_pins([replace(pin, sharding=sharding)], program, mesh, compare=False)
+        if other is not None:
+            matched = replace(matched, mesh=stated or "", stated=text, moves=other.moves)
+        found.append(matched)
+    return tuple(found)
+
+
+def _spec_of(sharding: Any) -> Any:
+    return getattr(sharding, "spec", sharding)
+
+
+def _read_of_jax(sharding: Any, rank: int, mesh: Mesh, pin: Pin) -> tuple[str, str | None, tuple[int, ...]]:
+    """Text of the sharding, text of its mesh where it names devices, and which devices these are."""
+    from autoshard.frontends.jax.placement import constraint_attrs
+    from autoshard.interop.jax import spec_from_jax
+
+    try:
+        attrs = constraint_attrs(sharding, rank, (), pin.where)
+        if attrs is None:
+            return str(spec_from_jax(sharding, rank, mesh)), None, ()
+        return attrs["sharding"], attrs.get("mesh"), attrs.get("devices", ())
+    except ShardingError as error:
+        raise ShardingError(f"{pin.where}: {error}") from None
+
+
+_Devices = tuple[str | None, Sequence[int], str]
+
+
+def _devices_of(traced: TracedFunction | Program, pins: Sequence[Pin]) -> list[_Devices]:
+    """Every mesh that arguments, code and pins name: text, devices, place."""
+    program = traced if isinstance(traced, Program) else traced.program
+    found: list[_Devices] = []
+    if not isinstance(traced, Program):
+        named = zip(traced.in_stated, program.input_names, strict=False)
+        found += [(s.mesh, s.devices, f"argument {name}") for s, name in named if s is not None]
+    for op, _ in program.walk():
+        if op.attrs.get("mesh") is not None:
+            found.append((op.attrs["mesh"], op.attrs.get("devices", ()), op.source))
+    for pin in pins:
+        if hasattr(pin.sharding, "mesh"):
+            rank = len(_spec_of(pin.sharding))
+            _, mesh, devices = _read_of_jax(pin.sharding, rank, Mesh.from_dict({}), pin)
+            found.append((mesh, devices, pin.where))
+    return found
+
+
+def stated_order(traced: TracedFunction | Program, pins: Sequence[Pin], size: int) -> tuple[int, ...] | None:
+    """The order of devices for a mesh of `size` that was given without one.
+
+    That of the meshes over as many devices that arguments, code and pins name, where they agree on one; otherwise None,
+    the order of the devices' numbers. `UnsupportedError` where they are over different devices.
+    """
+    found = _devices_of(traced, pins)
+    check_devices(found)
+    meshes = [Mesh.from_text(text) for text, _, _ in found if text is not None]
+    orders = {m.device_ids for m in meshes if m.size == size}
+    return orders.pop() if len(orders) == 1 else None

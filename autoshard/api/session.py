@@ -1,0 +1,308 @@
+"""One run of ``autoshard solve``: plan, write the files, then verify and run where the config asks for it."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoshard import __version__
+from autoshard.config.load import Config
+from autoshard.config.problem import Problem, build_problem
+from autoshard.errors import AutoshardError, InputError, UnsupportedError
+from autoshard.files import check_writable, write_json
+from autoshard.report.progress import Progress
+
+if TYPE_CHECKING:
+    from autoshard.api.plans import Plan
+    from autoshard.frontends.jax.function import TracedFunction
+    from autoshard.planning import Decision
+    from autoshard.questions.compare import Comparison
+    from autoshard.strategies.choice import StrategyName
+
+OUTPUT_ROOT = Path("out")
+"""Where a config's results go unless it or the command line says otherwise: ``out/<name of the config>``."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What came of a run.
+
+    plan: the plan. directory: where plan.json and run.json are. verification: None where it was not asked for.
+    losses: of the train steps that were run, in order; None where none were.
+    seconds: wall-clock time by stage.
+    """
+
+    plan: "Plan"
+    directory: Path
+    verification: Any | None
+    losses: tuple[float, ...] | None
+    seconds: Mapping[str, float]
+
+    @property
+    def verified(self) -> bool:
+        """False only where a verification found something wrong."""
+        return self.verification is None or self.verification.ok
+
+    def to_dict(self) -> dict[str, Any]:
+        """For ``--json``: the plan without program and schedule, which are in the file."""
+        data = {k: v for k, v in self.plan.to_dict().items() if k not in ("program", "schedule", "config")}
+        return {
+            **data,
+            "shardings": dict(self.plan.shardings),
+            "plan_file": str(self.directory / "plan.json"),
+            "verification": self.verification.to_dict() if self.verification is not None else None,
+            "losses": list(self.losses) if self.losses is not None else None,
+            "seconds": dict(self.seconds),
+        }
+
+    def show(self) -> None:
+        """Print everything a person wants to read, on standard output."""
+        from autoshard.report.plan_tables import print_plan, print_run
+
+        print_plan(self.plan.to_dict())
+        if self.verification is not None:
+            print(self.verification)
+        if self.losses is not None:
+            print_run(self.losses)
+        print(f"plan: {self.directory / 'plan.json'}")
+
+
+def solve_session(
+    config: Config, *, time_limit_s: float | None = None, output: Path | None = None, quiet: bool = False
+) -> Session:
+    """Solve a config and do what it asks for afterwards. Files are written as soon as the plan exists."""
+    started = datetime.now(UTC)
+    clock = _Clock()
+    directory = output or (Path(config.settings.output) if config.settings.output else OUTPUT_ROOT / config.name)
+    verification, losses = None, None
+    check_writable(directory / "plan.json")
+    with Progress(quiet=quiet) as progress:
+        progress("reading the program")
+        problem = clock.time("build", lambda: build_problem(config))
+        plan = clock.time("plan", lambda: plan_config(config, problem, time_limit_s=time_limit_s, progress=progress))
+        _save(plan, directory / "plan.json")
+        if config.settings.verify:
+            progress("verifying")
+            verification = clock.time("verify", lambda: verify_session(directory / "plan.json"))
+        if config.run is not None and (verification is None or verification.ok):
+            steps, seed = config.run.steps, config.run.seed
+            losses = clock.time("run", lambda: train(plan, problem, steps, seed, progress))
+    session = Session(plan, directory, verification, losses, clock.seconds)
+    write_json(
+        directory / "run.json",
+        {
+            "autoshard": __version__,
+            "config": config.file,
+            "started": started.isoformat(timespec="seconds"),
+            "seconds": {stage: round(s, 3) for stage, s in clock.seconds.items()},
+            "verification": verification.to_dict() if verification is not None else None,
+            "losses": list(losses) if losses is not None else None,
+        },
+    )
+    return session
+
+
+def _save(plan: "Plan", file: Path) -> None:
+    """Ctrl-C while the plan is written is one that came too late for the search: the plan is written all the same."""
+    try:
+        plan.save(file)
+    except KeyboardInterrupt:
+        plan.save(file)
+
+
+def plan_config(
+    config: Config,
+    problem: Problem,
+    *,
+    time_limit_s: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> "Plan":
+    """Plan what a config describes; `problem` is what `build_problem` made of it.
+
+    time_limit_s: wall clock for tracing and solving together; the config's where not given.
+    """
+    began = time.monotonic()
+    traced = trace_config(config, problem, progress)
+    limit_s = config.time_limit_s if time_limit_s is None else time_limit_s
+    traced_s = time.monotonic() - began
+    left = None if limit_s is None else max(0.1, limit_s - traced_s)
+    if config.mesh_search is not None:
+        plan = _search_mesh(config, problem, traced, left, progress)
+    else:
+        plan = _plan_traced(config, problem, traced, left, progress)
+    return plan.with_seconds("trace", traced_s)
+
+
+def _plan_traced(
+    config: Config,
+    problem: Problem,
+    traced: "TracedFunction",
+    time_limit_s: float | None,
+    progress: Callable[[str], None] | None,
+    decided: "Decision | None" = None,
+) -> "Plan":
+    from autoshard.api import verbs as api
+
+    _, machine = api.placed(_mesh(config), config.hardware)
+    return api.plan_traced(
+        traced,
+        mesh=_mesh(config),
+        hardware=machine,
+        constraints=config.statements,
+        priorities=config.priorities,
+        share_repeats=config.settings.share_repeats is not False,
+        price_sharing=config.settings.share_repeats == "price",
+        solver_memory=config.solver.memory,
+        memory_limit=config.memory_limits or None,
+        time_limit=time_limit_s,
+        baselines=config.baselines,
+        slow_axes=config.slow_axes,
+        roles=_roles(config, problem),
+        effort=config.solver.effort,
+        seed=config.solver.seed,
+        accepted_gap=config.solver.accepted_gap,
+        strategy=config.settings.strategy,
+        config=config.to_dict(),
+        model_flop=None if problem.model is None else float(problem.model.model_flop_per_step),
+        decided=decided,
+        progress=progress,
+    )
+
+
+def _search_mesh(
+    config: Config,
+    problem: Problem,
+    traced: "TracedFunction",
+    time_limit_s: float | None,
+    progress: Callable[[str], None] | None,
+) -> "Plan":
+    from autoshard.api import verbs as api
+    from autoshard.search.meshes import search_mesh
+
+    assert config.mesh_search is not None
+    allowed, refused = config.mesh_search.allowed(config.hardware)
+    return search_mesh(
+        allowed, refused, lambda sizes: _ask(config.with_mesh(sizes), traced, api).problem,
+        lambda sizes, left, decided: _plan_traced(config.with_mesh(sizes), problem, traced, left, progress, decided),
+        names_count=bool(config.priorities), effort=config.solver.effort, seed=config.solver.seed,
+        accepted_gap=config.solver.accepted_gap, time_limit_s=time_limit_s, solver_memory=config.solver.memory,
+        progress=progress,
+    )  # fmt: skip
+
+
+def _ask(config: Config, traced: "TracedFunction", api: Any) -> Any:
+    _, machine = api.placed(_mesh(config), config.hardware)
+    return api.ask(
+        traced, mesh=_mesh(config), hardware=machine, constraints=config.statements,
+        memory_limit=config.memory_limits or None, share_repeats=config.settings.share_repeats is not False,
+    )  # fmt: skip
+
+
+def trace_config(config: Config, problem: Problem, progress: Callable[[str], None] | None = None) -> "TracedFunction":
+    """Trace the function of a config; `InputError` where it cannot be traced with its arguments."""
+    from autoshard.frontends.jax.function import trace
+
+    if progress is not None:
+        progress("tracing")
+    try:
+        traced = trace(
+            problem.function,
+            *problem.specs,
+            donate_argnums=problem.donate_argnums,
+            argnames=problem.argnames,
+            name=problem.name,
+        )
+    except AutoshardError:
+        raise
+    except Exception as error:  # what the user's function does with these arguments
+        key = "model" if problem.model is not None else "function"
+        raise InputError(
+            f"{config.place(key)}: {key}: {problem.name} cannot be traced with these arguments: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if config.settings.strict and traced.program.warnings:
+        raise UnsupportedError(
+            "strict: true and the program has\n  "
+            + "\n  ".join(traced.program.warnings)
+            + "\nset strict: false to go on"
+        )
+    return traced
+
+
+def compare_config(
+    config: Config,
+    strategies: "Sequence[StrategyName]",
+    *,
+    baselines: bool = True,
+    time_limit_s: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> "Comparison":
+    """Solve what a config describes by several strategies; `baselines`: price the config's too."""
+    from autoshard.api import verbs as api
+    from autoshard.planning import build_model
+    from autoshard.questions.again import Effort
+    from autoshard.questions.compare import compare_strategies
+
+    problem = build_problem(config)
+    began = time.monotonic()
+    traced = trace_config(config, problem, progress)
+    asked = _ask(config, traced, api)
+    model = build_model(asked.problem, progress)
+    limit_s = config.time_limit_s if time_limit_s is None else time_limit_s
+    return compare_strategies(
+        model, strategies, baselines=config.baselines if baselines else (), roles=_roles(config, problem),
+        slow=config.slow_axes, time_limit_s=None if limit_s is None else max(1.0, limit_s + began - time.monotonic()),
+        effort=Effort(config.solver.effort, config.solver.seed, config.solver.accepted_gap), progress=progress,
+    )  # fmt: skip
+
+
+def _roles(config: Config, problem: Problem) -> Mapping[str, Any] | None:
+    return config.settings.logical_axes if problem.model is None else problem.model.logical_axes
+
+
+def _mesh(config: Config) -> dict[str, Any]:
+    return {name: {"size": axis.size, "link": axis.link} for name, axis in config.settings.mesh.items()}
+
+
+def verify_session(plan_file: Path) -> Any:
+    """The checks of a plan file, against the config in it. The result has ``ok``, ``to_dict()`` and a text form."""
+    from autoshard.api.bound import with_bound
+    from autoshard.files import read_json
+    from autoshard.verify import verify_file
+
+    return with_bound(verify_file(plan_file), read_json(plan_file, what="plan"))
+
+
+def train(plan: "Plan", problem: Problem, steps: int, seed: int, progress: Callable[[str], None]) -> tuple[float, ...]:
+    """Run train steps as planned, on the devices JAX has; returns the loss of each."""
+    model = problem.model
+    assert model is not None, "a config with 'run' names a model"
+    progress("compiling the train step")
+    step = plan.jit()
+    state = model.init(seed)
+    batches = model.batches(seed)
+    losses: list[float] = []
+    for number in range(steps):
+        batch = next(batches)
+        if plan.program.host_inputs:  # what lives on the host is taken from there only
+            state, batch = plan.place(state, batch)
+        state, metrics = step(state, batch)
+        losses.append(float(metrics["loss"]))
+        progress(f"training: step {number + 1} of {steps}, loss {losses[-1]:.4f}")
+    return tuple(losses)
+
+
+class _Clock:
+    """Wall-clock seconds by stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def time(self, stage: str, work: Callable[[], Any]) -> Any:
+        began = time.monotonic()
+        try:
+            return work()
+        finally:
+            self.seconds[stage] = time.monotonic() - began

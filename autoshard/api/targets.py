@@ -1,0 +1,166 @@
+"""Ways to hand a plan to JAX: collectives written out, or shardings stated and the rest left to XLA's partitioner.
+
+Each says which of the planned collectives the compiled program then has.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+from jax import tree_util
+from jax.sharding import AbstractMesh
+from jax.sharding import Mesh as JaxMesh
+
+from autoshard.errors import InputError, UnsupportedError
+from autoshard.interop.jax import auto_abstract_mesh
+from autoshard.lowering.constrained import constrained_function
+from autoshard.lowering.lower import Lowered
+from autoshard.lowering.sdy_text import on_logical_mesh
+from autoshard.verify.runs.collectives import UNCOMBINED
+from autoshard.verify.runs.hlo import hlo_collectives
+from autoshard.verify.runs.traffic import Change, Traffic, changes, moved_bytes, of_found, of_planned
+
+TARGETS: Mapping[str, str] = {
+    "explicit": "one shard_map with the planned collectives written out",
+    "constraints": "a sharding constraint on every value, also in loops; XLA's partitioner decides the collectives",
+    "shardings": "shardings of inputs and outputs only; XLA's partitioner decides the rest",
+    "mlir": "StableHLO text with sdy shardings on the plan's own mesh; compiled as constraints are",
+}
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """Which planned collectives a compiled target has: `changes` account for each planned and each found one."""
+
+    target: str
+    planned: Counter[Traffic]
+    found: Counter[Traffic]
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        return changes(self.planned, self.found)
+
+    def count(self, what: str) -> int:
+        """Executions that are ``kept``, ``changed``, ``dropped`` or ``added``."""
+        return sum(c.times for c in self.changes if c.what == what)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            **{what: self.count(what) for what in ("kept", "changed", "dropped", "added")},
+            "planned_bytes": moved_bytes(self.planned),
+            "compiled_bytes": moved_bytes(self.found),
+            "collectives": [c.to_dict() for c in self.changes],
+        }
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{self.count(what)} {what}" for what in ("kept", "changed", "dropped", "added"))
+        lines = [
+            f"{self.target}: of {self.planned.total()} planned collectives {counts}; each device sends "
+            f"{moved_bytes(self.found):,.0f} bytes a call, planned {moved_bytes(self.planned):,.0f}"
+        ]
+        for c in self.changes:
+            shown = [t for t in (c.planned, c.found) if t is not None][: 1 if c.what == "kept" else 2]
+            text = " -> ".join(f"{t.kind} over {{{t.axes}}} of {t.given:,} bytes{_other(t)}" for t in shown)
+            lines.append(f"  {c.what:>7} {c.times:>5} x {text}")
+        return "\n".join(lines)
+
+
+def _other(t: Traffic) -> str:
+    """Of reductions that are no sums: which."""
+    return f" ({t.combiner})" if t.combiner not in ("", "add") else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A plan's function in one of the forms of `TARGETS`."""
+
+    name: str
+    lowered: Lowered
+
+    def __post_init__(self) -> None:
+        if self.name not in TARGETS:
+            raise InputError(f"no target {self.name!r}; there are {', '.join(TARGETS)}")
+        program = self.lowered.traced.program
+        if self.name != "explicit" and (program.host_inputs or program.host_outputs):
+            raise UnsupportedError(
+                f"target {self.name!r} does not place values in host memory, which this plan states; use 'explicit'"
+            )
+        if self.name != "explicit" and self.lowered.has_other_orders:
+            raise UnsupportedError(
+                f"target {self.name!r} has one order of the devices, as XLA's partitioner has; this plan states inputs "
+                "or outputs in another one: use 'explicit'"
+            )
+
+    def jax_mesh(self, devices: Sequence[Any] | None = None) -> JaxMesh:
+        return self.lowered.jax_mesh(devices)
+
+    def function(self, mesh: JaxMesh | AbstractMesh) -> Callable[..., Any]:
+        """The function of global arrays on a mesh (from `jax_mesh`), to be jitted with the plan's shardings."""
+        if self.name == "explicit":
+            return self.lowered.function(mesh)
+        return constrained_function(self.lowered, mesh, inside=self.name != "shardings")
+
+    @cached_property
+    def fn(self) -> Callable[..., Any]:
+        return self.function(self.jax_mesh())
+
+    @property
+    def in_shardings(self) -> Any:
+        """`NamedSharding` of every input leaf, as a tuple of pytrees, one for each argument."""
+        return self.lowered.in_shardings
+
+    @property
+    def out_shardings(self) -> Any:
+        """`NamedSharding` of every output leaf, in the pytree of the result."""
+        return self.lowered.out_shardings
+
+    def jit(self, *, devices: Sequence[Any] | None = None, **options: Any) -> Any:
+        """`jax.jit` of the function with its shardings and donations; `options` replace them."""
+        if self.name == "explicit":
+            return self.lowered.jit(devices=devices, **options)
+        mesh = self.jax_mesh(devices)
+        return jax.jit(self.function(mesh), **{**self._jit_options(mesh), **options})
+
+    def _jit_options(self, mesh: Any) -> dict[str, Any]:
+        return {
+            "in_shardings": self.lowered.in_shardings_on(mesh),
+            "out_shardings": self.lowered.out_shardings_on(mesh),
+            "donate_argnums": self.lowered.donate_argnums,
+        }
+
+    def stablehlo(self, platform: str = "cpu") -> str:
+        """StableHLO text; needs no devices of the mesh.
+
+        Of ``mlir``: shardings as sdy attributes and constraints on the plan's own mesh, where parts of axes are written
+        as sub-axes. The other targets name the parts of split axes as axes of their own.
+        """
+        mesh = self.lowered.schedule.mesh
+        abstract = auto_abstract_mesh(mesh.sizes, mesh.names)
+        specs = tree_util.tree_unflatten(self.lowered.traced.in_tree, self.lowered.traced.in_types)
+        explicit = self.name == "explicit"
+        function = self.lowered.function(abstract, as_they_lie=True) if explicit else self.function(abstract)
+        staged = jax.jit(function, **self._jit_options(abstract)).trace(*specs)
+        text = str(staged.lower(lowering_platforms=(platform,)).as_text())
+        return on_logical_mesh(text, mesh) if self.name == "mlir" else text
+
+    def __str__(self) -> str:
+        return self.stablehlo()
+
+    def report(self, devices: Sequence[Any] | None = None) -> TargetReport:
+        """Compile it, and compare its collectives with the planned ones by kind, axes, bytes and count.
+
+        `InputError` where JAX has too few devices for the mesh.
+        """
+        mesh, lowered = self.lowered.schedule.mesh, self.lowered
+        specs = tree_util.tree_unflatten(lowered.traced.in_tree, lowered.traced.in_types)
+        staged = self.jit(devices=devices).lower(*specs)
+        on_cpu = jax.default_backend() == "cpu"
+        # where the collectives are written out, XLA's later merging of them is left out of the account
+        options = dict(UNCOMBINED) if self.name == "explicit" and on_cpu else None
+        found = hlo_collectives(staged.compile(compiler_options=options).as_text() or "")
+        wide = {"bfloat16": "float32", "float16": "float32"} if on_cpu else None  # as XLA for CPU computes them
+        return TargetReport(self.name, of_planned(lowered.planned, mesh, wide), of_found(found, mesh, wide))

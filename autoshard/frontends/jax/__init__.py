@@ -1,0 +1,1 @@
+"""JAX functions as programs, and back again op by op."""

@@ -1,0 +1,278 @@
+"""JAX functions as programs: traced with abstract values, named by pytree path, never executed."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import tree_util
+
+from autoshard.errors import InputError, UnsupportedError
+from autoshard.frontends.draft import DraftOp, mark_zeros, number, prune
+from autoshard.frontends.jax.facts import is_extended
+from autoshard.frontends.jax.placement import constraint_attrs
+from autoshard.frontends.jax.read import JaxOp, JaxprReader
+from autoshard.program.program import Origin, Program, Value
+from autoshard.program.rule import ShardingRule
+
+__all__ = ["JaxOp", "TracedFunction", "trace"]
+
+_MOST_BYTES = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class StatedSharding:
+    """A sharding that an argument came with: its text, the mesh axes it uses, and its mesh and devices as of a
+    constraint in the code (see `autoshard.frontends.jax.placement`).
+    """
+
+    sharding: str
+    axes: tuple[str, ...]
+    mesh: str | None = None
+    devices: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class TracedFunction:
+    """A program together with what it takes to run it again.
+
+    program: values, ops and rules, free of JAX objects; arguments of its body are the inputs, then the constants.
+    jax_ops: by op id the primitive, parameters and context (see `JaxOp` for what holds in region ops).
+    consts: arrays the function closes over, one for each body argument after the inputs.
+    in_tree: tree of the tuple of positional arguments. out_tree: tree of the result.
+    in_types: abstract value of each input leaf, weak types kept.
+    function: what was traced, for what the program no longer knows (its derivative rules).
+    out_weak: whether each output leaf is weakly typed.
+    in_stated: the sharding that each input leaf came with: of a `ShapeDtypeStruct` with a `NamedSharding`, else None.
+    """
+
+    program: Program
+    jax_ops: dict[int, JaxOp]
+    consts: tuple[Any, ...]
+    in_tree: Any
+    out_tree: Any
+    in_types: tuple[jax.ShapeDtypeStruct, ...]
+    function: Callable[..., Any]
+    out_weak: tuple[bool, ...] = ()
+    in_stated: tuple[StatedSharding | None, ...] = ()
+
+
+def trace(
+    f: Callable[..., Any],
+    *specs: Any,
+    donate_argnums: int | Iterable[int] = (),
+    name: str | None = None,
+    argnames: Sequence[str] | None = None,
+) -> TracedFunction:
+    """Trace ``f(*specs)`` to a program, without executing it or allocating its arguments.
+
+    specs: pytrees whose leaves have a shape and dtype (`jax.ShapeDtypeStruct`, arrays) or are Python scalars
+        (weakly typed, as in `jax.jit`).
+    donate_argnums: arguments whose buffers the program may reuse, all their leaves.
+    argnames: first keys of the input names; by default the parameter names of `f`.
+
+    Inputs are named by argument and pytree keys (``state/params/layers/wq``, ``state/opt/0/mu/layers/wq``), outputs
+    ``out/...`` (``out`` where the function returns one array), other values by op (``dot_general:12``); names of
+    block arguments show the operand that feeds them (``scan:5/state/params/layers/wq``).
+
+    Calls are inlined and dead code is removed, bodies of loops and branches included: a scan may have fewer
+    carries, operands and results than its jaxpr. The program's blocks and attrs are the truth.
+
+    Raises `UnsupportedError` for side effects, callbacks and mutable references;
+    `InputError` for arguments that are no arrays.
+
+    >>> import jax, jax.numpy as jnp
+    >>> x = jax.ShapeDtypeStruct((4, 8), jnp.float32)
+    >>> w = {"w": jax.ShapeDtypeStruct((8, 2), jnp.float32)}
+    >>> traced = trace(lambda params, x: jnp.tanh(x @ params["w"]), w, x)
+    >>> traced.program.input_names, [op.kind for op in traced.program.body.ops]
+    (('params/w', 'x'), ['dot_general', 'tanh'])
+    """
+    names = argument_names(f, len(specs), argnames)
+    abstract = tuple(_abstract(spec, n) for spec, n in zip(specs, names, strict=True))
+    in_tree = tree_util.tree_structure(abstract)
+    traced = jax.jit(f).trace(*abstract)
+    jaxpr = _without_high_level_types(traced)
+    reader = JaxprReader()
+    body = reader.read(jaxpr)
+    prune(body, [True] * len(body.results))
+    mark_zeros(body)
+
+    leaves = len(jaxpr.in_avals)
+    input_names = _unique([_path(n, path) for n, spec in zip(names, abstract, strict=True) for path in _paths(spec)])
+    for value, input_name in zip(body.args[:leaves], input_names, strict=True):
+        value.name = input_name
+    consts = _drop_unused_consts(body, leaves, reader.consts)
+
+    rules = _Rules()
+    numbered = number(body, rules.of)
+    _check_sizes(numbered.values)
+    program = Program(
+        name=name or _name(f),
+        values=numbered.values,
+        body=numbered.body,
+        input_names=input_names,
+        output_names=_unique([_path("out", path) for path in _paths(traced.out_info)]),
+        donated=_donated(abstract, names, donate_argnums),
+        warnings=(*reader.warnings, *rules.warnings),
+    )
+    in_types = tuple(
+        jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False)) for a in jaxpr.in_avals
+    )
+    return TracedFunction(
+        program, numbered.origins, consts, in_tree, traced.out_tree, in_types, f,
+        tuple(bool(getattr(a, "weak_type", False)) for a in jaxpr.out_avals),
+        tuple(_stated(leaf, n) for leaf, n in zip(tree_util.tree_leaves(specs), input_names, strict=True)),
+    )  # fmt: skip
+
+
+def _without_high_level_types(traced: Any) -> Any:
+    """The jaxpr of a `jax.stages.Traced`, with primitives of JAX's high-level extension (0.12) expanded."""
+    if not getattr(traced.jaxpr.jaxpr, "is_high", False) or not hasattr(traced, "lojax"):
+        return traced.jaxpr
+    low = traced.lojax.jaxpr
+    if len(low.in_avals) != len(traced.jaxpr.in_avals) or len(low.out_avals) != len(traced.jaxpr.out_avals):
+        raise UnsupportedError(
+            f"function {traced.fun_name} takes or returns values of high-level types (boxes, references), found "
+            f"{[str(a) for a in traced.jaxpr.in_avals]}; only arrays are supported"
+        )
+    return low
+
+
+def _check_sizes(values: Iterable[Value]) -> None:
+    """`InputError` for arrays whose bytes and work could not be counted in 64 bits; no machine holds them."""
+    for value in values:
+        if value.type.bytes > _MOST_BYTES or any(n > _MOST_BYTES for n in value.type.shape):
+            raise InputError(
+                f"{value.name} is {value.type}, {value.type.bytes:.3g} bytes; no more than 2^53 can be planned"
+            )
+
+
+class _Rules:
+    """Looks up the rule of every op and collects one warning for each unknown primitive."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self._warned: set[str] = set()
+
+    def of(self, op: DraftOp, in_shard_map: bool) -> ShardingRule:
+        from autoshard.rules import LITERALS, rule_for
+
+        operands, results = [v.type for v in op.operands], [v.type for v in op.results]
+        literals = {k: v.literal for k, v in enumerate(op.operands) if v.origin is Origin.LITERAL}
+        match = rule_for(op.kind, operands, results, {**op.origin.params, LITERALS: literals})
+        if match.warning and op.kind not in self._warned and not in_shard_map:
+            self._warned.add(op.kind)
+            where = f" (first at {op.source})" if op.source else ""
+            self.warnings.append(f"{match.warning}{where}")
+        return match.rule
+
+
+# -- arguments and names ---------------------------------------------------------------------------------------
+
+
+def _name(f: Any) -> str:
+    while isinstance(f, functools.partial):
+        f = f.func
+    return getattr(f, "__name__", None) or type(f).__name__
+
+
+def argument_names(f: Callable[..., Any], count: int, given: Sequence[str] | None) -> list[str]:
+    """The names of the first `count` arguments of `f`: as given, else from its signature."""
+    if given is not None:
+        if len(given) != count or len(set(given)) != count:
+            raise InputError(f"argnames {list(given)} must be {count} different names, one for each argument")
+        return list(given)
+    names: list[str] = []
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):  # builtins and some extension types do not tell
+        parameters = ()
+    for p in parameters:
+        if p.kind is p.VAR_POSITIONAL:
+            names += [f"{p.name}/{k}" for k in range(count - len(names))]
+        elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+            names.append(p.name)
+    names = names[:count]
+    return names + [f"arg{k}" for k in range(len(names), count)]
+
+
+def _abstract(spec: Any, name: str) -> Any:
+    """The argument with every leaf abstract; Python scalars stay, because `jax.jit` types them weakly."""
+
+    def leaf(path: Any, x: Any) -> Any:
+        if type(x) in (bool, int, float, complex):
+            return x
+        if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+            raise InputError(
+                f"argument {_path(name, path)} is {type(x).__name__} {x!r}; every leaf must be an array, a "
+                "jax.ShapeDtypeStruct or a Python number (bind anything else with functools.partial)"
+            )
+        dtype = x.dtype if is_extended(x.dtype) else jax.dtypes.canonicalize_dtype(x.dtype)
+        return jax.ShapeDtypeStruct(x.shape, dtype, weak_type=getattr(x, "weak_type", False))
+
+    return tree_util.tree_map_with_path(leaf, spec)
+
+
+def _stated(leaf: Any, name: str) -> StatedSharding | None:
+    """Arrays say their shape and type only: where they happen to lie now is no statement."""
+    if not isinstance(leaf, jax.ShapeDtypeStruct) or leaf.sharding is None:
+        return None
+    attrs = constraint_attrs(leaf.sharding, len(leaf.shape), (), f"argument {name}")
+    if attrs is None:
+        return None
+    axes = tuple(n for n, _ in attrs["mesh_axes"])
+    return StatedSharding(attrs["sharding"], axes, attrs.get("mesh"), attrs.get("devices", ()))
+
+
+def _paths(tree: Any) -> list[Any]:
+    return [path for path, _ in tree_util.tree_flatten_with_path(tree)[0]]
+
+
+def _path(first: str, keys: Iterable[Any]) -> str:
+    return "/".join([first, *map(_key, keys)])
+
+
+def _key(key: Any) -> str:
+    """One pytree key: dictionary key, field name, or index."""
+    for attribute in ("name", "key", "idx"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def _unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Names made different with ``~2`` where two leaves would share one (a dictionary key with a slash in it)."""
+    seen: dict[str, int] = {}
+    out: list[str] = []
+    for n in names:
+        seen[n] = seen.get(n, 0) + 1
+        out.append(n if seen[n] == 1 else f"{n}~{seen[n]}")
+    return tuple(out)
+
+
+def _donated(specs: Sequence[Any], names: Sequence[str], argnums: int | Iterable[int]) -> frozenset[int]:
+    """Flat input indices of the donated arguments."""
+    chosen = [argnums] if isinstance(argnums, int) else list(argnums)
+    starts = [0]
+    for spec in specs:
+        starts.append(starts[-1] + len(tree_util.tree_leaves(spec)))
+    out: set[int] = set()
+    for k in chosen:
+        if not -len(specs) <= k < len(specs):
+            raise InputError(f"donate_argnums names argument {k}, but there are {len(specs)}: {', '.join(names)}")
+        k %= len(specs)
+        out.update(range(starts[k], starts[k + 1]))
+    return frozenset(out)
+
+
+def _drop_unused_consts(body: Any, inputs: int, consts: Sequence[Any]) -> tuple[Any, ...]:
+    used = {v for op in body.ops for v in op.operands} | set(body.results)
+    kept = [(v, c) for v, c in zip(body.args[inputs:], consts, strict=True) if v in used]
+    body.args[inputs:] = [v for v, _ in kept]
+    for index, (value, _) in enumerate(kept):
+        assert value.origin is Origin.CONST
+        value.name = f"const:{index}"
+    return tuple(c for _, c in kept)

@@ -1,0 +1,463 @@
+"""Reading a jaxpr into a draft: calls are inlined, loops and branches become regions, names become tags.
+
+Uses `jax.extend` and the parameters of primitives by name; nothing is executed and no array is made.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core as jax_core
+
+from autoshard.errors import UnsupportedError
+from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue, literal
+from autoshard.frontends.jax.facts import (
+    axis_names,
+    collective_attrs,
+    dtype_name,
+    is_extended,
+    is_jax_code,
+    open_jaxpr,
+    scalar_of,
+    scan_counts,
+    source_line,
+    tensor_type,
+)
+from autoshard.frontends.jax.nested import cut_block, gather_blocks, manual_axes
+from autoshard.frontends.jax.placement import KIND as CONSTRAINT
+from autoshard.frontends.jax.placement import constraint_attrs, is_stated
+from autoshard.frontends.jax.trip_count import while_trips
+from autoshard.program.program import Origin
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JaxOp:
+    """What it takes to run an op again: the primitive, its parameters as traced, and the tracing context.
+
+    For region ops `params` holds the untouched parameters of the equation. Their inner jaxprs and operand
+    counts are *not* to be used: the op's `regions` and `attrs` in the Program are the truth (the body was inlined
+    and dead code removed, carries and operands may be fewer). What may be used: ``scan`` `unroll`, `reverse`,
+    `length`; ``shard_map`` `mesh`, `check_vma`.
+    """
+
+    primitive: Any
+    params: dict[str, Any]
+    ctx: Any
+
+
+# Calls that are inlined, with the parameter that holds the callee.
+_CALLS = {
+    "jit": ("jaxpr",),
+    "pjit": ("jaxpr",),
+    "closed_call": ("call_jaxpr",),
+    "eval_jaxpr": ("call_jaxpr",),
+    "core_closed_call": ("call_jaxpr",),
+    "core_call": ("call_jaxpr",),
+    "call": ("call_jaxpr",),
+    "custom_jvp_call": ("call_jaxpr",),
+    "custom_vjp_call": ("call_jaxpr", "fun_jaxpr"),
+    "custom_vjp_call_jaxpr": ("fun_jaxpr", "call_jaxpr"),
+    "custom_vmap_call": ("call",),
+    "composite": ("jaxpr",),
+    "remat_opt": ("fwd_jaxpr",),
+}
+_REMAT = frozenset({"remat", "remat2", "checkpoint"})
+_CALLBACKS = frozenset(
+    {"pure_callback", "io_callback", "debug_callback", "debug_print", "infeed", "outfeed", "dce_sink"}
+)
+_HARMLESS_EFFECTS = frozenset({"NamedAxisEffect"})
+_PLACEMENT = frozenset({"sharding_constraint", "device_put", "layout_constraint", "reshard", "shard_alike"})
+
+
+@dataclass(slots=True)
+class _Frame:
+    """One block being read. `captured`: arrays met in it that must come in as arguments, by identity."""
+
+    origin: Origin
+    block: DraftBlock
+    captured: dict[int, tuple[Any, DraftValue]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """Where an inlined callee is called from; `source` replaces its own lines where the callee is JAX's code."""
+
+    source: str | None = None
+    scope: str = ""
+
+
+class JaxprReader:
+    """Reads one closed jaxpr; `consts` are the arrays of the captured arguments after `read`."""
+
+    def __init__(self) -> None:
+        self.consts: list[Any] = []
+        self.warnings: list[str] = []
+        self._literals: dict[str, DraftValue] = {}
+        self._barriers = 0
+        self._groups = 0  # of values that are to be sharded alike
+        self._manual = 0  # how many shard_maps are around what is read
+        self._inner_axes: set[str] = set()  # of shard_maps inside of the one that is read
+
+    def read(self, closed: Any) -> DraftBlock:
+        """The draft of a whole program: arguments are the jaxpr's inputs, then the arrays it closes over."""
+        jaxpr, consts = open_jaxpr(closed)
+        frame = _Frame(Origin.CONST, DraftBlock([_argument(v.aval, Origin.INPUT) for v in jaxpr.invars]))
+        frame.block.results = self._body(frame, jaxpr, consts, frame.block.args, _Site())
+        for index, (array, value) in enumerate(frame.captured.values()):
+            value.name = f"const:{index}"
+            frame.block.args.append(value)
+            self.consts.append(array)
+        return frame.block
+
+    # -- blocks ------------------------------------------------------------------------------------------------
+
+    def _body(
+        self, frame: _Frame, jaxpr: Any, consts: Sequence[Any], args: Sequence[DraftValue], site: _Site
+    ) -> list[DraftValue]:
+        """Read the equations of `jaxpr` into the block of `frame`; returns the values of its results."""
+        env: dict[Any, DraftValue] = {}
+        for var, const in zip(jaxpr.constvars, consts, strict=True):
+            env[var] = self._const(frame, const, var.aval)
+        env.update(zip(jaxpr.invars, args, strict=True))
+
+        def value_of(atom: Any) -> DraftValue:
+            if isinstance(atom, jax_core.Literal):
+                return self._const(frame, atom.val, atom.aval)
+            return env[atom]
+
+        for eqn in jaxpr.eqns:
+            results = self._equation(frame, eqn, [value_of(a) for a in eqn.invars], site)
+            env.update(zip(eqn.outvars, results, strict=True))
+        return [value_of(a) for a in jaxpr.outvars]
+
+    def _const(self, frame: _Frame, array: Any, aval: Any) -> DraftValue:
+        """A scalar becomes a literal, any other array an argument of the block (and of the blocks around it)."""
+        dtype = dtype_name(aval.dtype)
+        if not aval.shape and not is_extended(aval.dtype):
+            made = literal(scalar_of(array), dtype)
+            return self._literals.setdefault(made.name, made)
+        if id(array) not in frame.captured:
+            frame.captured[id(array)] = (array, _argument(aval, frame.origin))
+        return frame.captured[id(array)][1]
+
+    def _region(self, closed: Any, site: _Site) -> _Frame:
+        jaxpr, consts = open_jaxpr(closed)
+        frame = _Frame(Origin.ARG, DraftBlock([_argument(v.aval, Origin.ARG) for v in jaxpr.invars]))
+        if site.source is not None and not is_jax_code(jaxpr):
+            site = _Site(None, site.scope)
+        frame.block.results = self._body(frame, jaxpr, consts, frame.block.args, site)
+        return frame
+
+    # -- equations ---------------------------------------------------------------------------------------------
+
+    def _equation(self, frame: _Frame, eqn: Any, operands: list[DraftValue], site: _Site) -> list[DraftValue]:
+        kind, params = str(eqn.primitive.name), eqn.params
+        here = _Site(site.source or source_line(eqn), _join(site.scope, str(eqn.source_info.name_stack)))
+        if kind == "name":
+            if operands[0].origin is not Origin.LITERAL:
+                operands[0].tag(params["name"])
+            return operands
+        if kind == "optimization_barrier":
+            return self._barrier(frame, operands, [True] * len(operands), JaxOp(eqn.primitive, {}, eqn.ctx), here)
+        if kind in _REMAT:
+            return self._remat(frame, eqn, operands, here)
+        if kind in _CALLS:
+            callee = next((params[p] for p in _CALLS[kind] if p in params), None)
+            if callee is not None:
+                said = f"in_shardings of jit at {_describe(here)}"
+                operands = self._placed(frame, eqn, operands, params.get("in_shardings"), said, here)
+                named = _named_site(here, callee, params.get("name"))
+                results = self._inline(frame, callee, operands, named)
+                said = f"out_shardings of jit at {_describe(here)}"
+                return self._placed(frame, eqn, results, params.get("out_shardings"), said, here)
+        if kind == "custom_linear_solve":
+            lengths = params["const_lengths"]
+            skip = lengths.matvec + lengths.vecmat
+            take = operands[skip : skip + lengths.solve] + operands[sum(lengths) :]
+            return self._inline(frame, params["jaxprs"].solve, take, here)
+        if kind == "shard_map" and self._manual:
+            return self._inner_shard_map(frame, eqn, operands, here)
+        if kind in _PLACEMENT:
+            return self._placement(frame, eqn, operands, here)
+        if kind == "while" and params["cond_jaxpr"].out_avals[0].shape:
+            scalar = _with_scalar_predicate(eqn)
+            return self._body(frame, scalar.jaxpr, scalar.consts, operands, here)
+        regions = {"scan": self._scan, "while": self._while, "cond": self._cond, "shard_map": self._shard_map}
+        if kind in regions:
+            op = regions[kind](frame, eqn, operands, here)
+        else:
+            _refuse_effects(eqn, here)
+            op = DraftOp(kind, operands, [], attrs=collective_attrs(kind, params, _describe(here)))
+        op.results = [DraftValue(tensor_type(v.aval), Origin.OP) for v in eqn.outvars]
+        op.source = _describe(here)
+        op.origin = JaxOp(eqn.primitive, dict(params), eqn.ctx)
+        frame.block.ops.append(op)
+        return op.results
+
+    def _inline(self, frame: _Frame, callee: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+        jaxpr, consts = open_jaxpr(callee)
+        site = here if is_jax_code(jaxpr) else _Site(None, here.scope)
+        return self._body(frame, jaxpr, consts, operands, site)
+
+    def _remat(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+        """Inlined; behind a barrier where JAX puts one, so that the recomputation is not merged with the original."""
+        cse = eqn.params.get("prevent_cse", True)
+        chosen = [cse] * len(operands) if isinstance(cse, bool) else list(cse)
+        if eqn.params.get("differentiated", False) and any(chosen):
+            origin = JaxOp(_barrier_primitive(), {}, eqn.ctx)
+            operands = self._barrier(frame, operands, chosen, origin, here)
+        return self._inline(frame, eqn.params["jaxpr"], operands, here)
+
+    def _barrier(
+        self, frame: _Frame, operands: list[DraftValue], chosen: Sequence[bool], origin: JaxOp, here: _Site
+    ) -> list[DraftValue]:
+        group = self._barriers
+        self._barriers += 1
+        out: list[DraftValue] = []
+        for value, through in zip(operands, chosen, strict=True):
+            if through and value.origin is not Origin.LITERAL:
+                attrs = {"barrier_group": group}
+                result = DraftValue(value.type, Origin.OP)
+                op = DraftOp("optimization_barrier", [value], [result], _describe(here), attrs, [], origin)
+                frame.block.ops.append(op)
+                value = result
+            out.append(value)
+        return out
+
+    # -- regions -----------------------------------------------------------------------------------------------
+
+    def _scan(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> DraftOp:
+        params = eqn.params
+        body = self._region(params["jaxpr"], here)
+        captured = self._lift(frame, body)
+        consts, carry = scan_counts(params, len(eqn.invars))
+        attrs = {
+            "num_consts": len(captured) + consts,
+            "num_carry": carry,
+            "length": int(params["length"]),
+            "reverse": bool(params["reverse"]),
+        }
+        return DraftOp("scan", captured + operands, [], attrs=attrs, regions=[body.block])
+
+    def _while(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> DraftOp:
+        params = eqn.params
+        cond, body = self._region(params["cond_jaxpr"], here), self._region(params["body_jaxpr"], here)
+        n, b = params["cond_nconsts"], params["body_nconsts"]
+        for_cond, for_body = self._lift(frame, cond), self._lift(frame, body)
+        operands = for_cond + operands[:n] + for_body + operands[n:]
+        attrs = {"cond_nconsts": len(for_cond) + n, "body_nconsts": len(for_body) + b, "trips": None}
+        op = DraftOp("while", operands, [], attrs=attrs, regions=[cond.block, body.block])
+        op.attrs["trips"] = while_trips(op)
+        return op
+
+    def _cond(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> DraftOp:
+        branches = [self._region(b, here) for b in eqn.params["branches"]]
+        captured: dict[int, Any] = {}
+        for branch in branches:
+            captured.update(branch.captured)
+        extra: list[DraftValue] = []
+        for key, (array, inner) in captured.items():
+            for branch in branches:  # every branch takes the array, also those that do not read it
+                own = branch.captured.get(key)
+                branch.block.args.append(own[1] if own else DraftValue(inner.type, Origin.ARG))
+            extra.append(self._const_of_type(frame, array, inner))
+        return DraftOp("cond", operands + extra, [], regions=[b.block for b in branches])
+
+    def _shard_map(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> DraftOp:
+        params = eqn.params
+        mesh = params["mesh"]
+        manual = manual_axes(params)
+        self._manual += 1
+        outer, self._inner_axes = self._inner_axes, set()
+        body = self._region(params["jaxpr"], here)
+        manual |= self._inner_axes
+        self._inner_axes = outer
+        self._manual -= 1
+        if automatic := [str(n) for n in mesh.axis_names if n not in manual]:
+            self._warn(
+                f"shard_map at {_describe(here)} leaves the axes {automatic} automatic: its body is not cut over them, "
+                "every device along them computes the same"
+            )
+        captured = self._lift(frame, body)
+        whole = [tuple(() for _ in v.type.shape) for v in captured]
+        ins = [axis_names(s, v.type.rank) for s, v in zip(params["in_specs"], operands, strict=True)]
+        outs = [axis_names(s, len(v.aval.shape)) for s, v in zip(params["out_specs"], eqn.outvars, strict=True)]
+        attrs = {
+            "mesh_axes": tuple(
+                (str(n), int(s)) for n, s in zip(mesh.axis_names, mesh.axis_sizes, strict=True) if n in manual
+            ),
+            "in_names": (*whole, *ins),
+            "out_names": tuple(outs),
+        }
+        return DraftOp("shard_map", captured + operands, [], attrs=attrs, regions=[body.block])
+
+    def _inner_shard_map(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+        """A `shard_map` inside of another, over further axes: its body on the parts that its specs cut, inlined.
+
+        What comes in is whole along these axes, so that a device cuts its parts out; what leaves is gathered.
+        """
+        params = eqn.params
+        sizes = {str(n): int(s) for n, s in zip(params["mesh"].axis_names, params["mesh"].axis_sizes, strict=True)}
+        self._inner_axes |= manual_axes(params)
+        jaxpr, _ = open_jaxpr(params["jaxpr"])
+        parts = []
+        for value, spec, var in zip(operands, params["in_specs"], jaxpr.invars, strict=True):
+            names, shape = axis_names(spec, value.type.rank), var.aval.shape
+            parts.append(self._traced(frame, cut_block(names, shape), value, sizes, here) if any(names) else value)
+        found = []
+        for value, spec in zip(self._inline(frame, params["jaxpr"], parts, here), params["out_specs"], strict=True):
+            names = axis_names(spec, value.type.rank)
+            found.append(self._traced(frame, gather_blocks(names), value, sizes, here) if any(names) else value)
+        return found
+
+    def _traced(
+        self, frame: _Frame, f: Callable[[Any], Any], value: DraftValue, axes: Mapping[str, int], here: _Site
+    ) -> DraftValue:
+        """One array of a function of one array, as if it were written here; `axes`: sizes of those that it may name."""
+        if value.type.dtype.startswith("key<"):
+            raise UnsupportedError(
+                f"shard_map at {_describe(here)} lies inside of another one and cuts random keys; pass them uncut, or "
+                "make one shard_map of both"
+            )
+        spec = jax.ShapeDtypeStruct(value.type.shape, value.type.dtype)
+        return self._inline(frame, jax.make_jaxpr(f, axis_env=list(axes.items()))(spec), [value], here)[0]
+
+    def _lift(self, frame: _Frame, body: _Frame) -> list[DraftValue]:
+        """Make the arrays a body captured its leading arguments; returns the operands that feed them."""
+        body.block.args[:0] = [value for _, value in body.captured.values()]
+        return [self._const_of_type(frame, array, value) for array, value in body.captured.values()]
+
+    def _const_of_type(self, frame: _Frame, array: Any, like: DraftValue) -> DraftValue:
+        if id(array) not in frame.captured:
+            frame.captured[id(array)] = (array, DraftValue(like.type, frame.origin))
+        return frame.captured[id(array)][1]
+
+    def _warn(self, line: str) -> None:
+        if line not in self.warnings:
+            self.warnings.append(line)
+
+    def _placement(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+        """`with_sharding_constraint`, `device_put`, `with_layout_constraint`, `jax.sharding.reshard`, `shard_alike`."""
+        kind, params = str(eqn.primitive.name), eqn.params
+        if kind == "shard_alike":
+            return self._alike(frame, eqn, operands, here)
+        said = {"sharding_constraint": "with_sharding_constraint", "device_put": "device_put"}.get(kind, kind)
+        said = f"{said} at {_describe(here)}"
+        if params.get("layout") is not None:
+            self._warn(f"the layout of {said} is ignored")
+        one = params.get("dst_sharding" if kind == "reshard" else "sharding")
+        stated = params["devices"] if kind == "device_put" else [one] * len(operands)
+        return self._placed(frame, eqn, operands, stated, said, here, sorted(params.get("unconstrained_dims", ())))
+
+    def _placed(
+        self,
+        frame: _Frame,
+        eqn: Any,
+        values: list[DraftValue],
+        shardings: Sequence[Any] | None,
+        said: str,
+        here: _Site,
+        unconstrained: Sequence[int] = (),
+    ) -> list[DraftValue]:
+        """The values, each behind a constraint where a sharding is stated for it.
+
+        Inside of a `shard_map` values are local and stay where they are. `said`: how messages call what states them.
+        """
+        if shardings is None or self._manual:
+            return values
+        out: list[DraftValue] = []
+        for value, sharding in zip(values, shardings, strict=True):
+            rank = value.type.rank
+            if not is_stated(sharding) or not rank:
+                out.append(value)
+                continue
+            attrs = constraint_attrs(sharding, rank, unconstrained, said)
+            if attrs is None:
+                self._warn(
+                    f"{said} is ignored, as it is no NamedSharding; state it as a pin on a value named with "
+                    "checkpoint_name"
+                )
+                out.append(value)
+                continue
+            out.append(self._marked(frame, eqn, value, attrs, here))
+        return out
+
+    def _alike(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+        """`jax.experimental.shard_alike`: both results have one sharding, whichever it is."""
+        if self._manual or not all(value.type.rank for value in operands):
+            return operands
+        self._groups += 1
+        return [self._marked(frame, eqn, value, {"alike": self._groups}, here) for value in operands]
+
+    def _marked(self, frame: _Frame, eqn: Any, value: DraftValue, attrs: dict[str, Any], here: _Site) -> DraftValue:
+        """A value behind an identity that carries what is stated of it."""
+        result = DraftValue(value.type, Origin.OP)
+        origin = JaxOp(_barrier_primitive(), {}, eqn.ctx)  # an identity on any devices
+        frame.block.ops.append(DraftOp(CONSTRAINT, [value], [result], _describe(here), attrs, [], origin))
+        return result
+
+
+def _argument(aval: Any, origin: Origin) -> DraftValue:
+    return DraftValue(tensor_type(aval), origin)
+
+
+@cache
+def _barrier_primitive() -> Any:
+    """JAX has a public function for it but no public primitive."""
+    return jax.make_jaxpr(jax.lax.optimization_barrier)(0.0).jaxpr.eqns[0].primitive
+
+
+def _refuse_effects(eqn: Any, here: _Site) -> None:
+    kind = str(eqn.primitive.name)
+    effects = sorted({type(e).__name__ for e in eqn.effects} - _HARMLESS_EFFECTS)
+    if kind not in _CALLBACKS and not effects:
+        return
+    why = f"has side effects ({', '.join(effects)})" if effects else "calls back into Python"
+    raise UnsupportedError(
+        f"primitive {kind} at {_describe(here)} {why}, which a planned program cannot keep in order on many devices; "
+        "remove it (jax.debug.print, callbacks, mutable references) from the function that is planned"
+    )
+
+
+def _with_scalar_predicate(eqn: Any) -> Any:
+    """A `while` with a batched predicate (what `jax.vmap` makes) as the loop that it means.
+
+    It runs while any predicate holds; elements whose own predicate is false stay as they are.
+    """
+    n = eqn.params["cond_nconsts"]
+    first = n + eqn.params["body_nconsts"]
+    cond_fun = jax_core.jaxpr_as_fun(eqn.params["cond_jaxpr"])
+    body_fun = jax_core.jaxpr_as_fun(eqn.params["body_jaxpr"])
+
+    def loop(*operands: Any) -> list[Any]:
+        for_cond, for_body, init = operands[:n], operands[n:first], operands[first:]
+
+        def body(carry: Any) -> Any:
+            (go_on,) = cond_fun(*for_cond, *carry)
+            after = body_fun(*for_body, *carry)
+            wide = [jax.lax.broadcast_in_dim(go_on, jnp.shape(c), range(go_on.ndim)) for c in carry]
+            return tuple(jax.lax.select(w, new, old) for w, new, old in zip(wide, after, carry, strict=True))
+
+        return list(jax.lax.while_loop(lambda c: jnp.any(cond_fun(*for_cond, *c)[0]), body, tuple(init)))
+
+    return jax.make_jaxpr(loop)(*[jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars])
+
+
+def _describe(here: _Site) -> str:
+    """Source line, then the scopes of `jax.named_scope` and of transformations: ``m.py:3 (f) [jvp(block)]``."""
+    source = here.source or ""
+    return f"{source} [{here.scope}]".strip() if here.scope else source
+
+
+def _named_site(here: _Site, callee: Any, name: Any) -> _Site:
+    """`here` with the name of the user's jitted function that is called as a scope around its ops."""
+    if not isinstance(name, str) or not name.isidentifier() or is_jax_code(open_jaxpr(callee)[0]):
+        return here
+    return _Site(here.source, _join(here.scope, name))
+
+
+def _join(outer: str, inner: str) -> str:
+    return f"{outer}/{inner}" if outer and inner else outer or inner

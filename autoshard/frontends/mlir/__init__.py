@@ -1,0 +1,1 @@
+"""MLIR modules: parsed, checked, and read as programs."""

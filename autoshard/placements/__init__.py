@@ -1,0 +1,1 @@
+"""Placements: what a single op may do, and over which mesh axes."""

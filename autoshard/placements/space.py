@@ -1,0 +1,182 @@
+"""All placements of mesh axes on the factors of one op, pruned with reasons.
+
+An axis goes on one factor, passes through as a partial sum where the op is linear, or stays unused.
+The sub-axes of a split axis part ways only where a factor cannot take the whole axis.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from autoshard.placements.uneven import may_pad
+from autoshard.program.rule import ShardingRule
+from autoshard.program.schedule import Placement
+from autoshard.sharding.layout import AtomMesh, Layout
+
+NONE = -1
+ZERO = -2
+_FIRST_PASS = -3
+
+
+def _pass_code(which: int) -> int:
+    return _FIRST_PASS - which
+
+
+@dataclass(frozen=True)
+class OpSpace:
+    """The strategies of one op.
+
+    placements[s]; operand_layouts[k][s] and result_layouts[k][s]; facets[s, axis] labels what the s-th
+    strategy does with each mesh axis; pruned counts what was left out, by reason.
+    """
+
+    placements: tuple[Placement, ...]
+    operand_layouts: tuple[tuple[Layout, ...], ...]
+    result_layouts: tuple[tuple[Layout, ...], ...]
+    facets: np.ndarray
+    shards: np.ndarray  # [strategy, factor]: in how many parts each factor is cut
+    pruned: Counter[str] = field(default_factory=Counter)
+
+    @cached_property
+    def by_factors(self) -> dict[tuple[tuple[int, ...], ...], list[int]]:
+        """Strategies by the atoms on their factors (several differ in partial sums only)."""
+        out: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+        for index, placement in enumerate(self.placements):
+            out.setdefault(placement.factors, []).append(index)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class PartialSums:
+    """Where partial sums may arrive: per linear set the atoms all its operands can be unreduced over."""
+
+    passes: tuple[tuple[int, ...], ...] = ()
+    zeros: tuple[int, ...] = ()
+
+
+def _axis_options(
+    mesh: AtomMesh,
+    atoms: Sequence[int],
+    factors: Sequence[int],
+    sizes: Sequence[int],
+    partial: PartialSums,
+    uneven: frozenset[int],
+) -> list[tuple[int, ...]]:
+    """Targets of each atom of one mesh axis: a factor, NONE, ZERO or a pass code."""
+    whole = mesh.size(atoms)
+    if whole == 1:
+        return [(NONE,) * len(atoms)]
+    fits = [f for f in factors if sizes[f] % whole == 0 or (f in uneven and may_pad(sizes[f], whole, whole))]
+    passes = [_pass_code(w) for w, allowed in enumerate(partial.passes) if all(a in allowed for a in atoms)]
+    zero = [ZERO] if all(a in partial.zeros for a in atoms) and atoms else []
+    options: list[tuple[int, ...]] = [(t,) * len(atoms) for t in (NONE, *fits, *passes, *zero)]
+    for cut in range(1, len(atoms)):
+        head, tail = atoms[:cut], atoms[cut:]
+        head_size, tail_size = mesh.size(head), mesh.size(tail)
+        for f in factors:
+            if f in fits or sizes[f] % head_size:
+                continue
+            rest = [NONE, *(g for g in factors if g != f and sizes[g] % tail_size == 0), *passes, *zero]
+            options += [(f,) * len(head) + (t,) * len(tail) for t in rest]
+    return options
+
+
+def enumerate_placements(
+    rule: ShardingRule,
+    mesh: AtomMesh,
+    partial: PartialSums,
+    axis_orders: Sequence[Sequence[str]] = (),
+    uneven: frozenset[int] = frozenset(),
+) -> OpSpace:
+    """Every placement that can be written as shardings of all tensors and divides its factors, those in `uneven` with
+    padding.
+
+    `axis_orders` are further orders of mesh axes that users wrote within one dimension; the
+    canonical order is that of the mesh.
+    """
+    pruned: Counter[str] = Counter()
+    factors = rule.placeable
+    options = [
+        _axis_options(mesh, mesh.atoms_of[n], factors, rule.factor_sizes, partial, uneven) for n in mesh.mesh.axis_names
+    ]
+    seen: set[tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, int], ...], tuple[int, ...]]] = set()
+    placements: list[Placement] = []
+    facets: list[tuple[int, ...]] = []
+    for order in (tuple(mesh.mesh.axis_names), *map(tuple, axis_orders)):
+        ranks = [mesh.mesh.axis_names.index(a) for a in order]
+        for choice in _combinations([len(o) for o in options]):
+            on: list[list[int]] = [[] for _ in rule.factor_sizes]
+            passes: list[tuple[int, int]] = []
+            zeros: list[int] = []
+            for axis in ranks:
+                for atom, target in zip(
+                    mesh.atoms_of[mesh.mesh.axis_names[axis]], options[axis][choice[axis]], strict=True
+                ):
+                    if target >= 0:
+                        on[target].append(atom)
+                    elif target == ZERO:
+                        zeros.append(atom)
+                    elif target <= _FIRST_PASS:
+                        passes.append((atom, _FIRST_PASS - target))
+            if not all(
+                _divides(mesh, o, n, f in uneven) for f, (o, n) in enumerate(zip(on, rule.factor_sizes, strict=True))
+            ):
+                pruned["the axes together do not divide the factor"] += 1
+                continue
+            if not rule.halos_fit([mesh.size(o) for o in on]):
+                pruned["a block would be shorter than the edges that its neighbours need"] += 1
+                continue
+            if not _representable(rule, on, mesh):
+                pruned["a minor factor of a compound dimension is cut before its major one is used up"] += 1
+                continue
+            key = (tuple(map(tuple, on)), tuple(sorted(passes)), tuple(sorted(zeros)))
+            if key not in seen:
+                seen.add(key)
+                placements.append(Placement(*key))
+                facets.append(tuple(choice))
+    shards = np.array([[mesh.size(f) for f in p.factors] for p in placements], np.int64)
+    return OpSpace(
+        tuple(placements),
+        tuple(tuple(p.operand(rule, k) for p in placements) for k in range(len(rule.operands))),
+        tuple(tuple(p.result(rule, k) for p in placements) for k in range(len(rule.results))),
+        np.array(facets, np.int64).reshape(len(placements), len(mesh.mesh.axis_names)),
+        shards.reshape(len(placements), len(rule.factor_sizes)),
+        pruned,
+    )
+
+
+def _divides(mesh: AtomMesh, atoms: Sequence[int], size: int, uneven: bool) -> bool:
+    if not atoms or size % mesh.size(atoms) == 0:
+        return True
+    return uneven and may_pad(size, mesh.size(atoms), mesh.sizes[atoms[-1]])
+
+
+def _combinations(counts: Sequence[int]) -> list[tuple[int, ...]]:
+    out: list[tuple[int, ...]] = [()]
+    for count in counts:
+        out = [(*head, i) for head in out for i in range(count)]
+    return out
+
+
+def _representable(rule: ShardingRule, on: Sequence[Sequence[int]], mesh: AtomMesh) -> bool:
+    for tensor in (*rule.operands, *rule.results):
+        for dim in tensor:
+            full = True
+            for f in dim:
+                if on[f] and not full:
+                    return False
+                full = full and mesh.size(on[f]) == rule.factor_sizes[f]
+    return True
+
+
+def value_rule(shape: Sequence[int]) -> ShardingRule:
+    """A rule whose placements are the layouts of a tensor: one parallel factor per dimension larger than 1."""
+    dims, sizes = [], []
+    for n in shape:
+        dims.append(() if n <= 1 else (len(sizes),))
+        if n > 1:
+            sizes.append(n)
+    return ShardingRule(tuple(sizes), (), (tuple(dims),), linear=((),))

@@ -1,0 +1,383 @@
+"""plan.json: programs and schedules as JSON, and back.
+
+The file holds everything a checker needs: the program with its rules, the mesh and the machine, the
+statements, every decision, and what was claimed about cost and memory (see docs/architecture.md).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from types import NoneType
+from typing import Any
+
+from autoshard.errors import AutoshardError, InputError
+from autoshard.program.program import Block, Op, Origin, OtherOrder, Program, Value
+from autoshard.program.rule import Halo, ShardingRule, rule_from_text
+from autoshard.program.schedule import Placement, Schedule, Use
+from autoshard.program.types import TensorType
+from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.steps import Reshard, Step, StepKind, replay
+
+FORMAT = "autoshard-plan"
+VERSION = 1
+
+Json = dict[str, Any]
+
+
+def plain(value: Any) -> Any:
+    """JSON-able copy of attribute data: tuples become lists, sets sorted lists, unknown objects text."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted((plain(v) for v in value), key=repr)
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return [plain(v) for v in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)
+
+
+def _literal(value: Any) -> Any:
+    """Scalars as JSON: NaN and infinities as text, complex as a pair."""
+    if isinstance(value, complex):
+        return {"complex": [repr(value.real), repr(value.imag)]}
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return {"float": repr(value)}
+    return value
+
+
+def _unliteral(value: Any) -> Any:
+    if isinstance(value, dict):
+        if "complex" in value:
+            return complex(float(value["complex"][0]), float(value["complex"][1]))
+        return float(value["float"])
+    return value
+
+
+# -- program -----------------------------------------------------------------------------------------
+
+
+def program_to_json(program: Program) -> Json:
+    return {
+        "name": program.name,
+        "values": [
+            {
+                "id": v.id, "name": v.name, "shape": list(v.type.shape), "dtype": v.type.dtype,
+                "origin": v.origin.value, "tags": list(v.tags), "literal": _literal(v.literal),
+            }
+            for v in program.values
+        ],
+        "body": _block_to_json(program.body),
+        "input_names": list(program.input_names),
+        "output_names": list(program.output_names),
+        "donated": sorted(program.donated),
+        **({} if not program_on_host(program) else {"host": program_on_host(program)}),
+        **({"orders": [plain(asdict(o)) for o in program.orders]} if program.orders else {}),
+        "warnings": list(program.warnings),
+    }  # fmt: skip
+
+
+def program_on_host(program: Program) -> Json:
+    """Numbers of the inputs and outputs in host memory."""
+    found = {"inputs": sorted(program.host_inputs), "outputs": sorted(program.host_outputs)}
+    return found if any(found.values()) else {}
+
+
+def _block_to_json(block: Block) -> Json:
+    return {"args": list(block.args), "results": list(block.results), "ops": [_op_to_json(op) for op in block.ops]}
+
+
+def _op_to_json(op: Op) -> Json:
+    rule = None
+    if op.rule is not None:
+        rule = {
+            "text": op.rule.to_text(),
+            "linear": [list(s) for s in op.rule.linear],
+            "accumulators": list(op.rule.accumulators),
+        }
+        if op.rule.halos:
+            rule["halos"] = [[h.operand, h.dim, h.factor, h.low, h.high] for h in op.rule.halos]
+    return {
+        "id": op.id, "kind": op.kind, "operands": list(op.operands), "results": list(op.results), "source": op.source,
+        "attrs": plain(op.attrs), "rule": rule, "regions": [_block_to_json(r) for r in op.regions],
+    }  # fmt: skip
+
+
+def _numbers(data: Json, key: str, names: str) -> frozenset[int]:
+    """Those of ``program.host``."""
+    found = data.get("host", {}).get(key, [])
+    if not all(isinstance(k, int) and 0 <= k < len(data[names]) for k in found):
+        raise InputError(f"plan: host memory holds {key} {_short(found)}, there are {len(data[names])}")
+    return frozenset(found)
+
+
+def orders_from_json(program: Json) -> tuple[OtherOrder, ...]:
+    """Orders of devices in the program of a plan file."""
+    return tuple(_order_from_json(o) for o in program.get("orders", ()))
+
+
+def _order_from_json(data: Json) -> OtherOrder:
+    moves = tuple(data["moves"])
+    if data["where"] not in ("input", "output", "value") or sorted(moves) != list(range(len(moves))):
+        raise InputError(f"plan: {_short(data)} is no order of devices")
+    return OtherOrder(data["where"], data["index"], data["sharding"], moves, data["mesh"], data["stated"])
+
+
+def program_from_json(data: Json) -> Program:
+    values = tuple(
+        Value(
+            v["id"], v["name"], TensorType(tuple(v["shape"]), v["dtype"]), Origin(v["origin"]), tuple(v["tags"]),
+            _unliteral(v["literal"]),
+        )
+        for v in data["values"]
+    )  # fmt: skip
+    for index, value in enumerate(values):
+        if value.id != index or not isinstance(value.name, str):
+            raise InputError(f"plan: value {index} has id {_short(value.id)} and name {_short(value.name)}")
+        if not all(isinstance(n, int) and 0 <= n < 2**63 for n in value.type.shape):
+            raise InputError(f"plan: value {value.name} has the shape {_short(value.type.shape)}")
+    for name in (*data["input_names"], *data["output_names"]):
+        if not isinstance(name, str):
+            raise InputError(f"plan: an input or output is named {_short(name)}")
+    inputs, outputs = (
+        _numbers(data, key, names) for key, names in (("inputs", "input_names"), ("outputs", "output_names"))
+    )
+    program = Program(
+        data["name"], values, _block_from_json(data["body"]), tuple(data["input_names"]), tuple(data["output_names"]),
+        frozenset(data["donated"]), tuple(data["warnings"]),
+        inputs, outputs, orders_from_json(data),
+    )  # fmt: skip
+    _check_graph(program)
+    return program
+
+
+def _check_graph(program: Program) -> None:
+    """`InputError` unless ops and blocks name values that exist, and what has no rule has regions."""
+    body = program.body
+    if len(body.args) < len(program.input_names) or len(body.results) != len(program.output_names):
+        raise InputError("plan: the program has not the arguments and results that it names")
+    ids = set(range(len(program.values)))
+    named = [*body.args, *body.results]
+    for op, _ in program.walk():
+        named += [*op.operands, *op.results, *(v for r in op.regions for v in (*r.args, *r.results))]
+        if op.rule is None and not op.regions:
+            raise InputError(f"plan: {op.kind}:{op.id} has neither a rule nor regions")
+    wrong = [v for v in named if isinstance(v, bool) or not isinstance(v, int) or v not in ids]
+    if wrong:
+        raise InputError(f"plan: the program has no value {_short(wrong[0])}")
+
+
+def _block_from_json(data: Json) -> Block:
+    return Block(tuple(data["args"]), tuple(_op_from_json(op) for op in data["ops"]), tuple(data["results"]))
+
+
+def _op_from_json(data: Json) -> Op:
+    return Op(
+        data["id"], data["kind"], tuple(data["operands"]), tuple(data["results"]), _rule_from_json(data["rule"]),
+        data["source"], data["attrs"], tuple(_block_from_json(r) for r in data["regions"]),
+    )  # fmt: skip
+
+
+def _rule_from_json(data: Json | None) -> ShardingRule | None:
+    if data is None:
+        return None
+    rule = rule_from_text(data["text"])
+    return ShardingRule(
+        rule.factor_sizes, rule.operands, rule.results, rule.reduction, rule.need_replication, rule.permutation,
+        rule.blocked, rule.combiner, tuple(tuple(s) for s in data["linear"]), tuple(data["accumulators"]),
+        halos=tuple(Halo(*h) for h in data.get("halos", ())),
+    )  # fmt: skip
+
+
+def without_places(program: Json) -> Json:
+    """A program as JSON but for where it was written: the same function is the same program when its file has grown."""
+
+    def block(data: Json) -> Json:
+        ops = [{**op, "source": "", "regions": [block(r) for r in op["regions"]]} for op in data["ops"]]
+        return {**data, "ops": ops}
+
+    return {**program, "body": block(program["body"]), "warnings": []}
+
+
+# -- mesh and schedule -------------------------------------------------------------------------------
+
+
+def mesh_to_json(mesh: AtomMesh) -> Json:
+    ids = mesh.mesh.device_ids
+    return {
+        "name": mesh.mesh.name,
+        "axes": dict(zip(mesh.mesh.axis_names, mesh.mesh.axis_sizes, strict=True)),
+        "device_ids": None if ids is None else list(ids),
+        "atoms": list(mesh.names),
+    }
+
+
+def mesh_from_json(data: Json) -> AtomMesh:
+    ids = data["device_ids"]
+    mesh = Mesh(tuple(data["axes"]), tuple(data["axes"].values()), data["name"], None if ids is None else tuple(ids))
+    atoms = tuple(AxisRef.from_text(name) for name in data["atoms"])
+    for atom in atoms:
+        mesh.ref_size(atom)
+    return AtomMesh(mesh, atoms)
+
+
+def _layout_to_json(layout: Layout) -> Json:
+    return {"dims": [list(d) for d in layout.dims], "unreduced": list(layout.unreduced)}
+
+
+def _layout_from_json(data: Json) -> Layout:
+    return Layout(tuple(tuple(d) for d in data["dims"]), tuple(data["unreduced"]))
+
+
+def _steps_to_json(steps: Sequence[Step]) -> list[Json]:
+    return [{"kind": s.kind.value, "atoms": list(s.atoms), "dim": s.dim, "to_dim": s.to_dim} for s in steps]
+
+
+def _steps_from_json(data: Sequence[Json]) -> tuple[Step, ...]:
+    return tuple(Step(StepKind(s["kind"]), tuple(s["atoms"]), s["dim"], s["to_dim"]) for s in data)
+
+
+def schedule_to_json(schedule: Schedule) -> Json:
+    """The mesh is not part of it (see `mesh_to_json`)."""
+    return {
+        "placements": {
+            str(op): {
+                "factors": [list(f) for f in p.factors],
+                "passes": [list(x) for x in p.passes],
+                "zeros": list(p.zeros),
+            }
+            for op, p in sorted(schedule.placements.items())
+        },
+        "definitions": {str(v): _layout_to_json(lay) for v, lay in sorted(schedule.definitions.items())},
+        "shared": {str(v): _steps_to_json(r.steps) for v, r in sorted(schedule.shared.items())},
+        "uses": [
+            {"op": u.op, "slot": u.slot, "region": u.region, "steps": _steps_to_json(r.steps)}
+            for u, r in sorted(schedule.uses.items())
+        ],
+    }
+
+
+def schedule_from_json(data: Json, mesh: AtomMesh, program: Program) -> Schedule:
+    """Rebuild a schedule; `InputError` where its steps do not fit the layouts they start from."""
+    placements = {
+        int(op): Placement(
+            tuple(tuple(f) for f in p["factors"]), tuple((a, w) for a, w in p["passes"]), tuple(p["zeros"])
+        )
+        for op, p in data["placements"].items()
+    }
+    definitions = {int(v): _layout_from_json(lay) for v, lay in data["definitions"].items()}
+    shared: dict[int, Reshard] = {}
+    for key, steps in data["shared"].items():
+        shared[int(key)] = _reshard(definitions[int(key)], _steps_from_json(steps), f"shared form of value {key}")
+    schedule = Schedule(mesh, placements, definitions, shared)
+    for use in data["uses"]:
+        where = Use(use["op"], use["slot"], use["region"])
+        value = where.value_in(program)
+        schedule.uses[where] = _reshard(schedule.form_before_use(value), _steps_from_json(use["steps"]), f"{where}")
+    _check_placements(program, schedule)
+    return schedule
+
+
+def _check_placements(program: Program, schedule: Schedule) -> None:
+    """`InputError` unless every op that is placed by the planner has a placement on its factors, of atoms of the
+    mesh.
+    """
+    for op, outer in program.walk():
+        if op.rule is None or any(o.kind == "shard_map" for o in outer):
+            continue
+        placement = schedule.placements.get(op.id)
+        if placement is None:
+            raise InputError(f"plan: there is no placement of {op.kind}:{op.id}")
+        atoms = [a for f in placement.factors for a in f]
+        if len(placement.factors) != len(op.rule.factor_sizes) or not set(atoms) <= set(
+            range(len(schedule.mesh.atoms))
+        ):
+            raise InputError(f"plan: the placement of {op.kind}:{op.id} does not fit its rule {op.rule} and the mesh")
+
+
+def _reshard(source: Layout, steps: tuple[Step, ...], what: str) -> Reshard:
+    try:
+        return Reshard(source, replay(source, steps), steps)
+    except (ValueError, IndexError) as error:
+        raise InputError(f"plan: the steps of {what} do not fit: {error}") from None
+
+
+def check_header(data: Any, path: str) -> Json:
+    """`InputError` unless `data` is a plan of a version this program reads."""
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise InputError(
+            f"{path} is not a plan of autoshard (no 'format: {FORMAT}'); give the plan.json that solve wrote"
+        )
+    if data.get("version") != VERSION:
+        raise InputError(f"{path} is a plan of version {data.get('version')!r}; this autoshard reads version {VERSION}")
+    return data
+
+
+_CLAIMS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
+    ("status", str), ("objective_s", (int, float)), ("bound_s", (int, float)), ("gap", (int, float)), ("notes", list),
+    ("statements", list), ("baselines", list), ("trips", int), ("model_flop", (int, float, NoneType)),
+    ("batch", (int, float, NoneType)), ("config", (dict, NoneType)), ("stages", (list, NoneType)),
+    ("joint", (dict, NoneType)), ("sharing", (dict, NoneType)), ("mesh_search", (dict, NoneType)),
+    ("priorities", (dict, NoneType)), ("strategy", (str, NoneType)), ("memory_limit", (dict, NoneType)),
+    ("options", (dict, NoneType)),
+)  # fmt: skip
+_LISTED = (("notes", str), ("statements", dict), ("baselines", dict), ("stages", dict))
+
+
+def check_claims(data: Json) -> None:
+    """`InputError` unless what a plan says of itself is of the kinds that its readers count on."""
+    for key, kinds in _CLAIMS:
+        if key in data and (not isinstance(data[key], kinds) or isinstance(data[key], bool)):
+            raise InputError(f"plan: {key} is {_short(data[key])}")
+    for key, kind in _LISTED:
+        for entry in data.get(key) or ():
+            if not isinstance(entry, kind):
+                raise InputError(f"plan: {key} holds {_short(entry)}")
+    named = data.get("priorities") or {"names": [], "roles": {}, "slow": []}
+    for key, kind in (("names", list), ("roles", dict), ("slow", list)):
+        if not isinstance(named.get(key), kind):
+            raise InputError(f"plan: priorities: {key} is {_short(named.get(key))}")
+    if not all(isinstance(axes, list) for axes in named["roles"].values()):
+        raise InputError(f"plan: priorities: roles is {_short(named['roles'])}")
+    for entry in data["statements"]:
+        if not isinstance(entry.get("kind"), str):
+            raise InputError(f"plan: the statement {_short(entry)} has no kind")
+        if entry["kind"] == "memory_limit" and not isinstance(entry.get("bytes"), int):
+            raise InputError(f"plan: the statement {_short(entry)} has no bytes")
+
+    limit = data.get("memory_limit")
+    if limit is not None and (limit.get("from") not in ("stated", "device") or not _is_limit(limit.get("bytes"))):
+        raise InputError(f"plan: memory_limit is {_short(limit)}")
+
+    options = data.get("options") or {}
+    for key, kinds in _OPTIONS:
+        if key in options and (
+            not isinstance(options[key], kinds) or (isinstance(options[key], bool) and bool not in kinds)
+        ):
+            raise InputError(f"plan: options: {key} is {_short(options[key])}")
+
+
+_OPTIONS: tuple[tuple[str, tuple[type, ...]], ...] = (
+    ("effort", (int, float)), ("seed", (int,)), ("accepted_gap", (int, float)), ("share_repeats", (bool,)),
+    ("sub_axes", (dict, NoneType)), ("strategy", (str, NoneType)),
+)  # fmt: skip
+
+
+def _is_limit(bytes_: Any) -> bool:
+    return bytes_ is None or (isinstance(bytes_, int) and not isinstance(bytes_, bool) and bytes_ > 0)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def guarded(build: Any, path: str) -> Any:
+    """Run `build()`; whatever a damaged file makes it raise becomes an `InputError` that names the file."""
+    try:
+        return build()
+    except AutoshardError as error:
+        raise InputError(f"{path}: {error}") from error
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {type(error).__name__}: {error}; solve again to rewrite it") from error

@@ -1,0 +1,1 @@
+"""Propagation over MLIR modules."""

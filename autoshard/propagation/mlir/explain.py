@@ -1,0 +1,161 @@
+"""Where the sharding of a value of an MLIR module came from, in the names and lines of the file (S2.50 to S2.52)."""
+
+import re
+from dataclasses import dataclass
+
+from jaxlib.mlir import ir
+
+from autoshard.errors import InputError
+from autoshard.frontends.mlir.context import mlir_context, parse_module, run_passes
+from autoshard.propagation.engine import Strategy, run_propagation
+from autoshard.propagation.mlir.graph import ModuleGraph, build_module_graph
+from autoshard.propagation.mlir.groups import open_conflicting_groups
+from autoshard.propagation.mlir.module import ADD_EDGES, IMPORT, check_functions, needs_edges
+from autoshard.propagation.mlir.ops import EDGE, MANUAL, NAMED, owning_op
+from autoshard.propagation.provenance import GROUP, OUTPUT, Step, chains
+from autoshard.propagation.spec import axis_ref
+
+_PLACE = re.compile(r'"[^"]*":(\d+):(\d+)')
+
+
+@dataclass(frozen=True, slots=True)
+class AxisOrigin:
+    """Where one axis of a value came from.
+
+    axis: in quotes, as in a sharding. dim: the dimension it cuts. source: the argument, result or op whose own sharding
+    says it. path: the ops it passed, from the value back to the source.
+    """
+
+    axis: str
+    dim: int
+    source: str
+    path: tuple[str, ...]
+
+    def __str__(self) -> str:
+        way = "".join(f"\n    through {step}" for step in self.path)
+        return f"dimension {self.dim}: {self.axis} from {self.source}{way}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The sharding of one value after propagation, and the origin of each of its axes."""
+
+    value: str
+    sharding: str
+    origins: tuple[AxisOrigin, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.value}: {self.sharding}", *(f"  {o}" for o in self.origins)])
+
+
+def explain_mlir(
+    text: str, value: str, *, strategy: Strategy | str | None = None, conservative: bool = False
+) -> Explained:
+    """Propagate, and tell where the axes of `value` came from.
+
+    value: its name in the text, ``%x`` or ``%r#1`` for a result of several; for functions with the same names
+        inside, the first. strategy: as for `propagate_mlir`. Raises `InputError` where there is no such value.
+    """
+    chosen = Strategy.USER_PRIORITY if strategy is None else Strategy.from_text(str(strategy))
+    line, column, number = _definition(text, value)
+    module = parse_module(text)
+    with mlir_context(), ir.Location.unknown():
+        check_functions(module, inlines_calls=strategy is None)
+        if strategy is None:
+            run_passes(module, IMPORT)
+        elif needs_edges(module):
+            run_passes(module, ADD_EDGES)
+        groups = open_conflicting_groups(module)
+        flag = str(conservative).lower()
+        run_passes(module, f"func.func(sdy-populate-op-sharding-rules{{conservative-propagation={flag}}})")
+        built = build_module_graph(module, groups)
+        initial = list(built.graph.holders)
+        run = run_propagation(built.graph, chosen, conservative=conservative, trace=True)
+        holder = _holder_at(built, line, column, number)
+        if holder is None:
+            raise InputError(f"value {value} (line {line}) is no tensor with a sharding after the import passes")
+        spec = built.graph.spec(holder)
+        if spec is None:
+            return Explained(value, "no sharding: nothing reached it", ())
+        mesh = built.graph.meshes[spec.mesh]
+        origins = []
+        for ref, dim, steps in chains(built.graph, run, initial, holder):
+            source = _describe(built, steps[-1].source if steps else holder)
+            path = tuple(_step_text(built, s) for s in steps)
+            origins.append(AxisOrigin(str(axis_ref(ref, mesh)), dim, source, path))
+        return Explained(value, built.text(holder) or "", tuple(origins))
+
+
+def _definition(text: str, value: str) -> tuple[int, int, int]:
+    """(line, column of the defining op or of the argument, result number) of a value's definition in the text."""
+    match = re.fullmatch(r"%?([\w$.-]+)(?:#(\d+))?", value.strip())
+    if match is None:
+        raise InputError(f"{value!r} is no value name; write %name or %name#1")
+    name = re.escape(match[1])
+    for number, line in enumerate(text.splitlines(), 1):
+        code = line.split("//")[0]
+        found = re.search(rf"%{name}(?::\d+)?\s*=\s*", code)
+        if found is not None and not re.search(rf"\([^)]*%{name}\s*=", code[: found.end()]):
+            return number, found.end() + 1, int(match[2] or 0)
+        found = re.search(rf"%{name}\s*:", code) or re.search(rf"(?<=[(,])\s*%{name}\s*=", code)
+        if found is not None:
+            start = found.start() + found[0].index("%")
+            return number, start + 1, int(match[2] or 0)
+    raise InputError(f"no value %{match[1]} is defined in the module")
+
+
+def _place(location: ir.Location) -> tuple[int, int] | None:
+    found = _PLACE.search(str(location))
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _holder_at(built: ModuleGraph, line: int, column: int, number: int) -> int | None:
+    fallback: int | None = None
+    for value, holder in built.held():
+        if isinstance(value, ir.BlockArgument):
+            if _place(value.location) == (line, column):
+                return holder
+            continue
+        place = _place(value.location)
+        if place is None or place[0] != line or value.owner.name == "sdy.data_flow_edge":  # pyright: ignore[reportAttributeAccessIssue]
+            continue
+        if ir.OpResult(value).result_number == number:
+            if place[1] == column:
+                return holder
+            fallback = holder if fallback is None else fallback
+    return fallback
+
+
+def _describe(built: ModuleGraph, holder: int) -> str:
+    if holder in built.result_slots:
+        function, number = built.result_slots[holder]
+        return f"result {number} of @{function}"
+    value = built.holder_values[holder]
+    op = owning_op(value)
+    is_edge = op.name == EDGE
+    if is_edge:
+        value = op.operands[0]  # what the edge hangs on
+        op = owning_op(value)
+    place = _place(op.location) if is_edge else _place(value.location)
+    where = f" (line {place[0]})" if place else ""
+    if isinstance(value, ir.BlockArgument):
+        if op.name in (MANUAL, NAMED):
+            return f"in-sharding {value.arg_number} of {op.name}{where}"
+        return f"argument {value.arg_number} {value.get_name()}{where}"
+    number = ir.OpResult(value).result_number
+    if op.name in (MANUAL, NAMED):
+        return f"out-sharding {number} of {op.name}{where}"
+    return f"result {number} of {op.name}{where}" if len(op.results) > 1 else f"{op.name}{where}"
+
+
+def _step_text(built: ModuleGraph, step: Step) -> str:
+    if step.node == OUTPUT:
+        return "the output of the function"
+    if step.node == GROUP:
+        return "a sharding group"
+    op, name = built.operations[step.node], built.operations[step.node].name
+    if name == EDGE:
+        op = owning_op(op.operands[0])
+        name = f"the border of {op.name}"
+    place = _place(op.location)
+    return name + (f" (line {place[0]})" if place else "")

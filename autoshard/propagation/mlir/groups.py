@@ -1,0 +1,69 @@
+"""Sharding groups of a module whose members start from different shardings.
+
+Such members are not changed; an open constraint is put behind each, and the group then ties the constraints. That
+leaves what
+the user stated in place, and is what Shardy does.
+"""
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from autoshard.propagation.mlir.graph import ModuleGraph, build_module_graph
+from autoshard.propagation.mlir.ops import GROUP
+from autoshard.propagation.spec import Spec
+
+
+def open_conflicting_groups(module: ir.Module) -> dict[int, list[ir.Value]]:
+    """Put open constraints behind the members of every group with more than one given sharding.
+
+    Returns the members of the groups that were changed, by group id: a value that was listed twice has two
+    constraints then.
+    """
+    groups: dict[int, list[ir.Operation]] = {}
+
+    def visit(op: ir.Operation) -> None:
+        if op.name == GROUP:
+            groups.setdefault(ir.IntegerAttr(op.attributes["group_id"]).value, []).append(op)
+        for region in op.regions:
+            for block in region.blocks:
+                for inner in block.operations:
+                    visit(inner.operation)
+
+    visit(module.operation)
+    changed: dict[int, list[ir.Value]] = {}
+    if not any(len(members) > 1 for members in groups.values()):
+        return changed
+    built = build_module_graph(module)
+    for number, members in sorted(groups.items()):
+        if len(members) > 1 and _is_conflicting(built, members):
+            changed[number] = _open_members(built, members)
+    return changed
+
+
+def _given(built: ModuleGraph, members: list[ir.Operation]) -> list[Spec]:
+    specs = [built.graph.spec(built.holder_of(op.operands[0])) for op in members]
+    return [s for s in specs if s is not None and not all(d.is_open and not d.axes for d in s.dims)]
+
+
+def _is_conflicting(built: ModuleGraph, members: list[ir.Operation]) -> bool:
+    given = _given(built, members)
+    return any(s != given[0] for s in given)
+
+
+def _open_members(built: ModuleGraph, members: list[ir.Operation]) -> list[ir.Value]:
+    first = _given(built, members)[0]
+    mesh = built.mesh_names[first.mesh]
+    open_ = ir.Attribute.parse(f"#sdy.sharding<@{mesh}, [{', '.join(['{?}'] * len(first.dims))}]>")
+    out: list[ir.Value] = []
+    for value, location in [(op.operands[0], op.location) for op in members]:
+        with _after(value):
+            constraint = sdy.ShardingConstraintOp(value, open_, loc=location)
+        value.replace_all_uses_except(constraint.result, constraint.operation)
+        out.append(constraint.result)
+    return out
+
+
+def _after(value: ir.Value) -> ir.InsertionPoint:
+    if isinstance(value, ir.BlockArgument):
+        return ir.InsertionPoint.at_block_begin(value.owner)
+    return ir.InsertionPoint.after(value.owner)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,205 @@
+"""Propagation over MLIR modules: the same module with sdy shardings comes back.
+
+With a strategy named, the step that Shardy's pass of that name does, with data-flow edges added before and sunk
+afterwards where the module has ops that need them and none are written. Without one, Shardy's whole pipeline with user
+priorities: its import passes (constants split, calls inlined, data-flow edges added, constraints applied), our
+propagation, its
+export passes. Rules come from Shardy's own registry.
+"""
+
+import re
+
+from jaxlib.mlir import ir
+
+from autoshard.errors import InputError, UnsupportedError
+from autoshard.frontends.mlir.context import mlir_context, module_text, parse_module, run_passes
+from autoshard.propagation.collector import no_garbage_collection
+from autoshard.propagation.engine import Strategy, run_propagation
+from autoshard.propagation.mlir.graph import ModuleGraph, build_module_graph
+from autoshard.propagation.mlir.groups import open_conflicting_groups
+from autoshard.propagation.mlir.ops import DATA_FLOW, EDGE, FUNC_EDGE, NAMED
+
+IMPORT = (
+    "symbol-dce,sdy-lift-inlined-meshes,sdy-remove-size-one-axes,sdy-propagate-sharding-from-func-to-call,"
+    "sdy-constant-or-scalar-splitter,symbol-dce,sdy-manual-axes-cleanup,sdy-add-data-flow-edges,"
+    "sdy-flatten-call-graph,symbol-dce,"
+    "sdy-import-func-calls{add-data-flow-edges-on-named-computations=true},symbol-dce,"
+    "sdy-apply-sharding-constraints,sdy-sharding-group-import,sdy-pre-order-funcs"
+)
+GATHER_SUB_AXES = "sdy-remove-sub-axes-in-input-output-shardings"
+EXPORT = (
+    "sdy-export-named-computations,sdy-propagate-to-func-results,"
+    "sdy-unflatten-call-graph{dedup-functions-fully=false},symbol-dce,sdy-insert-func-call-reshards,"
+    "func.func(sdy-constant-or-scalar-merger),func.func(sdy-sink-data-flow-edges),sdy-remove-sharding-groups,"
+    "func.func(sdy-sharding-constraint-to-reshard),sdy-update-non-divisible-input-output-shardings,"
+    f"{GATHER_SUB_AXES},sdy-close-shardings,"
+    "func.func(sdy-insert-explicit-reshards{enable-full-version=false}),"
+    "canonicalize{cse-between-iterations=false enable-patterns={sdy-collective} max-iterations=10 max-num-rewrites=-1 "
+    "region-simplify=aggressive test-convergence=false top-down=false},func.func(sdy-drop-sharding-rules)"
+)
+
+_LINE = re.compile(r'"[^"]*":(\d+):\d+')
+
+ADD_EDGES = "sdy-add-data-flow-edges"
+SINK_EDGES = "func.func(sdy-sink-data-flow-edges)"
+
+
+def propagate_mlir(
+    text: str | bytes,
+    *,
+    strategy: Strategy | str | None = None,
+    conservative: bool = False,
+    keep_sub_axes: bool = False,
+) -> str:
+    """The module with the shardings that propagation finds.
+
+    text: StableHLO with sdy shardings, as text or bytecode.
+    strategy: None for the whole pipeline with user priorities; basic, aggressive, op-priority or user-priority for that
+        step alone. conservative: pass no sub-axes. keep_sub_axes: let arguments and results of the module end on a
+        sub-axis; the pipeline otherwise gathers it (S0.32).
+    Raises `InputError` where the module is malformed.
+    """
+    module = parse_module(text)
+    with mlir_context(), ir.Location.unknown():
+        propagate_module(module, strategy=strategy, conservative=conservative, keep_sub_axes=keep_sub_axes)
+        return module_text(module)
+
+
+def propagate_module(
+    module: ir.Module,
+    *,
+    strategy: Strategy | str | None = None,
+    conservative: bool = False,
+    keep_sub_axes: bool = False,
+) -> None:
+    """As `propagate_mlir`, on a parsed module, in place; to be called within its context."""
+    chosen = Strategy.USER_PRIORITY if strategy is None else Strategy.from_text(str(strategy))
+    check_functions(module, inlines_calls=strategy is None)
+    with no_garbage_collection():
+        _propagate_module(module, strategy, chosen, conservative, keep_sub_axes)
+
+
+def _propagate_module(
+    module: ir.Module, strategy: Strategy | str | None, chosen: Strategy, conservative: bool, keep_sub_axes: bool
+) -> None:
+    add_edges = strategy is not None and needs_edges(module)
+    if strategy is None:
+        has_named = _has_named_computations(module)
+        try:
+            run_passes(module, IMPORT)
+        except InputError as error:
+            if not has_named:
+                raise
+            raise InputError(
+                f"{error}; Shardy's import passes cannot handle every named computation: name a strategy "
+                "(--strategy user-priority does without these passes), or write it as a function and a call"
+            ) from None
+    elif add_edges:
+        run_passes(module, ADD_EDGES)
+    _propagate(module, chosen, conservative)
+    if strategy is None:
+        run_passes(module, EXPORT.replace(GATHER_SUB_AXES + ",", "") if keep_sub_axes else EXPORT)
+    elif add_edges:
+        run_passes(module, SINK_EDGES)
+
+
+def _propagate(module: ir.Module, strategy: Strategy, conservative: bool) -> ModuleGraph:
+    flag = str(conservative).lower()
+    groups = open_conflicting_groups(module)
+    run_passes(module, f"func.func(sdy-populate-op-sharding-rules{{conservative-propagation={flag}}})")
+    built = build_module_graph(module, groups)
+    run = run_propagation(built.graph, strategy, conservative=conservative)
+    built.write(list(run.erased))
+    run_passes(module, "func.func(sdy-drop-sharding-rules)")
+    return built
+
+
+def needs_edges(module: ir.Module) -> bool:
+    """Whether there are loops, branches or manual computations but no data-flow edge on any of them.
+
+    Not where there are named computations: an edge on one is not valid outside of the whole pipeline.
+    """
+    found = {"edge": False, "op": False}
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        found["edge"] |= op.name in (EDGE, FUNC_EDGE, NAMED)
+        found["op"] |= op.name in DATA_FLOW
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found["op"] and not found["edge"]
+
+
+def _has_named_computations(module: ir.Module) -> bool:
+    found = False
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        nonlocal found
+        found |= op.name == NAMED
+        return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def check_functions(module: ir.Module, *, inlines_calls: bool = True) -> None:
+    """What would end the process in Shardy's passes is refused here with a sentence.
+
+    There must be a main function (the only one, or the one called main); where calls are inlined they must lead to
+    bodies and not round in circles; values must be tensors of static shape, not tuples.
+    """
+    functions = {
+        ir.StringAttr(op.attributes["sym_name"]).value: op.operation
+        for op in module.body.operations
+        if op.operation.name == "func.func"
+    }
+    if len(functions) != 1 and "main" not in functions:
+        if not functions:
+            raise InputError("the module has no functions, so there is nothing to propagate")
+        raise InputError(
+            f"the module has {len(functions)} functions and none is called main: "
+            f"{', '.join(list(functions)[:8])}; call one @main, or give a module with a single function"
+        )
+    calls: dict[str, list[str]] = {name: [] for name in functions}
+
+    def visit(op: ir.Operation, function: str) -> None:
+        if op.name == "func.call" and inlines_calls:
+            callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+            if callee not in functions or not list(functions[callee].regions[0].blocks):
+                raise UnsupportedError(
+                    f"{_line(op)}@{function} calls @{callee}, which has no body; give its body or use a custom call"
+                )
+            calls[function].append(callee)
+        for result in op.results:
+            kind = result.type
+            if isinstance(kind, ir.TupleType):
+                raise UnsupportedError(
+                    f"{_line(op)}{op.name} in @{function} makes a tuple {kind}; propagation supports tensors only, so "
+                    "let it have several results"
+                )
+            if isinstance(kind, ir.RankedTensorType) and not kind.has_static_shape:
+                raise UnsupportedError(
+                    f"{_line(op)}{op.name} in @{function} makes {kind}; propagation supports static shapes only, so "
+                    "write the module with the sizes that it is run with"
+                )
+        for region in op.regions:
+            for block in region.blocks:
+                for inner in block.operations:
+                    visit(inner.operation, function)
+
+    for name, function in functions.items():
+        visit(function, name)
+    for name in functions:
+        at, path = [name], {name}
+        while at:
+            for callee in calls[at.pop()]:
+                if callee == name:
+                    raise InputError(f"@{name} calls itself, directly or through others; recursion cannot be inlined")
+                if callee not in path:
+                    path.add(callee)
+                    at.append(callee)
+
+
+def _line(op: ir.Operation) -> str:
+    found = _LINE.search(str(op.location))
+    return f"line {found[1]}: " if found else ""

@@ -1,0 +1,328 @@
+"""From a `Program` to the graph of holders and nodes that the engine propagates over.
+
+Region ops become data-flow edges (S2.39 to S2.42): one for each carried value of a loop, for each result of a
+conditional, for each
+value that enters a body. Constants are copied for each use, so that nothing travels from one use to another through
+them
+(S2.43 to S2.46). Closed shardings of constraints and of `shard_map` operands are put on the values they constrain.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autoshard.errors import UnsupportedError
+from autoshard.program.program import Block, Op, Origin, Program
+from autoshard.program.rule import ShardingRule
+from autoshard.propagation.directions import Direction, OpClass
+from autoshard.propagation.graph import NO_HOLDER, Graph, Node
+from autoshard.propagation.op_classes import CONSTRAINTS, EDGES, is_constant, is_elementwise, keeps_constant, op_class
+from autoshard.propagation.program.regions import region_op
+from autoshard.propagation.spec import Dim, Spec
+from autoshard.propagation.step import StepRule, identity_rule
+
+
+def step_rule(rule: ShardingRule) -> StepRule:
+    special = rule.reduction | rule.need_replication | rule.permutation
+    return StepRule(
+        rule.factor_sizes,
+        rule.operands,
+        rule.results,
+        rule.blocked,
+        tuple(f not in special for f in range(len(rule.factor_sizes))),
+    )
+
+
+@dataclass
+class ProgramGraph:
+    """A graph with the holder of every value.
+
+    copies: every holder of a constant that was copied for its uses.
+    stated: values with a sharding of their own from the start; bound: those of them that have it from a constraint or
+    a `shard_map`, with that op.
+    """
+
+    program: Program
+    graph: Graph
+    holder_of: dict[int, int] = field(default_factory=dict)
+    copies: dict[int, list[int]] = field(default_factory=dict)
+    nodes_of: dict[int, list[int]] = field(default_factory=dict)
+    stated: frozenset[int] = frozenset()
+    bound: dict[int, Op] = field(default_factory=dict)
+
+
+def build_graph(
+    program: Program,
+    graph: Graph,
+    specs: Mapping[int, Spec],
+    groups: Sequence[Sequence[int]] = (),
+    outputs: Sequence[tuple[int, Spec | None]] = (),
+) -> ProgramGraph:
+    """specs: what the user gave, by value id. groups: value ids. outputs: index and sharding of program outputs."""
+    return Builder(program, graph, dict(specs)).build(groups, outputs)
+
+
+@dataclass
+class Builder:
+    """Walks the program once; `pending` are nodes in program order with their copies of constants before them."""
+
+    program: Program
+    graph: Graph
+    specs: dict[int, Spec]
+    holder_of: dict[int, int] = field(default_factory=dict)
+    copies: dict[int, list[int]] = field(default_factory=dict)
+    nodes_of: dict[int, list[int]] = field(default_factory=dict)
+    slots: dict[int, list[Node]] = field(default_factory=dict)
+    order: list[int] = field(default_factory=list)
+    constants: dict[int, Op] = field(default_factory=dict)
+    expansions: dict[int, Op] = field(default_factory=dict)
+    uses: dict[int, int] = field(default_factory=dict)
+    rules: dict[ShardingRule, int] = field(default_factory=dict)
+    redirected: dict[int, Op] = field(default_factory=dict)
+    bound: dict[int, Op] = field(default_factory=dict)
+    pending: dict[int, list[Node]] = field(default_factory=dict)
+
+    def build(self, groups: Sequence[Sequence[int]], outputs: Sequence[tuple[int, Spec | None]]) -> ProgramGraph:
+        self._count_uses()
+        self._apply_constraints()
+        self.block(self.program.body)
+        returned = [self.use(value) for value in self.program.body.results]
+        self._place()
+        graph = self.graph
+        graph.prioritised = list(range(len(graph.holders)))
+        for members in groups:
+            holders = tuple(h for v in members for h in self._holders(v))
+            for holder in holders:
+                graph.groups[holder] = holders
+        for index, spec in outputs:
+            shape = self.program.type_of(self.program.body.results[index]).shape
+            slot = graph.holder(spec, len(shape))
+            graph.prioritised.append(slot)
+            graph.outputs.append((returned[index], slot, graph.steps.rule_number(identity_rule(shape))))
+        stated = frozenset(self.specs)
+        return ProgramGraph(self.program, graph, self.holder_of, self.copies, self.nodes_of, stated, self.bound)
+
+    # before the walk
+
+    def _count_uses(self) -> None:
+        def count(values: Sequence[int]) -> None:
+            for value in values:
+                self.uses[value] = self.uses.get(value, 0) + 1
+
+        for op, _ in self.program.walk():
+            count(op.operands)
+            for region in op.regions:
+                count(region.results)
+        count(self.program.body.results)
+
+    def _apply_constraints(self) -> None:
+        """A fully closed constraint on a value without sharding is the value's own, unless others disagree (S4.4 to
+        S4.6).
+        """
+        wanted: dict[int, list[Spec | None]] = {}
+        constraints: dict[int, Op] = {}
+        binding: dict[int, Op] = {}
+        for op, _ in self.program.walk():
+            if op.kind in CONSTRAINTS and op.results and op.results[0] in self.specs:
+                wanted.setdefault(op.operands[0], []).append(self.specs[op.results[0]])
+                constraints.setdefault(op.operands[0], op)
+                binding.setdefault(op.operands[0], op)
+            elif op.kind == "shard_map":
+                for value, names in zip(op.operands, op.attrs["in_names"], strict=True):
+                    wanted.setdefault(value, []).append(self._named_spec(names))
+                    binding.setdefault(value, op)
+                for value, names in zip(op.results, op.attrs["out_names"], strict=True):
+                    spec = self._named_spec(names)
+                    if spec is not None and value not in self.specs:
+                        self.specs[value] = spec
+                        self.bound[value] = op
+        targets = self._edge_targets()
+        for value, found in wanted.items():
+            first = found[0]
+            if first is None or value in self.specs or any(s != first for s in found):
+                continue
+            if any(d.is_open for d in first.dims):
+                continue
+            if value not in targets:
+                self.specs[value] = first
+                self.bound[value] = binding[value]
+            elif value in constraints:
+                self._redirect(value, constraints[value])
+
+    def _edge_targets(self) -> set[int]:
+        """Values behind a data-flow edge: a statement on one would bind all that the edge ties together."""
+        found: set[int] = set()
+        for op, _ in self.program.walk():
+            if op.regions or op.kind in EDGES:
+                found.update(op.results)
+                if op.kind != "shard_map":
+                    found.update(a for r in op.regions for a in r.args)
+        return found
+
+    def _redirect(self, value: int, constraint: Op) -> None:
+        """All other uses of `value` take it from behind the constraint."""
+        self.redirected[value] = constraint
+        others = self.uses[value] - 1
+        self.uses[value] = 1
+        self.uses[constraint.results[0]] = self.uses.get(constraint.results[0], 0) + others
+
+    def _named_spec(self, names: Sequence[Sequence[str]]) -> Spec | None:
+        mesh = self.graph.meshes[0]
+        if not all(n in mesh.axis_names for dim in names for n in dim):
+            return None
+        dims = tuple(
+            Dim(tuple((mesh.axis_names.index(n), 1, mesh.axis_size(n)) for n in dim if mesh.axis_size(n) > 1), False)
+            for dim in names
+        )
+        return Spec(0, dims)
+
+    # holders
+
+    def _new_holder(self, value: int) -> int:
+        return self.graph.holder(self.specs.get(value), self.program.type_of(value).rank)
+
+    def define(self, value: int) -> int:
+        """The holder of a value, made where it has none yet."""
+        if value not in self.holder_of:
+            self.holder_of[value] = self._new_holder(value)
+        return self.holder_of[value]
+
+    def _holders(self, value: int) -> list[int]:
+        return self.copies.get(value) or ([self.holder_of[value]] if value in self.holder_of else [])
+
+    def use(self, value: int, user: Op | None = None) -> int:
+        """The holder that a use of `value` sees: its own copy of a constant, what is behind a constraint on an edge."""
+        constraint = self.redirected.get(value)
+        if constraint is not None and (user is None or user.id != constraint.id):
+            return self.define(constraint.results[0])
+        if self.program.values[value].origin is Origin.LITERAL:
+            return NO_HOLDER
+        op = self.constants.get(value) or self.expansions.get(value)
+        if op is None or self.program.type_of(value).rank == 0:
+            return self.holder_of[value]
+        return self._copy(value, op, {})
+
+    def _copy(self, value: int, op: Op, done: dict[int, int]) -> int:
+        if value in done:
+            return done[value]
+        operands: list[int] = []
+        for operand in op.operands:
+            inner = self.constants.get(operand) or self.expansions.get(operand)
+            if inner is None or self.program.type_of(operand).rank == 0:
+                operands.append(self.holder_of.get(operand, NO_HOLDER))
+            else:
+                operands.append(self._copy(operand, inner, done))
+        for result in op.results:
+            done[result] = self._new_holder(result)
+            self.copies.setdefault(result, []).append(done[result])
+            self.holder_of.setdefault(result, done[result])
+        self._node(op, tuple(operands), tuple(done[r] for r in op.results), shared=False)
+        return done[value]
+
+    # nodes
+
+    def _rule(self, rule: ShardingRule) -> int:
+        found = self.rules.get(rule)
+        if found is None:
+            found = self.rules[rule] = self.graph.steps.rule_number(step_rule(rule))
+        return found
+
+    def _node(self, op: Op, operands: tuple[int, ...], results: tuple[int, ...], *, shared: bool | None = None) -> None:
+        if op.rule is None:
+            raise UnsupportedError(f"op {op.id} ({op.kind}) has no sharding rule; register one with register_rule")
+        if shared is None:
+            shared = any(
+                self.uses.get(v, 0) != 1
+                for v in op.operands
+                if self.program.type_of(v).rank and v not in self.constants and v not in self.expansions
+            )
+        node = Node(
+            operands,
+            results,
+            self._rule(op.rule),
+            op_class(op),
+            is_elementwise(op),
+            shared,
+            op=op.id,
+        )
+        if op.kind in EDGES:  # their own values have no other use
+            node.shared = False
+            node.heeds_conservative = False
+        if "allowed_direction" in op.attrs:  # a propagation barrier
+            node.allowed = Direction(op.attrs["allowed_direction"])
+            node.heeds_conservative = False
+        self._add(op, node)
+
+    def _add(self, op: Op, node: Node) -> None:
+        self.slot(op.id).append(node)
+
+    def slot(self, op: int, *, after: bool = False) -> list[Node]:
+        """The nodes of an op, or those that stand behind a region op's bodies: the edges of its results."""
+        key = -1 - op if after else op
+        if key not in self.slots:
+            self.order.append(key)
+            self.slots[key] = []
+        return self.slots[key]
+
+    def edge(self, op: Op, sources: Sequence[int], target: int, rule: StepRule, *, after: bool = False) -> None:
+        """A data-flow edge from holders to a holder."""
+        self.slot(op.id, after=after).append(
+            Node(
+                tuple(sources),
+                (target,),
+                self.graph.steps.rule_number(rule),
+                OpClass.PASS_THROUGH,
+                heeds_conservative=False,
+                op=op.id,
+            ),
+        )
+
+    def _place(self) -> None:
+        """Nodes in program order, and for each holder the nodes that a change of it concerns."""
+        graph = self.graph
+        touching: list[list[int]] = [[] for _ in graph.holders]
+        defining: list[int] = [-1] * len(graph.holders)
+        for op in self.order:
+            for node in self.slots[op]:
+                index = len(graph.nodes)
+                graph.nodes.append(node)
+                self.nodes_of.setdefault(op if op >= 0 else -1 - op, []).append(index)
+                for holder in dict.fromkeys(node.operands):
+                    if holder >= 0:
+                        touching[holder].append(index)
+                for holder in node.results:
+                    if holder >= 0:
+                        defining[holder] = index
+        for holder, users in enumerate(touching):
+            first = () if defining[holder] < 0 else (defining[holder],)
+            graph.notify[holder] = (*first, *reversed(users))
+
+    # the walk
+
+    def block(self, block: Block) -> None:
+        """Holders and nodes of everything in a block."""
+        for arg in block.args:
+            if arg not in self.holder_of:
+                self.define(arg)
+        for op in block.ops:
+            self.slot(op.id)
+            if op.regions:
+                region_op(self, op)
+            elif not self._note_constant(op):
+                operands = tuple(self.use(v, op) for v in op.operands)
+                self._node(op, operands, tuple(self.define(r) for r in op.results))
+
+    def _note_constant(self, op: Op) -> bool:
+        """Whether the op is (part of) a constant, to be copied for each use instead of built here."""
+        if not op.results or any(self.program.type_of(r).rank == 0 for r in op.results):
+            return False
+
+        def fixed(value: int) -> bool:
+            return value in self.constants or self.program.values[value].origin is Origin.LITERAL
+
+        if is_constant(op) or (op.operands and keeps_constant(op) and all(fixed(v) for v in op.operands)):
+            self.constants.update((r, op) for r in op.results)
+            return True
+        if op.kind.endswith("broadcast_in_dim") and self.program.type_of(op.operands[0]).rank == 0:
+            self.expansions.update((r, op) for r in op.results)
+            return True
+        return False

@@ -1,0 +1,327 @@
+"""A plan's problem again, as it was or with something changed: the ground of all questions that begin with *what if*.
+
+A plan holds its program, machine and statements, so nothing is traced again. The strategies that are open, the search
+and the judges are those of planning; only what the caller changes differs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from autoshard.api.plans import Plan
+from autoshard.constraints import MatchedPin, in_memories, restrictions_of
+from autoshard.constraints.groups import MatchedGroup
+from autoshard.constraints.in_code import on_other_mesh
+from autoshard.constraints.matching import conflict
+from autoshard.constraints.orders import in_orders
+from autoshard.costmodels.machine import Machine
+from autoshard.errors import ShardingError, UnsupportedError
+from autoshard.formulation.assign import assignment_of
+from autoshard.formulation.domains import satisfies
+from autoshard.placements.atoms import stated_splits
+from autoshard.planning import ACCEPTED_GAP, Decision, Model, Problem, build_model, decide
+from autoshard.planning.named_stages import named_stages
+from autoshard.planning.sharing import Sharing
+from autoshard.planning.stages import decide_staged, stated_stages
+from autoshard.program.program import Program
+from autoshard.search.strategy import decide_by, settled
+from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.tensor_sharding import TensorSharding
+from autoshard.strategies.choice import SEARCHES, StrategyName
+
+Progress = Callable[[str], None]
+
+KEEP: Any = object()
+"""Stands for *as in the plan*, where None has a meaning of its own."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What is different from the plan's own problem.
+
+    pins: further pins, of which statements that contradict them give way (`displaced`). machine, memory_limit (bytes,
+    None for none), program: instead of the plan's.
+    """
+
+    pins: tuple[MatchedPin, ...] = ()
+    machine: Machine | None = None
+    memory_limit: Any = KEEP
+    program: Program | None = None
+
+
+def stated_pins(plan: Plan) -> tuple[MatchedPin, ...]:
+    """The pins of a plan, matched to its values."""
+    return tuple(_pin(s, plan.schedule.mesh.mesh) for s in plan.statements if s["kind"] == "pin")
+
+
+def _pin(statement: Mapping[str, Any], mesh: Mesh) -> MatchedPin:
+    pin = MatchedPin(
+        statement["pattern"], TensorSharding.from_text(statement["sharding"], mesh), tuple(statement["values"]),
+        tuple(statement["outputs"]), statement.get("source", ""), int(statement.get("priority", 0)),
+    )  # fmt: skip
+    if "mesh" not in statement:
+        return pin
+    other = on_other_mesh(statement["stated"], statement["mesh"], mesh, pin.source)
+    moves = () if other is None else other.moves
+    return replace(pin, mesh=statement["mesh"], stated=statement["stated"], moves=moves)
+
+
+def stated_groups(plan: Plan) -> tuple[MatchedGroup, ...]:
+    """The sharding groups of a plan."""
+    return tuple(
+        MatchedGroup(tuple(s["patterns"]), tuple(s["values"]), tuple(s["outputs"]), s.get("source", ""))
+        for s in plan.statements
+        if s["kind"] == "same_sharding"
+    )
+
+
+def limit_of(plan: Plan) -> int | None:
+    """Bytes per device that the plan was to stay within: those stated, or the device's."""
+    stated = next((int(s["bytes"]) for s in plan.statements if s["kind"] == "memory_limit"), None)
+    if stated is None and plan.memory_limit is not None and plan.memory_limit["from"] == "device":
+        return plan.memory_limit["bytes"]
+    return stated
+
+
+def limit_of_device(plan: Plan) -> bool:
+    """Whether that is what the device has room for, and nobody stated it."""
+    return limit_of(plan) is not None and not any(s["kind"] == "memory_limit" for s in plan.statements)
+
+
+def displaced(pins: Sequence[MatchedPin], by: Sequence[MatchedPin]) -> tuple[list[MatchedPin], list[MatchedPin]]:
+    """`pins` without what contradicts `by`, and the pins that lost a value in this way, as they were."""
+    kept: list[MatchedPin] = []
+    lost: list[MatchedPin] = []
+    for pin in pins:
+        against = [new for new in by if _meets(pin, new) and conflict(pin.sharding, new.sharding)]
+        if not against:
+            kept.append(pin)
+            continue
+        lost.append(pin)
+        values = tuple(v for v in pin.values if not any(v in new.values for new in against))
+        outputs = tuple(k for k in pin.outputs if not any(k in new.outputs for new in against))
+        if values or outputs:
+            kept.append(replace(pin, values=values, outputs=outputs))
+    return kept, lost
+
+
+def _meets(one: MatchedPin, other: MatchedPin) -> bool:
+    return bool(set(one.values) & set(other.values) or set(one.outputs) & set(other.outputs))
+
+
+def new_pins(plan: Plan, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
+    """Those of further pins that say what statements on another order of the devices do not say already.
+
+    Such a statement settles where its values are, and a pin that it agrees with means the same order.
+    """
+    moved = [pin for pin in displaced(stated_pins(plan), pins)[0] if pin.moves]
+    values, outputs = {v for pin in moved for v in pin.values}, {k for pin in moved for k in pin.outputs}
+    left = (
+        replace(
+            pin, values=tuple(v for v in pin.values if v not in values),
+            outputs=tuple(k for k in pin.outputs if k not in outputs),
+        )
+        for pin in pins
+    )  # fmt: skip
+    return tuple(pin for pin in left if pin.values or pin.outputs)
+
+
+def problem_of(plan: Plan, changed: Changed | None = None) -> Problem:
+    """The problem that a plan answers, with what is `changed`.
+
+    Raises `InfeasibleError` where the pins that are left contradict each other.
+    """
+    changed = changed or Changed()
+    program = plan.program if changed.program is None else changed.program
+    pins, _ = displaced(stated_pins(plan), changed.pins)
+    groups, restrictions = stated_groups(plan), restrictions_of(tuple(map(dict, plan.statements)))
+    every = (*pins, *new_pins(plan, changed.pins))
+    if any(pin.moves for pin in every) or program.orders or changed.program is not None:
+        program = in_orders(in_memories(replace(program, orders=()), restrictions), every, groups)
+    limit = limit_of(plan) if changed.memory_limit is KEEP else changed.memory_limit
+    return Problem.make(
+        program, plan.schedule.mesh.mesh, plan.machine if changed.machine is None else changed.machine, pins=every,
+        memory_limit=limit, sub_axes=_splits(plan.schedule.mesh, [p.sharding for p in every]), trips=plan.trips,
+        groups=groups, restrictions=restrictions,
+        # of earlier versions: where nothing is shared, there was nothing to share
+        share_repeats=bool((plan.options or {}).get("share_repeats", plan.sharing is not None)),
+        device_limit=changed.memory_limit is KEEP and limit_of_device(plan),
+        host_limit=next((int(s["bytes"]) for s in plan.statements if s["kind"] == "host_memory_limit"), None),
+    )  # fmt: skip
+
+
+def _splits(mesh: AtomMesh, shardings: Sequence[TensorSharding]) -> Mapping[str, Sequence[int]]:
+    """The parts of axes that the plan was made of, cut further where shardings ask for it."""
+    known = {name: tuple(mesh.sizes[a] for a in atoms) for name, atoms in mesh.atoms_of.items()}
+    out = dict(known)
+    for axis, parts in stated_splits(shardings, mesh.mesh).items():
+        points = sorted(_cuts(known[axis]) | _cuts(parts))
+        if any(b % a for a, b in pairwise(points)):
+            raise ShardingError(
+                f'sub-axes of "{axis}" do not fit together: the plan cuts it into {list(known[axis])}, the sharding '
+                f"asked for into {list(parts)}"
+            )
+        out[axis] = tuple(b // a for a, b in pairwise(points))
+    return out
+
+
+def _cuts(parts: Sequence[int]) -> set[int]:
+    found = {1}
+    size = 1
+    for part in parts:
+        size *= part
+        found.add(size)
+    return found
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to search, and from where."""
+
+    effort: float = 1.0
+    seed: int = 0
+    accepted_gap: float = ACCEPTED_GAP
+
+    @staticmethod
+    def of(plan: Plan) -> "Effort":
+        """What the plan was made with; of earlier versions what its config says, else the defaults."""
+        settings = (plan.config or {}).get("settings") or {}
+        made = plan.options if plan.options is not None else settings.get("solver") or {}
+        return Effort(
+            float(made.get("effort", 1.0)), int(made.get("seed", 0)), float(made.get("accepted_gap", ACCEPTED_GAP))
+        )
+
+    def but(
+        self, *, effort: float | None = None, seed: int | None = None, accepted_gap: float | None = None
+    ) -> "Effort":
+        """The same with what is given here."""
+        return Effort(
+            self.effort if effort is None else effort, self.seed if seed is None else seed,
+            self.accepted_gap if accepted_gap is None else accepted_gap,
+        )  # fmt: skip
+
+    def share(self, part: float) -> float:
+        """A part of it for one of many searches; what is below 1 is not cut further than to that part of 1."""
+        return min(self.effort, part * max(1.0, self.effort))
+
+
+def solve_again(
+    plan: Plan,
+    changed: Changed | None = None,
+    *,
+    time_limit_s: float | None = None,
+    effort: Effort | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """The plan of the same program under what is `changed`; starts from the plan itself where that is still allowed.
+
+    Statements are those that hold in the answer. effort: that with which the plan was made where not given.
+    Raises `InfeasibleError`, `NotFoundError` and `OutOfTimeError` as planning does.
+    """
+    changed = changed or Changed()
+    model = build_model(problem_of(plan, changed), progress)
+    kept = kept_pins(plan, new_pins(plan, changed.pins))
+    decision = decide_again(plan, model, time_limit_s, effort, progress, kept=kept)
+    return plan_of(plan, model, changed, decision, effort)
+
+
+def kept_pins(plan: Plan, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
+    """Those of the pins that hold in the plan already."""
+    schedule, mesh = plan.schedule, plan.schedule.mesh
+
+    def layout(value: int) -> Layout:
+        stored = value in plan.program.body.args
+        return schedule.definitions[value] if stored else schedule.form_before_use(value)
+
+    def holds(pin: MatchedPin) -> bool:
+        layouts = [layout(v) for v in pin.values] + [plan.output_layouts[k] for k in pin.outputs]
+        try:
+            return all(satisfies(it, pin.sharding, mesh) for it in layouts)
+        except ShardingError:  # it cuts an axis into parts that the plan does not know
+            return False
+
+    return tuple(pin for pin in pins if holds(pin))
+
+
+def decide_again(
+    plan: Plan,
+    model: Model,
+    time_limit_s: float | None,
+    effort: Effort | None,
+    progress: Progress | None,
+    *,
+    explain: bool = True,
+    kept: Sequence[MatchedPin] = (),
+    since: int | None = None,
+) -> Decision:
+    """Decide a changed problem as the plan was decided: all at once, its stages one after the other, by its strategy.
+
+    kept: those of its pins that say what the plan has anyway. They make no stage and are not spread; they are in force
+    from stage number `since` on (the last one where not given), and stages before fix nothing that they forbid. So
+    asking for what the plan has gives the plan.
+    """
+    chosen = effort or Effort.of(plan)
+    start = assignment_of(model.collected, model.encoded, model.repeats, plan.schedule)
+    starts = [] if start is None else [start]
+    by = None if plan.strategy is None else StrategyName.parse(plan.strategy)
+    stated = replace(model.problem, pins=tuple(pin for pin in model.problem.pins if pin not in kept))
+    if by is not None and by.name not in SEARCHES:
+        return decide_by(
+            replace(model, problem=stated), by, time_limit_s=time_limit_s, effort=chosen.effort, seed=chosen.seed,
+            accepted_gap=chosen.accepted_gap, progress=progress,
+        )  # fmt: skip
+    named = any(stage["name"] for stage in plan.stages)
+    if named and plan.priorities is None:
+        raise UnsupportedError(
+            "this plan was decided in stages by names of strategies by an earlier version, whose plans do not say what "
+            "the names stood for; solve again"
+        )
+    if named or len(plan.stages) > 1:
+        if named and plan.priorities is not None:
+            told = plan.priorities
+            stages = named_stages(stated, told["names"], told["roles"], told["slow"])
+        else:
+            stages = stated_stages(stated)
+            if by is not None:
+                stages = [settled(model, stage, by.rule) for stage in stages]
+        first = len(stages) if since is None else since
+        stages = [replace(s, pins=(*s.pins, *kept)) if k >= first else s for k, s in enumerate(stages)]
+        return decide_staged(
+            model.problem, stages, joint_model=model, starts=starts, time_limit_s=time_limit_s, effort=chosen.effort,
+            seed=chosen.seed, accepted_gap=chosen.accepted_gap, progress=progress,
+        )  # fmt: skip
+    return decide(
+        model, starts=starts, time_limit_s=time_limit_s, effort=chosen.effort, seed=chosen.seed,
+        accepted_gap=chosen.accepted_gap, progress=progress, explain=explain,
+    )  # fmt: skip
+
+
+def plan_of(plan: Plan, model: Model, changed: Changed, decision: Decision, effort: Effort | None = None) -> Plan:
+    """A decision about a changed problem as a plan."""
+    kept, _ = displaced(stated_pins(plan), changed.pins)
+    statements: list[Mapping[str, Any]] = [pin.to_dict() for pin in (*kept, *new_pins(plan, changed.pins))]
+    statements += [s for s in plan.statements if s["kind"] not in ("pin", "memory_limit")]
+    if changed.memory_limit is KEEP:
+        limit = plan.memory_limit
+        statements += [s for s in plan.statements if s["kind"] == "memory_limit"]
+    else:
+        limit = {"bytes": changed.memory_limit, "from": "stated"}
+        if changed.memory_limit is not None:
+            statements.append({"kind": "memory_limit", "bytes": changed.memory_limit, "source": ""})
+    program, whole, shared = model.problem.program, model.encoded.network.n_nodes, model.repeats.network.n_nodes
+    # what sharing costs is worked out for the plan alone
+    sharing = Sharing(whole, whole - shared, None, None).to_dict() if model.repeats.shared else None
+    traced = None if plan.traced is None or changed.program is not None else replace(plan.traced, program=program)
+    return replace(
+        plan, program=program, traced=traced, sharing=sharing, mesh_search=None,
+        options={**(plan.options or {}), **asdict(effort or Effort.of(plan))},
+        schedule=decision.schedule, machine=model.problem.machine,
+        cost=decision.cost, memory=decision.memory, status=decision.status, objective_s=decision.objective_s,
+        bound_s=decision.bound_s, gap=decision.gap, memory_price_s=decision.memory_price_s,
+        rounding_s=decision.rounding_s, statements=tuple(statements), baselines=(), notes=decision.notes,
+        run={"interrupted": decision.interrupted, **decision.stats},
+        stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint, memory_limit=limit,
+        certificate=decision.certificate,
+    )  # fmt: skip

@@ -1,0 +1,152 @@
+"""What else a value could have been, and what that would cost with the program around it re-decided.
+
+Each other layout is pinned in turn; the decisions near it are solved again exactly, the rest stays as the plan has it.
+So a figure is what the change costs at most: re-deciding everything (`instead`) may find it cheaper, and proves it.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autoshard.api.plans import Plan
+from autoshard.formulation.assign import assignment_of
+from autoshard.formulation.model import NodeKind
+from autoshard.planning import Model, build_model
+from autoshard.questions.again import Effort, problem_of
+from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, evaluate
+
+NEARBY = 150
+"""Decisions around a value that are solved again."""
+EFFORT = 0.02
+"""Work that one of them takes, as a part of that of the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another sharding of a value: seconds per step that it costs more at most, bytes at the peak, decisions moved."""
+
+    sharding: str
+    extra_s: float
+    peak_bytes: int
+    moved: int
+    fits: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "sharding": self.sharding, "extra_s": self.extra_s, "peak_bytes": self.peak_bytes, "moved": self.moved,
+            "fits": self.fits,
+        }  # fmt: skip
+
+
+class Alternatives:
+    """Prices the alternatives of values of one plan; the network is built once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.effort = plan, Effort.of(plan)
+        self.model: Model = build_model(problem_of(plan))
+        model = self.model
+        self.start = assignment_of(model.collected, model.encoded, model.repeats, plan.schedule)
+        self.network = model.repeats.network
+        self._around: list[list[tuple[int, np.ndarray]]] = [[] for _ in self.network.costs]
+        for edge in self.network.edges:
+            self._around[edge.first].append((edge.second, edge.costs))
+            self._around[edge.second].append((edge.first, edge.costs.T))
+
+    def of(self, value: int) -> tuple[Alternative, ...]:
+        """Every sharding of a value that the statements leave and that is not the plan's, cheapest first.
+
+        Empty where the plan is not one of the network's (planned by another version).
+        """
+        if self.start is None:
+            return ()
+        found = self._states(value)
+        if found is None:
+            return ()
+        cls, texts = found
+        now = texts[self.start[cls]]
+        options: dict[str, list[int]] = {}
+        for state, text in enumerate(texts):
+            options.setdefault(text, []).append(state)
+        out = [self._priced(cls, text, states) for text, states in options.items() if text != now]
+        return tuple(sorted((a for a in out if a is not None), key=lambda a: (a.extra_s, a.sharding)))
+
+    def output(self, slot: int) -> tuple[Alternative, ...]:
+        """The same of an output of the program; empty where its layout is that of the input it replaces."""
+        collected = self.model.collected
+        name = self.plan.program.output_names[slot]
+        for index, node in enumerate(collected.nodes):
+            if node.kind is NodeKind.OUTPUT and node.label == name and self.start is not None:
+                cls = int(self.model.repeats.class_of[index])
+                texts = [node.layouts[s].text(self.model.problem.mesh) for s in self.model.encoded.states[index]]
+                out = [
+                    self._priced(cls, text, [s for s, t in enumerate(texts) if t == text])
+                    for text in dict.fromkeys(texts)
+                    if text != texts[self.start[cls]]
+                ]
+                return tuple(sorted((a for a in out if a is not None), key=lambda a: (a.extra_s, a.sharding)))
+        return ()
+
+    def _states(self, value: int) -> tuple[int, list[str]] | None:
+        """The node that decides the form that a value's uses see, and the sharding in each of its states."""
+        collected, encoded = self.model.collected, self.model.encoded
+        stored = value in self.plan.program.body.args
+        port = (collected.definition if stored else collected.form).get(value)
+        if port is None:
+            return None
+        mesh = self.model.problem.mesh
+        texts = [port.layouts[int(s)].text(mesh) for s in encoded.states[port.node]]
+        return int(self.model.repeats.class_of[port.node]), texts
+
+    def _priced(self, cls: int, sharding: str, states: Sequence[int]) -> Alternative | None:
+        from autoshard.solver import solve
+
+        assert self.start is not None
+        members = self._near(cls)
+        local = self._local(members, cls, states)
+        solution = solve(local, effort=self.effort.share(EFFORT), seed=self.effort.seed)
+        if solution.assignment is None or solution.cost is None or solution.cost >= IMPOSSIBLE:
+            return None
+        whole = list(self.start)
+        for node, choice in zip(members, solution.assignment, strict=True):
+            whole[node] = states[choice] if node == cls else choice
+        found = evaluate(self.network, whole)
+        if found.cost is None:
+            return None
+        base = evaluate(self.network, self.start).cost
+        assert base is not None
+        peak = self.model.simulate(self.model.schedule(whole)).peak_bytes
+        limit = self.model.problem.memory_limit
+        moved = sum(1 for a, b in zip(whole, self.start, strict=True) if a != b)
+        extra = (found.cost - base) * self.model.encoded.tick_s
+        return Alternative(sharding, extra, peak, moved, limit is None or peak <= limit)
+
+    def _near(self, root: int) -> list[int]:
+        """The nodes nearest to one, at most `NEARBY`."""
+        seen = {root: None}
+        queue = deque([root])
+        while queue and len(seen) < NEARBY:
+            for other, _ in self._around[queue.popleft()]:
+                if other not in seen and len(seen) < NEARBY:
+                    seen[other] = None
+                    queue.append(other)
+        return sorted(seen)
+
+    def _local(self, members: Sequence[int], root: int, states: Sequence[int]) -> CostNetwork:
+        """The network of some nodes, the others fixed as in the plan, the root with some states only."""
+        assert self.start is not None
+        place = {node: k for k, node in enumerate(members)}
+        only = np.array(states, np.int64)
+        costs, edges = [], []
+        for node in members:
+            total = self.network.costs[node].copy()
+            for other, table in self._around[node]:
+                if other not in place:
+                    total = np.minimum(total + table[:, self.start[other]], IMPOSSIBLE)
+                elif node < other:
+                    rows = table[only] if node == root else table
+                    edges.append(Edge(place[node], place[other], rows[:, only] if other == root else rows))
+            costs.append(total[only] if node == root else total)
+        return CostNetwork(tuple(costs), tuple(edges))

@@ -1,0 +1,437 @@
+"""Break-even: at which link bandwidth, batch size or memory limit the sharding of a value flips.
+
+A parameter is moved away from where it is, further and further, and the plan solved again each time; between the last
+point where the decision stands and the first where it does not, the border is bisected. A decision has flipped where
+keeping it is proved to cost more than the best plan found, so that ties and what a search missed are no flips. In a
+plan made in stages, to cost more is meant of the first stage in which the two differ. With another sharding named, the
+question is where that one becomes the cheaper of the two.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any
+
+from autoshard.api.plans import Plan
+from autoshard.constraints import MatchedPin
+from autoshard.costmodels.machine import Machine
+from autoshard.errors import InfeasibleError, InputError, NotFoundError
+from autoshard.planning import Model, build_model
+from autoshard.program.program import Program
+from autoshard.questions.again import (
+    KEEP,
+    Changed,
+    Effort,
+    Progress,
+    decide_again,
+    limit_of,
+    new_pins,
+    plan_of,
+    problem_of,
+)
+from autoshard.questions.explain import explain_plan
+from autoshard.questions.instead import pin_for
+from autoshard.report.amounts import bytes_text
+from autoshard.sharding.tensor_sharding import TensorSharding
+
+BY = ("bandwidth", "batch", "memory")
+STRIDE, STEPS = 4.0, 3
+"""How far a parameter is moved by one step, and steps in each direction."""
+CLOSE = 1.05
+"""Ratio of the two ends of the border at which bisection ends."""
+EFFORT = 0.1
+"""Work that the solver puts into one point, as a part of that of the plan: its bounds decide, not how good its plans
+are.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlan:
+    """There is none at a value of the parameter; proved: else none was found."""
+
+    proved: bool
+
+
+Solve = Callable[..., Plan | NoPlan]
+"""(pin or None, since=stage) -> the plan at a value of the parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """A border of a decision: it stands at `stands_at`, and at `flips_at` it does not.
+
+    sharding: what the value has beyond (None where there is no plan; proved: else none was found). cost_kept_s,
+    cost_best_s: at `flips_at`, of the best plan that keeps the decision (None: none does) and of the best one.
+    """
+
+    direction: str
+    stands_at: float
+    flips_at: float
+    sharding: str | None
+    cost_kept_s: float | None
+    cost_best_s: float | None
+    proved: bool = True
+
+    @property
+    def at(self) -> float:
+        """Between the two, in the middle of their ratio."""
+        return sqrt(self.stands_at * self.flips_at)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "direction": self.direction, "at": self.at, "stands_at": self.stands_at, "flips_at": self.flips_at,
+            "sharding": self.sharding, "cost_kept_s": self.cost_kept_s, "cost_best_s": self.cost_best_s,
+            "proved": self.proved,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """Where the sharding of a value flips as one parameter moves.
+
+    by: the parameter. now: its value in the plan (factor 1 for bandwidth; bytes; rows), None for no memory limit.
+    unit: of `now` and the flips. searched: the least and largest value that was looked at. levels: for bandwidth the
+    links and their bytes/s one way in the plan. rival: the sharding that the decision is held against, if any.
+    stands_now: whether the decision stands as things are (the plan may be another strategy's, the rival may displace a
+    statement).
+    """
+
+    value: str
+    sharding: str
+    by: str
+    unit: str
+    now: float | None
+    searched: tuple[float, float]
+    flips: tuple[Flip, ...]
+    levels: tuple[tuple[str, float], ...] = ()
+    rival: str | None = None
+    stands_now: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "value": self.value, "sharding": self.sharding, "instead": self.rival, "by": self.by, "unit": self.unit,
+            "now": self.now, "stands_now": self.stands_now, "searched": list(self.searched),
+            "flips": [
+                {**flip.to_dict(), "links": [{"link": n, "bytes_per_s": rate * flip.at} for n, rate in self.levels]}
+                if self.levels
+                else flip.to_dict()
+                for flip in self.flips
+            ],
+            "links": [{"link": name, "bytes_per_s": rate} for name, rate in self.levels],
+        }  # fmt: skip
+
+    def _amount(self, at: float) -> str:
+        if self.by == "memory":
+            return bytes_text(at)
+        if self.by == "batch":
+            return f"{at:.0f} rows"
+        return (
+            f"{at:.3g} x the bandwidth ("
+            + ", ".join(f"{n} {rate * at / 1e9:.4g} GB/s" for n, rate in self.levels)
+            + ")"
+        )
+
+    def __str__(self) -> str:
+        against = f" against {self.rival}" if self.rival else ""
+        now = "no limit" if self.now is None else self._amount(self.now)
+        lines = [f"{self.value}: {self.sharding}{against}, by {self.by}, now {now}"]
+        for flip in self.flips:
+            word = "above" if flip.direction == "up" else "below"
+            nothing = ("no plan exists" if flip.proved else "no plan was found") + (
+                " with either" if self.rival else ""
+            )
+            lines.append(
+                f"  {word} {self._amount(flip.at)} " + (f"it is {flip.sharding}" if flip.sharding else nothing)
+            )
+        if not self.flips:
+            lo, hi = self.searched
+            where = "stands everywhere" if self.stands_now else "stands nowhere, something else is cheaper,"
+            lines.append(f"  {where} from {self._amount(lo)} to {self._amount(hi)}")
+        elif not self.stands_now:
+            lines.append(
+                "  so it does not stand now: " + ("that one is the cheaper" if self.rival else "a better is known")
+            )
+        return "\n".join(lines)
+
+
+def break_even(
+    plan: Plan,
+    pattern: str,
+    by: str,
+    *,
+    instead: str | TensorSharding | None = None,
+    time_limit_s: float | None = None,
+    effort: Effort | None = None,
+    progress: Progress | None = None,
+) -> BreakEven:
+    """Where the sharding of the one value that `pattern` addresses flips as `by` moves (see `BY`).
+
+    instead: the sharding to hold it against; the best other one where not given. time_limit_s: wall clock of each
+    search, a guard. effort: of each search (`effort_of` where not given).
+    Raises `InputError` where `pattern` addresses several values that differ or `by` is unknown, `UnsupportedError` for
+    batch where the plan does not say how to find its function again.
+    """
+    if by not in BY:
+        raise InputError(f"unknown break-even {by!r}; choices: {', '.join(BY)}")
+    rival = None if instead is None else pin_for(plan, pattern, instead)
+    kept, name, sharding = _kept(plan, pattern)
+    say = progress or (lambda text: None)
+
+    hard = effort or effort_of(plan)
+    models: dict[object, Model] = {}  # limits share a network
+
+    def solve(changed: Changed, what: str, pin: MatchedPin | None, since: int | None = None) -> Plan | NoPlan:
+        say(f"break-even by {by}: {what}")
+        pinned = replace(changed, pins=() if pin is None else (pin,))
+        try:
+            key = (pin, id(changed.machine), id(changed.program))
+            if by != "memory" or key not in models:
+                models.clear() if by != "memory" else None
+                models[key] = build_model(problem_of(plan, pinned))
+            model = models[key]
+            limit = limit_of(plan) if changed.memory_limit is KEEP else changed.memory_limit
+            model = replace(model, problem=replace(model.problem, memory_limit=limit))
+            own = new_pins(plan, pinned.pins) if pin is kept else ()
+            decision = decide_again(plan, model, time_limit_s, hard, None, explain=False, kept=own, since=since)
+            if decision.interrupted:  # what it found by then is no verdict
+                raise KeyboardInterrupt
+            return plan_of(plan, model, pinned, decision)
+        except InfeasibleError:
+            return NoPlan(True)
+        except NotFoundError:
+            return NoPlan(False)
+
+    judge = _Judge(name, kept, rival, plan.strategy)
+    told = None if rival is None else str(rival.sharding)
+    if by == "memory":
+        return _by_memory(plan, judge, name, sharding, told, solve)
+    if by == "batch":
+        return _by_batch(plan, judge, name, sharding, told, solve)
+    return _by_bandwidth(plan, judge, name, sharding, told, solve)
+
+
+def effort_of(plan: Plan) -> Effort:
+    """The plan's own options, with a part of its effort: there are many searches."""
+    own = Effort.of(plan)
+    return own.but(effort=own.share(EFFORT))
+
+
+def _kept(plan: Plan, pattern: str) -> tuple[MatchedPin, str, str]:
+    """The plan's own sharding of the values as a pin, the name of the first, and the sharding."""
+    found = explain_plan(plan, pattern, alternatives=False)
+    shardings = {item.sharding for item in found}
+    if len(shardings) > 1:
+        raise InputError(
+            f"{pattern!r} addresses {len(found)} values with {len(shardings)} shardings; ask about one, such as "
+            f"{found[0].name}"
+        )
+    return pin_for(plan, pattern, found[0].sharding), found[0].name, found[0].sharding
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """Of one point. sharding: what the value has where the decision does not stand."""
+
+    stands: bool
+    sharding: str | None = None
+    kept_s: float | None = None
+    best_s: float | None = None
+    proved: bool = True
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Whether a decision stands at one point."""
+
+    name: str
+    kept: MatchedPin
+    rival: MatchedPin | None
+    strategy: str | None = None
+    """Of a plan that was not decided by cost: there the decision is what the strategy decides, at whatever cost."""
+
+    def __call__(self, solve: Solve) -> _Verdict:
+        best = solve(self.rival)
+        if self.rival is not None:
+            kept = solve(self.kept)
+            if isinstance(best, NoPlan) or isinstance(kept, NoPlan):
+                stands, proved = isinstance(kept, Plan), all(p.proved for p in (best, kept) if isinstance(p, NoPlan))
+                sharding = best[self.name] if isinstance(best, Plan) else None
+                return _Verdict(stands, sharding, _cost(kept), _cost(best), proved)
+            slack = kept.rounding_s + best.rounding_s
+            stands = kept.objective_s <= best.objective_s + slack
+            return _Verdict(stands, best[self.name], kept.objective_s, best.objective_s)
+        if isinstance(best, NoPlan):
+            return _Verdict(False, proved=best.proved)
+        if best[self.name] == str(self.kept.sharding):
+            return _Verdict(True, best[self.name], best.objective_s, best.objective_s)
+        if self.strategy is not None:
+            return _Verdict(False, best[self.name], None, best.objective_s)
+        kept = solve(self.kept)
+        if isinstance(kept, Plan) and (parted := _parted(kept, best)) is not None:
+            kept = solve(self.kept, since=parted)  # that stage placed it otherwise: does it have to?
+        return _Verdict(_may_be_kept(kept, best), best[self.name], _cost(kept), best.objective_s)
+
+
+def _cost(plan: Plan | NoPlan) -> float | None:
+    return plan.objective_s if isinstance(plan, Plan) else None
+
+
+def _parted(kept: Plan, best: Plan) -> int | None:
+    """The first stage but the last that places something else where the decision is kept; None: all place the same."""
+    for number, (one, other) in enumerate(zip(kept.stages[:-1], best.stages[:-1], strict=False)):
+        if one["placed"] != other["placed"]:
+            return number
+    return None
+
+
+def _may_be_kept(kept: Plan | NoPlan, best: Plan) -> bool:
+    """No proof that keeping costs more: in the first stage in which the two differ, all at once without stages."""
+    if isinstance(kept, NoPlan):
+        return not kept.proved
+    slack = kept.rounding_s + best.rounding_s
+    if len(kept.stages) == len(best.stages):
+        for one, other in zip(kept.stages, best.stages, strict=True):
+            if one["bound_s"] > other["cost_s"] + slack:
+                return False
+            if one["cost_s"] + slack < other["bound_s"]:
+                return True
+    return kept.bound_s <= best.objective_s
+
+
+def _borders(
+    directions: dict[str, list[float]],
+    now: float,
+    test: Callable[[float], _Verdict],
+    between: Callable[[float, float], float | None],
+) -> tuple[bool, tuple[Flip, ...]]:
+    """Whether the decision stands `now`, and in each direction the first border at which that changes.
+
+    directions: ``down`` and ``up`` with their points, moving away from `now`.
+    """
+    here = test(now)
+    flips = []
+    for direction, points in directions.items():
+        found = _border(points, (now, here), test, between)
+        if found is not None:
+            (stands, _), (flips_at, verdict) = found
+            way = direction if here.stands else {"down": "up", "up": "down"}[direction]
+            flips.append(Flip(way, stands, flips_at, verdict.sharding, verdict.kept_s, verdict.best_s, verdict.proved))
+    return here.stands, tuple(flips)
+
+
+def _border(
+    points: list[float],
+    now: tuple[float, _Verdict],
+    test: Callable[[float], _Verdict],
+    between: Callable[[float, float], float | None],
+) -> tuple[tuple[float, _Verdict], tuple[float, _Verdict]] | None:
+    """The border before the first of `points` with another verdict than `now`, bisected: where the decision stands, and
+    where it does not.
+    """
+    near = now
+    for point in points:
+        far = (point, test(point))
+        if far[1].stands == now[1].stands:
+            near = far
+            continue
+        while (middle := between(near[0], far[0])) is not None:
+            at = (middle, test(middle))
+            if at[1].stands == now[1].stands:
+                near = at
+            else:
+                far = at
+        return (near, far) if near[1].stands else (far, near)
+    return None
+
+
+def _ratio(one: float, other: float) -> float | None:
+    """The geometric middle, None where the two are close."""
+    return None if max(one / other, other / one) <= CLOSE else sqrt(one * other)
+
+
+# -- the parameters -------------------------------------------------------------------------------------
+
+
+def _by_bandwidth(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
+    machine = plan.machine
+    used = {s.level for segments in machine.layout for s in segments if s.size > 1}
+    levels = tuple((lv.name, _rate(lv)) for lv in machine.profile.levels if lv.name in used)
+
+    def test(factor: float) -> _Verdict:
+        changed = Changed(machine=with_bandwidth(machine, factor))
+        return judge(lambda pin, since=None: solve(changed, f"{factor:.3g} x the bandwidth", pin, since))
+
+    up, down = [STRIDE**k for k in range(1, STEPS + 1)], [STRIDE**-k for k in range(1, STEPS + 1)]
+    stands, flips = _borders({"down": down, "up": up}, 1.0, test, _ratio)
+    return BreakEven(
+        name, sharding, "bandwidth", "factor", 1.0, (down[-1], up[-1]), flips, levels, rival, stands
+    )  # fmt: skip
+
+
+def _rate(level: Any) -> float:
+    return level.egress.value if level.kind == "switch" else level.link.value
+
+
+def with_bandwidth(machine: Machine, factor: float) -> Machine:
+    """The machine with links of `factor` times the bandwidth, latencies as they are."""
+    levels = []
+    for level in machine.profile.levels:
+        key = "egress" if level.kind == "switch" else "link"
+        rate = getattr(level, key)
+        levels.append(level.model_copy(update={key: rate.model_copy(update={"value": rate.value * factor})}))
+    return replace(machine, profile=machine.profile.model_copy(update={"levels": tuple(levels)}))
+
+
+def _by_memory(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
+    limit, peak = limit_of(plan), float(plan.memory.peak_bytes)
+
+    def test(amount: float) -> _Verdict:
+        bound = None if amount == float("inf") else int(amount)
+        what = "no limit" if bound is None else bytes_text(bound)
+        return judge(lambda pin, since=None: solve(Changed(memory_limit=bound), what, pin, since))
+
+    down = [peak * 2.0**-k for k in range(1, 2 * STEPS + 1)]
+    now = float("inf") if limit is None else float(limit)
+    known: dict[float, _Verdict] = {}
+
+    def once(amount: float) -> _Verdict:
+        if amount not in known:
+            known[amount] = test(amount)
+        return known[amount]
+
+    up: list[float] = []
+    if limit is not None and once(float("inf")).stands != once(now).stands:  # else no limit above changes it
+        up = [limit * 2.0**k for k in range(1, 2 * STEPS + 1)]
+    # what the plan takes is as good a place to start from as its limit
+    first = peak if once(now).stands == once(peak).stands else now
+    stands, flips = _borders({"down": down}, first, once, _ratio)
+    if up:
+        flips += _borders({"up": up}, now, once, _ratio)[1]
+    top = peak if limit is None else limit * 2.0 ** (2 * STEPS)
+    given = None if limit is None else float(limit)
+    return BreakEven(name, sharding, "memory", "bytes", given, (down[-1], top), flips, (), rival, stands)
+
+
+def _by_batch(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
+    from autoshard.questions.resize import batch_rows, with_rows
+
+    rows = batch_rows(plan)
+    devices = plan.schedule.mesh.mesh.size
+
+    def test(count: float) -> _Verdict:
+        program: Program = with_rows(plan, round(count))
+        changed, what = Changed(program=program, memory_limit=KEEP), f"{count:.0f} rows"
+        return judge(lambda pin, since=None: solve(changed, what, pin, since))
+
+    def between(one: float, other: float) -> float | None:
+        """Multiples of the devices only: what does not divide flips decisions for a reason of its own."""
+        low, high = sorted((round(one), round(other)))
+        if low % devices or high % devices or high - low < 2 * devices or high <= CLOSE * low:
+            return None
+        return float((low + high) // (2 * devices) * devices)
+
+    up = [float(rows * 4**k) for k in range(1, STEPS + 1)]
+    down = [float(rows // 2**k) for k in range(1, 2 * STEPS + 1) if rows % 2**k == 0]
+    stands, flips = _borders({"down": down, "up": up}, float(rows), test, between)
+    low = down[-1] if down else float(rows)
+    return BreakEven(name, sharding, "batch", "rows", float(rows), (low, up[-1]), flips, (), rival, stands)

@@ -1,0 +1,230 @@
+"""Strategies side by side on one program: cost, regret against the proven bound, peak memory, seconds.
+
+Every strategy solves the same network under the same statements. The bound is proved once, by the joint search, and
+holds for all.
+"""
+
+import math
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from autoshard.costs.price import price
+from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
+from autoshard.planning import Decision, Model
+from autoshard.questions.again import Effort
+from autoshard.search.baselines import Baseline, price_baselines
+from autoshard.search.restricted import CannotBe
+from autoshard.search.strategy import BOUND_EFFORT, bound_of, decide_by, start_of
+from autoshard.solver.network import evaluate
+from autoshard.strategies.choice import NAMES, SEARCHES, StrategyName
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from autoshard.strategies.named import Roles
+
+Progress = Callable[[str], None]
+
+QUICK_SHARE = 0.4
+"""The part of a time limit that all strategies without a proof may take together."""
+BASELINE_SHARE = 0.15
+"""The part of what is left that one baseline may take."""
+LEAST_S = 0.5
+"""Seconds that a search gets at least."""
+
+CANNOT_BE, NONE_FOUND = "cannot be", "none found"
+"""Status of a strategy without a plan: it is proved that it has none, or none was found."""
+
+COLUMNS = ("strategy", "kind", "objective_s", "regret", "peak_bytes", "seconds", "status", "reason")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one strategy came to.
+
+    kind: ``strategy`` or ``baseline``. objective_s: seconds of one step, the minute price on memory included; None
+    where there is no plan (`reason`; its status is `CANNOT_BE` where the strategy has none, proved, else `NONE_FOUND`
+    or ``out of time``). regret: objective_s over the proven bound, less 1. seconds: of wall clock
+    that it took to find, the network being built (they differ from run to run).
+    """
+
+    strategy: str
+    kind: str
+    objective_s: float | None
+    regret: float | None
+    peak_bytes: int | None
+    seconds: float
+    status: str
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in COLUMNS}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows, in the order asked for, beside the bound that no plan under the statements is below."""
+
+    program: str
+    mesh: Mapping[str, int]
+    hardware: str
+    memory_limit: int | None
+    bound_s: float
+    rows: tuple[Row, ...]
+    device_limit: bool = False
+    """No limit is stated: `memory_limit` is what the device has room for."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "program": self.program, "mesh": dict(self.mesh), "hardware": self.hardware,
+            "memory_limit": self.memory_limit, "device_limit": self.device_limit, "bound_s": self.bound_s,
+            "strategies": [row.to_dict() for row in self.rows],
+        }  # fmt: skip
+
+    def frame(self) -> "pd.DataFrame":
+        """The rows as a table."""
+        import pandas as pd
+
+        return pd.DataFrame([row.to_dict() for row in self.rows], columns=list(COLUMNS))
+
+    def csv(self) -> str:
+        """The same as text with commas."""
+        return self.frame().to_csv(index=False, lineterminator="\n")
+
+
+class _Run:
+    """What the rows of one comparison share: the model, the clock, and the starts found so far."""
+
+    def __init__(self, model: Model, time_limit_s: float | None, progress: Progress | None) -> None:
+        self.model, self.time_limit_s = model, time_limit_s
+        self.say = progress or (lambda text: None)
+        self.progress = progress
+        self.began = self.started = time.monotonic()
+        self.starts: list[Sequence[int]] = []
+        self.best_s = math.inf
+
+    def left(self, share: float = 1.0) -> float | None:
+        if self.time_limit_s is None:
+            return None
+        return max(LEAST_S, self.time_limit_s - (time.monotonic() - self.began)) * share
+
+    def begin(self, what: str) -> None:
+        self.say(what)
+        self.started = time.monotonic()
+
+    def row(
+        self,
+        name: str,
+        status: str,
+        objective_s: float | None = None,
+        peak_bytes: int | None = None,
+        reason: str = "",
+        kind: str = "strategy",
+    ) -> Row:
+        if objective_s is not None:
+            self.best_s = min(self.best_s, objective_s)
+        seconds = round(time.monotonic() - self.started, 3)
+        return Row(name, kind, objective_s, None, peak_bytes, seconds, status, reason)
+
+    def quick(self, strategy: StrategyName, share: float) -> Row:
+        """A strategy without a proof of its own."""
+        self.begin(f"strategy {strategy}")
+        part, model = self.left(share), self.model
+        try:
+            found = start_of(model, strategy, None if part is None else self.started + part)
+        except CannotBe as error:
+            return self.row(str(strategy), CANNOT_BE if error.exhausted else NONE_FOUND, reason=str(error))
+        self.starts.append(found.assignment)
+        # priced from its schedule, as a plan is
+        cost = price(model.problem.program, found.schedule, model.fusion, model.prices, model.problem.trips)
+        seconds = cost.step_s + model.memory_price_s(found.assignment)
+        status = "stopped by the time limit" if found.timed_out else "found"
+        return self.row(str(strategy), status, seconds, found.memory.peak_bytes)
+
+    def baseline(self, baseline: Baseline, roles: "Roles | None", slow: Collection[str]) -> Row:
+        self.begin("a baseline")
+        (priced,) = price_baselines(
+            self.model, [baseline], roles, slow=slow, time_limit_s=self.left(BASELINE_SHARE), progress=self.progress
+        )
+        cost = priced.cost
+        if priced.assignment is None:
+            status = CANNOT_BE if priced.exhausted else NONE_FOUND
+            return self.row(cost.name, status, reason=cost.reason, kind="baseline")
+        self.starts.append(priced.assignment)
+        return self.row(cost.name, "found", cost.objective_s, cost.peak_bytes, kind="baseline")
+
+    def searched(self, strategy: StrategyName, share: float, effort: Effort) -> tuple[Row, Decision | None]:
+        """A strategy that decides by cost, from all that is known."""
+        self.begin(f"strategy {strategy}")
+        try:
+            found = decide_by(
+                self.model, strategy, starts=self.starts, time_limit_s=self.left(share), effort=effort.effort,
+                seed=effort.seed, accepted_gap=effort.accepted_gap, progress=self.progress,
+            )  # fmt: skip
+        except NotFoundError as error:
+            return self.row(str(strategy), NONE_FOUND, reason=str(error)), None
+        except OutOfTimeError as error:
+            return self.row(str(strategy), "out of time", reason=str(error)), None
+        except InfeasibleError as error:
+            return self.row(str(strategy), CANNOT_BE, reason=str(error)), None
+        if found.interrupted:  # half a comparison is none
+            raise KeyboardInterrupt
+        return self.row(str(strategy), found.status, found.objective_s, found.memory.peak_bytes), found
+
+    def bound(self, effort: Effort) -> float:
+        """A bound where no joint search has proved one."""
+        model = self.model
+        if not self.starts:
+            return 0.0
+        network = model.with_limit(None)
+        best = min(self.starts, key=lambda start: evaluate(network, start).cost or math.inf)
+        proof = bound_of(model, best, self.left(), effort.effort / BOUND_EFFORT, effort.seed, self.progress)
+        if proof.stats["stopped"] == "interrupt":
+            raise KeyboardInterrupt
+        return max(0.0, proof.lower_bound * model.encoded.tick_s - model.encoded.rounding_s)
+
+
+def compare_strategies(
+    model: Model,
+    strategies: Sequence[StrategyName | str] = NAMES,
+    *,
+    baselines: Sequence[Baseline] = (),
+    roles: "Roles | None" = None,
+    slow: Collection[str] = (),
+    time_limit_s: float | None = None,
+    effort: Effort | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Solve a model by every strategy; what those without a proof find are starts of those with one.
+
+    time_limit_s: guard on the wall clock for all together. Raises `InputError` for unknown strategies.
+    """
+    named = [s if isinstance(s, StrategyName) else StrategyName.parse(s) for s in strategies]
+    run, hard = _Run(model, time_limit_s, progress), effort or Effort()
+    rows: dict[StrategyName, Row] = {}
+    quick = [s for s in named if s.name not in SEARCHES]
+    for number, strategy in enumerate(quick):
+        rows[strategy] = run.quick(strategy, QUICK_SHARE / (len(quick) - number))
+    told = [run.baseline(baseline, roles, slow) for baseline in baselines]
+    bound_s = 0.0
+    searched = [s for s in named if s.name in SEARCHES]
+    for number, strategy in enumerate(searched):
+        rows[strategy], found = run.searched(strategy, 1 / (len(searched) - number), hard)
+        if found is not None and strategy.name == "joint":  # of staged the bound holds for plans that keep its stages
+            bound_s = found.bound_s
+    bound_s = min(bound_s or run.bound(hard), run.best_s)
+    problem = model.problem
+    mesh = problem.mesh.mesh
+    return Comparison(
+        problem.program.name, dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), problem.machine.profile.name,
+        problem.memory_limit, bound_s, tuple(_with_regret(row, bound_s) for row in (*(rows[s] for s in named), *told)),
+        problem.device_limit,
+    )  # fmt: skip
+
+
+def _with_regret(row: Row, bound_s: float) -> Row:
+    if row.objective_s is None or not bound_s:
+        return row
+    return replace(row, regret=row.objective_s / bound_s - 1)

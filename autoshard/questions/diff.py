@@ -1,0 +1,282 @@
+"""Two plans side by side: what lies elsewhere, what is sent otherwise, and what that does to time and memory.
+
+Values are matched by name and ops by their place in the program, so plans of one program on different meshes or
+machines can be compared, and plans of programs that differ as far as their names agree.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autoshard.api.plans import Plan
+from autoshard.program.program import Op
+from autoshard.program.rule import factor_name
+from autoshard.report.amounts import bytes_text, count_text, seconds_text
+
+MOST_SHOWN = 30
+"""Rows of one kind that the text shows; JSON has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedSharding:
+    """A value of both plans and its sharding in each; None where a plan lacks the value. kind: input, output, value."""
+
+    name: str
+    kind: str
+    a: str | None
+    b: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedOp:
+    """An op of both plans and what cuts the factors of its rule in each (``i={"x"}``, empty: nothing)."""
+
+    op: str
+    source: str
+    a: str
+    b: str
+    seconds_a: float
+    seconds_b: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedTraffic:
+    """Collectives of one kind over the same axes at one place: times, local bytes and seconds per step in each plan."""
+
+    where: str
+    value: str
+    kind: str
+    axes: str
+    times_a: float
+    times_b: float
+    bytes_a: float
+    bytes_b: float
+    seconds_a: float
+    seconds_b: float
+
+
+@dataclass(frozen=True)
+class PlanDiff:
+    """What differs between the plans `a` and `b`.
+
+    cost, memory: name -> (a, b) in seconds and bytes. setting: what they were planned for, where that differs.
+    """
+
+    setting: Mapping[str, tuple[Any, Any]]
+    cost: Mapping[str, tuple[float, float]]
+    memory: Mapping[str, tuple[int, int]]
+    status: Mapping[str, tuple[Any, Any]]
+    statements: tuple[tuple[str, ...], tuple[str, ...]]
+    shardings: tuple[ChangedSharding, ...]
+    ops: tuple[ChangedOp, ...]
+    collectives: tuple[ChangedTraffic, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether both decide the same: shardings, placements and collectives."""
+        return not (self.setting or self.shardings or self.ops or self.collectives or any(self.statements))
+
+    def to_dict(self) -> dict[str, Any]:
+        def pairs(of: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
+            return {k: {"a": a, "b": b} for k, (a, b) in of.items()}
+
+        def numbers(of: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
+            return {k: {"a": a, "b": b, "difference": b - a} for k, (a, b) in of.items()}
+
+        return {
+            "same": self.same,
+            "setting": pairs(self.setting),
+            "status": pairs(self.status),
+            "cost": numbers(self.cost),
+            "memory": numbers(self.memory),
+            "statements": {"only_a": list(self.statements[0]), "only_b": list(self.statements[1])},
+            "shardings": [{"value": s.name, "kind": s.kind, "a": s.a, "b": s.b} for s in self.shardings],
+            "ops": [
+                {
+                    "op": o.op, "source": o.source, "a": o.a, "b": o.b, "seconds_a": o.seconds_a,
+                    "seconds_b": o.seconds_b,
+                }
+                for o in self.ops
+            ],
+            "collectives": [
+                {
+                    "where": c.where, "value": c.value, "kind": c.kind, "axes": c.axes,
+                    "times": {"a": c.times_a, "b": c.times_b}, "bytes": {"a": c.bytes_a, "b": c.bytes_b},
+                    "seconds": {"a": c.seconds_a, "b": c.seconds_b},
+                }
+                for c in self.collectives
+            ],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self, most: int = MOST_SHOWN) -> list[str]:
+        """The text, at most `most` rows of each kind."""
+        if self.same:
+            return ["the plans decide the same", *self._numbers()]
+        out = [f"{what}: {a} -> {b}" for what, (a, b) in self.setting.items()]
+        out += self._numbers()
+        for sign, statements in zip("-+", self.statements, strict=True):
+            out += [f"  {sign} {text}" for text in statements]
+        out += _section("shardings that differ", self.shardings, most, _sharding_line)
+        out += _section("ops that run elsewhere", self.ops, most, _op_line)
+        return out + _section("collectives that differ (seconds per step)", self.collectives, most, _traffic_line)
+
+    def _numbers(self) -> list[str]:
+        out = []
+        for what, (a, b) in self.cost.items():
+            if what == "step_s" or a != b:
+                out.append(f"{what.removesuffix('_s').replace('_', ' ')}: {seconds_text(a)} -> {seconds_text(b)}"
+                           + _percent(a, b))  # fmt: skip
+        for what, (a, b) in self.memory.items():
+            out.append(f"{what.removesuffix('_bytes')} memory: {bytes_text(a)} -> {bytes_text(b)}" + _percent(a, b))
+        return out
+
+
+def diff_plans(a: Plan, b: Plan) -> PlanDiff:
+    """Everything that differs between two plans, in the order of the programs; from `a` to `b`."""
+    return PlanDiff(
+        _setting(a, b),
+        {
+            "step_s": (a.cost.step_s, b.cost.step_s),
+            "objective_s": (a.objective_s, b.objective_s),
+            "bound_s": (a.bound_s, b.bound_s),
+            "compute_s": (a.cost.compute_s, b.cost.compute_s),
+            "communication_s": (a.cost.communication_s, b.cost.communication_s),
+            "local_copies_s": (a.cost.local_s, b.cost.local_s),
+        },
+        {"peak_bytes": (a.memory.peak_bytes, b.memory.peak_bytes)},
+        {"status": (a.status, b.status), "gap": (a.gap, b.gap)},
+        _statements(a, b),
+        tuple(_shardings(a, b)),
+        tuple(_ops(a, b)),
+        tuple(_traffic(a, b)),
+    )
+
+
+def _setting(a: Plan, b: Plan) -> dict[str, tuple[Any, Any]]:
+    def facts(plan: Plan) -> dict[str, Any]:
+        mesh = plan.schedule.mesh
+        return {
+            "program": plan.program.name,
+            "mesh": str(mesh.mesh),
+            "sub-axes": ", ".join(mesh.names),
+            "hardware": plan.machine.profile.name,
+            "layout": "; ".join(f"{k}: {v['on']}" for k, v in plan.machine.describe()["axes"].items()),
+        }
+
+    one, two = facts(a), facts(b)
+    return {k: (one[k], two[k]) for k in one if one[k] != two[k]}
+
+
+def _statements(a: Plan, b: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    one, two = [statement_text(s) for s in a.statements], [statement_text(s) for s in b.statements]
+    return tuple(s for s in one if s not in two), tuple(s for s in two if s not in one)
+
+
+def statement_text(statement: Mapping[str, Any]) -> str:
+    """A statement of plan.json in words, with its place where it has one."""
+    place = f"{statement['source']}: " if statement.get("source") else ""
+    kind = statement["kind"].replace("_", " ")
+    if "bytes" in statement:
+        return f"{place}{kind} {statement['bytes']} bytes per device"
+    if "text" in statement:
+        return place + statement["text"]
+    told = [str(statement[k]) for k in ("pattern", "sharding", "axes", "axis", "value") if k in statement]
+    rest = " ".join(told or [", ".join(map(str, statement.get("patterns", ())))])
+    return f"{place}{kind} {rest}".strip()
+
+
+def _shardings(a: Plan, b: Plan) -> list[ChangedSharding]:
+    out = []
+    for name in dict.fromkeys((*a.shardings, *b.shardings)):
+        one, two = a.shardings.get(name), b.shardings.get(name)
+        if one != two:
+            inputs, outputs = (*a.program.input_names, *b.program.input_names), a.program.output_names
+            kind = "input" if name in inputs else "output" if name in (*outputs, *b.program.output_names) else "value"
+            out.append(ChangedSharding(name, kind, one, two))
+    order = {"input": 0, "output": 1, "value": 2}
+    return sorted(out, key=lambda s: order[s.kind])
+
+
+def _ops(a: Plan, b: Plan) -> list[ChangedOp]:
+    out = []
+    theirs = b.program.ops
+    for op, _ in a.program.walk():
+        other = theirs.get(op.id)
+        if op.rule is None or other is None or (other.kind, other.rule) != (op.kind, op.rule):
+            continue
+        one, two = _cut(a, op), _cut(b, other)
+        if one != two:
+            out.append(
+                ChangedOp(
+                    f"{op.kind}:{op.id}", op.source, one, two, a.cost.op_seconds.get(op.id, 0.0),
+                    b.cost.op_seconds.get(op.id, 0.0),
+                )
+            )  # fmt: skip
+    return out
+
+
+def _cut(plan: Plan, op: Op) -> str:
+    placement, mesh = plan.schedule.placements.get(op.id), plan.schedule.mesh
+    if placement is None:
+        return ""
+    parts = [f"{factor_name(f)}={{{mesh.axes_text(atoms)}}}" for f, atoms in enumerate(placement.factors) if atoms]
+    passing = [atom for atom, _ in placement.passes]
+    return ", ".join(parts + ([f"unreduced={{{mesh.axes_text(passing)}}}"] if passing else []))
+
+
+def _traffic(a: Plan, b: Plan) -> list[ChangedTraffic]:
+    def rows(plan: Plan) -> dict[tuple[str, str, str, str], list[float]]:
+        out: dict[tuple[str, str, str, str], list[float]] = {}
+        for row in plan.cost.rows:
+            if row.is_collective:
+                axes = plan.schedule.mesh.axes_text(row.atoms).replace('"', "")
+                total = out.setdefault((row.where, plan.program.values[row.value].name, row.kind, axes), [0.0] * 3)
+                for k, amount in enumerate((1.0, row.bytes, row.seconds)):
+                    total[k] += amount * row.times
+        return out
+
+    one, two = rows(a), rows(b)
+    none = [0.0] * 3
+    found = [
+        ChangedTraffic(*key, *(x for pair in zip(one.get(key, none), two.get(key, none), strict=True) for x in pair))
+        for key in dict.fromkeys((*one, *two))
+        if one.get(key) != two.get(key)
+    ]
+    return sorted(found, key=lambda c: (-abs(c.seconds_b - c.seconds_a), c.where, c.value, c.kind, c.axes))
+
+
+# -- saying it ----------------------------------------------------------------------------------------
+
+
+def _percent(a: float, b: float) -> str:
+    return "" if a == b or not a else f" ({b / a - 1:+.2%})"
+
+
+def _section(title: str, rows: Any, most: int, line: Any) -> list[str]:
+    if not rows:
+        return []
+    shown = [f"  {line(row)}" for row in rows[:most]]
+    return [f"{title}: {len(rows)}", *shown, *([f"  and {len(rows) - most} more"] if len(rows) > most else [])]
+
+
+def _sharding_line(row: ChangedSharding) -> str:
+    return f"{row.name}: {row.a or 'not there'} -> {row.b or 'not there'}"
+
+
+def _op_line(row: ChangedOp) -> str:
+    place = f" at {row.source}" if row.source else ""
+    times = (
+        "" if row.seconds_a == row.seconds_b else f" ({seconds_text(row.seconds_a)} -> {seconds_text(row.seconds_b)})"
+    )
+    return f"{row.op}{place}: {row.a or 'whole'} -> {row.b or 'whole'}{times}"
+
+
+def _traffic_line(row: ChangedTraffic) -> str:
+    times = f"{count_text(row.times_a)} -> {count_text(row.times_b)} times"
+    return (
+        f"{row.kind} over {row.axes} of {row.value}, {row.where}: {times}, "
+        f"{seconds_text(row.seconds_a)} -> {seconds_text(row.seconds_b)}"
+    )

@@ -1,0 +1,276 @@
+"""Why a value of a plan is where it is: its statements, the ops around it, what moving it costs, and what else it
+could have been.
+
+All but the alternatives is read off the schedule; nothing is inferred about the reasons of the solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from autoshard.api.plans import Plan
+from autoshard.constraints.patterns import Addresses
+from autoshard.program.program import Op, Origin
+from autoshard.program.rule import factor_name
+from autoshard.program.schedule import PROGRAM, Schedule, Use
+from autoshard.report.amounts import bytes_text, seconds_text
+from autoshard.sharding.layout import Layout
+from autoshard.sharding.steps import Reshard
+
+if TYPE_CHECKING:
+    from autoshard.questions.alternatives import Alternative
+
+MOST_PRICED = 8
+"""Values of a pattern whose alternatives are priced."""
+MOST_SHOWN = 6
+"""Alternatives of a value that the text shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One step on the way of a value to a use: its axes, local bytes, seconds of one execution, executions per step."""
+
+    where: str
+    kind: str
+    axes: str
+    bytes: float
+    seconds: float
+    times: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who uses a value, and the sharding it is wanted in there."""
+
+    op: str
+    source: str
+    sharding: str
+
+
+@dataclass(frozen=True)
+class ExplainedValue:
+    """What the plan says about one value.
+
+    name: of an input, an output (``out/...``) or an intermediate. sharding: the one that `Plan.shardings` gives.
+    defined: the sharding it is made in (`sharding` where its uses share no other form). statements: those that pin it.
+    origin: the op that makes it, with its place in the source, or what else it is. bytes: on one device, in `sharding`.
+    stage: what fixed it, in words. alternatives: other shardings that the statements leave, cheapest first.
+    """
+
+    name: str
+    type: str
+    sharding: str
+    defined: str
+    bytes: int
+    statements: tuple[str, ...]
+    origin: str
+    readers: tuple[Reader, ...]
+    moves: tuple[Move, ...]
+    stage: str = ""
+    alternatives: tuple[Alternative, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds per step that its moves take."""
+        return sum(m.seconds * m.times for m in self.moves)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "type": self.type, "sharding": self.sharding, "defined": self.defined,
+            "bytes": self.bytes, "statements": list(self.statements), "origin": self.origin,
+            "uses": [{"op": r.op, "source": r.source, "sharding": r.sharding} for r in self.readers],
+            "reshards": [
+                {
+                    "where": m.where, "kind": m.kind, "axes": m.axes, "bytes": m.bytes, "seconds": m.seconds,
+                    "times": m.times,
+                }
+                for m in self.moves
+            ],
+            "reshard_s": self.seconds, "stage": self.stage,
+            "alternatives": [a.to_dict() for a in self.alternatives],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.sharding}", f"  {self.type}, {self.bytes} bytes on a device"]
+        if self.defined != self.sharding:
+            lines.append(f"  made in {self.defined}, resharded once for all its uses")
+        lines += [f"  stated by {s}" for s in self.statements] or ["  no statement says so: the solver chose it"]
+        lines += [f"  {self.stage}"] if self.stage else []
+        lines.append(f"  {self.origin}")
+        lines += [f"  used by {_at(r.op, r.source)} in {r.sharding}" for r in self.readers]
+        for m in self.moves:
+            often = "" if m.times == 1 else f", {m.times:g} times a step"
+            over = f" over {m.axes}" if m.axes else ""
+            lines.append(f"  {m.kind}{over}, {m.bytes:.0f} bytes, {m.seconds:.3e} s{often}: {m.where}")
+        lines += [f"  {_instead(a)}" for a in self.alternatives[:MOST_SHOWN]]
+        if len(self.alternatives) > MOST_SHOWN:
+            lines.append(f"  and {len(self.alternatives) - MOST_SHOWN} other shardings that cost more")
+        return "\n".join(lines)
+
+
+def _instead(a: Alternative) -> str:
+    more = "costs the same" if a.extra_s <= 0 else f"costs at most {seconds_text(a.extra_s)} more"
+    return f"instead {a.sharding}: {more}" + (
+        "" if a.fits else f", and exceeds the memory limit ({bytes_text(a.peak_bytes)})"
+    )
+
+
+def explain_plan(plan: Plan, pattern: str, *, alternatives: bool = True) -> list[ExplainedValue]:
+    """Everything the plan says about the values that a name or a pattern addresses, in the order of the program.
+
+    alternatives: price the other shardings of the first `MOST_PRICED` of them too, which builds the network again.
+
+    pattern: a name (``state/params/wq``, ``out/0/w``, ``dot_general:12``) or a pin's pattern (``state/*/wq``,
+        ``@attn_out``, ``model.py:12``). Raises `InputError` with near names where there is none.
+    """
+    program = plan.program
+    values, slots = addressed(plan, pattern)
+    defining = {v: op for op, _ in program.walk() for v in op.results}
+    found = [_value(plan, v, defining.get(v)) for v in values] + [_output(plan, k) for k in slots]
+    if not alternatives:
+        return found
+    from autoshard.questions.alternatives import Alternatives
+
+    others = Alternatives(plan)
+    priced = [others.of(v) for v in values[:MOST_PRICED]]
+    priced += [()] * (len(values) - len(priced))
+    priced += [others.output(k) for k in slots[: max(0, MOST_PRICED - len(values))]]
+    return [replace(it, alternatives=told) for it, told in zip(found, priced, strict=False)] + found[len(priced) :]
+
+
+def addressed(plan: Plan, pattern: str) -> tuple[list[int], list[int]]:
+    """Ids of the values, slots of the outputs that a name or a pattern addresses; `InputError` where there are none."""
+    program = plan.program
+    slots = [k for k, name in enumerate(program.output_names) if name == pattern]
+    values = [v.id for v in program.values if v.name == pattern and v.id in plan.schedule.definitions]
+    if not slots and not values:
+        match = Addresses(program).find(pattern)
+        slots = list(match.outputs)
+        values = [v for v in match.values if v in plan.schedule.definitions]
+    if not slots and not values:
+        plan[pattern]  # raises, with names that are near
+    return values, slots
+
+
+def _value(plan: Plan, value: int, maker: Op | None) -> ExplainedValue:
+    program, schedule = plan.program, plan.schedule
+    what = program.values[value]
+    stored = value in program.body.args
+    defined = schedule.definitions[value]
+    layout = defined if stored else schedule.form_before_use(value)
+    readers = [
+        Reader(_user(plan, use), _source(plan, use), reshard.target.text(schedule.mesh))
+        for use, reshard in _uses(plan, value)
+    ]
+    return ExplainedValue(
+        what.name, str(what.type), layout.text(schedule.mesh), defined.text(schedule.mesh), _bytes(plan, value, layout),
+        _statements(plan, "values", value), _origin(plan, value, maker), tuple(readers),
+        tuple(_moves(plan, value, None)), _stage(plan, "values", value, maker),
+    )  # fmt: skip
+
+
+def _output(plan: Plan, slot: int) -> ExplainedValue:
+    """An output as it is handed back: of its value only the way to there."""
+    program, mesh = plan.program, plan.schedule.mesh
+    value = program.body.results[slot]
+    layout = plan.output_layouts[slot]
+    text = layout.text(mesh)
+    return ExplainedValue(
+        program.output_names[slot], str(program.type_of(value)), text, text, _bytes(plan, value, layout),
+        _statements(plan, "outputs", slot), f"it is {program.values[value].name}, handed back", (),
+        tuple(_moves(plan, value, f"output {program.output_names[slot]}")), _stage(plan, "outputs", slot, None),
+    )  # fmt: skip
+
+
+def _stage(plan: Plan, kind: str, index: int, maker: Op | None) -> str:
+    """The stage that placed a value, an output or the op that makes it, and what that stage cost."""
+    kinds = ("outputs",) if kind == "outputs" else ("inputs", "shared", "boundaries")
+    for number, stage in enumerate(plan.stages):
+        placed = stage["placed"]
+        by_value = any(any(map(bool, placed.get(k, {}).get(str(index), ()))) for k in kinds)
+        by_op = maker is not None and any(map(bool, placed.get("ops", {}).get(str(maker.id), ())))
+        if by_value or by_op:
+            name = stage["name"] or f"priority {stage['priority']}"
+            through = "" if by_value else " by the op that makes it"
+            return (
+                f"fixed{through} in stage {number + 1} of {len(plan.stages)} ({name}): all up to it costs "
+                f"{seconds_text(stage['cost_s'])}, {seconds_text(stage['price_s'])} of that is its price"
+            )
+    return "decided by cost, when all stages were fixed" if len(plan.stages) > 1 else ""
+
+
+def _uses(plan: Plan, value: int) -> Iterator[tuple[Use, Reshard]]:
+    for use, reshard in sorted(plan.schedule.uses.items()):
+        if use.value_in(plan.program) == value:
+            yield use, reshard
+
+
+def _moves(plan: Plan, value: int, only: str | None) -> Iterator[Move]:
+    """The priced steps of a value; `only`: those on the way to one place."""
+    for row in plan.cost.rows:
+        if row.value == value and only in (None, row.where):
+            axes = plan.schedule.mesh.axes_text(row.atoms)
+            yield Move(row.where, row.kind, axes, row.bytes, row.seconds, row.times)
+
+
+def _statements(plan: Plan, key: str, index: int) -> tuple[str, ...]:
+    out = []
+    for statement in plan.statements:
+        place = f"{statement['source']}: " if statement.get("source") else ""
+        for border, way in (("in_shardings", "comes into"), ("out_shardings", "leaves")):
+            if key == "values" and statement["kind"] == "manual_computation":
+                said = [item["sharding"] for item in statement[border] if item["value"] == index]
+                out += [f"{place}{text}, as it {way} the {statement['text']}" for text in said]
+        if index in statement.get(key, ()):
+            told = [str(statement[k]) for k in ("pattern", "sharding") if k in statement]
+            rest = " ".join(told or [", ".join(statement.get("patterns", ()))])
+            out.append(place + statement.get("text", f"{statement['kind'].replace('_', ' ')} {rest}".strip()))
+    return tuple(out)
+
+
+def _origin(plan: Plan, value: int, maker: Op | None) -> str:
+    program = plan.program
+    if maker is not None:
+        return f"made by {_at(f'{maker.kind}:{maker.id}', maker.source)}{_placed(plan.schedule, maker)}"
+    if value in program.body.args:
+        names = program.input_names
+        at = program.body.args.index(value)
+        if program.values[value].origin is Origin.CONST or at >= len(names):
+            return "a constant of the program"
+        return "an input of the program" + (", donated" if at in program.donated else "")
+    return "comes into the body of a loop or branch"
+
+
+def _placed(schedule: Schedule, op: Op) -> str:
+    """The factors of an op's rule that are cut, and by what."""
+    placement = schedule.placements.get(op.id)
+    if placement is None or op.rule is None:
+        return ""
+    mesh = schedule.mesh
+    cut = [f"{factor_name(f)}={mesh.axes_text(atoms)}" for f, atoms in enumerate(placement.factors) if atoms]
+    return f", cut along {', '.join(cut)} of {op.rule.to_text()}" if cut else ", on every device alike"
+
+
+def _user(plan: Plan, use: Use) -> str:
+    if use.op == PROGRAM:
+        return f"output {plan.program.output_names[use.slot]}"
+    op = plan.program.ops[use.op]
+    return f"{op.kind}:{op.id}" + ("" if use.region < 0 else " (what its body hands back)")
+
+
+def _source(plan: Plan, use: Use) -> str:
+    return "" if use.op == PROGRAM else plan.program.ops[use.op].source
+
+
+def _bytes(plan: Plan, value: int, layout: Layout) -> int:
+    type_ = plan.program.type_of(value)
+    count = 1
+    for n in layout.local_shape(type_.shape, plan.schedule.mesh):
+        count *= n
+    return round(count * type_.bytes / max(1, type_.elements))
+
+
+def _at(what: str, source: str) -> str:
+    return f"{what} at {source}" if source else what

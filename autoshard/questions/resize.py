@@ -1,0 +1,72 @@
+"""The program of a plan with another batch: the function is found by the plan's config, and traced again."""
+
+from typing import Any
+
+from autoshard.api.plans import Plan
+from autoshard.config.load import Config
+from autoshard.config.problem import Problem, build_problem
+from autoshard.errors import AutoshardError, InputError, UnsupportedError
+from autoshard.frontends.jax.batch import resized
+from autoshard.frontends.jax.function import trace
+from autoshard.program.program import Origin, Program
+from autoshard.strategies.named import BATCH, roles_of
+
+
+def batch_rows(plan: Plan) -> int:
+    """Rows of the batch: the size of the dimension that is called ``batch``."""
+    _, dims = _found(plan)
+    sizes = {size for _, size in dims.values()}
+    if len(sizes) != 1:
+        raise UnsupportedError(f"the inputs have batches of different sizes: {', '.join(map(str, sorted(sizes)))}")
+    return sizes.pop()
+
+
+def with_rows(plan: Plan, rows: int) -> Program:
+    """The program of the plan for a batch of so many rows; its values have the ids that they have in the plan."""
+    problem, dims = _found(plan)
+    old = batch_rows(plan)
+    specs = resized(problem.specs, {index: (dim, size * rows // old) for index, (dim, size) in dims.items()})
+    try:
+        program = trace(
+            problem.function, *specs, donate_argnums=problem.donate_argnums, argnames=problem.argnames,
+            name=problem.name,
+        ).program  # fmt: skip
+    except AutoshardError:
+        raise
+    except Exception as error:  # what the user's function does with other shapes
+        raise InputError(
+            f"{problem.name} cannot be traced with a batch of {rows} rows: {type(error).__name__}: {error}"
+        ) from error
+    if _names(program) != _names(plan.program):
+        raise UnsupportedError(f"{problem.name} is another program with a batch of {rows} rows: its values differ")
+    return program
+
+
+def _names(program: Program) -> list[str]:
+    """The names of all values; of literals only that they are some: means divide by the number of rows."""
+    return ["" if v.origin is Origin.LITERAL else v.name for v in program.values]
+
+
+def _found(plan: Plan) -> tuple[Problem, dict[int, tuple[int, int]]]:
+    """The problem of the plan's config, and input leaf -> (its batch dimension, size)."""
+    if plan.config is None:
+        raise UnsupportedError(
+            "the plan does not say where its function comes from, so it cannot be traced with another batch; plan it "
+            "from a config (autoshard solve)"
+        )
+    config = Config.from_dict(plan.config)
+    problem = build_problem(config)
+    roles: Any = config.settings.logical_axes if problem.model is None else problem.model.logical_axes
+    if not roles:
+        raise UnsupportedError("which dimension is the batch is not known; give logical_axes in the config")
+    program = plan.program
+    named = roles_of(program, roles)
+    dims = {}
+    for index, value in enumerate(program.body.args[: len(program.input_names)]):
+        names = named.get(value, ())
+        if BATCH in names:
+            dim = names.index(BATCH)
+            dims[index] = (dim, program.type_of(value).shape[dim])
+    if not dims:
+        raise UnsupportedError(f"no input has a dimension called {BATCH!r} in logical_axes")
+    return problem, dims

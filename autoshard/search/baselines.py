@@ -1,0 +1,154 @@
+"""Named strategies priced in the same program: op placements and activations pinned, not inputs alone.
+
+A baseline's statements are propagated over the program; every op may then only run where propagation put it, and
+inputs lie as stated. What is left (which reshard, all-reduce or reduce-scatter, and ops whose tensors disagree) is
+solved, so a baseline is the best version of itself. Its assignment is a start for the solver: a plan is never worse
+than a baseline under the same statements.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.api.plans import BaselineCost
+from autoshard.costs.price import price
+from autoshard.errors import AutoshardError, InputError
+from autoshard.formulation.domains import satisfies
+from autoshard.formulation.model import NodeKind
+from autoshard.placements.switching import with_switches
+from autoshard.planning import Model
+from autoshard.propagation import propagate
+from autoshard.search.placing import Placing, allowed_states, placed_states
+from autoshard.search.restricted import CannotBe, best_within
+from autoshard.sharding.layout import AtomMesh
+from autoshard.strategies.named import (
+    NamedStrategy,
+    Roles,
+    check_rules,
+    named_strategy,
+    statements,
+    strategy_from_rules,
+)
+
+LEAST_S = 1.0
+"""What the search for one baseline is given at least, however little is left of the time limit."""
+Baseline = str | Mapping[str, object] | NamedStrategy
+"""A name (``fsdp+tensor``), the user's rules (``{"name": "mine", "rules": {"batch": ["data"]}}``), or a strategy."""
+
+
+@dataclass(frozen=True)
+class PricedBaseline:
+    """cost for reports; assignment on the model's network (None where it cannot be).
+
+    timed_out: the wall clock ended a search for its best form, so another run may price it otherwise. exhausted: there
+    is none, and that is proved.
+    """
+
+    cost: BaselineCost
+    assignment: tuple[int, ...] | None
+    timed_out: bool = False
+    exhausted: bool = False
+
+
+def price_baselines(
+    model: Model,
+    baselines: Sequence[Baseline],
+    roles: Roles | None,
+    *,
+    slow: Collection[str] = (),
+    time_limit_s: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> list[PricedBaseline]:
+    """Price each strategy; one that cannot hold (memory, pins, divisibility) has no objective but a reason.
+
+    time_limit_s: guard on the wall clock, for all of them together.
+    slow: mesh axes between slices, which named strategies use for data parallelism only.
+    Raises `InputError` for unknown names, rules about unknown axes, and baselines without `roles`.
+    """
+    return list(each_baseline(model, baselines, roles, slow=slow, time_limit_s=time_limit_s, progress=progress))
+
+
+def each_baseline(
+    model: Model,
+    baselines: Sequence[Baseline],
+    roles: Roles | None,
+    *,
+    slow: Collection[str] = (),
+    time_limit_s: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Iterator[PricedBaseline]:
+    """`price_baselines` one after the other, so that a stopped run has those before."""
+    if baselines and not roles:
+        raise InputError(
+            "baselines need the logical axes of the inputs; models of the library have them, for your own function "
+            "give logical_axes (config) or roles (Python), such as {'params/w1': ['embed', 'mlp'], 'batch/x': "
+            "['batch', None]}"
+        )
+    seen = set()
+    deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
+    for baseline in baselines:
+        strategy = read_baseline(baseline, model.problem.mesh, slow)
+        assert roles is not None
+        if isinstance(baseline, Mapping):
+            check_rules(strategy, roles)
+        if strategy.name in seen:
+            continue
+        seen.add(strategy.name)
+        if progress:
+            progress(f"pricing baseline {strategy.name}")
+        yield _price(model, strategy, roles, deadline)
+
+
+def read_baseline(baseline: Baseline, mesh: AtomMesh, slow: Collection[str] = ()) -> NamedStrategy:
+    """The strategy that a name or a mapping of rules stands for; `InputError` where it is none."""
+    if isinstance(baseline, NamedStrategy):
+        return baseline
+    if isinstance(baseline, str):
+        return named_strategy(baseline, mesh.mesh, slow)
+    name, rules = baseline.get("name"), baseline.get("rules")
+    if not isinstance(name, str) or not isinstance(rules, Mapping) or set(baseline) != {"name", "rules"}:
+        raise InputError(f"a baseline with rules is {{name: mine, rules: {{batch: [data]}}}}, found {dict(baseline)}")
+    return strategy_from_rules(name, rules, mesh.mesh)
+
+
+def _price(model: Model, strategy: NamedStrategy, roles: Roles, deadline: float | None) -> PricedBaseline:
+    try:
+        found = best_within(model, left_by(model, strategy, roles), deadline=deadline)
+    except CannotBe as error:
+        return PricedBaseline(
+            BaselineCost(strategy.name, None, None, str(error)), None, error.timed_out, error.exhausted
+        )
+    except AutoshardError as error:
+        return PricedBaseline(BaselineCost(strategy.name, None, None, str(error)), None, exhausted=True)
+    # priced from its schedule, as the plan is: ticks round, and would make equal plans differ
+    cost = price(model.problem.program, found.schedule, model.fusion, model.prices, model.problem.trips)
+    seconds = cost.step_s + model.memory_price_s(found.assignment)
+    return PricedBaseline(
+        BaselineCost(strategy.name, seconds, found.memory.peak_bytes), found.assignment, found.timed_out
+    )
+
+
+def left_by(model: Model, strategy: NamedStrategy, roles: Roles) -> list[np.ndarray]:
+    """Per node of the model's network the states that the strategy leaves."""
+    program, mesh = model.problem.program, model.problem.mesh
+    stated = statements(strategy, program, mesh.mesh, roles)
+    switched, forms = with_switches(program, stated.switches)
+    spread = dict(stated.spread) | {forms[v]: s for v, s in stated.switches.items()}
+    contested = frozenset(a for axis in strategy.switching for a in mesh.atoms_of[axis])
+    placing = Placing(switched, mesh, propagate(switched, mesh.mesh, spread).values, contested=contested)
+    ops = switched.ops
+
+    def wanted(index: int) -> np.ndarray | None:
+        node = model.collected.nodes[index]
+        if node.kind is NodeKind.OP:
+            assert node.op is not None
+            return placed_states(model, index, *placing.of(ops[node.op]))
+        if node.kind is NodeKind.INPUT and node.value is not None and node.value in stated.pins:
+            pin = stated.pins[node.value]
+            kept = model.encoded.states[index]
+            return np.array([k for k, s in enumerate(kept) if satisfies(node.layouts[s], pin, mesh)], np.int64)
+        return None
+
+    return allowed_states(model, wanted)

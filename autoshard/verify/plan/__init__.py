@@ -1,0 +1,1 @@
+"""Is a plan right? Worked out again from plan.json alone."""

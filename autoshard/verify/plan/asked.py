@@ -1,0 +1,287 @@
+"""Is it the plan that was asked for? What was asked, as plain data, against what the plan says.
+
+Each difference is told in the user's words: what was asked, what is found in the plan, and what to try.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from math import prod
+from operator import mul
+from typing import Any
+
+from autoshard.verify.plan.layout import read_atoms
+from autoshard.verify.plan.program import Findings
+
+TRY = "solve again, or verify the plan with what it was made for"
+_STOPPED = "stopped"
+_NOT_COMPARED = ("source",)
+"""Places of statements: a config in a plan has lost its line numbers."""
+
+
+def check_asked(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> list[str]:
+    """Compare; returns what was found equal, for people. asked: of `autoshard.verify.asked.derive`."""
+    _check_mesh(plan, asked, findings)
+    _check_machine(plan, asked, findings)
+    left = _check_statements(plan, asked, findings)
+    _check_memories(plan, asked, findings)
+    _check_priorities(plan, asked, findings)
+    _check_stages(plan, asked, findings)
+    strategy = plan.get("strategy")
+    if strategy != asked["strategy"] and not (strategy is None and _was_stopped(plan)):
+        _differ(findings, "strategy", asked["strategy"] or "by cost", strategy or "by cost")
+    if plan.get("sharing") is not None and not asked["shares"]:
+        _differ(findings, "sharing", "every layer decides for itself", "layers that share their decisions")
+    limit, options = plan.get("memory_limit"), plan.get("options") or {}
+    if limit is not None and limit != asked["memory_limit"]:
+        _differ(findings, "memory", f"a limit of {_limit_text(asked['memory_limit'])}", _limit_text(limit))
+    for key in sorted(asked["options"].keys() & options.keys()):
+        if options[key] != asked["options"][key]:
+            _differ(findings, "options", f"{key} {asked['options'][key]}", str(options[key]))
+    if plan["trips"] != asked["trips"]:
+        _differ(findings, "program", f"loops of unknown length run {asked['trips']} time", f"{plan['trips']} times")
+    return [
+        f"{len(asked['statements'])} statements, mesh {_mesh_text(asked['axes'])}, machine "
+        f"{asked['machine']['profile']['name']} and {len(asked['stages'])} stages follow from {asked['source']}",
+        *(f"taken on trust: {line}" for line in (*asked["trust"], *left)),
+    ]
+
+
+def _differ(findings: Findings, topic: str, asked: str, found: str, hint: str = TRY) -> None:
+    findings.add(topic, f"asked: {asked}; found in the plan: {found}; {hint}")
+
+
+def _limit_text(limit: Mapping[str, Any]) -> str:
+    amount = "no bytes at all (lifted)" if limit.get("bytes") is None else f"{limit['bytes']} bytes per device"
+    return amount + (", for which the device has room" if limit.get("from") == "device" else "")
+
+
+def _was_stopped(plan: Mapping[str, Any]) -> bool:
+    """Whether the plan says that it is what a run had when it was stopped."""
+    return any(_STOPPED in note for note in plan["notes"])
+
+
+# -- mesh and machine --------------------------------------------------------------------------------
+
+
+def _mesh_text(axes: Mapping[str, int]) -> str:
+    return " x ".join(f"{name}={size}" for name, size in axes.items())
+
+
+def _check_mesh(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> None:
+    mesh = plan["mesh"]
+    if list(mesh["axes"].items()) != list(asked["axes"].items()):
+        _differ(findings, "mesh", f"axes {_mesh_text(asked['axes'])}", _mesh_text(mesh["axes"]))
+        return
+    atoms, _ = read_atoms(mesh)
+    for axis, parts in asked["sub_axes"].items():
+        sizes = [size for name, size in zip(atoms.axes, atoms.sizes, strict=True) if name == axis]
+        if not set(accumulate(parts, mul)) <= {1, *accumulate(sizes, mul)}:
+            told = [", ".join(map(str, listed)) for listed in (parts, sizes)]
+            _differ(findings, "mesh", f"{axis} in parts of {told[0]}", told[1])
+    if "device_ids" not in asked:
+        return
+    count = prod(mesh["axes"].values())
+    wanted, found = (list(ids or range(count)) for ids in (asked["device_ids"], mesh["device_ids"]))
+    if wanted != found:
+        _differ(
+            findings, "mesh", f"devices in the order {_order_text(wanted)}", _order_text(found),
+            "make the mesh with that order of devices, or " + TRY,
+        )  # fmt: skip
+
+
+def _order_text(ids: Sequence[int]) -> str:
+    if list(ids) == list(range(len(ids))):
+        return f"0 to {len(ids) - 1}"
+    return "[" + ", ".join(map(str, ids[:16])) + (", ...]" if len(ids) > 16 else "]")
+
+
+def _check_machine(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> None:
+    wanted, found = asked["machine"], plan["hardware"]["machine"]
+    names = [machine["profile"]["name"] for machine in (wanted, found)]
+    if names[0] != names[1]:
+        _differ(findings, "hardware", names[0], names[1])
+        return
+    where = _first_difference(wanted, found)
+    if where is not None:
+        path, one, other = where
+        _differ(
+            findings, "hardware", f"{names[0]} with {path} {_short(one)}", _short(other),
+            "if the profile has changed since, solve again",
+        )  # fmt: skip
+
+
+def _first_difference(asked: Any, found: Any, path: str = "") -> tuple[str, Any, Any] | None:
+    if isinstance(asked, Mapping) and isinstance(found, Mapping):
+        for key in sorted(asked.keys() | found.keys()):
+            where = _first_difference(asked.get(key), found.get(key), f"{path}.{key}" if path else str(key))
+            if where is not None:
+                return where
+        return None
+    if isinstance(asked, list) and isinstance(found, list) and len(asked) == len(found):
+        for k, (a, b) in enumerate(zip(asked, found, strict=True)):
+            where = _first_difference(a, b, f"{path}[{k}]")
+            if where is not None:
+                return where
+        return None
+    return None if asked == found else (path, asked, found)
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+# -- statements --------------------------------------------------------------------------------------
+
+
+def words(statement: Mapping[str, Any]) -> str:
+    """A statement as the user says it."""
+    kind = statement["kind"]
+    if kind == "pin":
+        rank = f" (priority {statement['priority']})" if statement.get("priority") else ""
+        if statement.get("mesh"):
+            return f"pin {statement['pattern']}{rank}: {statement['stated']} on {statement['mesh']}"
+        return f"pin {statement['pattern']}{rank}: {statement['sharding']}"
+    if kind == "same_sharding":
+        return f"same sharding: {', '.join(statement['patterns'])}"
+    if kind == "memory_limit":
+        return f"memory limit {statement['bytes']} bytes per device"
+    if kind == "host_memory_limit":
+        return f"limit of {statement['bytes']} bytes of pinned_host"
+    return str(statement.get("text", kind))
+
+
+def _plain(statement: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in statement.items() if key not in _NOT_COMPARED}
+
+
+def _alike(statement: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What two statements have in common of which one is a changed form of the other."""
+    kind = statement["kind"]
+    if kind == "pin":
+        return kind, statement["pattern"]
+    if kind in ("memory_limit", "host_memory_limit"):
+        return (kind,)
+    return kind, str(statement.get("patterns", statement.get("op")))
+
+
+def _check_statements(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> list[str]:
+    """Each statement once on both sides; returns which ones of the plan nothing says anything about."""
+    found = list(plan["statements"])
+    missing = []
+    for wanted in asked["statements"]:
+        same = next((s for s in found if _plain(s) == _plain(wanted)), None)
+        if same is None:
+            missing.append(wanted)
+        else:
+            found.remove(same)
+    trusted = [s for s in found if _of_argument(s)] if "sharded_arguments" in asked else []
+    found = [s for s in found if s not in trusted]
+    for same_kind in (_alike, lambda s: s["kind"]):  # the same statement changed, else another one of its kind
+        for wanted in list(missing):
+            other = next((s for s in found if same_kind(s) == same_kind(wanted)), None)
+            if other is not None:
+                missing.remove(wanted)
+                found.remove(other)
+                _changed(wanted, other, plan, findings)
+    for wanted in missing:
+        _differ(findings, "statements", words(wanted), "no such statement")
+    for other in found:
+        _differ(findings, "statements", "nothing like it", words(other))
+    return [f"{words(s)}: the sharding that an argument came with" for s in trusted]
+
+
+def _of_argument(statement: Mapping[str, Any]) -> bool:
+    return statement["kind"] == "pin" and str(statement.get("source", "")).startswith("argument ")
+
+
+def _changed(wanted: Mapping[str, Any], other: Mapping[str, Any], plan: Mapping[str, Any], findings: Findings) -> None:
+    ours, theirs = words(wanted), words(other)
+    if ours == theirs:
+        key = next(k for k in sorted({*wanted, *other} - {*_NOT_COMPARED}) if wanted.get(k) != other.get(k))
+        program = plan["program"]
+        names: Any = {"values": [v["name"] for v in program["values"]], "outputs": program["output_names"]}
+        ours += f" ({key}: {_listed(wanted.get(key), names.get(key))})"
+        theirs += f" ({key}: {_listed(other.get(key), names.get(key))})"
+    _differ(findings, "statements", ours, theirs)
+
+
+def _listed(value: Any, names: Sequence[str] | None) -> str:
+    if names is not None and isinstance(value, list):
+        return _named([v for v in value if isinstance(v, int)], names)
+    return _short(value)
+
+
+# -- the rest ----------------------------------------------------------------------------------------
+
+
+def _check_memories(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> None:
+    """Which inputs and outputs live on the host or in another order of the devices, and what is donated."""
+    program = plan["program"]
+    names = {"inputs": program["input_names"], "outputs": program["output_names"]}
+    host = program.get("host", {})
+    for side in ("inputs", "outputs"):
+        wanted, found = set(asked["host"][side]), set(host.get(side, ()))
+        if wanted != found:
+            _differ(
+                findings, "memory", f"{side} on the host: {_named(wanted, names[side])}", _named(found, names[side])
+            )
+    if program.get("orders", []) != asked["orders"]:
+        count = len(asked["orders"]), len(program.get("orders", []))
+        where = _first_difference(asked["orders"], program.get("orders", []))
+        what = f"{count[0]} values in another order of the devices"
+        if count[0] == count[1] and where is not None:
+            _differ(findings, "mesh", f"{what}, {where[0]} {_short(where[1])}", _short(where[2]))
+        else:
+            _differ(findings, "mesh", what, f"{count[1]} of them")
+    if "donated" in asked and list(program["donated"]) != asked["donated"]:
+        _differ(
+            findings, "donation", f"donated {_named(asked['donated'], names['inputs'])}",
+            _named(program["donated"], names["inputs"]),
+        )  # fmt: skip
+
+
+def _named(numbers: Any, names: Sequence[str]) -> str:
+    listed = [str(names[k]) if 0 <= k < len(names) else f"number {k}" for k in sorted(numbers)]
+    return ", ".join(listed[:8]) + (f" and {len(listed) - 8} more" if len(listed) > 8 else "") or "nothing"
+
+
+def _check_priorities(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> None:
+    """The names of strategies that make stages, and what is said of them."""
+    told = plan.get("priorities") or {}
+    if not asked["names"]:
+        if told:
+            _differ(findings, "priorities", "no strategies by name", _short(told.get("names")))
+        return
+    if not told:
+        if not _was_stopped(plan):
+            _differ(findings, "priorities", _short(asked["names"]), "none")
+        return
+    for key, wanted in (("names", asked["names"]), ("slow", asked["slow"]), ("roles", asked.get("roles"))):
+        if wanted is not None and told.get(key) != wanted:
+            where = _first_difference(wanted, told.get(key)) or (key, wanted, told.get(key))
+            _differ(findings, "priorities", f"{key} {where[0]} {_short(where[1])}".strip(), _short(where[2]))
+
+
+def _check_stages(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> None:
+    """A stage for each priority or name, with its statements and axes."""
+    stages, wanted = plan.get("stages") or [], asked["stages"]
+    if not stages and wanted and _was_stopped(plan):
+        return
+    if len(stages) != len(wanted):
+        _differ(findings, "stages", f"{len(wanted)} stages", str(len(stages)))
+        return
+    single = {name for name, size in plan["mesh"]["axes"].items() if size == 1}
+    for number, (stage, said) in enumerate(zip(stages, wanted, strict=True)):
+        what = f"stage {number}"
+        if stage["priority"] != said["priority"]:
+            _differ(findings, "stages", f"{what} of priority {said['priority']}", str(stage["priority"]))
+        if "axes" in said and [a for a in stage["axes"] if a not in single] != [
+            a for a in said["axes"] if a not in single
+        ]:
+            _differ(findings, "stages", f"{what} places {', '.join(said['axes'])}", ", ".join(stage["axes"]))
+        if "statements" in said:
+            told, due = list(stage["statements"]), list(said["statements"])
+            # in the plan each begins with the place where it was written
+            if len(told) != len(due) or not all(t.endswith(d) for t, d in zip(told, due, strict=True)):
+                _differ(findings, "stages", f"{what} is of {'; '.join(due)}", "; ".join(told))

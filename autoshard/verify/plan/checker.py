@@ -1,0 +1,182 @@
+"""Is a plan right? Worked out again from plan.json alone, by code that shares nothing with what made the plan.
+
+Neither planner, solver nor lowering is imported, nor their notions of layouts, steps and schedules; prices of single
+collectives and rooflines come from `costmodels`, which knows no shardings. What is checked: docs/verification.md.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from autoshard.costmodels import Machine, ProfileError
+from autoshard.verify.plan.bound import check_bounds, taken_on_trust
+from autoshard.verify.plan.cost import Pricer, check_collectives, check_cost
+from autoshard.verify.plan.flow import COLLECTIVES, Flow, check_flow, derive
+from autoshard.verify.plan.host import check_host
+from autoshard.verify.plan.in_code import check_in_code
+from autoshard.verify.plan.layout import Impossible, read_atoms
+from autoshard.verify.plan.lives import Lives, Sizes
+from autoshard.verify.plan.manual import check_manual_computations
+from autoshard.verify.plan.memory import check_memory, priced_bytes
+from autoshard.verify.plan.orders import check_orders
+from autoshard.verify.plan.program import PROGRAM_OP, Findings, read_graph
+from autoshard.verify.plan.stages import check_stages
+from autoshard.verify.plan.statements import check_statements, pinned_outputs, pinned_unevenly
+from autoshard.verify.plan.step import check_step_time
+from autoshard.verify.plan.work import kept, materialised
+
+FORMAT, VERSION = "autoshard-plan", 1
+_DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, AssertionError, ProfileError)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: its topic (``uses``, ``cost``, ...) and a line with the place and both sides."""
+
+    topic: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found, and how much was looked at (for people)."""
+
+    findings: tuple[Finding, ...]
+    facts: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+
+def check_plan(plan: Any) -> Checked:
+    """Check the content of a plan.json. Never raises for what is wrong with the plan: damage is a finding too."""
+    findings = Findings()
+    facts: list[str] = []
+    if not isinstance(plan, dict) or plan.get("format") != FORMAT or plan.get("version") != VERSION:
+        findings.add("file", f"this is not a plan: format and version are not {FORMAT!r} and {VERSION}")
+    else:
+        _guarded(findings, "the plan", lambda: _check(plan, findings, facts))
+    return Checked(tuple(Finding(*f) for f in dict.fromkeys(findings)), tuple(facts))
+
+
+def _guarded(findings: Findings, what: str, work: Callable[[], None]) -> None:
+    try:
+        work()
+    except _DAMAGE as error:
+        if isinstance(error, Impossible):
+            findings.add("file", f"{what}: {error}")
+        else:
+            findings.add("file", f"{what} is damaged: {type(error).__name__}: {error}")
+
+
+def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
+    mesh, faults = read_atoms(plan["mesh"])
+    for fault in faults:
+        findings.add("mesh", fault)
+    machine = Machine.from_dict(plan["hardware"]["machine"])
+    _check_machine(plan, machine, dict(mesh.whole), findings)
+    if isinstance(plan["trips"], bool) or not isinstance(plan["trips"], int) or plan["trips"] < 1:
+        findings.add("program", f"trips is {plan['trips']!r}; loops of unknown length run at least once")
+    graph = read_graph(plan, findings)
+    if findings:
+        return  # what follows would judge layouts of a program or mesh that is none
+    flow = derive(plan, graph, mesh, findings)
+    check_flow(flow, pinned_outputs(plan), pinned_unevenly(plan, flow), findings)
+    facts.append(
+        f"{len(graph.nodes)} ops, {len(flow.defined)} layouts, {len(flow.uses)} uses; "
+        f"{len(flow.ties)} outputs take the place of donated inputs"
+    )
+    complete = not findings
+    rules = {op: placed.rule for op, placed in flow.placed.items()}
+    exists = materialised(graph, rules)
+    own = kept(graph, rules, exists)
+    size = Sizes(graph, rules, machine.profile.memory_tile)
+    peaks: list[int] = []
+
+    def memory() -> int:
+        return check_memory(plan, Lives.of(flow, rules, exists, own, size), findings)
+
+    _guarded(findings, "memory", lambda: peaks.append(memory()))
+    peak = peaks[0] if peaks else 0
+
+    def statements() -> None:
+        count = check_statements(plan, flow, peak, findings)
+        check_in_code(plan, flow, findings)
+        check_orders(plan, flow, findings)
+        check_manual_computations(plan, flow, findings)
+        check_host(plan, flow, findings)
+        facts.append(f"{count} statements; peak memory {peak} bytes at {plan['memory']['where']}")
+
+    _guarded(findings, "statements", statements)
+    pricer = Pricer(flow, machine)
+    rows = list(pricer.rows())
+    _guarded(findings, "collectives", lambda: check_collectives(plan, flow, rows, findings))
+    facts.append(f"{sum(row.kind in COLLECTIVES for row in rows)} collectives with their bytes, seconds and executions")
+    compute_s = pricer.compute_s(exists)
+    priced = priced_bytes(flow, own, size)
+    _guarded(findings, "cost", lambda: check_cost(plan, flow, rows, compute_s, priced, findings))
+    _guarded(findings, "cost", lambda: check_step_time(plan, pricer, rows, exists, compute_s, findings))
+    facts.append(f"objective {plan['objective_s']} s, bound {plan['bound_s']} s, gap {plan['gap']}")
+    _guarded(findings, "shardings", lambda: _check_shardings(plan, flow, findings))
+    _guarded(findings, "bound", lambda: check_bounds(plan, findings))
+    _guarded(findings, "stages", lambda: _told_stages(check_stages(plan, flow, findings), facts))
+    _guarded(findings, "claims", lambda: facts.append(taken_on_trust(plan)))
+    if not complete:
+        facts.append("as layouts contradict each other, differences in memory and cost may follow from that")
+
+
+def _told_stages(count: int, facts: list[str]) -> None:
+    if count:
+        facts.append(f"{count} stages, each of which kept what was placed before it")
+
+
+def _check_machine(plan: dict[str, Any], machine: Machine, axes: dict[str, int], findings: Findings) -> None:
+    if list(machine.axes) != list(axes.items()):
+        findings.add("mesh", f"the machine is placed for axes {dict(machine.axes)}, the mesh has {axes}")
+    if plan["hardware"]["name"] != machine.profile.name:
+        findings.add(
+            "mesh", f"hardware.name is {plan['hardware']['name']!r}, the machine's profile {machine.profile.name!r}"
+        )
+    if _plain(machine.describe()) != plan["hardware"]["layout"]:
+        findings.add("mesh", "hardware.layout does not describe hardware.machine")
+    settings = (plan["config"] or {}).get("settings", {})
+    asked = settings.get("mesh")
+    if isinstance(asked, dict):
+        sizes = {name: axis["size"] if isinstance(axis, dict) else axis for name, axis in asked.items()}
+        if sizes != axes:
+            findings.add("mesh", f"the config asks for mesh axes {sizes}, the plan is for {axes}")
+
+
+def _plain(value: Any) -> Any:
+    """As JSON gives it back."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _check_shardings(plan: dict[str, Any], flow: Flow, findings: Findings) -> None:
+    """The shardings printed for inputs and outputs are those of the schedule."""
+    graph, mesh = flow.graph, flow.mesh
+    expected: dict[str, str] = {}
+    for name, value in zip(graph.input_names, graph.body.args, strict=False):
+        if value in flow.defined:
+            expected[name] = flow.defined[value].text(mesh)
+    for slot, (name, value) in enumerate(zip(graph.output_names, graph.body.results, strict=True)):
+        way = flow.uses.get((PROGRAM_OP, slot, -1))
+        if way is not None:
+            expected[name] = way.end.text(mesh)
+        elif graph.values[value].is_literal:
+            expected[name] = "[" + ", ".join("{}" for _ in graph.values[value].shape) + "]"
+    given = plan["shardings"]
+    for name in sorted(expected.keys() | given.keys()):
+        if given.get(name) != expected.get(name):
+            findings.add(
+                "layouts",
+                f"shardings[{name}] is {given.get(name)} in the plan, the schedule gives {expected.get(name)}",
+            )

@@ -1,0 +1,256 @@
+"""What a plan costs, worked out again from its layouts: collectives, seconds, and the numbers of the proof."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Final
+
+from autoshard.costmodels import AxisPart, Machine
+from autoshard.verify.plan.flow import COLLECTIVES, Flow, Way
+from autoshard.verify.plan.host import copies
+from autoshard.verify.plan.layout import Holding
+from autoshard.verify.plan.orders import permutes
+from autoshard.verify.plan.program import PROGRAM_OP, Findings, Node, element_bytes, manual_ops, trips_of
+from autoshard.verify.plan.rules import Placed, read_rule, uncut
+from autoshard.verify.plan.work import MATRIX_KINDS, flop, moved_bytes
+
+RELATIVE: Final = 1e-9
+"""Two figures are the same up to the order in which they were added."""
+
+MEMORY_PRICE_S_PER_BYTE: Final = 1e-16
+"""The minute price on held bytes in the objective, which makes plans of equal time prefer less memory."""
+
+TICKS: Final = 1e9
+LEAST_STEP_S: Final = 1e-6
+"""The solver counts in ticks: the cheapest imaginable step (at least 1e-6 s) is at least 1e9 of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One step of a reshard, or one all-reduce inside an op."""
+
+    where: str
+    value: int
+    kind: str
+    atoms: tuple[int, ...]
+    bytes: float
+    seconds: float
+    times: float
+    op: int
+    source: str = ""
+
+
+def same(a: Any, b: Any, tolerance: float = RELATIVE) -> bool:
+    """Equal numbers up to rounding."""
+    if isinstance(a, bool) or isinstance(b, bool) or not isinstance(a, int | float) or not isinstance(b, int | float):
+        return False
+    return isfinite(a) and isfinite(b) and abs(a - b) <= tolerance * max(abs(a), abs(b)) + 1e-18
+
+
+@dataclass
+class Pricer:
+    """Seconds of steps on the machine of the plan."""
+
+    flow: Flow
+    machine: Machine
+
+    def parts(self, atoms: tuple[int, ...]) -> tuple[AxisPart, ...]:
+        mesh = self.flow.mesh
+        return tuple(AxisPart(mesh.axes[a], mesh.before[a], mesh.sizes[a]) for a in sorted(atoms))
+
+    def local_bytes(self, value: int, held: Holding) -> float:
+        tensor = self.flow.graph.values[value]
+        return held.elements(tensor.shape) * element_bytes(tensor.dtype)
+
+    def step(self, kind: str, atoms: tuple[int, ...], before: float, after: float) -> tuple[float, float]:
+        """(bytes, seconds): bytes on the gathered side of the step."""
+        if kind in ("slice", "mask"):  # its result is read and written
+            return after, float(self.machine.compute_s(0.0, 2.0 * after, "float32", "vector"))
+        size = after if kind == "all_gather" else before
+        whole = size * (self.flow.mesh.group(atoms) if kind == "all_to_all" else 1)
+        return size, float(self.machine.collective_s(kind, whole, self.parts(atoms)))
+
+    def rows(self) -> Iterator[Row]:
+        flow, graph = self.flow, self.flow.graph
+        for value, way in flow.shared.items():
+            yield from self._way(way, f"{flow.name(value)} for all its uses", graph.home[value].times, PROGRAM_OP)
+        for (op, slot, region), way in flow.uses.items():
+            if op == PROGRAM_OP:
+                yield from self._way(way, f"output {graph.output_names[slot]}", 1.0, op)
+                continue
+            node = graph.nodes[op]
+            what = f"{node.label} operand {slot}" if region < 0 else f"{node.label} body result {slot}"
+            times = node.times * (trips_of(node, region, graph.trips) if region >= 0 else 1)
+            yield from self._way(way, what, times, op, node.source)
+        for kind, where, value, held in copies(flow):
+            size = self.local_bytes(value, held)
+            yield Row(where, value, kind, (), size, self.machine.host_copy_s(size), 1.0, PROGRAM_OP)
+        for p in permutes(flow):
+            size = self.local_bytes(p.value, p.held)
+            size, seconds = self.step("permute", p.atoms, size, size)
+            times = graph.home[p.value].times if p.inside else 1.0
+            yield Row(p.label, p.value, "permute", p.atoms, size, seconds, times, PROGRAM_OP)
+        for node in graph.nodes.values():
+            if node.is_manual:
+                yield from self._manual(node)
+        for op, placed in flow.placed.items():
+            node = graph.nodes[op]
+            for edge in placed.edges:
+                value = node.operands[edge.operand]
+                held = placed.operands[edge.operand]
+                size = self.local_bytes(value, held) * edge.share(held)
+                size, seconds = self.step("permute", edge.atoms, size, size)
+                what = f"{node.label} exchanges edges with neighbours"
+                yield Row(what, value, "permute", edge.atoms, size, seconds, node.times, op, node.source)
+            for k, value in enumerate(node.results if placed.combined else ()):
+                size = self.local_bytes(value, placed.results[k])
+                size, seconds = self.step("all_reduce", placed.combined, size, size)
+                what = f"{node.label} combines its result ({placed.rule.combiner})"
+                yield Row(what, value, "all_reduce", placed.combined, size, seconds, node.times, op, node.source)
+
+    def _manual(self, op: Node) -> Iterator[Row]:
+        """The collectives that the user wrote into a shard_map, on its local types."""
+        values, mesh = self.flow.graph.values, self.flow.mesh
+        for inner, times in manual_ops(op, self.flow.graph.trips):
+            if "collective" not in inner.attrs:
+                continue
+            kind, atoms = inner.attrs["collective"], tuple(a for axis in inner.attrs["axes"] for a in mesh.of(axis))
+            for before, after in zip(inner.operands, inner.results, strict=True):
+                size, seconds = self.step(kind, atoms, values[before].bytes, values[after].bytes)
+                where = f"{inner.label} of the program's own shard_map"
+                yield Row(where, before, kind, atoms, size, seconds, times * op.times, inner.id, inner.source)
+
+    def _way(self, way: Way, where: str, times: float, op: int, source: str = "") -> Iterator[Row]:
+        for move in way.moves:
+            before, after = (self.local_bytes(way.value, held) for held in (move.before, move.after))
+            size, seconds = self.step(move.kind, move.atoms, before, after)
+            yield Row(where, way.value, move.kind, move.atoms, size, seconds, times, op, source)
+
+    def executions(self, exists: set[int]) -> Iterator[tuple[Node, Placed, set[int], float]]:
+        """Every op with its placement, the values that exist in memory there, and how often it runs in a step."""
+        graph = self.flow.graph
+        for op, placed in self.flow.placed.items():
+            node = graph.nodes[op]
+            yield node, placed, exists, node.times
+        for node in graph.nodes.values():
+            if node.is_manual:
+                # everything in a user's shard_map is local and counts as written to memory, its arguments included
+                inner = [(n, times) for n, times in manual_ops(node, graph.trips)]
+                local = exists | {
+                    v for n, _ in inner for v in (*n.results, *n.operands) if not graph.values[v].is_literal
+                }
+                for n, times in inner:
+                    if n.rule is not None and "collective" not in n.attrs:
+                        yield n, uncut(read_rule(n.rule)), local, node.times * times
+
+    def compute_s(self, exists: set[int]) -> float:
+        """Roofline seconds of all ops in one step of the program."""
+        return sum(times * self._op_s(op, placed, there) for op, placed, there, times in self.executions(exists))
+
+    def _op_s(self, op: Node, placed: Placed, exists: set[int]) -> float:
+        graph = self.flow.graph
+        dtype = graph.values[(op.operands or op.results)[0]].dtype
+        unit = "matmul" if op.kind in MATRIX_KINDS else "vector"
+        work, traffic = flop(op, placed, graph), moved_bytes(op, placed, graph, exists)
+        return float(self.machine.compute_s(work, traffic, dtype, unit))
+
+
+# -- comparing ---------------------------------------------------------------------------------------
+
+
+def check_collectives(plan: Any, flow: Flow, rows: list[Row], findings: Findings) -> None:
+    """Is the list of collectives in the plan the one that follows from its layouts?"""
+    graph = flow.graph
+    derived: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.kind in COLLECTIVES:
+            derived.setdefault((row.where, graph.values[row.value].name), []).append(row)
+    listed: dict[tuple[str, str], list[Any]] = {}
+    for item in plan["collectives"]:
+        listed.setdefault((item["where"], item["value"]), []).append(item)
+    for key in sorted(derived.keys() | listed.keys()):
+        ours, theirs = derived.get(key, []), listed.get(key, [])
+        where = f"{key[0]} ({key[1]})"
+        our_steps = [f"{r.kind} over {flow.mesh.text(r.atoms, quote='')}" for r in ours]
+        their_steps = [f"{t['kind']} over {t['axes']}" for t in theirs]
+        if our_steps != their_steps:
+            findings.add(
+                "collectives",
+                f"{where}: the plan lists {', '.join(their_steps) or 'none'}; "
+                f"its layouts need {', '.join(our_steps) or 'none'}",
+            )
+            continue
+        for row, item, step in zip(ours, theirs, our_steps, strict=True):
+            for field in ("bytes", "seconds", "times"):
+                if not same(item[field], getattr(row, field)):
+                    findings.add(
+                        "collectives",
+                        f"{where}, {step}: the plan says {item[field]} {field}, it is {getattr(row, field)}",
+                    )
+            if not same(item["total_s"], row.seconds * row.times):
+                findings.add(
+                    "collectives",
+                    f"{where}, {step}: the plan says {item['total_s']} s in all, it is {row.seconds * row.times}",
+                )
+            if item["source"] != row.source:
+                findings.add(
+                    "collectives", f"{where}: the plan gives the source {item['source']!r}, the op has {row.source!r}"
+                )
+
+
+def check_cost(plan: Any, flow: Flow, rows: list[Row], compute_s: float, held_bytes: int, findings: Findings) -> None:
+    """Cost parts, objective, bound and gap. held_bytes: of everything the objective has a price on."""
+    cost = plan["cost"]
+    by_kind: dict[str, float] = {}
+    by_axes: dict[str, float] = {}
+    local_s = 0.0
+    for row in rows:
+        total = row.seconds * row.times
+        if row.kind in COLLECTIVES:
+            by_kind[row.kind] = by_kind.get(row.kind, 0.0) + total
+            axes = flow.mesh.text(row.atoms, quote="")
+            by_axes[axes] = by_axes.get(axes, 0.0) + total
+        else:
+            local_s += total
+    communication_s = sum(by_kind.values())
+    step_s = compute_s + communication_s + local_s
+    derived: Mapping[str, float] = {
+        "compute_s": compute_s,
+        "communication_s": communication_s,
+        "local_copies_s": local_s,
+        "step_s": step_s,
+        "nothing_overlaps_s": step_s,
+    }
+    for key, seconds in derived.items():
+        if not same(cost[key], seconds):
+            findings.add("cost", f"cost.{key} is {cost[key]} in the plan, the layouts give {seconds}")
+    for key, parts in (("by_kind_s", by_kind), ("by_axes_s", by_axes)):
+        for name in sorted(parts.keys() | cost[key].keys()):
+            if not same(cost[key].get(name, 0.0), parts.get(name, 0.0)):
+                findings.add(
+                    "cost",
+                    f"cost.{key}[{name}] is {cost[key].get(name)} in the plan, the layouts give {parts.get(name, 0.0)}",
+                )
+    rounding = cost["rounding_s"]
+    decisions = 2 * len(flow.graph.values) + 4 * len(flow.uses) + len(flow.graph.nodes)
+    most = max(step_s, LEAST_STEP_S) / TICKS / 2 * decisions
+    if not isfinite(rounding) or not 0 <= rounding <= most * (1 + RELATIVE):
+        findings.add("cost", f"cost.rounding_s is {rounding} in the plan; ticks this fine round by {most} s at most")
+        rounding = 0.0
+    price_s = held_bytes * MEMORY_PRICE_S_PER_BYTE
+    # a copy in the very layout of its source costs less than a tick and is not in the schedule: rounding covers it
+    if not isfinite(cost["memory_price_s"]) or abs(cost["memory_price_s"] - price_s) > rounding + RELATIVE * price_s:
+        findings.add(
+            "cost",
+            f"cost.memory_price_s is {cost['memory_price_s']} in the plan; {held_bytes} bytes held give {price_s}",
+        )
+        price_s = 0.0
+    else:
+        price_s = cost["memory_price_s"]
+    objective = plan["objective_s"]
+    if not same(objective, step_s + price_s):
+        findings.add(
+            "cost",
+            f"objective_s is {objective} in the plan; step and memory price give {step_s} + {price_s} = "
+            f"{step_s + price_s}",
+        )

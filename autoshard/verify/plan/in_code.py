@@ -1,0 +1,66 @@
+"""Do the shardings hold that the function itself states (ops ``sharding_constraint``), and does the plan say so?"""
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from autoshard.verify.plan.flow import Flow
+from autoshard.verify.plan.layout import Atoms, Impossible
+from autoshard.verify.plan.orders import is_own_mesh, read_mesh
+from autoshard.verify.plan.program import Findings
+from autoshard.verify.plan.statements import Pin, read_pin
+
+
+def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
+    """Each constraint against the form that the uses of its result start from; each is to be among the statements."""
+    graph, mesh = flow.graph, flow.mesh
+    _check_alike(plan, flow, findings)
+    stated = {(v, _said(s["sharding"], mesh)) for s in plan["statements"] if s["kind"] == "pin" for v in s["values"]}
+    for op in graph.nodes.values():  # those inside of a user's shard_map are not among them
+        text = op.attrs.get("sharding") if op.kind == "sharding_constraint" else None
+        if text is None:
+            continue
+        what = f"the sharding constraint in the code at {op.source or op.label}: {text}"
+        (value,) = op.results
+        if "mesh" in op.attrs and _elsewhere(op.attrs["mesh"], plan):
+            said = [s for s in plan["statements"] if s["kind"] == "pin" and value in s["values"]]
+            if not any(s.get("mesh") == op.attrs["mesh"] and s.get("stated") == text for s in said):
+                findings.add("statements", f"{what} on {op.attrs['mesh']} is not among the plan's statements")
+            continue  # whether it holds is found where statements on other meshes are checked
+        try:
+            pin = read_pin(text, mesh)
+        except Impossible as error:
+            findings.add("statements", f"{what}: {error}")
+            continue
+        if (value, _said(text, mesh)) not in stated:
+            findings.add("statements", f"{what} is not among the plan's statements")
+        held = flow.form(value)
+        fault = "" if held is None else pin.broken_by(held, mesh)
+        if held is not None and fault:
+            findings.add("statements", f"{what} is broken: {graph.values[value].name} is {held.text(mesh)}: {fault}")
+
+
+def _check_alike(plan: Any, flow: Flow, findings: Findings) -> None:
+    """Values that the code wants sharded alike are to be in one group, which is checked where groups are."""
+    members: dict[Any, list[int]] = {}
+    for op in flow.graph.nodes.values():
+        if op.kind == "sharding_constraint" and "alike" in op.attrs:
+            members.setdefault(op.attrs["alike"], []).extend(op.results)
+    groups = [set(s["values"]) for s in plan["statements"] if s["kind"] == "same_sharding"]
+    for values in members.values():
+        if len(values) > 1 and not any(group.issuperset(values) for group in groups):
+            names = ", ".join(flow.graph.values[v].name for v in values)
+            findings.add("statements", f"the code has {names} sharded alike, and no statement of the plan says so")
+
+
+def _elsewhere(mesh: str, plan: Any) -> bool:
+    """Whether a mesh in the code says other things about the devices of the plan than the plan's mesh."""
+    return read_mesh(mesh)[0].devices == prod(plan["mesh"]["axes"].values()) and not is_own_mesh(mesh, plan)
+
+
+def _said(text: str, mesh: Atoms) -> Pin | None:
+    """What a sharding says, however it is written; None where it cannot be read (told where statements are checked)."""
+    try:
+        return replace(read_pin(text, mesh), text="")
+    except Impossible:
+        return None

@@ -1,0 +1,266 @@
+"""How long what a device holds is held, worked out again from the flow of a plan.
+
+Points in time are ops in execution order, counted from 1; bodies of loops run once. Going backwards through all ops,
+every value learns from when until when it is read. A value that is not in memory passes that on to what it is computed
+from; a copy made by a reshard takes over from what it is made of.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil, prod
+
+from autoshard.verify.plan.flow import Flow, UseKey, Way
+from autoshard.verify.plan.host import stored
+from autoshard.verify.plan.layout import Holding
+from autoshard.verify.plan.program import PROGRAM_OP, Body, Graph, Node, element_bytes
+from autoshard.verify.plan.rules import Rule
+
+Span = tuple[int, int]
+
+
+def starts_carry(op: Node, slot: int) -> bool:
+    """Is this operand the first value of a loop's carry?"""
+    if op.kind == "scan":
+        return op.attrs["num_consts"] <= slot < op.attrs["num_consts"] + op.attrs["num_carry"]
+    return op.kind == "while" and slot >= op.attrs["cond_nconsts"] + op.attrs["body_nconsts"]
+
+
+def carries(op: Node) -> list[int]:
+    """The arguments of a loop's body that are its carry."""
+    if op.kind not in ("scan", "while"):
+        return []
+    skip = op.attrs["num_consts"] if op.kind == "scan" else op.attrs["body_nconsts"]
+    return op.regions[-1].args[skip : skip + (op.attrs["num_carry"] if op.kind == "scan" else len(op.results))]
+
+
+class Sizes:
+    """Bytes of a device's block of a value. tile: rows and lanes of the machine's memory, if it has tiles."""
+
+    def __init__(self, graph: Graph, rules: Mapping[int, Rule], tile: tuple[int, int] | None) -> None:
+        self._graph, self._tile = graph, tile
+        self._images: dict[int, tuple[int, int]] = {}  # results of convolutions and their like: channels, batch
+        shapes: dict[tuple[int, ...], tuple[int, int]] = {}
+        for op in graph.nodes.values():
+            rule = rules.get(op.id)
+            if tile is None or rule is None or op.kind != "conv_general_dilated":
+                continue
+            image, kernel = ({f for d in t for f in d} for t in rule.operands)
+            channels = [d for d, t in enumerate(rule.results[0]) if any(f in kernel and f not in image for f in t)]
+            batch = [d for d, t in enumerate(rule.results[0]) if any(f in image and f not in kernel for f in t)]
+            if channels and batch:
+                shapes.setdefault(graph.values[op.results[0]].shape, (channels[0], batch[0]))
+        for op in graph.nodes.values():
+            self._images.update((v, shapes[s]) for v in op.results if (s := graph.values[v].shape) in shapes)
+
+    def __call__(self, value: int, held: Holding) -> int:
+        tensor = self._graph.values[value]
+        elements = held.elements(tensor.shape)
+        if self._tile is not None and value in self._images:
+            block = [run.length for run in held.runs]
+            rows, lanes = self._tile
+            ends = self._images[value]
+            found = []
+            for minor, second in (ends, ends[::-1]):
+                row = min(rows, 1 << max(0, block[second] - 1).bit_length())
+                found.append(ceil(block[minor] / lanes) * lanes * ceil(block[second] / row) * row)
+            elements = min(found) * prod(n for d, n in enumerate(block) if d not in ends)
+        return ceil(elements * element_bytes(tensor.dtype))
+
+
+@dataclass
+class Lives:
+    """When definitions, shared copies and copies for single uses are held, up to a point not included; when ops run."""
+
+    flow: Flow
+    rules: Mapping[int, Rule]
+    kept: set[int]
+    size: Sizes
+    begin: dict[int, int] = field(default_factory=dict)
+    end: dict[int, int] = field(default_factory=dict)
+    close: int = 0
+    defined: dict[int, Span] = field(default_factory=dict)
+    shared: dict[int, Span] = field(default_factory=dict)
+    private: dict[UseKey, Span] = field(default_factory=dict)
+    _read: dict[int, Span] = field(default_factory=dict)  # first and last point, both included
+    _stacked: dict[int, list[UseKey]] = field(default_factory=dict)
+    _handed: dict[int, int] = field(default_factory=dict)  # from when on it is held as the result of a region op
+    _users: dict[int, list[UseKey]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(flow: Flow, rules: Mapping[int, Rule], exists: set[int], kept: set[int], size: Sizes) -> "Lives":
+        """exists: values that are written to memory; kept: those with memory of their own where nothing moves them."""
+        moved = {v for v, way in flow.shared.items() if way.moves} | {w.value for w in flow.uses.values() if w.moves}
+        moved |= {order["index"] for order in flow.graph.orders if order["where"] == "value"}
+        lives = Lives(flow, rules, kept | (moved & exists), size)
+        lives.close = lives._count(flow.graph.body, 1)
+        lives._boundaries()
+        for op in sorted(flow.graph.nodes.values(), key=lambda op: -lives.begin[op.id]):
+            lives._back_over(op)
+        lives._stored()
+        lives._arguments()
+        lives._in_place()
+        return lives
+
+    def read(self, value: int) -> Span | None:
+        """The first and last point at which a value is read, both included; None where nobody reads it."""
+        return self._read.get(value)
+
+    def _count(self, body: Body, now: int) -> int:
+        for op in body.ops:
+            self.begin[op.id] = now
+            now += 1
+            for r in op.inner:
+                now = self._count(r, now)
+            self.end[op.id] = now - 1
+        return now
+
+    def _moves(self, use: UseKey) -> Way | None:
+        way = self.flow.uses.get(use)
+        return way if way is not None and way.moves else None
+
+    def _boundaries(self) -> None:
+        """What the program and its regions hand over; who uses what."""
+        graph = self.flow.graph
+        for slot, v in enumerate(graph.body.results):
+            self._users.setdefault(v, []).append((PROGRAM_OP, slot, -1))
+            if slot in graph.host_outputs:
+                continue  # see `_stored`
+            self._reads(v, self.close, self.close, (PROGRAM_OP, slot, -1))
+        for op in graph.nodes.values():
+            for slot, v in enumerate(op.operands):
+                self._users.setdefault(v, []).append((op.id, slot, -1))
+            for number, region in enumerate(op.inner):
+                for slot, v in enumerate(region.results):
+                    use, end = (op.id, slot, number), self.end[op.id]
+                    self._users.setdefault(v, []).append(use)
+                    if op.kind == "scan" and slot >= op.attrs["num_carry"]:
+                        self._stacked.setdefault(v, []).append(use)
+                        if v in region.args and self._moves(use):
+                            self.private[use] = (end, end + 1)
+                        continue
+                    self._reads(v, end, end, use)
+                    self._handed[v] = end
+                    if use in self.private:
+                        self.private[use] = (end, end)
+
+    def _reads(self, value: int, first: int, last: int, use: UseKey) -> None:
+        if self.flow.graph.values[value].is_literal:
+            return
+        way = self._moves(use)
+        if way is not None:
+            self.private[use] = (first, last + 1)
+            if value in self.kept and self.size(value, way.end) >= self.size(value, way.moves[0].before):
+                last = first
+        old = self._read.get(value, (first, last))
+        self._read[value] = (min(first, old[0]), max(last, old[1]))
+
+    def _back_over(self, op: Node) -> None:
+        begin, end = self.begin[op.id], self.end[op.id]
+        starts, until = [], end
+        for slot, v in enumerate(op.results):
+            whole = op.kind == "scan" and slot >= op.attrs["num_carry"]
+            first, last = self._result(v, begin if whole or not op.regions else end, end)
+            starts.append(begin if v in self.kept else first)
+            until = until if v in self.kept else max(until, last)
+        since = max(begin, min(starts, default=begin))
+        for slot, v in enumerate(op.operands):
+            self._reads(v, since, begin if starts_carry(op, slot) else until, (op.id, slot, -1))
+
+    def _result(self, value: int, made: int, end: int) -> Span:
+        """Enter when a result is held; the first and last point at which what it is computed from is read for it."""
+        for use in self._stacked.get(value, ()):
+            if self._moves(use):
+                self.private[use] = (made, made + 1)
+        if value in self._stacked and value not in self._read:
+            return made, made
+        first, last = self._read.get(value, (end, end))
+        last = max(last, end)
+        if value not in self.kept and not self.flow.defined[value].partial:
+            self._copied(value, first, last, None)
+            return first, last
+        stop = min(self._copied(value, first, last, made), self._handed.get(value, last + 1))
+        if value in self.kept and made < stop:
+            self.defined[value] = (made, stop)
+        until = max(made, stop - 1)
+        return min(first, until), until
+
+    def _copied(self, value: int, first: int, last: int, made: int | None) -> int:
+        """Enter when the copy that replaces a value is held; returns when the value itself no longer is."""
+        way, use = self.flow.shared.get(value), None
+        users = self._users.get(value, ())
+        if way is None and made is not None and len(users) == 1 and self.flow.defined[value].partial:
+            if users[0] in self.private:
+                use, way = users[0], self._moves(users[0])
+        if way is None or not way.moves:
+            return last + 1
+        before, after = self.size(value, way.moves[0].before), self.size(value, way.end)
+        at = first if made is None or after > before else made
+        if use is None:
+            self.shared[value] = (at, last + 1)
+        else:
+            self.private[use] = (at, self.private[use][1])
+        return at if after <= before and way.moves[0].kind == "all_reduce" else at + 1
+
+    def _stored(self) -> None:
+        """Outputs on the host: what is handed back is held while it is made and copied."""
+        graph = self.flow.graph
+        made = {v: (op, k) for op in graph.nodes.values() for k, v in enumerate(op.results)}
+        for slot in stored(graph):
+            use, v = (PROGRAM_OP, slot, -1), graph.body.results[slot]
+            if self._moves(use) is not None:
+                at = self.close
+                if v in made:
+                    op, k = made[v]
+                    stack = op.kind == "scan" and k >= op.attrs["num_carry"]
+                    at = self.begin[op.id] if stack or not op.regions else self.end[op.id]
+                self.private[use] = (at, at + 1)
+
+    def _arguments(self) -> None:
+        graph = self.flow.graph
+        for op in graph.nodes.values():
+            for v in (v for region in op.inner for v in region.args if v in self._read):
+                self._copied(v, *self._read[v], None)
+            begin = self.begin[op.id]
+            for v in carries(op):
+                last = self.shared[v][0] if v in self.shared else self._read.get(v, (begin, begin))[1]
+                if begin < last:
+                    self.defined[v] = (begin + 1, last + 1)
+        for k, v in enumerate(graph.body.args):
+            first, last = self._read.get(v, (0, 0))
+            if k in graph.host_inputs:
+                if v in self._read:
+                    self.defined[v] = (first, last + 1)
+                    self._copied(v, first, last, None)
+                continue
+            frees = k in graph.donated and v not in graph.body.results
+            self.defined[v] = (0, last + 1 if frees else self.close + 1)
+            self._copied(v, first, last, None)
+
+    def _in_place(self) -> None:
+        """A pointwise result is written over something of its size that is read there for the last time."""
+        behind: dict[int, list[int]] = {}
+        for op in sorted(self.flow.graph.nodes.values(), key=lambda op: self.begin[op.id]):
+            rule = self.rules.get(op.id)
+            if op.regions or rule is None or not rule.is_pointwise:
+                continue
+            sources: dict[int, None] = {}
+            for v in op.operands:
+                if v in self._read and (v not in behind or v in self.shared):
+                    sources[v] = None
+                if v not in self.shared:
+                    sources.update(dict.fromkeys(behind.get(v, ())))
+            for r in op.results:
+                if r not in self.kept:
+                    behind[r] = list(sources)
+                elif r in self.defined:
+                    self._over(list(sources), r, self.begin[op.id])
+
+    def _over(self, sources: list[int], result: int, now: int) -> None:
+        room = self.size(result, self.flow.defined[result])
+        for v in sources:
+            table = self.shared if v in self.shared else self.defined
+            form = self.flow.form(v)
+            start, stop = table.get(v, (0, 0))
+            if stop == now + 1 and start < now and form is not None and self.size(v, form) == room:
+                table[v] = (start, now)
+                return

@@ -1,0 +1,149 @@
+"""What one device holds at every point of the program, simulated again (when: see check_lives.py)."""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from autoshard.verify.plan.flow import Flow
+from autoshard.verify.plan.layout import Holding
+from autoshard.verify.plan.lives import Lives, Sizes, carries, starts_carry
+from autoshard.verify.plan.orders import Permute, permutes
+from autoshard.verify.plan.program import PROGRAM_OP, Findings
+from autoshard.verify.plan.stacks import stacks
+
+HEADROOM = 0.15
+"""What a compiler may allocate beyond the peak (docs/memory.md)."""
+
+
+def room(usable_bytes: float) -> int:
+    """The largest peak that leaves room for what a compiler may allocate beyond it."""
+    peak = int(usable_bytes / (1 + HEADROOM)) + 1
+    while ceil(peak * (1 + HEADROOM)) > usable_bytes:
+        peak -= 1
+    return peak
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """`bytes` on one device from point `start` up to `stop`, not included."""
+
+    what: str
+    start: int
+    stop: int
+    bytes: int
+
+
+def blocks(lives: Lives) -> list[Block]:
+    """Everything that is held under the plan's layouts."""
+    flow, out = lives.flow, []
+    graph, values = flow.graph, flow.graph.values
+
+    def add(what: str, span: tuple[int, int], value: int, held: Holding | None) -> None:
+        if held is not None and span[0] < span[1]:
+            out.append(Block(what, *span, lives.size(value, held)))
+
+    for v, span in lives.defined.items():
+        add(values[v].name, span, v, flow.defined.get(v))
+    for v, span in lives.shared.items():
+        add(f"{values[v].name}, resharded for all its uses", span, v, flow.shared[v].end)
+    for use, span in lives.private.items():
+        way = flow.uses[use]
+        output = use[0] == PROGRAM_OP
+        reader = f"output {graph.output_names[use[1]]}" if output else graph.nodes[use[0]].label
+        add(f"{values[way.value].name}, resharded for {reader}", span, way.value, way.end)
+    for permute in permutes(flow):
+        span = _during(lives, permute)
+        if span is not None:
+            way = "from" if permute.where == "input" else "in"
+            label = permute.label.removesuffix(" to its order of devices").removesuffix(" from its order of devices")
+            add(f"{label}, {way} its order of devices", span, permute.value, permute.held)
+    return out
+
+
+def _during(lives: Lives, permute: Permute) -> tuple[int, int] | None:
+    """When what a permute to or from another order of the devices makes is held beside what it is made from.
+
+    Of a pair of permutes it is what lies there; what is back takes over from what went.
+    """
+    if permute.where == "output":
+        return lives.close, lives.close + 1
+    read = lives.read(permute.value)
+    if read is None or (permute.inside and permute.label.endswith(" from its order of devices")):
+        return None
+    graph = lives.flow.graph
+    if permute.inside and permute.value not in lives.flow.shared:  # as soon as it is made
+        made = lives.defined.get(permute.value, read)[0]
+        return made, made + 1
+    kept = permute.where == "input" and not (
+        permute.index in graph.host_inputs
+        or permute.value in lives.shared
+        or (permute.index in graph.donated and permute.value not in graph.body.results)
+    )
+    return read[0], (read[1] if kept else read[0]) + 1
+
+
+def priced_bytes(flow: Flow, kept: set[int], size: Sizes) -> int:
+    """Bytes with a minute price: definitions in memory, shared copies, and copies that regions work on."""
+    graph = flow.graph
+    own = [*graph.body.args]
+    for op in graph.nodes.values():
+        own += [*op.results, *carries(op)]
+    total = sum(size(v, flow.defined[v]) for v in own if v in kept and v in flow.defined)
+    # inputs cut along a stack of layers count half as much again, which settles ties against that
+    stacked = stacks(flow)
+    along = [v for v in graph.body.args if v in flow.defined and v in stacked and flow.defined[v].runs[0].strides]
+    total += sum(ceil(size(v, flow.defined[v]) / 2) for v in along)
+    total += sum(size(v, way.end) for v, way in flow.shared.items() if way.moves)
+    for (number, slot, region), way in flow.uses.items():
+        op = graph.nodes.get(number)
+        if way.moves and op is not None and op.inner and region < 0 and not starts_carry(op, slot):
+            total += 0 if op.kind == "cond" and slot == 0 else size(way.value, way.end)
+    return total
+
+
+def check_memory(plan: Any, lives: Lives, findings: Findings) -> int:
+    """Compare peak, place and content with the plan's; returns the peak in bytes."""
+    graph, held = lives.flow.graph, blocks(lives)
+    changes: dict[int, int] = {}
+    for block in held:
+        changes[block.start] = changes.get(block.start, 0) + block.bytes
+        changes[block.stop] = changes.get(block.stop, 0) - block.bytes
+    peak, at, live = 0, 0, 0
+    for point in sorted(changes):
+        live += changes[point]
+        if live > peak:
+            peak, at = live, point
+    running = sorted((begin, op) for op, begin in lives.begin.items())
+    index = bisect_right(running, (at, 10**18)) - 1
+    node = graph.nodes[running[index][1]] if index >= 0 else None
+    where = f"{node.label} {node.source}".strip() if node is not None else "the start"
+    memory = plan["memory"]
+    for key, found in (("peak_bytes", peak), ("time", at), ("where", where)):
+        if memory[key] != found:
+            findings.add("memory", f"memory.{key} is {memory[key]!r} in the plan, the simulation gives {found!r}")
+    ours = sorted((b.what, b.bytes, b.start, b.stop) for b in held if b.start <= at < b.stop and b.bytes)
+    theirs = sorted((h["what"], h["bytes"], h["start"], h["stop"]) for h in memory["held"])
+    if ours != theirs and memory["time"] == at:
+        missing = [b for b in ours if b not in theirs]
+        extra = [b for b in theirs if b not in ours]
+        for what, items in (("does not list", missing), ("lists", extra)):
+            for name, size, start, stop in items[:3]:
+                findings.add("memory", f"memory.held {what} {name}, {size} bytes from {start} to {stop}")
+    if "fits" in memory:  # plans of earlier versions do not say
+        _check_verdict(plan, peak, findings)
+    return peak
+
+
+def _check_verdict(plan: Any, peak: int, findings: Findings) -> None:
+    """What the plan says of the device: its bytes, what a compiler may allocate, and whether that has room."""
+    memory, own = plan["memory"], plan["hardware"]["machine"]["profile"]["memory"]
+    device = int(own["bytes"]["value"])
+    usable = int(own["usable"]["value"]) if "usable" in own else device
+    allocation = ceil(peak * (1 + HEADROOM))
+    expected = {
+        "device_bytes": device, "usable_bytes": usable, "allocation_bytes": allocation, "fits": allocation <= usable,
+    }  # fmt: skip
+    for key, found in expected.items():
+        if memory.get(key) != found:
+            findings.add("memory", f"memory.{key} is {memory.get(key)!r} in the plan; it follows as {found!r}")

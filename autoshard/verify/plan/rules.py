@@ -1,0 +1,385 @@
+"""Sharding rules read by the checker, what it knows of its own about ops, and what a placement wants and gives.
+
+The rules of plan.json are believed as far as the checker cannot know better. What it does know: factors must multiply
+to the shapes; a factor that no result has can be cut only if partial results are combined; pointwise ops tie their
+operands to their results; and for each kind of op, which operands may be partial sums.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+from autoshard.verify.plan.layout import Atoms, Holding, Impossible, combine, cut
+from autoshard.verify.plan.program import Graph, Node, Tensor
+
+Factors = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Factor sizes; factors of each dimension of each tensor; how factors may be cut; how partial sums pass."""
+
+    text: str
+    sizes: tuple[int, ...]
+    operands: tuple[Factors, ...]
+    results: tuple[Factors, ...]
+    reduction: frozenset[int]
+    uncut: frozenset[int]  # need_replication and permutation
+    combiner: str
+    linear: tuple[tuple[int, ...], ...]
+    accumulators: tuple[int, ...]
+    halos: tuple[tuple[int, int, int, int, int], ...] = ()  # operand, dimension, factor, low, high
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Every operand is factored as the first result, or is made of one element."""
+        return not self.reduction and all(t == self.results[0] or not any(t) for t in self.operands)
+
+
+_PARTS = re.compile(r"^\((?P<ins>.*)\)->\((?P<outs>.*)\) \{(?P<sizes>[^}]*)\}(?P<rest>.*)$")
+_MARK = re.compile(r" (?P<key>\w+)=(?:\{(?P<set>[^}]*)\}|(?P<word>\w+))")
+_NAME = re.compile(r"z_\d+|[a-z]\d*")
+
+
+def read_rule(data: Any) -> Rule:
+    """Of ``{"text", "linear", "accumulators"}``; `ValueError` where it cannot be read."""
+    text = data["text"]
+    parts = _PARTS.match(text)
+    if parts is None:
+        raise ValueError(f"rule {text!r} cannot be read")
+    number: dict[str, int] = {}
+    sizes: list[int] = []
+    for item in parts["sizes"].split(", ") if parts["sizes"] else ():
+        name, _, size = item.partition("=")
+        number[name] = len(sizes)
+        sizes.append(int(size))
+
+    def tensors(side: str) -> tuple[Factors, ...]:
+        found = []
+        for tensor in re.findall(r"\[(.*?)\]", side):
+            dims = tensor.split(", ") if tensor else []
+            found.append(tuple(tuple(number[n] for n in _NAME.findall(d)) for d in dims))
+        return tuple(found)
+
+    marks: dict[str, frozenset[int]] = {}
+    combiner, read = "add", 0
+    for mark in _MARK.finditer(parts["rest"]):
+        read += len(mark[0])
+        if mark["key"] == "combiner" and mark["word"]:
+            combiner = mark["word"]
+        elif mark["key"] in ("reduction", "need_replication", "permutation", "blocked_propagation"):
+            marks[mark["key"]] = frozenset(number[n] for n in (mark["set"] or "").split(", ") if n)
+        else:
+            raise ValueError(f"rule {text!r} has an unknown part {mark['key']!r}")
+    if read != len(parts["rest"]) or combiner not in ("add", "max", "min"):
+        raise ValueError(f"rule {text!r} cannot be read")
+    none: frozenset[int] = frozenset()
+    operands = tensors(parts["ins"])
+    return Rule(
+        text, tuple(sizes), operands, tensors(parts["outs"]), marks.get("reduction", none),
+        marks.get("need_replication", none) | marks.get("permutation", none), combiner,
+        tuple(tuple(s) for s in data["linear"]), tuple(data["accumulators"]),
+        tuple(_read_halo(h, operands, len(sizes), text) for h in data.get("halos", ())),
+    )  # fmt: skip
+
+
+def _read_halo(data: Any, operands: Sequence[Factors], factors: int, text: str) -> tuple[int, int, int, int, int]:
+    """Operand, dimension, factor, low, high; `ValueError` where the rule has no such dimension or factor."""
+    operand, dim, factor, low, high = (int(n) for n in data)
+    if not (0 <= operand < len(operands) and 0 <= dim < len(operands[operand]) and 0 <= factor < factors):
+        raise ValueError(f"rule {text!r} has no dimension for the edges {list(data)}")
+    return operand, dim, factor, low, high
+
+
+# -- what is known about ops -------------------------------------------------------------------------
+
+_ANY: Final = "any"  # one operand, the first: f(x + y) = f(x) + f(y)
+_EVERY: Final = "every"  # all operands together
+_EITHER: Final = "either"  # one of the first two, the other whole
+
+_LINEAR: Final[dict[str, Any]] = {
+    **dict.fromkeys(
+        ("neg", "real", "imag", "conj", "convert_element_type", "copy", "copy_p", "pvary", "stop_gradient", "mesh_cast",
+         "sharding_constraint", "layout_constraint", "reshard", "name", "optimization_barrier", "device_put",
+         "reduce_sum", "cumsum", "broadcast_in_dim", "transpose", "squeeze", "expand_dims", "tile", "unstack", "slice",
+         "split", "rev", "dynamic_slice", "gather", "reshape", "fft", "reduce_window_sum", "div"), _ANY
+    ),
+    **dict.fromkeys(("add", "sub", "add_any", "complex", "stack", "pad", "concatenate"), _EVERY),
+    **dict.fromkeys(("mul", "dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"), _EITHER),
+    "select_n": "cases", "tie": {1}, "dynamic_update_slice": {0, 1}, "triangular_solve": {1}, "tridiagonal_solve": {3},
+    "select_and_scatter_add": {0}, "select_and_gather_add": {0},
+    "scatter": {0, 2}, "scatter-add": {0, 2}, "scatter_add": {0, 2}, "scatter-sub": {0, 2}, "scatter_sub": {0, 2},
+}  # fmt: skip
+"""Kinds of op through which partial sums may pass, and the operands that are then partial sums."""
+
+_FUNCTIONS: Final = frozenset(
+    {
+        "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "clz",
+        "cos", "cosh", "digamma", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "integer_pow",
+        "is_finite", "lgamma", "log", "log1p", "log2", "logistic", "not", "population_count", "reduce_precision",
+        "round",
+        "rsqrt", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh", "and", "atan2", "eq", "ge", "gt", "le",
+        "lt", "max", "min", "ne", "nextafter", "or", "pow", "rem", "shift_left", "shift_right_arithmetic",
+        "shift_right_logical", "xor", "clamp", "polynomial",
+    }
+)  # fmt: skip
+"""Functions of single elements that are not linear."""
+
+_NOT_LINEAR_EITHER: Final = frozenset(
+    {
+        "random_seed", "random_fold_in", "random_bits", "random_split", "random_wrap", "random_unwrap",
+        "threefry2x32", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor",
+        "argmax", "argmin", "cumprod", "cummax", "cummin", "cumlogsumexp", "sort", "top_k", "iota",
+        "reduce_window_max", "reduce_window_min", "scatter-max", "scatter-min", "scatter-mul", "cholesky", "lu",
+        "qr", "eigh", "svd",
+    }
+)  # fmt: skip
+"""Other kinds through which no partial sum passes."""
+
+_NOT_LINEAR: Final = _FUNCTIONS | _NOT_LINEAR_EITHER
+
+_COMBINERS: Final = {
+    **dict.fromkeys(("reduce_max", "scatter-max", "scatter_max"), "max"),
+    **dict.fromkeys(("reduce_min", "scatter-min", "scatter_min"), "min"),
+    **dict.fromkeys(
+        ("reduce_sum", "dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general", "gather",
+         "scatter-add", "scatter_add", "scatter-sub", "scatter_sub"), "add"
+    ),
+}  # fmt: skip
+"""Kinds whose partial results can be combined, and how."""
+
+_POINTWISE: Final = _FUNCTIONS | {
+    "neg",
+    "convert_element_type",
+    "add",
+    "sub",
+    "add_any",
+    "mul",
+    "div",
+    "select_n",
+    "copy",
+}
+_PADDED: Final = _POINTWISE | {
+    "add_any", "complex", "conj", "copy_p", "eq_to", "from_edtype", "igamma", "igamma_grad_a", "igammac", "imag",
+    "layout_constraint", "le_to", "lt_to", "mesh_cast", "mulhi", "name", "one_minus_square", "philox2x32",
+    "philox4x32", "polygamma", "pvary", "random_clone", "random_fold_in", "random_gamma_grad", "random_seed", "real",
+    "regularized_incomplete_beta", "reshard", "sharding_constraint", "stop_gradient", "threefry2x32", "threefry4x32",
+    "to_edtype", "zeta",
+    "broadcast_in_dim", "transpose", "squeeze", "expand_dims",
+    "dot_general", "reduce_sum", "reduce_max", "reduce_min",
+}  # fmt: skip
+"""Kinds whose blocks may be longer than what they hold: what is in the padding stays there (single elements, plain
+moves), or can be made neutral before it is summed or compared."""
+
+_FREE_OPERANDS: Final = frozenset(("tie",))
+"""Kinds with an operand whose elements do not matter."""
+
+
+def rule_faults(op: Node, rule: Rule, graph: Graph) -> list[str]:
+    """What is wrong with a rule: against the shapes, against itself, and against what is known about the kind of op."""
+    faults: list[str] = []
+    used = {f for t in (*rule.operands, *rule.results) for d in t for f in d}
+    if used != set(range(len(rule.sizes))):
+        faults.append(f"factors {sorted(set(range(len(rule.sizes))) - used)} are in no tensor")
+    for what, tensors, values in (("operand", rule.operands, op.operands), ("result", rule.results, op.results)):
+        if len(tensors) != len(values):
+            return [*faults, f"it has {len(tensors)} {what}s, the op {len(values)}"]
+        for k, (dims, value) in enumerate(zip(tensors, values, strict=True)):
+            shape = tuple(prod(rule.sizes[f] for f in d) for d in dims)
+            if shape != graph.values[value].shape:
+                faults.append(f"{what} {k} has factors that multiply to {list(shape)}, it is {graph.values[value]}")
+            flat = [f for d in dims for f in d]
+            if len(set(flat)) != len(flat):
+                faults.append(f"{what} {k} has a factor twice")
+    in_results = {f for t in rule.results for d in t for f in d}
+    if rule.reduction & in_results:
+        faults.append("a reduction factor is left in a result")
+    if op.kind not in _FREE_OPERANDS:
+        lost = {f for f in used - in_results - rule.reduction - rule.uncut if rule.sizes[f] > 1}
+        if lost:
+            faults.append(
+                "a factor that no result has is neither a reduction nor kept whole: a device would see a part only"
+            )
+    if rule.reduction and op.kind in _NOT_LINEAR | _LINEAR.keys() and _COMBINERS.get(op.kind) != rule.combiner:
+        faults.append(
+            f"partial results combined by {rule.combiner}; {op.kind} has {_COMBINERS.get(op.kind, 'no combination')}"
+        )
+    if op.kind in _POINTWISE and len(op.results) == 1:
+        for k, dims in enumerate(rule.operands):
+            if any(d and d != rule.results[0][i] for i, d in enumerate(dims) if i < len(rule.results[0])):
+                faults.append(f"operand {k} of a pointwise op is not factored as its result")
+    if rule.combiner == "add" and rule.reduction and op.kind.startswith("scatter") and rule.accumulators != (0,):
+        faults.append("its operand is added to on every device of a cut reduction, so it must be an accumulator")
+    if rule.accumulators and not op.kind.startswith("scatter") and op.kind in _NOT_LINEAR | _LINEAR.keys():
+        faults.append(f"{op.kind} accumulates nothing")
+    faults += _linear_faults(op, rule, graph)
+    faults += _halo_faults(op, rule)
+    return faults
+
+
+def _halo_faults(op: Node, rule: Rule) -> list[str]:
+    """Edges are exchanged for convolutions whose window slides over a dimension that input and output share."""
+    if rule.halos and op.kind != "conv_general_dilated":
+        return [f"{op.kind} has no sliding window, its blocks need no edges of their neighbours"]
+    faults = []
+    for operand, dim, factor, low, high in rule.halos:
+        alone = (factor,)
+        dims = rule.operands[0]
+        if operand or not 0 <= dim < len(dims) or dims[dim] != alone or alone not in rule.results[0]:
+            faults.append(f"edges of factor {factor} in dimension {dim} of operand {operand}, which has it not alone")
+        windows = [rule.sizes[f] for d in rule.operands[1] for f in d if f in rule.uncut and f != factor]
+        if low < 0 or high < 0 or not any(n > 1 and (low + high) and (low + high) % (n - 1) == 0 for n in windows):
+            faults.append(f"edges of {low} and {high} elements fit no window of sizes {windows}")
+    return faults
+
+
+def _linear_faults(op: Node, rule: Rule, graph: Graph) -> list[str]:
+    if not rule.linear:
+        return []
+    if op.kind in _NOT_LINEAR:
+        return [f"{op.kind} is not linear, no partial sum passes it"]
+    operands = [graph.values[v] for v in op.operands]
+    everything = set(range(len(operands)))
+    zeros = {k for k, t in enumerate(operands) if t.is_literal and t.literal == 0}
+    faults = []
+    for members in rule.linear:
+        given = set(members)
+        wanted = _linear_operands(op.kind, given, everything)
+        # zeros need not be summands (0 + 0 = 0); a set with another literal is allowed, and can never be used
+        if wanted is not None and (not given or not given <= wanted or not wanted - given <= zeros):
+            faults.append(f"{op.kind} is linear in operands {sorted(wanted)}, not in {sorted(given)}")
+            continue
+        dtypes = {graph.values[op.operands[k]].dtype for k in given} | {graph.values[v].dtype for v in op.results}
+        tensors = [graph.values[v] for v in (*(op.operands[k] for k in given), *op.results)]
+        if not all(t.is_inexact for t in tensors) and not (len(dtypes) == 1 and all(t.is_summable for t in tensors)):
+            faults.append(f"no partial sum passes from {sorted(dtypes)} to another type exactly")
+        if op.kind == "div" and not graph.values[op.results[0]].is_inexact:
+            faults.append("integer division is not linear")
+    return faults
+
+
+def _linear_operands(kind: str, given: set[int], everything: set[int]) -> set[int] | None:
+    """Operands that must be partial sums together; None for a kind the checker does not know: its rule is believed."""
+    known = _LINEAR.get(kind)
+    if known is None:
+        return None
+    if known == _ANY:
+        return {0}
+    if known == _EVERY:
+        return everything
+    if known == _EITHER:
+        return given if given in ({0}, {1}) else {0}
+    return everything - {0} if known == "cases" else set(known)
+
+
+# -- placements --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Elements of an operand's dimension that every device sends to the next one of its group (shift 1), or back."""
+
+    operand: int
+    dim: int
+    atoms: tuple[int, ...]
+    width: int
+    shift: int
+    before: tuple[tuple[int, int], ...]  # (dimension, elements) that earlier edges have added to the block
+
+    def share(self, held: Holding) -> float:
+        """The part of the operand's block that is given."""
+        part = self.width / held.runs[self.dim].length
+        for dim, more in self.before:
+            part *= 1 + more / held.runs[dim].length
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What a placement means: parts[f] of each factor, what each operand must be held as and each result is.
+
+    combined: atoms over which each result is all-reduced (max, min) inside the op. edges: what neighbours exchange.
+    """
+
+    rule: Rule
+    parts: tuple[int, ...]
+    operands: tuple[Holding, ...]
+    results: tuple[Holding, ...]
+    combined: tuple[int, ...]
+    edges: tuple[Edge, ...] = ()
+
+
+def place(op: Node, rule: Rule, placement: Any, graph: Graph, mesh: Atoms) -> Placed:
+    """Work out a placement of plan.json; `Impossible` where it breaks a law."""
+    factors, passes, zeros = placement["factors"], placement["passes"], placement["zeros"]
+    if len(factors) != len(rule.sizes):
+        raise Impossible(f"it places {len(factors)} factors, the rule has {len(rule.sizes)}")
+    busy = [*(a for f in factors for a in f), *(a for a, _ in passes), *zeros]
+    for a in busy:
+        if isinstance(a, bool) or not isinstance(a, int) or not 0 <= a < len(mesh.sizes):
+            raise Impossible(f"it names atom {a!r}; the mesh has atoms 0 to {len(mesh.sizes) - 1}")
+    twice = sorted({a for a in busy if busy.count(a) > 1})
+    if twice:
+        raise Impossible(f"it uses {mesh.text(twice)} twice; an axis does one thing in an op")
+    edges: list[Edge] = []
+    added: list[tuple[int, int]] = []
+    for operand, dim, f, low, high in rule.halos:
+        parts = mesh.group(factors[f])
+        if parts > 1 and (rule.sizes[f] % parts or rule.sizes[f] // parts < max(low, high)):
+            raise Impossible(
+                f"it cuts factor {f} of size {rule.sizes[f]} in {parts} parts, whose neighbours need {low} and {high} "
+                "elements of an even block"
+            )
+        if factors[f]:
+            sides = ((low, 1), (high, -1))
+            earlier, atoms = tuple(added), tuple(factors[f])
+            edges += [Edge(operand, dim, atoms, width, shift, earlier) for width, shift in sides if width]
+            added.append((dim, low + high))
+    with_edges = {h[2] for h in rule.halos}
+    for f, atoms in enumerate(factors):
+        if atoms and f in rule.uncut and f not in with_edges:
+            raise Impossible(f"it cuts factor {f} by {mesh.text(atoms)}, which must be whole")
+        if not cut(rule.sizes[f], atoms, mesh, f"factor {f}").is_even(mesh) and op.kind not in _PADDED:
+            raise Impossible(
+                f"it cuts factor {f} of size {rule.sizes[f]} in {mesh.group(atoms)} parts by {mesh.text(atoms)}, "
+                f"which does not divide it, and {op.kind} does not run on padded blocks"
+            )
+    for a, which in passes:
+        if not 0 <= which < len(rule.linear):
+            raise Impossible(f"a partial sum over {mesh.text([a])} passes an op that is not linear that way")
+    if zeros and not op.attrs.get("zero"):
+        raise Impossible(f"it takes a result for zeros over {mesh.text(zeros)}, which it is not known to be")
+    reduced = sorted(a for f in rule.reduction for a in factors[f])
+    summed = {a for a, _ in passes} | set(zeros) | (set(reduced) if rule.combiner == "add" else set())
+    for v in op.results:
+        if summed and not graph.values[v].is_summable:
+            raise Impossible(f"result {graph.values[v]} would be a partial sum, a type without addition")
+
+    def held(dims: Factors, value: Tensor, partial: set[int], what: str) -> Holding:
+        runs = tuple(
+            combine([(rule.sizes[f], factors[f]) for f in d], mesh, f"dimension {k} of {what} {value.name}")
+            for k, d in enumerate(dims)
+        )
+        return Holding(runs, frozenset(a for a in partial if mesh.sizes[a] > 1))
+
+    operands = []
+    for k, dims in enumerate(rule.operands):
+        partial = {a for a, which in passes if k in rule.linear[which]}
+        if k in rule.accumulators:
+            partial |= set(reduced)
+        operands.append(held(dims, graph.values[op.operands[k]], partial, f"operand {k}"))
+    results = [held(d, graph.values[op.results[k]], summed, f"result {k}") for k, d in enumerate(rule.results)]
+    combined = () if rule.combiner == "add" else tuple(reduced)
+    return Placed(rule, tuple(mesh.group(f) for f in factors), tuple(operands), tuple(results), combined, tuple(edges))
+
+
+def uncut(rule: Rule) -> Placed:
+    """The placement that cuts nothing, as inside of a user's shard_map; layouts are not asked for there."""
+    return Placed(rule, (1,) * len(rule.sizes), (), (), ())
+
+
+def literal_partial(op: Node, placed: Placed, graph: Graph) -> Sequence[int]:
+    """Operands that are literals and yet wanted as partial sums."""
+    return [k for k, v in enumerate(op.operands) if graph.values[v].is_literal and placed.operands[k].partial]

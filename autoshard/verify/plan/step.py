@@ -1,0 +1,83 @@
+"""The step time a plan claims, worked out again: busy resources, bounds, estimate, utilisation and groups."""
+
+from typing import Any, Final
+
+from autoshard.verify.plan.cost import Pricer, Row, same
+from autoshard.verify.plan.flow import COLLECTIVES
+from autoshard.verify.plan.groups import MatmulOrder, check_groups, exposed_s
+from autoshard.verify.plan.host import TO_DEVICE, TO_HOST
+from autoshard.verify.plan.program import Findings
+from autoshard.verify.plan.rules import uncut
+from autoshard.verify.plan.work import MATRIX_KINDS, flop, moved_bytes
+
+_BOUNDS: Final = ("lower", "estimate", "upper")
+
+
+def check_step_time(
+    plan: Any, pricer: Pricer, rows: list[Row], exists: set[int], compute_s: float, findings: Findings
+) -> None:
+    """Compare ``cost.step_time`` and ``cost.everything_overlaps_s`` with the layouts."""
+    step, flow, machine = plan["cost"]["step_time"], pricer.flow, pricer.machine
+    order = MatmulOrder.of(flow.graph)
+
+    def expect(name: str, given: Any, found: float) -> None:
+        if not same(given, found):
+            findings.add("cost", f"cost.step_time.{name} is {given} in the plan, the layouts give {found}")
+
+    matmul: dict[str, float] = {}
+    whole, vector, moved = 0.0, 0.0, 0.0
+    for op, placed, there, times in pricer.executions(exists):
+        work = flop(op, placed, flow.graph) * times
+        moved += moved_bytes(op, placed, flow.graph, there) * times
+        if op.kind in MATRIX_KINDS:
+            dtype = flow.graph.values[(op.operands or op.results)[0]].dtype
+            matmul[dtype] = matmul.get(dtype, 0.0) + work
+            whole += flop(op, uncut(placed.rule), flow.graph) * times
+        else:
+            vector += work
+    over_link = (TO_DEVICE, TO_HOST)
+    moved += sum(2 * row.bytes * row.times for row in rows if row.kind not in (*COLLECTIVES, *over_link))
+    hosted = sum(row.seconds * row.times for row in rows if row.kind in over_link)
+    busy = {
+        "matrix unit": sum(work / machine.flops_per_s(dtype) for dtype, work in matmul.items()),
+        "vector unit": vector / machine.flops_per_s("float32", "vector"),
+        "memory": moved / machine.profile.memory.bandwidth.value,
+        **({"host link": hosted} if hosted else {}),
+    }
+    collective_s = 0.0
+    for row in rows:
+        if row.kind not in COLLECTIVES:
+            continue
+        size = row.bytes * row.times * (flow.mesh.group(row.atoms) if row.kind == "all_to_all" else 1)
+        for link, seconds in machine.link_seconds(row.kind, pricer.parts(row.atoms)).items():
+            busy[link] = busy.get(link, 0.0) + seconds * size
+        collective_s += row.seconds * row.times
+    for name in sorted(busy.keys() | step["resources_s"].keys()):
+        expect(f"resources_s[{name}]", step["resources_s"].get(name, 0.0), busy.get(name, 0.0))
+    copies_s = sum(row.seconds * row.times for row in rows if row.kind not in COLLECTIVES)
+    upper = compute_s + collective_s + copies_s
+    lower = min(max(busy.values()), upper)
+    expect("upper_s", step["upper_s"], upper)
+    expect("lower_s", step["lower_s"], lower)
+    if not same(plan["cost"]["everything_overlaps_s"], lower):
+        found = plan["cost"]["everything_overlaps_s"]
+        findings.add("cost", f"cost.everything_overlaps_s is {found} in the plan, the layouts give {lower}")
+    if not same(busy.get(step["bound"]), max(busy.values())):
+        findings.add("cost", f"cost.step_time.bound is {step['bound']!r}, which is not the busiest resource")
+    # all work in turn is the least the estimate can be, all collectives exposed the most
+    if not max(lower, compute_s + copies_s) * (1 - 1e-9) <= step["estimate_s"] <= upper * (1 + 1e-9):
+        findings.add("cost", f"cost.step_time.estimate_s {step['estimate_s']} lies outside of {lower} to {upper}")
+    expect("estimate_s", step["estimate_s"], max(lower, compute_s + copies_s + exposed_s(pricer, rows, order)))
+    local = sum(matmul.values())
+    expect("matmul_flop_per_device", step["matmul_flop_per_device"], local)
+    expect("hardware_flop", step["hardware_flop"], local * machine.num_devices)
+    expect("model_flop", step["model_flop"], whole if plan["model_flop"] is None else plan["model_flop"])
+    peak = machine.flops_per_s(step["peak_dtype"])
+    if matmul and not same(matmul.get(step["peak_dtype"]), max(matmul.values())):
+        findings.add("cost", f"cost.step_time.peak_dtype is {step['peak_dtype']!r}; most FLOP are of another type")
+    expect("peak_flop_per_s", step["peak_flop_per_s"], peak)
+    for share, work in (("mfu", step["model_flop"]), ("hfu", step["hardware_flop"])):
+        for name in _BOUNDS:
+            possible = peak * machine.num_devices * step[f"{name}_s"]
+            expect(f"{share}.{name}", step[share][name], work / possible if possible else 0.0)
+    check_groups(plan, pricer, rows, order, local, findings)

@@ -1,0 +1,217 @@
+"""Work of ops, worked out again: which values exist in memory, FLOP and bytes of one op on one device.
+
+The conventions are those that plans are priced by (docs/verification.md); the code is the checker's own.
+"""
+
+from collections.abc import Iterable, Mapping
+from math import ceil, log2, prod
+from typing import Final
+
+from autoshard.verify.plan.program import Body, Graph, Node, element_bytes
+from autoshard.verify.plan.rules import Factors, Placed, Rule
+
+MATRIX_KINDS: Final = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general")
+
+_WRITES: Final = frozenset(
+    {
+        "dot_general", "conv_general_dilated", "gather", "sort", "top_k", "scan", "while", "cond",
+        "shard_map", "dynamic_update_slice", "concatenate", "fft", "cholesky", "lu", "qr", "geqrf",
+        "householder_product", "eigh", "eig", "svd", "triangular_solve", "tridiagonal_solve", "threefry2x32",
+        "stack", "split",
+    }
+)  # fmt: skip
+_WRITES_PREFIX: Final = ("reduce_", "arg", "cum", "scatter", "random_", "select_and", "ragged_", "approx_")
+_TAKES_VIRTUAL: Final = ("dot_general", "conv_general_dilated", "reduce_", "arg", "ragged_")
+
+_COPIES: Final = frozenset(
+    {
+        "broadcast_in_dim", "reshape", "transpose", "squeeze", "expand_dims", "slice", "pad", "concatenate",
+        "rev", "copy", "copy_p", "iota", "dynamic_slice", "dynamic_update_slice", "gather", "split",
+        "optimization_barrier", "bitcast_convert_type", "stack", "unstack", "tile",
+    }
+)  # fmt: skip
+_FLOP_PER_ELEMENT: Final[Mapping[str, float]] = {
+    kind: flop
+    for flop, kinds in (
+        (4.0, "rsqrt sqrt div"),
+        (8.0, "exp exp2 log log1p expm1 cbrt"),
+        (10.0, "tanh logistic sin cos"),
+        (12.0, "tan erf erfc"),
+        (16.0, "pow atan2"),
+        (20.0, "erf_inv"),
+        (30.0, "lgamma digamma"),
+        (40.0, "random_bits threefry2x32"),
+    )
+    for kind in kinds.split()
+}
+_LINALG_FLOP: Final = {
+    "cholesky": 1 / 3, "lu": 2 / 3, "qr": 4 / 3, "geqrf": 4 / 3, "householder_product": 4 / 3, "eigh": 9.0, "eig": 25.0,
+    "svd": 22.0, "triangular_solve": 1.0,
+}  # fmt: skip
+"""FLOP of one matrix m x n as a multiple of m n min(m, n)."""
+
+
+# -- which values exist ------------------------------------------------------------------------------
+
+
+def materialised(graph: Graph, rules: Mapping[int, Rule]) -> set[int]:
+    """Values that are written to memory: by ops that do not fuse (R1, R3), or because they are read often (R2)."""
+    exists = {*graph.body.args, *graph.body.results}
+    for body in graph.bodies():
+        exists.update(body.args, body.results)
+        _mark(graph, body, rules, exists)
+    return {v for v in exists if not graph.values[v].is_literal}
+
+
+def writes(op: Node, rule: Rule | None) -> bool:
+    """R1 and R3: does `op` write its result rather than fuse into its consumers?"""
+    if op.kind == "reduce_precision":
+        return False
+    if op.kind in ("scatter-add", "scatter_add") and rule is not None and not rule.reduction:
+        # R3: one update at most for each row, so a comparison and a selection
+        of_updates = {f for d in rule.operands[2] for f in d}
+        if sum(1 for d in rule.operands[0] if d and not of_updates.issuperset(d)) == 1:
+            return False
+    return op.kind in _WRITES or op.kind.startswith(_WRITES_PREFIX)
+
+
+def _mark(graph: Graph, body: Body, rules: Mapping[int, Rule], exists: set[int]) -> None:
+    values = graph.values
+    readers: dict[int, set[int]] = {}
+    constants: set[int] = set()  # broadcasts of literals; loops make them again inside
+    for op in body.ops:
+        for v in op.operands:
+            readers.setdefault(v, set()).add(op.id)
+        if op.kind == "optimization_barrier":
+            exists.update(op.operands)
+        elif writes(op, rules.get(op.id)) and not op.kind.startswith(_TAKES_VIRTUAL):
+            exists.update(v for v in op.operands if not op.regions or v not in constants)
+        if op.kind == "broadcast_in_dim" and all(values[v].is_literal for v in op.operands):
+            constants.update(op.results)
+    behind: dict[int, set[int]] = {}  # what a virtual value is computed from, in memory
+    for op in body.ops:
+        if writes(op, rules.get(op.id)):
+            exists.update(op.results)
+            continue
+        sources = {
+            s for v in op.operands if not values[v].is_literal for s in ((v,) if v in exists else behind.get(v, ()))
+        }
+        for r in op.results:
+            behind[r] = sources
+            if r not in exists and len(readers.get(r, ())) >= 2:
+                large = [values[s] for s in sources if values[s].elements >= 0.25 * values[r].elements]
+                if len(large) >= 2 and sum(t.bytes for t in large) > 1.6 * values[r].bytes:
+                    exists.add(r)
+
+
+_RESHAPES: Final = frozenset(
+    {"convert_element_type", "reshape", "transpose", "squeeze", "expand_dims", "copy", "reduce_precision"}
+)
+
+
+def kept(graph: Graph, rules: Mapping[int, Rule], exists: set[int]) -> set[int]:
+    """Values with memory of their own: R4 keeps a product only as what its pointwise uses lead to."""
+    out = set(exists)
+    for body in graph.bodies():
+        readers: dict[int, list[int]] = {}
+        for place, op in enumerate(body.ops):
+            for v in set(op.operands):
+                readers.setdefault(v, []).append(place)
+        for op in body.ops:
+            if op.kind in ("dot_general", "conv_general_dilated") and op.results[0] not in body.results:
+                passed, end = _follow(graph, body, op.results[0], readers, rules)
+                if end is not None:
+                    out = (out - passed) | {end}
+    return out
+
+
+def _follow(
+    graph: Graph, body: Body, product: int, readers: Mapping[int, list[int]], rules: Mapping[int, Rule]
+) -> tuple[set[int], int | None]:
+    """The last value that everything computed from a product goes through, and the values before it."""
+    full = graph.values[product]
+    chain = [product]
+    ahead = set(readers.get(product, ()))
+    unread = {product: len(ahead)}
+    changed, end, before = False, None, set[int]()
+    while ahead:
+        place = min(ahead)
+        ahead.discard(place)
+        op = body.ops[place]
+        rule = rules.get(op.id)
+        if writes(op, rule) or op.regions or rule is None or len(op.results) != 1 or op.kind == "optimization_barrier":
+            break
+        changed = changed or op.kind not in _RESHAPES
+        for v in {*op.operands} & {*chain}:
+            unread[v] -= 1
+        new = op.results[0]
+        value = graph.values[new]
+        alike = value.elements == full.elements
+        if changed and alike and value.bytes <= full.bytes and not any(unread.values()):
+            end, before = new, set(chain)
+        if new in body.results or not alike:
+            break
+        chain.append(new)
+        unread[new] = len(readers.get(new, ()))
+        ahead.update(readers.get(new, ()))
+    return before, end
+
+
+# -- work --------------------------------------------------------------------------------------------
+
+
+def _local(rule: Rule, placed: Placed) -> list[int]:
+    return [ceil(n / p) for n, p in zip(rule.sizes, placed.parts, strict=True)]
+
+
+def _block(factors: Factors | Iterable[int], sizes: list[int]) -> float:
+    """Elements of a device's block of a tensor."""
+    return float(prod(sizes[f] for d in factors for f in (d if isinstance(d, tuple) else (d,))))
+
+
+def flop(op: Node, placed: Placed, graph: Graph) -> float:
+    """FLOP of one execution on one device; a multiply-add is 2."""
+    rule, kind = placed.rule, op.kind
+    n = _local(rule, placed)
+    if kind == "dot_general":
+        return 2.0 * prod(n)
+    if kind.startswith("ragged_dot"):
+        return 2.0 * _block({f for t in (rule.results[0], rule.operands[0]) for d in t for f in d}, n)
+    if kind == "conv_general_dilated":
+        features = {f for d in rule.operands[1] for f in d} & {f for d in rule.results[0] for f in d}
+        return 2.0 * _block(rule.results[0], n) * _block(rule.operands[1], n) / max(1.0, _block(features, n))
+    if kind.startswith(("reduce_window", "select_and")):
+        return _block(rule.results[0], n) * prod(op.attrs.get("window") or (1,))
+    if kind.startswith(("reduce_", "argm", "cum")):
+        return sum(_block(t, n) for t in rule.operands)
+    if kind.startswith("scatter"):
+        return _block(rule.operands[2], n)
+    first: tuple[int, ...] = graph.values[op.operands[0]].shape if op.operands else ()
+    if kind in ("sort", "top_k", "approx_top_k"):
+        return _block(rule.operands[0], n) * max(1, ceil(log2(max(2, *first, 2))))
+    if kind in _LINALG_FLOP:
+        out = graph.values[op.results[0]].shape
+        rows, columns = first[len(first) - 2], first[len(first) - 1]
+        one = _LINALG_FLOP[kind] * rows * columns * min(rows, columns)
+        return one * _block(rule.results[0], n) / (prod(out[-2:]) if len(out) >= 2 else 1)
+    if kind in _COPIES:
+        return 0.0
+    return sum(_block(t, n) for t in rule.results) * _FLOP_PER_ELEMENT.get(kind, 1.0)
+
+
+def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> float:
+    """Bytes one execution reads and writes in the memory of one device.
+
+    Lookups and updates touch their table where the slice lies only: the slice counts twice instead.
+    """
+    rule, n = placed.rule, _local(placed.rule, placed)
+    lookup = op.kind in ("gather", "dynamic_slice")
+    spot = lookup or op.kind == "dynamic_update_slice" or op.kind.startswith("scatter")
+    total = 0.0
+    for k, (v, factors) in enumerate(zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)):
+        if v in exists and not (spot and (k == 0 or v in op.results)):
+            total += _block(factors, n) * element_bytes(graph.values[v].dtype)
+    if spot:
+        piece = rule.results[0] if lookup else rule.operands[-1 if op.kind.startswith("scatter") else 1]
+        total += 2.0 * _block(piece, n) * element_bytes(graph.values[op.results[0]].dtype)
+    return total

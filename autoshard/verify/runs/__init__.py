@@ -1,0 +1,1 @@
+"""Does what is compiled and run agree with the plan?"""

@@ -1,0 +1,306 @@
+"""The checks of a plan: its own words, what was asked for, its collectives in real programs, its numbers."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from autoshard.errors import AutoshardError
+from autoshard.files import read_json
+from autoshard.program.as_json import (
+    check_header,
+    mesh_from_json,
+    orders_from_json,
+    plain,
+    program_to_json,
+    schedule_from_json,
+    without_places,
+)
+from autoshard.verify.derived import ASKED, NOT_DERIVED, check_derived
+from autoshard.verify.plan.checker import check_plan
+from autoshard.verify.plan.planned import collectives_of
+from autoshard.verify.report import Check, Verification, failed, not_done, ok
+
+if TYPE_CHECKING:
+    from autoshard.config.problem import Problem
+    from autoshard.frontends.jax.function import TracedFunction
+    from autoshard.lowering.lower import Lowered
+    from autoshard.verify.asked import Asked
+
+PLAN = "statements, layouts, collectives, costs and memory, worked out again from the file"
+TEXTS = "collectives of the lowered and the compiled program"
+NUMBERS = "results against the unsharded program"
+
+MAX_DEVICES = 64
+"""Meshes with more devices are not simulated."""
+MAX_LOWERED_DEVICES = 1024
+"""Meshes with more devices are not lowered: program texts list every group of devices."""
+MAX_RUN_BYTES = 2e9
+"""Programs with more bytes of inputs are not run on simulated devices, which share the memory of one host."""
+MAX_RUN_FLOP = 5e11
+"""Programs with more FLOP are not run on simulated devices."""
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """The function that was planned: traced, as it is, and arguments to run it with (made when needed).
+
+    problem: what it was built from, where that was a config.
+    """
+
+    traced: "TracedFunction"
+    function: Callable[..., Any]
+    arguments: Callable[[], tuple[Any, ...]]
+    problem: "Problem | None" = None
+
+
+def verify_file(path: str | os.PathLike[str]) -> Verification:
+    """The checks of a plan.json. `InputError` where the file is missing or no plan.
+
+    The function is built again from the config that the plan carries, and what was asked for is derived from it. JAX
+    must see enough devices for checks that compile and run (see `autoshard.devices.simulate_devices`); a check that
+    cannot be done says why.
+    """
+    data = check_header(read_json(path, what="plan"), str(path))
+    return verify_plan(data, name=str(path))
+
+
+def verify_plan(
+    data: Mapping[str, Any],
+    runnable: Runnable | None = None,
+    *,
+    asked: "Asked | None" = None,
+    name: str = "the plan",
+) -> Verification:
+    """The checks of the content of a plan.json.
+
+    runnable: the function, where the plan carries no config. asked: what the plan was asked for, where that is not the
+    plan's config (see also `Plan.verify`). Raises `InputError` where `asked` cannot be read.
+    """
+    checked = check_plan(dict(data))
+    if not checked.ok:
+        reason = "the file contradicts itself, see above"
+        first = failed(PLAN, [str(f) for f in checked.findings])
+        return Verification(name, (first, *(not_done(what, reason) for what in (ASKED, TEXTS, NUMBERS))))
+    first, reason = ok(PLAN, checked.facts), ""
+    if runnable is None:
+        if data["config"] is None:
+            reason = "the plan carries no config that says how to find its function; call Plan.verify with it"
+        else:
+            try:
+                runnable = runnable_of(data["config"], data["program"]["name"])
+            except AutoshardError as error:
+                reason = f"the function cannot be built from the config of the plan: {error}"
+    if asked is None and data["config"] is None:
+        second = not_done(ASKED, *NOT_DERIVED)
+    else:
+        traced, problem = (None, None) if runnable is None else (runnable.traced, runnable.problem)
+        second = check_derived(data, asked, traced, problem)
+    if runnable is None:
+        return Verification(name, (first, second, not_done(TEXTS, reason), not_done(NUMBERS, reason)))
+    return Verification(name, (first, second, *_run(data, runnable)))
+
+
+def _run(data: Mapping[str, Any], runnable: Runnable) -> tuple[Check, Check]:
+    """The checks that lower, compile and run the function."""
+    host = data["program"].get("host", {})
+    placed = replace(
+        runnable.traced.program,
+        host_inputs=frozenset(host.get("inputs", ())), host_outputs=frozenset(host.get("outputs", ())),
+        orders=orders_from_json(data["program"]),
+    )  # fmt: skip
+    runnable = replace(runnable, traced=replace(runnable.traced, program=placed))
+    now, then = (without_places(p) for p in (plain(program_to_json(runnable.traced.program)), data["program"]))
+    change = _difference(now, then)
+    if change:
+        reason = (
+            f"the function does not trace to the program of the plan: {change}; it or the version of jax has changed"
+        )
+        return failed(TEXTS, [reason]), not_done(NUMBERS, reason)
+    mesh = mesh_from_json(data["mesh"])  # type: ignore[arg-type]
+    schedule = schedule_from_json(data["schedule"], mesh, runnable.traced.program)
+    from autoshard.lowering.lower import lower
+
+    try:
+        lowered = lower(runnable.traced, schedule)
+    except AutoshardError as error:
+        return failed(TEXTS, [f"cannot be lowered: {error}"]), not_done(NUMBERS, str(error))
+    return _texts(data, lowered), _numbers(data, lowered, runnable)
+
+
+def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
+    """The function of the config that a plan carries."""
+    from autoshard.config.load import Config
+    from autoshard.config.problem import build_problem
+    from autoshard.frontends.jax.function import trace
+
+    problem = build_problem(Config.from_dict(config))
+    traced = trace(
+        problem.function, *problem.specs, donate_argnums=problem.donate_argnums, argnames=problem.argnames, name=name
+    )
+
+    def arguments() -> tuple[Any, ...]:
+        if problem.model is not None:
+            return _without_zeros(problem.model.init(0)), next(iter(problem.model.batches(0)))
+        return _arguments(problem.specs)
+
+    return Runnable(traced, problem.function, arguments, problem)
+
+
+def runnable_from(
+    f: Callable[..., Any],
+    specs: tuple[Any, ...],
+    *,
+    name: str,
+    donate_argnums: int | Sequence[int] = (),
+    argnames: Sequence[str] | None = None,
+) -> Runnable:
+    """The function that a caller passes, to be run with random arguments."""
+    from autoshard.frontends.jax.function import trace
+
+    traced = trace(f, *specs, donate_argnums=donate_argnums, argnames=argnames, name=name)
+    return Runnable(traced, f, lambda: _arguments(specs))
+
+
+def _arguments(specs: tuple[Any, ...]) -> tuple[Any, ...]:
+    from jax import tree_util
+
+    from autoshard.verify.runs.numeric import random_arguments
+
+    leaves, tree = tree_util.tree_flatten(specs)
+    return tuple(tree_util.tree_unflatten(tree, random_arguments(leaves)))
+
+
+def _without_zeros(state: Any) -> Any:
+    """A state with small positive numbers in place of floats that are all zero.
+
+    From moments of zero the first step of Adam is the sign of the gradient, which rounding decides where it vanishes.
+    """
+    import numpy as np
+    from jax import tree_util
+
+    from autoshard.verify.runs.numeric import random_arguments
+
+    leaves, tree = tree_util.tree_flatten(state)
+    fresh = random_arguments(leaves)
+    chosen = [
+        new if np.issubdtype(np.asarray(old).dtype, np.inexact) and not np.any(np.asarray(old)) else old
+        for old, new in zip(leaves, fresh, strict=True)
+    ]
+    return tree_util.tree_unflatten(tree, chosen)
+
+
+def _difference(ours: Any, theirs: Any, where: str = "program") -> str:
+    """Where two JSON values differ first; empty where they are equal."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key in sorted(ours.keys() | theirs.keys()):
+            found = _difference(ours.get(key), theirs.get(key), f"{where}.{key}")
+            if found:
+                return found
+        return ""
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        return next(
+            (d for k, (a, b) in enumerate(zip(ours, theirs, strict=True)) if (d := _difference(a, b, f"{where}[{k}]"))),
+            "",
+        )
+    return "" if ours == theirs else f"{where} is {str(theirs)[:120]} in the plan, {str(ours)[:120]} now"
+
+
+# -- the second check --------------------------------------------------------------------------------
+
+
+def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
+    import jax
+
+    from autoshard.interop.jax import auto_abstract_mesh
+    from autoshard.verify.runs.collectives import UNCOMBINED, compare
+    from autoshard.verify.runs.hlo import hlo_collectives
+    from autoshard.verify.runs.stablehlo import stablehlo_collectives
+
+    mesh = lowered.schedule.mesh
+    devices = mesh.mesh.size
+    planned = collectives_of(data)
+    if devices > MAX_LOWERED_DEVICES:
+        return not_done(TEXTS, f"the mesh has {devices} devices; at most {MAX_LOWERED_DEVICES} are lowered here")
+    enough = devices <= min(MAX_DEVICES, jax.device_count())
+    args = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in lowered.traced.in_types]
+    specs = jax.tree_util.tree_unflatten(lowered.traced.in_tree, args)
+    if enough:
+        staged = lowered.jit().lower(*specs)
+    else:
+        abstract = auto_abstract_mesh(mesh.sizes, mesh.names)
+        staged = jax.jit(lowered.function(abstract, as_they_lie=True)).trace(*specs).lower(lowering_platforms=("cpu",))
+    found = stablehlo_collectives(staged.as_text())
+    lines = [f"lowered: {d}" for d in compare(planned, found, mesh)]
+    if not enough:
+        why = (
+            f"the mesh has {devices} devices; up to {MAX_DEVICES} are simulated"
+            if devices > MAX_DEVICES
+            else f"the mesh has {devices} devices, JAX sees {jax.device_count()}"
+        )
+        if lines:
+            return failed(TEXTS, lines)
+        return not_done(TEXTS, f"lowered: all {len(found)} collectives as planned; compiled: not done, {why}")
+    compiled = staged.compile(compiler_options=dict(UNCOMBINED) if jax.default_backend() == "cpu" else None)
+    run = hlo_collectives(compiled.as_text() or "")
+    # XLA for CPU computes collectives of narrow floats in float32
+    lines += [f"compiled: {d}" for d in compare(planned, run, mesh, dtypes=False)]
+    if lines:
+        return failed(TEXTS, lines)
+    return ok(
+        TEXTS,
+        [f"{len(planned)} planned, {len(found)} lowered, {len(run)} compiled: equal by kind, axes, count and bytes"],
+    )
+
+
+# -- the third check ---------------------------------------------------------------------------------
+
+
+def _numbers(data: Mapping[str, Any], lowered: "Lowered", runnable: Runnable) -> Check:
+    import jax
+
+    from autoshard.verify.runs.numeric import numeric_check
+
+    devices = lowered.schedule.mesh.mesh.size
+    if devices > min(MAX_DEVICES, jax.device_count()):
+        limit = MAX_DEVICES if devices > MAX_DEVICES else jax.device_count()
+        return not_done(NUMBERS, f"the mesh has {devices} devices, {limit} can be had here")
+    program = runnable.traced.program
+    size = sum(program.type_of(v).bytes for v in program.body.args)
+    if size > MAX_RUN_BYTES:
+        return not_done(NUMBERS, f"its inputs take {size:.3g} bytes; programs up to {MAX_RUN_BYTES:.3g} are run here")
+    work = _flop(program)
+    if work > MAX_RUN_FLOP:
+        return not_done(NUMBERS, f"it is about {work:.3g} FLOP; programs up to {MAX_RUN_FLOP:.3g} are run here")
+    run = lowered.jit(donate_argnums=())
+    if program.host_inputs:  # only what lies in that memory already is taken
+        jitted, shardings = run, lowered.in_shardings
+
+        def run(*args: Any) -> Any:
+            return jitted(*jax.device_put(args, shardings))
+
+    try:
+        report = numeric_check(run, runnable.function, runnable.arguments(), names=program.output_names)
+    except ValueError as error:
+        if "incompatible devices" not in str(error):
+            raise
+        return not_done(NUMBERS, f"JAX does not run the function itself, with nothing planned: {error}")
+    lines = str(report).split("\n")
+    if report.wrong:
+        return failed(NUMBERS, lines)
+    return ok(NUMBERS, lines) if report.ok else not_done(NUMBERS, *lines)
+
+
+def _flop(program: Any) -> float:
+    """About how much work the matrix multiplications of a program are."""
+
+    def of(block: Any) -> float:
+        total = 0.0
+        for op in block.ops:
+            if op.kind in ("dot_general", "conv_general_dilated") and op.rule is not None:
+                total += 2.0 * prod(op.rule.factor_sizes)
+            total += sum(of(r) for r in op.regions) * (int(op.attrs["length"]) if op.kind == "scan" else 1)
+        return total
+
+    return of(program.body)

@@ -1,0 +1,141 @@
+"""What a program's collectives move: bytes per device and call, and how one list of collectives differs from another.
+
+Bytes are those a device sends in the usual ring algorithms, which are optimal in bytes (Chan, Heimlich, Purkayastha and
+van de Geijn, "Collective communication: theory, practice, and experience", 2007): with n devices in a group and b bytes
+given by each, all-gather (n - 1) b, reduce-scatter and all-to-all (n - 1) / n b, all-reduce 2 (n - 1) / n b, and for a
+permute b where a device sends to another one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from autoshard.program.types import dtype_bytes
+from autoshard.sharding.layout import AtomMesh
+from autoshard.verify.runs.collectives import FoundCollective, Planned, atoms_of_groups, groups_of
+
+_LOOPS = ("loop", "scan", "while")
+
+
+@dataclass(frozen=True, order=True)
+class Traffic:
+    """Collectives that are alike: how often they run in one call, and what each moves.
+
+    axes: text, ``data, model:(1)2``. given: bytes of the array that one device gives to it. moved: bytes that one
+    device sends each time, on average over the devices. times: executions in one call; None in a loop of unknown
+    length. combiner: of reductions.
+    """
+
+    kind: str
+    axes: str
+    given: int
+    moved: float
+    combiner: str = ""
+
+
+def of_planned(planned: Iterable[Planned], mesh: AtomMesh, dtypes: Mapping[str, str] | None = None) -> Counter[Traffic]:
+    """Planned collectives with their numbers of executions."""
+    total: Counter[Traffic] = Counter()
+    for p in planned:
+        if mesh.size(p.atoms) == 1 or not p.elements:
+            continue
+        found = FoundCollective(p.kind, groups_of(p, mesh), p.elements, p.dtype, tuple(p.loops), p.combiner)  # type: ignore[arg-type]
+        total += of_found([found], mesh, dtypes)
+    return total
+
+
+def of_found(
+    found: Iterable[FoundCollective], mesh: AtomMesh, dtypes: Mapping[str, str] | None = None
+) -> Counter[Traffic]:
+    """Collectives of a program text with their numbers of executions; a loop of unknown length counts once.
+
+    dtypes: element types that are to count as others (XLA for CPU computes bfloat16 collectives in float32).
+    """
+    total: Counter[Traffic] = Counter()
+    for f in found:
+        if not f.elements or not f.groups or (f.kind != "permute" and not any(len(g) > 1 for g in f.groups)):
+            continue
+        given = round(f.elements * dtype_bytes((dtypes or {}).get(f.dtype, f.dtype)))
+        times = prod(loop.trips or 1 for loop in f.loops if loop.kind in _LOOPS)
+        total[Traffic(f.kind, _axes(f, mesh), given, _moved(f, given, mesh), f.combiner)] += times
+    return total
+
+
+def moved_bytes(traffic: Counter[Traffic]) -> float:
+    """Bytes that one device sends in one call."""
+    return sum(t.moved * times for t, times in traffic.items())
+
+
+def _moved(f: FoundCollective, given: int, mesh: AtomMesh) -> float:
+    if f.kind == "permute":
+        return given * sum(s != t for s, t in f.groups) / prod(mesh.sizes)
+    n = max(len(g) for g in f.groups)
+    factor = {"all_gather": n - 1, "all_reduce": 2 * (n - 1) / n}.get(f.kind, (n - 1) / n)
+    return given * factor
+
+
+def _axes(f: FoundCollective, mesh: AtomMesh) -> str:
+    if f.kind == "permute":
+        atoms: Sequence[int] | None = [a for a in range(len(mesh.sizes)) if _differs(f.groups, a, mesh)]
+    else:
+        atoms = atoms_of_groups(f.groups, mesh)
+    return f"{len(f.groups)} groups of {len(f.groups[0])}" if atoms is None else mesh.axes_text(atoms).replace('"', "")
+
+
+def _differs(pairs: Sequence[Sequence[int]], atom: int, mesh: AtomMesh) -> bool:
+    """Whether a permute leads along an atom."""
+    stride = prod(mesh.sizes[atom + 1 :])
+    return any(s // stride % mesh.sizes[atom] != t // stride % mesh.sizes[atom] for s, t in pairs)
+
+
+# -- differences -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of planned collectives, or where found ones come from.
+
+    what: ``kept``, ``changed`` (another kind or size over the same axes), ``dropped`` (planned, found nowhere) or
+    ``added`` (not planned). times: executions in one call.
+    """
+
+    what: str
+    planned: Traffic | None
+    found: Traffic | None
+    times: int
+
+    def to_dict(self) -> dict[str, Any]:
+        def told(t: Traffic | None) -> dict[str, Any] | None:
+            return None if t is None else {"kind": t.kind, "axes": t.axes, "bytes": t.given, "moved_bytes": t.moved}
+
+        return {"change": self.what, "count": self.times, "planned": told(self.planned), "found": told(self.found)}
+
+
+def changes(planned: Counter[Traffic], found: Counter[Traffic]) -> list[Change]:
+    """Every planned and found collective once: the same ones first, then those over the same axes, nearest first."""
+    left, free = planned.copy(), found.copy()
+    out: list[Change] = []
+
+    def pair(what: str, ours: Traffic, theirs: Traffic) -> None:
+        times = min(left[ours], free[theirs])
+        if times > 0:
+            out.append(Change(what, ours, theirs, times))
+            left[ours] -= times
+            free[theirs] -= times
+
+    for same in sorted(planned):
+        pair("kept", same, same)
+    near = [(_distance(a, b), a, b) for a in sorted(+left) for b in sorted(+free) if a.axes == b.axes]
+    for _, ours, theirs in sorted(near):
+        pair("changed", ours, theirs)
+    out += [Change("dropped", t, None, times) for t, times in sorted((+left).items())]
+    out += [Change("added", None, t, times) for t, times in sorted((+free).items())]
+    return out
+
+
+def _distance(a: Traffic, b: Traffic) -> tuple[bool, float]:
+    """Another kind for the same bytes is nearer than the same kind for others."""
+    size = abs(a.moved - b.moved) / max(a.moved, b.moved, 1e-300)
+    return a.kind != b.kind and a.given != b.given, size
