@@ -23,7 +23,7 @@ def check_bound(data: Mapping[str, Any]) -> Check:
     told = data.get("certificate")
     if told is None:
         return not_done(BOUND, "the plan has no certificate of its bound, which is taken on trust")
-    from autoshard.api.plans import plan_from_dict
+    from autoshard.plan_record import PlanRecord
     from autoshard.planning.certified import Proved
     from autoshard.planning.model import build_model
     from autoshard.program.as_json import check_header
@@ -32,7 +32,7 @@ def check_bound(data: Mapping[str, Any]) -> Check:
 
     try:
         proved = Proved.from_dict(told)
-        plan = plan_from_dict(check_header(dict(data), "the plan"))
+        plan = PlanRecord.from_dict(check_header(dict(data), "the plan"))
         limit = limit_of(plan)
         if proved.limit is not None and (limit is None or proved.limit < limit):
             return failed(BOUND, [f"the certificate is about {proved.limit} bytes per device; the limit is {limit}"])

@@ -8,19 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from autoshard.api.arguments import (
-    Limits,
-    argument_numbers,
-    check_axis_names,
-    limit_notes,
-    limit_seconds,
-    limits_given,
-    match_jax_pins,
-    mesh_given,
-    pins_of_specs,
-    stated_order,
-    statements_given,
-)
 from autoshard.api.plans import Plan
 from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.constraints import MatchedPin, Pin, in_memories, match_pins
@@ -44,6 +31,19 @@ from autoshard.planning import (
 from autoshard.planning.memory_cap import memory_cap
 from autoshard.planning.named_stages import Named, named_words
 from autoshard.program.program import Program
+from autoshard.request.arguments import (
+    Limits,
+    argument_numbers,
+    check_axis_names,
+    limit_notes,
+    limit_seconds,
+    limits_given,
+    match_jax_pins,
+    mesh_given,
+    pins_of_specs,
+    stated_order,
+    statements_given,
+)
 from autoshard.search.starts import each_start
 from autoshard.search.strategy import decide_by, default_strategy
 from autoshard.sharding.mesh import Mesh
@@ -248,28 +248,46 @@ def plan_traced(
     if cut:
         notes = (*notes, f"the wall clock ended the pricing of {', '.join(cut)}: another run may price them otherwise")
     return Plan(
-        program, decision.schedule, problem.machine, decision.cost, decision.memory, decision.status,
-        decision.objective_s, decision.bound_s, decision.gap, decision.memory_price_s, decision.rounding_s,
-        asked.statements, tuple(b.cost for b in priced),
-        (*notes, *program.warnings, *asked.notes, *problem.machine.notes, *told), config, problem.trips,
-        model_flop, None if roles is None else batch_size(program, roles),
-        {
-            "seconds": {k: round(v, 3) for k, v in seconds.items()}, "interrupted": decision.interrupted,
+        program=program,
+        schedule=decision.schedule,
+        machine=problem.machine,
+        cost=decision.cost,
+        memory=decision.memory,
+        status=decision.status,
+        objective_s=decision.objective_s,
+        bound_s=decision.bound_s,
+        gap=decision.gap,
+        memory_price_s=decision.memory_price_s,
+        rounding_s=decision.rounding_s,
+        statements=asked.statements,
+        baselines=tuple(b.cost for b in priced),
+        notes=(*notes, *program.warnings, *asked.notes, *problem.machine.notes, *told),
+        config=config,
+        trips=problem.trips,
+        model_flop=model_flop,
+        batch=None if roles is None else batch_size(program, roles),
+        run={
+            "seconds": {k: round(v, 3) for k, v in seconds.items()},
+            "interrupted": decision.interrupted,
             **decision.stats,
         },
-        traced,
-        stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint,
+        traced=traced,
+        stages=tuple(stage.to_dict() for stage in decision.stages),
+        joint=decision.joint,
         sharing=None if sharing is None else sharing.to_dict(),
         priorities=None if roles is None or not stages else named_words(priorities, roles, slow),
         strategy=None if decided is not None or by.by_cost else str(by),
         options={
-            "effort": effort, "seed": seed, "accepted_gap": accepted_gap, "share_repeats": share_repeats,
+            "effort": effort,
+            "seed": seed,
+            "accepted_gap": accepted_gap,
+            "share_repeats": share_repeats,
             "sub_axes": None if sub_axes is None else {axis: list(parts) for axis, parts in sub_axes.items()},
             "strategy": strategy,
         },
         certificate=decision.certificate,
         memory_limit={"bytes": problem.memory_limit, "from": "device" if problem.device_limit else "stated"},
-    )  # fmt: skip
+    )
 
 
 def _search_mesh(traced: TracedFunction, search: MeshSearch, time_limit: float | None, given: dict[str, Any]) -> Plan:

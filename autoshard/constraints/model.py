@@ -54,7 +54,7 @@ class Pin:
 
     @property
     def parsed(self) -> TensorSharding:
-        """The sharding, parsed (it is, once the pin exists, unless it is one of JAX: see `autoshard.api.arguments`)."""
+        """The sharding, parsed (it is, once the pin exists, unless it is one of JAX: see `request.arguments`)."""
         assert isinstance(self.sharding, TensorSharding)
         return self.sharding
 

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from autoshard.api.plans import Plan
 from autoshard.constraints import MatchedPin, in_memories, restrictions_of
 from autoshard.constraints.groups import MatchedGroup
 from autoshard.constraints.in_code import on_other_mesh
@@ -20,6 +19,7 @@ from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.domains import satisfies
 from autoshard.placements.atoms import stated_splits
+from autoshard.plan_record import PlanRecord
 from autoshard.planning import ACCEPTED_GAP, Decision, Model, Problem, build_model, decide
 from autoshard.planning.named_stages import named_stages
 from autoshard.planning.sharing import Sharing
@@ -51,7 +51,7 @@ class Changed:
     program: Program | None = None
 
 
-def stated_pins(plan: Plan) -> tuple[MatchedPin, ...]:
+def stated_pins(plan: PlanRecord) -> tuple[MatchedPin, ...]:
     """The pins of a plan, matched to its values."""
     return tuple(_pin(s, plan.schedule.mesh.mesh) for s in plan.statements if s["kind"] == "pin")
 
@@ -68,7 +68,7 @@ def _pin(statement: Mapping[str, Any], mesh: Mesh) -> MatchedPin:
     return replace(pin, mesh=statement["mesh"], stated=statement["stated"], moves=moves)
 
 
-def stated_groups(plan: Plan) -> tuple[MatchedGroup, ...]:
+def stated_groups(plan: PlanRecord) -> tuple[MatchedGroup, ...]:
     """The sharding groups of a plan."""
     return tuple(
         MatchedGroup(tuple(s["patterns"]), tuple(s["values"]), tuple(s["outputs"]), s.get("source", ""))
@@ -77,7 +77,7 @@ def stated_groups(plan: Plan) -> tuple[MatchedGroup, ...]:
     )
 
 
-def limit_of(plan: Plan) -> int | None:
+def limit_of(plan: PlanRecord) -> int | None:
     """Bytes per device that the plan was to stay within: those stated, or the device's."""
     stated = next((int(s["bytes"]) for s in plan.statements if s["kind"] == "memory_limit"), None)
     if stated is None and plan.memory_limit is not None and plan.memory_limit["from"] == "device":
@@ -85,7 +85,7 @@ def limit_of(plan: Plan) -> int | None:
     return stated
 
 
-def limit_of_device(plan: Plan) -> bool:
+def limit_of_device(plan: PlanRecord) -> bool:
     """Whether that is what the device has room for, and nobody stated it."""
     return limit_of(plan) is not None and not any(s["kind"] == "memory_limit" for s in plan.statements)
 
@@ -111,7 +111,7 @@ def _meets(one: MatchedPin, other: MatchedPin) -> bool:
     return bool(set(one.values) & set(other.values) or set(one.outputs) & set(other.outputs))
 
 
-def new_pins(plan: Plan, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
+def new_pins(plan: PlanRecord, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
     """Those of further pins that say what statements on another order of the devices do not say already.
 
     Such a statement settles where its values are, and a pin that it agrees with means the same order.
@@ -128,7 +128,7 @@ def new_pins(plan: Plan, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
     return tuple(pin for pin in left if pin.values or pin.outputs)
 
 
-def problem_of(plan: Plan, changed: Changed | None = None) -> Problem:
+def problem_of(plan: PlanRecord, changed: Changed | None = None) -> Problem:
     """The problem that a plan answers, with what is `changed`.
 
     Raises `InfeasibleError` where the pins that are left contradict each other.
@@ -185,7 +185,7 @@ class Effort:
     accepted_gap: float = ACCEPTED_GAP
 
     @staticmethod
-    def of(plan: Plan) -> "Effort":
+    def of(plan: PlanRecord) -> "Effort":
         """What the plan was made with; of earlier versions what its config says, else the defaults."""
         settings = (plan.config or {}).get("settings") or {}
         made = plan.options if plan.options is not None else settings.get("solver") or {}
@@ -208,13 +208,13 @@ class Effort:
 
 
 def solve_again(
-    plan: Plan,
+    plan: PlanRecord,
     changed: Changed | None = None,
     *,
     time_limit_s: float | None = None,
     effort: Effort | None = None,
     progress: Progress | None = None,
-) -> Plan:
+) -> PlanRecord:
     """The plan of the same program under what is `changed`; starts from the plan itself where that is still allowed.
 
     Statements are those that hold in the answer. effort: that with which the plan was made where not given.
@@ -227,7 +227,7 @@ def solve_again(
     return plan_of(plan, model, changed, decision, effort)
 
 
-def kept_pins(plan: Plan, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
+def kept_pins(plan: PlanRecord, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
     """Those of the pins that hold in the plan already."""
     schedule, mesh = plan.schedule, plan.schedule.mesh
 
@@ -246,7 +246,7 @@ def kept_pins(plan: Plan, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
 
 
 def decide_again(
-    plan: Plan,
+    plan: PlanRecord,
     model: Model,
     time_limit_s: float | None,
     effort: Effort | None,
@@ -298,7 +298,9 @@ def decide_again(
     )  # fmt: skip
 
 
-def plan_of(plan: Plan, model: Model, changed: Changed, decision: Decision, effort: Effort | None = None) -> Plan:
+def plan_of(
+    plan: PlanRecord, model: Model, changed: Changed, decision: Decision, effort: Effort | None = None
+) -> PlanRecord:
     """A decision about a changed problem as a plan."""
     kept, _ = displaced(stated_pins(plan), changed.pins)
     statements: list[Mapping[str, Any]] = [pin.to_dict() for pin in (*kept, *new_pins(plan, changed.pins))]

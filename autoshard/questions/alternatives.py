@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from autoshard.api.plans import Plan
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.model import NodeKind
+from autoshard.plan_record import PlanRecord
 from autoshard.planning import Model, build_model
 from autoshard.questions.again import Effort, problem_of
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, evaluate
@@ -44,7 +44,7 @@ class Alternative:
 class Alternatives:
     """Prices the alternatives of values of one plan; the network is built once."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PlanRecord) -> None:
         self.plan, self.effort = plan, Effort.of(plan)
         self.model: Model = build_model(problem_of(plan))
         model = self.model

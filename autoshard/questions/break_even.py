@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
-from autoshard.api.plans import Plan
 from autoshard.constraints import MatchedPin
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import InfeasibleError, InputError, NotFoundError
+from autoshard.plan_record import PlanRecord
 from autoshard.planning import Model, build_model
 from autoshard.program.program import Program
 from autoshard.questions.again import (
@@ -52,7 +52,7 @@ class NoPlan:
     proved: bool
 
 
-Solve = Callable[..., Plan | NoPlan]
+Solve = Callable[..., PlanRecord | NoPlan]
 """(pin or None, since=stage) -> the plan at a value of the parameter."""
 
 
@@ -155,7 +155,7 @@ class BreakEven:
 
 
 def break_even(
-    plan: Plan,
+    plan: PlanRecord,
     pattern: str,
     by: str,
     *,
@@ -180,7 +180,7 @@ def break_even(
     hard = effort or effort_of(plan)
     models: dict[object, Model] = {}  # limits share a network
 
-    def solve(changed: Changed, what: str, pin: MatchedPin | None, since: int | None = None) -> Plan | NoPlan:
+    def solve(changed: Changed, what: str, pin: MatchedPin | None, since: int | None = None) -> PlanRecord | NoPlan:
         say(f"break-even by {by}: {what}")
         pinned = replace(changed, pins=() if pin is None else (pin,))
         try:
@@ -210,13 +210,13 @@ def break_even(
     return _by_bandwidth(plan, judge, name, sharding, told, solve)
 
 
-def effort_of(plan: Plan) -> Effort:
+def effort_of(plan: PlanRecord) -> Effort:
     """The plan's own options, with a part of its effort: there are many searches."""
     own = Effort.of(plan)
     return own.but(effort=own.share(EFFORT))
 
 
-def _kept(plan: Plan, pattern: str) -> tuple[MatchedPin, str, str]:
+def _kept(plan: PlanRecord, pattern: str) -> tuple[MatchedPin, str, str]:
     """The plan's own sharding of the values as a pin, the name of the first, and the sharding."""
     found = explain_plan(plan, pattern, alternatives=False)
     shardings = {item.sharding for item in found}
@@ -254,8 +254,11 @@ class _Judge:
         if self.rival is not None:
             kept = solve(self.kept)
             if isinstance(best, NoPlan) or isinstance(kept, NoPlan):
-                stands, proved = isinstance(kept, Plan), all(p.proved for p in (best, kept) if isinstance(p, NoPlan))
-                sharding = best[self.name] if isinstance(best, Plan) else None
+                stands, proved = (
+                    isinstance(kept, PlanRecord),
+                    all(p.proved for p in (best, kept) if isinstance(p, NoPlan)),
+                )
+                sharding = best[self.name] if isinstance(best, PlanRecord) else None
                 return _Verdict(stands, sharding, _cost(kept), _cost(best), proved)
             slack = kept.rounding_s + best.rounding_s
             stands = kept.objective_s <= best.objective_s + slack
@@ -267,16 +270,16 @@ class _Judge:
         if self.strategy is not None:
             return _Verdict(False, best[self.name], None, best.objective_s)
         kept = solve(self.kept)
-        if isinstance(kept, Plan) and (parted := _parted(kept, best)) is not None:
+        if isinstance(kept, PlanRecord) and (parted := _parted(kept, best)) is not None:
             kept = solve(self.kept, since=parted)  # that stage placed it otherwise: does it have to?
         return _Verdict(_may_be_kept(kept, best), best[self.name], _cost(kept), best.objective_s)
 
 
-def _cost(plan: Plan | NoPlan) -> float | None:
-    return plan.objective_s if isinstance(plan, Plan) else None
+def _cost(plan: PlanRecord | NoPlan) -> float | None:
+    return plan.objective_s if isinstance(plan, PlanRecord) else None
 
 
-def _parted(kept: Plan, best: Plan) -> int | None:
+def _parted(kept: PlanRecord, best: PlanRecord) -> int | None:
     """The first stage but the last that places something else where the decision is kept; None: all place the same."""
     for number, (one, other) in enumerate(zip(kept.stages[:-1], best.stages[:-1], strict=False)):
         if one["placed"] != other["placed"]:
@@ -284,7 +287,7 @@ def _parted(kept: Plan, best: Plan) -> int | None:
     return None
 
 
-def _may_be_kept(kept: Plan | NoPlan, best: Plan) -> bool:
+def _may_be_kept(kept: PlanRecord | NoPlan, best: PlanRecord) -> bool:
     """No proof that keeping costs more: in the first stage in which the two differ, all at once without stages."""
     if isinstance(kept, NoPlan):
         return not kept.proved
@@ -352,7 +355,9 @@ def _ratio(one: float, other: float) -> float | None:
 # -- the parameters -------------------------------------------------------------------------------------
 
 
-def _by_bandwidth(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
+def _by_bandwidth(
+    plan: PlanRecord, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any
+) -> BreakEven:
     machine = plan.machine
     used = {s.level for segments in machine.layout for s in segments if s.size > 1}
     levels = tuple((lv.name, _rate(lv)) for lv in machine.profile.levels if lv.name in used)
@@ -382,7 +387,7 @@ def with_bandwidth(machine: Machine, factor: float) -> Machine:
     return replace(machine, profile=machine.profile.model_copy(update={"levels": tuple(levels)}))
 
 
-def _by_memory(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
+def _by_memory(plan: PlanRecord, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
     limit, peak = limit_of(plan), float(plan.memory.peak_bytes)
 
     def test(amount: float) -> _Verdict:
@@ -412,7 +417,7 @@ def _by_memory(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str |
     return BreakEven(name, sharding, "memory", "bytes", given, (down[-1], top), flips, (), rival, stands)
 
 
-def _by_batch(plan: Plan, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
+def _by_batch(plan: PlanRecord, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
     from autoshard.questions.resize import batch_rows, with_rows
 
     rows = batch_rows(plan)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autoshard.api.plans import Plan
+from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Op
 from autoshard.program.rule import factor_name
 from autoshard.report.amounts import bytes_text, count_text, seconds_text
@@ -134,7 +134,7 @@ class PlanDiff:
         return out
 
 
-def diff_plans(a: Plan, b: Plan) -> PlanDiff:
+def diff_plans(a: PlanRecord, b: PlanRecord) -> PlanDiff:
     """Everything that differs between two plans, in the order of the programs; from `a` to `b`."""
     return PlanDiff(
         _setting(a, b),
@@ -155,8 +155,8 @@ def diff_plans(a: Plan, b: Plan) -> PlanDiff:
     )
 
 
-def _setting(a: Plan, b: Plan) -> dict[str, tuple[Any, Any]]:
-    def facts(plan: Plan) -> dict[str, Any]:
+def _setting(a: PlanRecord, b: PlanRecord) -> dict[str, tuple[Any, Any]]:
+    def facts(plan: PlanRecord) -> dict[str, Any]:
         mesh = plan.schedule.mesh
         return {
             "program": plan.program.name,
@@ -170,7 +170,7 @@ def _setting(a: Plan, b: Plan) -> dict[str, tuple[Any, Any]]:
     return {k: (one[k], two[k]) for k in one if one[k] != two[k]}
 
 
-def _statements(a: Plan, b: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _statements(a: PlanRecord, b: PlanRecord) -> tuple[tuple[str, ...], tuple[str, ...]]:
     one, two = [statement_text(s) for s in a.statements], [statement_text(s) for s in b.statements]
     return tuple(s for s in one if s not in two), tuple(s for s in two if s not in one)
 
@@ -188,7 +188,7 @@ def statement_text(statement: Mapping[str, Any]) -> str:
     return f"{place}{kind} {rest}".strip()
 
 
-def _shardings(a: Plan, b: Plan) -> list[ChangedSharding]:
+def _shardings(a: PlanRecord, b: PlanRecord) -> list[ChangedSharding]:
     out = []
     for name in dict.fromkeys((*a.shardings, *b.shardings)):
         one, two = a.shardings.get(name), b.shardings.get(name)
@@ -200,7 +200,7 @@ def _shardings(a: Plan, b: Plan) -> list[ChangedSharding]:
     return sorted(out, key=lambda s: order[s.kind])
 
 
-def _ops(a: Plan, b: Plan) -> list[ChangedOp]:
+def _ops(a: PlanRecord, b: PlanRecord) -> list[ChangedOp]:
     out = []
     theirs = b.program.ops
     for op, _ in a.program.walk():
@@ -218,7 +218,7 @@ def _ops(a: Plan, b: Plan) -> list[ChangedOp]:
     return out
 
 
-def _cut(plan: Plan, op: Op) -> str:
+def _cut(plan: PlanRecord, op: Op) -> str:
     placement, mesh = plan.schedule.placements.get(op.id), plan.schedule.mesh
     if placement is None:
         return ""
@@ -227,8 +227,8 @@ def _cut(plan: Plan, op: Op) -> str:
     return ", ".join(parts + ([f"unreduced={{{mesh.axes_text(passing)}}}"] if passing else []))
 
 
-def _traffic(a: Plan, b: Plan) -> list[ChangedTraffic]:
-    def rows(plan: Plan) -> dict[tuple[str, str, str, str], list[float]]:
+def _traffic(a: PlanRecord, b: PlanRecord) -> list[ChangedTraffic]:
+    def rows(plan: PlanRecord) -> dict[tuple[str, str, str, str], list[float]]:
         out: dict[tuple[str, str, str, str], list[float]] = {}
         for row in plan.cost.rows:
             if row.is_collective:

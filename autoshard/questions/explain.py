@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from autoshard.api.plans import Plan
 from autoshard.constraints.patterns import Addresses
+from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Op, Origin
 from autoshard.program.rule import factor_name
 from autoshard.program.schedule import PROGRAM, Schedule, Use
@@ -53,7 +53,7 @@ class Reader:
 class ExplainedValue:
     """What the plan says about one value.
 
-    name: of an input, an output (``out/...``) or an intermediate. sharding: the one that `Plan.shardings` gives.
+    name: of an input, an output (``out/...``) or an intermediate. sharding: the one that `PlanRecord.shardings` gives.
     defined: the sharding it is made in (`sharding` where its uses share no other form). statements: those that pin it.
     origin: the op that makes it, with its place in the source, or what else it is. bytes: on one device, in `sharding`.
     stage: what fixed it, in words. alternatives: other shardings that the statements leave, cheapest first.
@@ -117,7 +117,7 @@ def _instead(a: Alternative) -> str:
     )
 
 
-def explain_plan(plan: Plan, pattern: str, *, alternatives: bool = True) -> list[ExplainedValue]:
+def explain_plan(plan: PlanRecord, pattern: str, *, alternatives: bool = True) -> list[ExplainedValue]:
     """Everything the plan says about the values that a name or a pattern addresses, in the order of the program.
 
     alternatives: price the other shardings of the first `MOST_PRICED` of them too, which builds the network again.
@@ -140,7 +140,7 @@ def explain_plan(plan: Plan, pattern: str, *, alternatives: bool = True) -> list
     return [replace(it, alternatives=told) for it, told in zip(found, priced, strict=False)] + found[len(priced) :]
 
 
-def addressed(plan: Plan, pattern: str) -> tuple[list[int], list[int]]:
+def addressed(plan: PlanRecord, pattern: str) -> tuple[list[int], list[int]]:
     """Ids of the values, slots of the outputs that a name or a pattern addresses; `InputError` where there are none."""
     program = plan.program
     slots = [k for k, name in enumerate(program.output_names) if name == pattern]
@@ -154,7 +154,7 @@ def addressed(plan: Plan, pattern: str) -> tuple[list[int], list[int]]:
     return values, slots
 
 
-def _value(plan: Plan, value: int, maker: Op | None) -> ExplainedValue:
+def _value(plan: PlanRecord, value: int, maker: Op | None) -> ExplainedValue:
     program, schedule = plan.program, plan.schedule
     what = program.values[value]
     stored = value in program.body.args
@@ -171,7 +171,7 @@ def _value(plan: Plan, value: int, maker: Op | None) -> ExplainedValue:
     )  # fmt: skip
 
 
-def _output(plan: Plan, slot: int) -> ExplainedValue:
+def _output(plan: PlanRecord, slot: int) -> ExplainedValue:
     """An output as it is handed back: of its value only the way to there."""
     program, mesh = plan.program, plan.schedule.mesh
     value = program.body.results[slot]
@@ -184,7 +184,7 @@ def _output(plan: Plan, slot: int) -> ExplainedValue:
     )  # fmt: skip
 
 
-def _stage(plan: Plan, kind: str, index: int, maker: Op | None) -> str:
+def _stage(plan: PlanRecord, kind: str, index: int, maker: Op | None) -> str:
     """The stage that placed a value, an output or the op that makes it, and what that stage cost."""
     kinds = ("outputs",) if kind == "outputs" else ("inputs", "shared", "boundaries")
     for number, stage in enumerate(plan.stages):
@@ -201,13 +201,13 @@ def _stage(plan: Plan, kind: str, index: int, maker: Op | None) -> str:
     return "decided by cost, when all stages were fixed" if len(plan.stages) > 1 else ""
 
 
-def _uses(plan: Plan, value: int) -> Iterator[tuple[Use, Reshard]]:
+def _uses(plan: PlanRecord, value: int) -> Iterator[tuple[Use, Reshard]]:
     for use, reshard in sorted(plan.schedule.uses.items()):
         if use.value_in(plan.program) == value:
             yield use, reshard
 
 
-def _moves(plan: Plan, value: int, only: str | None) -> Iterator[Move]:
+def _moves(plan: PlanRecord, value: int, only: str | None) -> Iterator[Move]:
     """The priced steps of a value; `only`: those on the way to one place."""
     for row in plan.cost.rows:
         if row.value == value and only in (None, row.where):
@@ -215,7 +215,7 @@ def _moves(plan: Plan, value: int, only: str | None) -> Iterator[Move]:
             yield Move(row.where, row.kind, axes, row.bytes, row.seconds, row.times)
 
 
-def _statements(plan: Plan, key: str, index: int) -> tuple[str, ...]:
+def _statements(plan: PlanRecord, key: str, index: int) -> tuple[str, ...]:
     out = []
     for statement in plan.statements:
         place = f"{statement['source']}: " if statement.get("source") else ""
@@ -230,7 +230,7 @@ def _statements(plan: Plan, key: str, index: int) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _origin(plan: Plan, value: int, maker: Op | None) -> str:
+def _origin(plan: PlanRecord, value: int, maker: Op | None) -> str:
     program = plan.program
     if maker is not None:
         return f"made by {_at(f'{maker.kind}:{maker.id}', maker.source)}{_placed(plan.schedule, maker)}"
@@ -253,18 +253,18 @@ def _placed(schedule: Schedule, op: Op) -> str:
     return f", cut along {', '.join(cut)} of {op.rule.to_text()}" if cut else ", on every device alike"
 
 
-def _user(plan: Plan, use: Use) -> str:
+def _user(plan: PlanRecord, use: Use) -> str:
     if use.op == PROGRAM:
         return f"output {plan.program.output_names[use.slot]}"
     op = plan.program.ops[use.op]
     return f"{op.kind}:{op.id}" + ("" if use.region < 0 else " (what its body hands back)")
 
 
-def _source(plan: Plan, use: Use) -> str:
+def _source(plan: PlanRecord, use: Use) -> str:
     return "" if use.op == PROGRAM else plan.program.ops[use.op].source
 
 
-def _bytes(plan: Plan, value: int, layout: Layout) -> int:
+def _bytes(plan: PlanRecord, value: int, layout: Layout) -> int:
     type_ = plan.program.type_of(value)
     count = 1
     for n in layout.local_shape(type_.shape, plan.schedule.mesh):

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoshard.api.plans import Plan
 from autoshard.constraints import MatchedPin
 from autoshard.errors import InputError, ShardingError
+from autoshard.plan_record import PlanRecord
 from autoshard.questions.again import Changed, Effort, Progress, displaced, solve_again, stated_pins
 from autoshard.questions.diff import PlanDiff, diff_plans, statement_text
 from autoshard.questions.explain import addressed
@@ -33,8 +33,8 @@ class Instead:
     now: tuple[str, ...]
     asked: str
     replaced: tuple[str, ...]
-    plan: Plan
-    other: Plan
+    plan: PlanRecord
+    other: PlanRecord
     diff: PlanDiff
 
     @property
@@ -53,7 +53,7 @@ class Instead:
         return self.other.objective_s - self.plan.bound_s
 
     def to_dict(self) -> dict[str, Any]:
-        def told(plan: Plan) -> dict[str, Any]:
+        def told(plan: PlanRecord) -> dict[str, Any]:
             return {
                 "objective_s": plan.objective_s, "step_s": plan.cost.step_s, "bound_s": plan.bound_s, "gap": plan.gap,
                 "status": plan.status, "peak_bytes": plan.memory.peak_bytes,
@@ -94,7 +94,7 @@ class Instead:
         return "\n".join([*lines, *self.diff.lines()[2:]])
 
 
-def pin_for(plan: Plan, pattern: str, sharding: str | TensorSharding) -> MatchedPin:
+def pin_for(plan: PlanRecord, pattern: str, sharding: str | TensorSharding) -> MatchedPin:
     """A pin of everything that a name or a pattern of a plan addresses.
 
     Raises `InputError` where nothing is addressed, `ShardingError` where the sharding does not fit.
@@ -123,7 +123,7 @@ def pin_for(plan: Plan, pattern: str, sharding: str | TensorSharding) -> Matched
 
 
 def instead(
-    plan: Plan,
+    plan: PlanRecord,
     pattern: str,
     sharding: str | TensorSharding,
     *,
@@ -146,6 +146,6 @@ def instead(
     )  # fmt: skip
 
 
-def _names(plan: Plan, values: Sequence[int], outputs: Sequence[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _names(plan: PlanRecord, values: Sequence[int], outputs: Sequence[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     names = [plan.program.values[v].name for v in values] + [plan.program.output_names[k] for k in outputs]
     return tuple(names), tuple(plan.shardings[name] for name in names)

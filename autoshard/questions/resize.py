@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from autoshard.api.plans import Plan
 from autoshard.config.load import Config
 from autoshard.config.problem import Problem, build_problem
 from autoshard.errors import AutoshardError, InputError, UnsupportedError
 from autoshard.frontends.jax.batch import resized
 from autoshard.frontends.jax.function import trace
+from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Origin, Program
 from autoshard.strategies.named import BATCH, roles_of
 
 
-def batch_rows(plan: Plan) -> int:
+def batch_rows(plan: PlanRecord) -> int:
     """Rows of the batch: the size of the dimension that is called ``batch``."""
     _, dims = _found(plan)
     sizes = {size for _, size in dims.values()}
@@ -21,7 +21,7 @@ def batch_rows(plan: Plan) -> int:
     return sizes.pop()
 
 
-def with_rows(plan: Plan, rows: int) -> Program:
+def with_rows(plan: PlanRecord, rows: int) -> Program:
     """The program of the plan for a batch of so many rows; its values have the ids that they have in the plan."""
     problem, dims = _found(plan)
     old = batch_rows(plan)
@@ -47,7 +47,7 @@ def _names(program: Program) -> list[str]:
     return ["" if v.origin is Origin.LITERAL else v.name for v in program.values]
 
 
-def _found(plan: Plan) -> tuple[Problem, dict[int, tuple[int, int]]]:
+def _found(plan: PlanRecord) -> tuple[Problem, dict[int, tuple[int, int]]]:
     """The problem of the plan's config, and input leaf -> (its batch dimension, size)."""
     if plan.config is None:
         raise UnsupportedError(

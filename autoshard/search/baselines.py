@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.api.plans import BaselineCost
 from autoshard.costs.price import price
 from autoshard.errors import AutoshardError, InputError
 from autoshard.formulation.domains import satisfies
 from autoshard.formulation.model import NodeKind
 from autoshard.placements.switching import with_switches
+from autoshard.plan_record import BaselineCost
 from autoshard.planning import Model
 from autoshard.propagation import propagate
 from autoshard.search.placing import Placing, allowed_states, placed_states

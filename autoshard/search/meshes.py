@@ -9,11 +9,11 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
-from autoshard.api.plans import Plan
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, NotFoundError, OutOfTimeError
+from autoshard.plan_record import PlanRecord
 from autoshard.planning import ACCEPTED_GAP, Decision, Problem, build_model, decide
 from autoshard.planning.memory_cap import memory_cap
 
@@ -82,11 +82,14 @@ def frontier(points: Sequence[Point]) -> list[Point]:
     return out
 
 
+P = TypeVar("P", bound=PlanRecord)
+
+
 def search_mesh(
     allowed: Sequence[Sizes],
     refused: Sequence[tuple[Sizes, str]],
     ask: Callable[[Sizes], Problem],
-    solve: Callable[[Sizes, float | None, Decision | None], Plan],
+    solve: Callable[[Sizes, float | None, Decision | None], P],
     *,
     names_count: bool = False,
     effort: float = 1.0,
@@ -95,8 +98,8 @@ def search_mesh(
     time_limit_s: float | None = None,
     solver_memory: int | None = None,
     progress: Progress | None = None,
-) -> Plan:
-    """The best plan over all sizes, with what was tried in `Plan.mesh_search`.
+) -> P:
+    """The best plan over all sizes, with what was tried in `PlanRecord.mesh_search`.
 
     allowed: sizes to look at; refused: others, with the machine's reasons. ask: the problem on a mesh; solve: the plan
     on a mesh within seconds of wall clock, or of a decision taken already. Ctrl-C gives the
@@ -142,13 +145,13 @@ def _text(sizes: Sizes) -> str:
     return " x ".join(f"{axis}={size}" for axis, size in sizes.items())
 
 
-class _Search:
+class _Search(Generic[P]):
     """State of one search over meshes."""
 
     def __init__(
         self,
         ask: Callable[[Sizes], Problem],
-        solve: Callable[[Sizes, float | None, Decision | None], Plan],
+        solve: Callable[[Sizes, float | None, Decision | None], P],
         names_count: bool,
         effort: float,
         seed: int,
@@ -167,7 +170,7 @@ class _Search:
         self.points: list[Point] = []
         self.twins: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.looked: tuple[Sizes, Decision] | None = None  # the best of the first look
-        self.best: Plan | None = None
+        self.best: P | None = None
 
     def left(self, share: float = 1.0) -> float | None:
         if self.time_limit_s is None:
@@ -222,7 +225,7 @@ class _Search:
             raise KeyboardInterrupt
         return Tried(dict(sizes), found.status, found.objective_s, found.bound_s, peak)
 
-    def in_full(self) -> Plan:
+    def in_full(self) -> P:
         """The best plan: meshes that their bounds leave are solved in full, the most promising first."""
         waiting = sorted(
             (t for t in self.tried.values() if t.objective_s is not None),
@@ -263,7 +266,7 @@ class _Search:
                 raise KeyboardInterrupt
         return self._nothing() if self.best is None else self.best
 
-    def stopped(self, allowed: Sequence[Sizes]) -> Plan:
+    def stopped(self, allowed: Sequence[Sizes]) -> P:
         """The best plan by the time the user stops the search; meshes that were not looked at are told."""
         if self.best is None and self.looked is None:
             raise KeyboardInterrupt
@@ -293,7 +296,7 @@ class _Search:
             f"none of the {len(self.tried)} meshes that the machine allows has a plan (proved for each):\n{reasons}"
         )
 
-    def tighten(self, best: Plan) -> None:
+    def tighten(self, best: P) -> None:
         """Further points of the frontier: the most promising meshes within less memory than the best plan takes."""
         solved = [t for t in self.tried.values() if t.objective_s is not None]
         order = sorted(solved, key=lambda t: (t.bound_s or 0.0, _key(t.sizes)))

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoshard.api.arguments import match_jax_pins, mesh_given, pins_of_specs, stated_order, statements_given
 from autoshard.config.load import Config
 from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.config.units import MemoryAmount, memory_amount
@@ -20,6 +19,7 @@ from autoshard.constraints.restrictions import Restricting, match_restrictions
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 from autoshard.errors import InputError
 from autoshard.program.as_json import plain, program_from_json
+from autoshard.request.arguments import match_jax_pins, mesh_given, pins_of_specs, stated_order, statements_given
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.verify.plan.memory import room

@@ -1,0 +1,346 @@
+"""The record of a plan: what was decided, what it costs and how sure that is, and its JSON in both directions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+from autoshard.costmodels.machine import Machine
+from autoshard.costs.memory import MemoryProfile, verdict
+from autoshard.costs.price import CommRow, PlanCost
+from autoshard.errors import InputError
+from autoshard.files import read_json, write_json
+from autoshard.program.as_json import (
+    FORMAT,
+    VERSION,
+    check_claims,
+    check_header,
+    guarded,
+    mesh_from_json,
+    mesh_to_json,
+    plain,
+    program_from_json,
+    program_on_host,
+    program_to_json,
+    schedule_from_json,
+    schedule_to_json,
+)
+from autoshard.program.program import Origin, Program
+from autoshard.program.schedule import Schedule
+from autoshard.sharding.layout import Layout
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from autoshard.costs.steptime import StepTime
+    from autoshard.frontends.jax.function import TracedFunction
+
+
+@dataclass(frozen=True)
+class BaselineCost:
+    """What a named strategy costs in the same program: its objective in seconds, or why it cannot be."""
+
+    name: str
+    objective_s: float | None
+    peak_bytes: int | None = None
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in plan.json."""
+        return {
+            "name": self.name, "objective_s": self.objective_s, "peak_bytes": self.peak_bytes, "reason": self.reason,
+        }  # fmt: skip
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> BaselineCost:
+        """The inverse."""
+        return BaselineCost(data["name"], data["objective_s"], data["peak_bytes"], data["reason"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRecord:
+    """Shardings of every value, the collectives that follow, their cost and memory, and the proven gap.
+
+    status: ``optimal`` or ``feasible``. objective_s: seconds of one step with nothing overlapping, plus the minute
+    price on memory that breaks ties (`memory_price_s`). bound_s: no plan under the same statements costs less.
+    gap: (objective_s - bound_s) / objective_s. memory: the peak of one device, where, and what is held there.
+    model_flop: useful FLOP of a step where known (models of the library), batch: its tokens or rows; for MFU and flips.
+    traced: the function, where the plan holds it; not part of plan.json.
+    run: timings and solver reports; they differ from run to run and are not part of plan.json.
+    stages: where statements have priorities, what each stage placed, its cost and its bound, and its price; bound and
+    gap of the plan are then those of the last stage, and `joint` is the optimum all at once beside them.
+    strategy: by which the plan was decided, where that is not by cost alone (``greedy``, ``staged:first-factor``).
+    priorities: of stages by names of strategies, those ``names``, the ``roles`` of the inputs and the ``slow`` axes.
+    sharing: where repeated layers share decisions, how many, and what that costs at most.
+    mesh_search: where the sizes of the mesh were searched too, what was tried and the frontier of time against memory.
+    memory_limit: its ``bytes`` per device (None: lifted), and ``from`` where: ``stated`` by the user (then it is one of
+    the statements too), or what the ``device`` has room for. None in plans of earlier versions.
+    options: with which the plan was made (``effort``, ``seed``, ``accepted_gap``, ``share_repeats``, ``sub_axes``,
+    ``strategy``), and with which questions are answered. None in plans of earlier versions.
+    certificate: the proof ``of`` the ``plan``'s bound, or of that of the ``joint`` optimum where there are stages, and
+    what its network knew (`planning.certified`). None where nothing is proved but by the word of a strategy.
+    """
+
+    program: Program
+    schedule: Schedule
+    machine: Machine
+    cost: PlanCost
+    memory: MemoryProfile
+    status: str
+    objective_s: float
+    bound_s: float
+    gap: float
+    memory_price_s: float = 0.0
+    rounding_s: float = 0.0
+    statements: tuple[Mapping[str, Any], ...] = ()
+    baselines: tuple[BaselineCost, ...] = ()
+    notes: tuple[str, ...] = ()
+    config: Mapping[str, Any] | None = None
+    trips: int = 1
+    model_flop: float | None = None
+    batch: float | None = None
+    run: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    traced: TracedFunction | None = field(default=None, compare=False, repr=False)
+    stages: tuple[Mapping[str, Any], ...] = ()
+    joint: Mapping[str, Any] | None = None
+    sharing: Mapping[str, Any] | None = None
+    mesh_search: Mapping[str, Any] | None = None
+    priorities: Mapping[str, Any] | None = None
+    strategy: str | None = None
+    memory_limit: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] | None = None
+    certificate: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        mesh = self.schedule.mesh.mesh
+        return (
+            f"{type(self).__name__}({self.program.name} on {self.machine.profile.name}, mesh {mesh}, {self.status}: "
+            f"{self.objective_s:.6g} s, no plan under {self.bound_s:.6g} s, gap {self.gap:.2%}, peak "
+            f"{self.memory.peak_bytes} bytes; summary() tells more)"
+        )
+
+    # -- reading it ----------------------------------------------------------------------------------
+
+    @cached_property
+    def shardings(self) -> dict[str, str]:
+        """Sharding text of every named value: inputs, outputs (``out/...``) and intermediates.
+
+        Inputs as they are stored, outputs as they are returned, intermediates in the form that their uses share
+        (which is the pinned one where there is a pin, else often the form they are defined in, which may be unreduced).
+        """
+        mesh, out = self.schedule.mesh, {}
+        stored = set(self.program.body.args)
+        for value in self.program.values:
+            if value.origin is not Origin.LITERAL and value.id in self.schedule.definitions:
+                defined = self.schedule.definitions[value.id]
+                layout = defined if value.id in stored else self.schedule.form_before_use(value.id)
+                out[value.name] = layout.text(mesh)
+        for name, layout in zip(self.program.output_names, self.output_layouts, strict=True):
+            out[name] = layout.text(mesh)
+        return out
+
+    @cached_property
+    def output_layouts(self) -> tuple[Layout, ...]:
+        from autoshard.program.schedule import PROGRAM, Use
+
+        found = []
+        for slot, value in enumerate(self.program.body.results):
+            use = self.schedule.uses.get(Use(PROGRAM, slot))
+            found.append(Layout.replicated(self.program.type_of(value).rank) if use is None else use.target)
+        return tuple(found)
+
+    def __getitem__(self, path: str) -> str:
+        """The sharding of one value by its path; `InputError` with near names if there is none."""
+        if path in self.shardings:
+            return self.shardings[path]
+        import difflib
+
+        near = difflib.get_close_matches(path, self.shardings, n=3, cutoff=0.5)
+        raise InputError(f"the plan has no value {path!r}" + (f"; did you mean {', '.join(near)}?" if near else ""))
+
+    @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """One row per planned collective: where, kind, axes, bytes, seconds, times, total_s, value, source.
+
+        bytes: of the array one device holds on the gathered side (what all-gather returns, what reduce-scatter and
+        all-reduce take, what all-to-all and permute send). seconds: of one execution; times: executions per step.
+        """
+        import pandas as pd
+
+        rows = [self._collective(row) for row in self.cost.rows if row.is_collective]
+        columns = ["where", "kind", "axes", "bytes", "seconds", "times", "total_s", "value", "source"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def _collective(self, row: CommRow) -> dict[str, Any]:
+        source = self.program.ops[row.op].source if row.op in self.program.ops else ""
+        return {
+            "where": row.where, "kind": row.kind, "axes": self.schedule.mesh.axes_text(row.atoms).replace('"', ""),
+            "bytes": row.bytes, "seconds": row.seconds, "times": row.times, "total_s": row.seconds * row.times,
+            "value": self.program.values[row.value].name, "source": source,
+        }  # fmt: skip
+
+    @cached_property
+    def step_time(self) -> StepTime:
+        """Lower bound, estimate and upper bound of a step, MFU and HFU, and how intense its collectives are."""
+        from autoshard.costs import fusion
+        from autoshard.costs.steptime import step_time
+
+        return step_time(
+            self.program, self.schedule, self.machine, self.cost, fusion.analyse(self.program),
+            trips=self.trips, model_flop=self.model_flop, batch=self.batch,
+        )  # fmt: skip
+
+    def cost_parts(self) -> dict[str, Any]:
+        """Seconds per step: compute, communication by kind and by mesh axes, local copies, and both step-time bounds.
+
+        everything_overlaps_s is the busiest part of the machine, nothing_overlaps_s the sum of all.
+        step_time: see `autoshard.costs.steptime`; by_axes_and_kind_s: one row for each pair of axes and kind.
+        """
+        by_kind: dict[str, float] = {}
+        by_axes: dict[str, float] = {}
+        both: dict[str, dict[str, float]] = {}
+        for row in self.cost.rows:
+            if row.is_collective:
+                axes = self.schedule.mesh.axes_text(row.atoms).replace('"', "")
+                by_kind[row.kind] = by_kind.get(row.kind, 0.0) + row.seconds * row.times
+                by_axes[axes] = by_axes.get(axes, 0.0) + row.seconds * row.times
+                kinds = both.setdefault(axes, {})
+                kinds[row.kind] = kinds.get(row.kind, 0.0) + row.seconds * row.times
+        cost = self.cost
+        return {
+            "compute_s": cost.compute_s,
+            "communication_s": cost.communication_s,
+            "local_copies_s": cost.local_s,
+            "step_s": cost.step_s,
+            "memory_price_s": self.memory_price_s,
+            "rounding_s": self.rounding_s,
+            "everything_overlaps_s": self.step_time.lower_s,
+            "nothing_overlaps_s": cost.step_s,
+            "by_kind_s": dict(sorted(by_kind.items())),
+            "by_axes_s": dict(sorted(by_axes.items())),
+            "by_axes_and_kind_s": {axes: dict(sorted(kinds.items())) for axes, kinds in sorted(both.items())},
+            "step_time": self.step_time.to_dict(),
+        }
+
+    def with_seconds(self, stage: str, seconds: float) -> Self:
+        """The plan with the wall-clock time of one more stage in its `run`."""
+        known = {**self.run.get("seconds", {}), stage: round(seconds, 3)}
+        return replace(self, run={**self.run, "seconds": known})
+
+    # -- keeping it ----------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of plan.json (docs/architecture.md): the same for the same input, byte for byte."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "status": self.status,
+            "objective_s": self.objective_s,
+            "bound_s": self.bound_s,
+            "gap": self.gap,
+            "notes": list(self.notes),
+            "mesh": mesh_to_json(self.schedule.mesh),
+            "hardware": {
+                "name": self.machine.profile.name,
+                "machine": plain(self.machine.to_dict()),
+                "layout": plain(self.machine.describe()),
+            },
+            "config": None if self.config is None else plain(self.config),
+            "trips": self.trips,
+            "model_flop": self.model_flop,
+            "batch": self.batch,
+            "statements": [plain(s) for s in self.statements],
+            **({} if self.memory_limit is None else {"memory_limit": plain(self.memory_limit)}),
+            **({} if self.options is None else {"options": plain(self.options)}),
+            "cost": self.cost_parts(),
+            "memory": {
+                "peak_bytes": self.memory.peak_bytes,
+                "where": self.memory.where,
+                "time": self.memory.time,
+                **verdict(self.memory, self.machine.hbm_bytes, self.machine.usable_bytes),
+                **({"host_bytes": self.memory.host_bytes} if program_on_host(self.program) else {}),
+                "held": [
+                    {"what": h.what, "bytes": h.bytes, "start": h.start, "stop": h.stop} for h in self.memory.held
+                ],
+            },
+            "stages": [plain(stage) for stage in self.stages],
+            "joint": None if self.joint is None else plain(self.joint),
+            "sharing": None if self.sharing is None else plain(self.sharing),
+            **({} if self.certificate is None else {"certificate": plain(self.certificate)}),
+            **({} if self.mesh_search is None else {"mesh_search": plain(self.mesh_search)}),
+            **({} if self.priorities is None else {"priorities": plain(self.priorities)}),
+            **({} if self.strategy is None else {"strategy": self.strategy}),
+            "baselines": [baseline.to_dict() for baseline in self.baselines],
+            "shardings": self._boundary_shardings(),
+            "collectives": [self._collective(row) for row in self.cost.rows if row.is_collective],
+            "program": program_to_json(self.program),
+            "schedule": schedule_to_json(self.schedule),
+        }
+
+    def _boundary_shardings(self) -> dict[str, str]:
+        return {name: self.shardings[name] for name in (*self.program.input_names, *self.program.output_names)}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write plan.json, whole or not at all."""
+        write_json(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a plan back; costs and memory are computed again from its schedule.
+
+        `InputError` for a file that is missing, damaged, of another version, or not a plan.
+        """
+        data = check_header(read_json(path, what="plan"), str(path))
+        return guarded(lambda: cls.from_dict(data).readable(), str(path))
+
+    def readable(self) -> Self:
+        """The plan; raises what any of its answers would raise later: a damaged file is told when it is read."""
+        self.to_dict()
+        return self
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The plan of the content of a plan.json."""
+        from autoshard.costs import fusion, liveness
+        from autoshard.costs.memory import simulate
+        from autoshard.costs.price import price
+        from autoshard.costs.pricing import StepPrices
+
+        check_claims(data)
+        mesh = mesh_from_json(data["mesh"])
+        program = program_from_json(data["program"])
+        schedule = schedule_from_json(data["schedule"], mesh, program)
+        machine = Machine.from_dict(data["hardware"]["machine"])
+        fused = fusion.analyse(program)
+        return cls(
+            program=program,
+            schedule=schedule,
+            machine=machine,
+            cost=price(program, schedule, fused, StepPrices(machine, mesh), data["trips"]),
+            memory=simulate(program, schedule, liveness.analyse(program, fused), machine.profile.memory_tile),
+            status=data["status"],
+            objective_s=data["objective_s"],
+            bound_s=data["bound_s"],
+            gap=data["gap"],
+            memory_price_s=data["cost"]["memory_price_s"],
+            rounding_s=data["cost"]["rounding_s"],
+            statements=tuple(data["statements"]),
+            baselines=tuple(BaselineCost.from_dict(baseline) for baseline in data["baselines"]),
+            notes=tuple(data["notes"]),
+            config=data["config"],
+            trips=data["trips"],
+            model_flop=data.get("model_flop"),
+            batch=data.get("batch"),
+            stages=tuple(data.get("stages", ())),
+            joint=data.get("joint"),
+            sharing=data.get("sharing"),
+            mesh_search=data.get("mesh_search"),
+            priorities=data.get("priorities"),
+            strategy=data.get("strategy"),
+            memory_limit=data.get("memory_limit"),
+            options=data.get("options"),
+            certificate=data.get("certificate"),
+        )

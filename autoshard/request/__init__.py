@@ -1,0 +1,1 @@
+"""What is asked for: arguments of callers, as the library wants them."""
