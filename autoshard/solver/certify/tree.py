@@ -18,6 +18,7 @@ from autoshard.solver.certify.weigh import Record, Weighed, Whole, messages_of, 
 from autoshard.solver.fixing import Part, make_consistent, restrict
 from autoshard.solver.flat import Flat
 from autoshard.solver.search import prefix_of
+from autoshard.solver.settling import Stop
 
 PASSES = 20
 """Most double passes between two records."""
@@ -143,15 +144,13 @@ class Tree:
         if int(alive.sum()) == self.flat.n:
             self._single(step, alive)
             return
-        prices: duals.Prices | None = None
         if start is not None:
             duals.set_prices(part.dual, start)
-            prices = duals.known_prices(start, PRICE_RATE)
+        prices = duals.no_prices(part.flat.slots) if start is None else duals.known_prices(start, PRICE_RATE)
         recent: deque[np.ndarray] = deque(maxlen=LOOKED_BACK)
         bound = inherited
         for _ in range(RECORDS):
-            part.dual.bound = -math.inf
-            prices = self._passes(part, prices, recent)
+            self._passes(part, prices, recent)
             weighed = self._record(step, alive, part, prices)
             if weighed is None:
                 break
@@ -185,47 +184,23 @@ class Tree:
         if step.bound < self.threshold():
             self.stuck = min(self.stuck, step.bound)
 
-    def _passes(self, part: Part, prices: duals.Prices | None, recent: deque[np.ndarray]) -> duals.Prices | None:
-        limit, dual = self.flat.limit, part.dual
-        before = -math.inf
-        for k in range(PASSES):
-            self.check()
-            duals.run_pass(dual, True)
-            chosen = duals.run_pass(dual, False)
-            self.work += 2 * len(part.flat.tables)
-            positions = part.positions(chosen)
-            recent.append(positions)
-            live = None if limit is None else duals.usage(part.flat, chosen)
-            if live is None or limit is None or not len(live) or int(live.max()) <= limit:
-                cost = duals.flat_cost(part.flat, chosen)
-                if cost < (self.threshold() if self.costs else math.inf):
-                    self.offer(positions)
-            threshold = self.threshold()
-            if dual.bound >= threshold:
-                break
-            if live is not None and len(live):
-                if prices is None:
-                    if limit is not None and k >= LEAST_PASSES and int(live.max()) > limit:
-                        prices = duals.first_prices(dual, live)
-                if prices is not None:
-                    duals.adjust_prices(dual, prices, live)
-            if k % LOOKED_AT == LOOKED_AT - 1:
-                searching = prices is not None and (prices.scale >= 0 or prices.wait > 0)
-                if k >= LEAST_PASSES and not searching and dual.bound - before < LEAST_GAIN * (threshold - dual.bound):
-                    break
-                before = max(before, dual.bound)
-        if prices is not None:
-            if prices.current is not prices.best:
-                duals.set_prices(dual, prices.best)
-                duals.run_pass(dual, True)
-                duals.run_pass(dual, False)
-        return prices
+    def _passes(self, part: Part, prices: duals.Prices, recent: deque[np.ndarray]) -> None:
+        """Raise the bound by passes, and offer what they decode on the way."""
+        self.check()
+        threshold = self.threshold()
+        stop = Stop(threshold, threshold if self.costs else math.inf, LEAST_PASSES, LOOKED_AT, LEAST_GAIN)
+        decoded, worth = duals.settle(part.dual, prices, PASSES, stop)
+        self.work += 2 * len(decoded) * len(part.flat.tables)
+        positions = part.positions(decoded)
+        recent.extend(positions[-LOOKED_BACK:])
+        for k in np.flatnonzero(worth):
+            self.offer(positions[k])
 
-    def _record(self, step: Step, alive: np.ndarray, part: Part, prices: duals.Prices | None) -> Weighed | None:
+    def _record(self, step: Step, alive: np.ndarray, part: Part, prices: duals.Prices) -> Weighed | None:
         """Write down where messages and prices stand, and what that proves."""
         kept = np.flatnonzero(alive[self.places])
         messages = messages_of(part.dual, self.whole, kept)
-        known = None if prices is None else part.dual.prices
+        known = part.dual.prices if prices.asked else None
         record = record_of(
             self.whole, alive, messages, known, part.dual.last, self.threshold(), costs=self.costs
         )  # fmt: skip
@@ -236,16 +211,15 @@ class Tree:
         return weighed
 
     def _queue(
-        self, step: Step, alive: np.ndarray, part: Part, prices: duals.Prices | None, recent: deque[np.ndarray],
+        self, step: Step, alive: np.ndarray, part: Part, prices: duals.Prices, recent: deque[np.ndarray],
         bound: float,
     ) -> None:  # fmt: skip
-        node, half = self._split(alive, part, None if prices is None else prices.best, recent)
+        best = prices.best if prices.asked else None
+        node, half = self._split(alive, part, best, recent)
         if node < 0:
             self.stuck = min(self.stuck, bound)
             return
-        entry = _Open(
-            step, alive, part.dual.to_second, part.dual.to_first, None if prices is None else prices.best, node, half
-        )
+        entry = _Open(step, alive, part.dual.to_second, part.dual.to_first, best, node, half)
         heapq.heappush(self.open, (bound, self.parts, entry))
 
     # -- where to split ------------------------------------------------------------------------------
