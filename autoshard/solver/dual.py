@@ -128,7 +128,17 @@ def reparametrise(dual: Dual) -> tuple[float, np.ndarray, np.ndarray]:
     """(bound, left-over per strategy, rest per table entry): non-negative, and together equal to the priced network
     minus `bound`; laid out as `Flat.unary` and `Flat.tables`.
 
-    Follows the messages of a backward pass. `bound` already gives back the charge for the limit.
+    `bound` already gives back the charge for the limit.
+    """
+    own, rest, lows, edge_lows = left_over(dual)
+    bound = sum(map(Fraction, lows.tolist()), Fraction(0)) + sum(map(Fraction, edge_lows.tolist()), Fraction(0))
+    return rounded_down(bound - dual.charge), own, rest
+
+
+def left_over(dual: Dual) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """What is left per strategy, and per table entry, above the least of each node and each table, which follow.
+
+    Follows the messages of a backward pass.
     """
     flat = dual.flat
     sizes = flat.sizes
@@ -147,8 +157,7 @@ def reparametrise(dual: Dual) -> tuple[float, np.ndarray, np.ndarray]:
         flat.offsets, flat.first, flat.second, flat.table_at, flat.tables, dual.second_at, dual.first_at,
         dual.to_second, dual.to_first, share, rest, edge_lows,
     )  # fmt: skip
-    bound = sum(map(Fraction, lows.tolist()), Fraction(0)) + sum(map(Fraction, edge_lows.tolist()), Fraction(0))
-    return rounded_down(bound - dual.charge), own, rest
+    return own, rest, lows, edge_lows
 
 
 def message_places(flat: Flat, ends: np.ndarray) -> np.ndarray:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autoshard.solver import dual as duals
-from autoshard.solver.certify.weigh import Record, Weighed, Whole, messages_of, record_of, weigh
+from autoshard.solver.certify.weigh import Record, Weighed, Whole, weigh
+from autoshard.solver.certify.write import record_of
 from autoshard.solver.fixing import Part, make_consistent, restrict
 from autoshard.solver.flat import Flat
 from autoshard.solver.search import prefix_of
@@ -87,7 +88,6 @@ class Tree:
     def __post_init__(self) -> None:
         flat = self.whole.flat
         self.start = Part(duals.start(flat), np.arange(len(flat.unary)))
-        self.places = self.whole.ends()
 
     @property
     def flat(self) -> Flat:
@@ -100,10 +100,7 @@ class Tree:
 
     def begin(self, part: Part, prices: np.ndarray | None) -> None:
         """Settle the whole network, from messages and prices that are known."""
-        alive = np.ones(len(self.flat.unary), dtype=bool)
-        alive[:] = False
-        alive[part.origin] = True
-        self._settle(self.root, alive, part, prices, -math.inf)
+        self._settle(self.root, part, prices, -math.inf)
 
     def run(self, most_work: int) -> bool:
         """Split parts until none is open, or so many table entries have been visited; True when none is."""
@@ -114,35 +111,40 @@ class Tree:
                 continue
             try:
                 at.step.node, at.step.first_half = at.node, at.first_half
-                low, high = self.flat.offsets[at.node], self.flat.offsets[at.node + 1]
                 at.step.halves = [Step(bound=bound), Step(bound=bound)]
-                for half, inside in zip(at.step.halves, (at.first_half, ~at.first_half), strict=True):
-                    alive = at.alive.copy()
-                    alive[low:high] &= inside
-                    self._half(half, alive, at, bound)
+                whole = self._taken_up(at)
+                low, high = self.flat.offsets[at.node], self.flat.offsets[at.node + 1]
+                for half, outside in zip(at.step.halves, (~at.first_half, at.first_half), strict=True):
+                    gone = np.zeros(len(self.flat.unary), dtype=bool)
+                    gone[low:high] = outside
+                    self._half(half, whole, ~gone[whole.origin], at.prices, bound)
             except BaseException:
                 heapq.heappush(self.open, (bound, self.parts, at))
                 at.step.halves, at.step.node = [], -1
                 raise
         return not self.open
 
-    def _half(self, step: Step, alive: np.ndarray, at: _Open, bound: float) -> None:
+    def _taken_up(self, at: _Open) -> Part:
+        """The part as it was when it was put by; its tables are cut out again, since those of all would take much."""
+        part = restrict(self.start, at.alive)
+        part.dual.to_second, part.dual.to_first = at.to_second, at.to_first
+        return part
+
+    def _half(self, step: Step, whole: Part, alive: np.ndarray, prices: np.ndarray | None, bound: float) -> None:
+        """Settle what is left of a part, if anything is."""
         self.work += len(self.flat.tables) // 4
-        if not make_consistent(self.flat, alive):
+        if make_consistent(whole.flat, alive):
+            self._settle(step, restrict(whole, alive), prices, bound)
+        else:
             step.bound = math.inf
-            return
-        inside = restrict(self.start, at.alive)
-        inside.dual.to_second, inside.dual.to_first = at.to_second, at.to_first
-        part = restrict(inside, alive[at.alive])
-        self._settle(step, alive, part, at.prices, bound)
 
     # -- one part ------------------------------------------------------------------------------------
 
-    def _settle(self, step: Step, alive: np.ndarray, part: Part, start: np.ndarray | None, inherited: float) -> None:
+    def _settle(self, step: Step, part: Part, start: np.ndarray | None, inherited: float) -> None:
         """Raise the bound of a consistent part, drop what is too dear, and queue it where it stays open."""
         self.parts += 1
-        if int(alive.sum()) == self.flat.n:
-            self._single(step, alive)
+        if len(part.origin) == self.flat.n:
+            self._single(step, part)
             return
         if start is not None:
             duals.set_prices(part.dual, start)
@@ -151,36 +153,30 @@ class Tree:
         bound = inherited
         for _ in range(RECORDS):
             self._passes(part, prices, recent)
-            weighed = self._record(step, alive, part, prices)
+            weighed = self._record(step, part, prices)
             if weighed is None:
                 break
             bound = max(bound, weighed.bound)
             step.bound = bound
             if weighed.bound >= self.threshold():
                 return
-            before = int(alive.sum())
-            left = weighed.alive
-            if not make_consistent(self.flat, left):
+            before = len(part.origin)
+            if not make_consistent(part.flat, weighed.alive):
                 step.bound = math.inf
                 return
-            fewer = restrict(part, left[alive])
-            alive, part = left, fewer
-            if int(alive.sum()) == self.flat.n:
-                self._single(step, alive)
+            part = restrict(part, weighed.alive)
+            if len(part.origin) == self.flat.n:
+                self._single(step, part)
                 return
-            if int(alive.sum()) >= WORTH_ANOTHER * before:
+            if len(part.origin) >= WORTH_ANOTHER * before:
                 break
-        self._queue(step, alive, part, prices, recent, bound)
+        self._queue(step, part, prices, recent, bound)
 
-    def _single(self, step: Step, alive: np.ndarray) -> None:
+    def _single(self, step: Step, part: Part) -> None:
         """A part with one assignment, which is within the limit: its cost is the bound, without any price."""
-        self.offer(np.flatnonzero(alive))
-        nothing = np.zeros(int(alive[self.places].sum()), dtype=np.int64)
-        record = Record(self.threshold(), 0, 0, 0, (), nothing, costs=self.costs)
-        weighed = weigh(self.whole, alive, record)
-        if weighed is not None:
-            step.records.append(record)
-            step.bound = weighed.bound
+        self.offer(part.origin)
+        nothing = np.zeros(len(self.flat.first), dtype=np.int64)
+        self._weigh(step, part, Record(self.threshold(), 0, 0, 0, (), nothing, costs=self.costs))
         if step.bound < self.threshold():
             self.stuck = min(self.stuck, step.bound)
 
@@ -196,25 +192,27 @@ class Tree:
         for k in np.flatnonzero(worth):
             self.offer(positions[k])
 
-    def _record(self, step: Step, alive: np.ndarray, part: Part, prices: duals.Prices) -> Weighed | None:
-        """Write down where messages and prices stand, and what that proves."""
-        kept = np.flatnonzero(alive[self.places])
-        messages = messages_of(part.dual, self.whole, kept)
-        known = part.dual.prices if prices.asked else None
-        record = record_of(
-            self.whole, alive, messages, known, part.dual.last, self.threshold(), costs=self.costs
-        )  # fmt: skip
-        weighed = None if record is None else weigh(self.whole, alive, record)
+    def _record(self, step: Step, part: Part, prices: duals.Prices) -> Weighed | None:
+        """Write down where messages and prices stand, and what that proves; over the strategies of the part."""
         self.work += 2 * len(part.flat.tables)
-        if record is not None and weighed is not None:
+        known = part.dual.prices if prices.asked else None
+        record = record_of(self.whole, part.dual, known, self.threshold(), costs=self.costs)
+        return None if record is None else self._weigh(step, part, record)
+
+    def _weigh(self, step: Step, part: Part, record: Record) -> Weighed | None:
+        weighed = weigh(self.whole.cut(part.flat), np.ones(len(part.origin), dtype=bool), record)
+        if weighed is not None:
             step.records.append(record)
+            step.bound = weighed.bound
         return weighed
 
     def _queue(
-        self, step: Step, alive: np.ndarray, part: Part, prices: duals.Prices, recent: deque[np.ndarray],
-        bound: float,
+        self, step: Step, part: Part, prices: duals.Prices, recent: deque[np.ndarray], bound: float
     ) -> None:  # fmt: skip
+        """Put an open part by, with where it is to be split."""
         best = prices.best if prices.asked else None
+        alive = np.zeros(len(self.flat.unary), dtype=bool)
+        alive[part.origin] = True
         node, half = self._split(alive, part, best, recent)
         if node < 0:
             self.stuck = min(self.stuck, bound)
@@ -264,7 +262,7 @@ class Tree:
     def _paid(self, part: Part, alive: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """Per node what the last decoding pays above the bound at it and on its edges."""
         flat = part.flat
-        _, own, rest = duals.reparametrise(part.dual)
+        own, rest, _, _ = duals.left_over(part.dual)
         number = np.full(len(alive), -1)
         number[part.origin] = np.arange(len(part.origin))
         places = number[chosen]
