@@ -15,6 +15,7 @@ from autoshard.solver.kernels import message_pass, rests
 from autoshard.solver.pricing import (
     FIRST_RATE,
     FOUND,
+    PATIENCE,
     UNPRICED,
     Pace,
     PerSlot,
@@ -202,23 +203,23 @@ class Prices:
         return self.pace.rate < SETTLED_RATE
 
 
-def no_prices(slots: int) -> Prices:
+def no_prices(slots: int, patience: int = PATIENCE) -> Prices:
     """Before any are asked."""
     arrays = PerSlot(*np.zeros((5, slots)))
-    return Prices(arrays, Pace(-math.inf, 0, FIRST_RATE, 0, 0, 0, UNPRICED))
+    return Prices(arrays, Pace(-math.inf, 0, FIRST_RATE, 0, 0, 0, UNPRICED, patience))
 
 
 def first_prices(dual: Dual, live: np.ndarray) -> Prices:
     """Prices to begin with: none yet; slots that the unpriced assignment overfills will weigh most."""
     assert dual.flat.limit is not None
     begun = no_prices(dual.flat.slots)
-    begun.pace = begin_prices(begun.slots, live, dual.flat.limit, dual.last)
+    begun.pace = begin_prices(begun.slots, live, dual.flat.limit, dual.last, PATIENCE)
     return begun
 
 
-def known_prices(prices: np.ndarray, rate: float) -> Prices:
+def known_prices(prices: np.ndarray, rate: float, patience: int = PATIENCE) -> Prices:
     """Go on from good prices, as those of a larger network are for a part of it."""
-    known = no_prices(len(prices))
+    known = no_prices(len(prices), patience)
     known.slots.current[:] = prices
     known.slots.best[:] = prices
     known.pace = known.pace._replace(rate=rate, scale=FOUND)

@@ -136,9 +136,11 @@ def settle(graph, held, moving, slots, pace, stop, quantum, share):
                 threshold = min(threshold, cheap) if stop.cheap < np.inf else threshold
         k += 1
         if bound >= threshold:
+            if pace.scale != UNPRICED and last > pace.bound:  # these prices closed the part: they are the best
+                slots.best[:] = slots.current
             break
         if pace.scale == UNPRICED and k > stop.least and most > held.limit:
-            pace = begin_prices(slots, live, held.limit, last)
+            pace = begin_prices(slots, live, held.limit, last, pace.patience)
         if pace.scale != UNPRICED:
             pace, new = step_prices(slots, pace, held.limit, last, live)
             if new:

@@ -35,6 +35,7 @@ RECORDS = 3
 LOOKED_BACK = 12
 """Decodings that choose where to split."""
 PRICE_RATE = 0.2
+PATIENCE = 25
 
 
 @dataclass
@@ -146,9 +147,11 @@ class Tree:
         if len(part.origin) == self.flat.n:
             self._single(step, part)
             return
-        if start is not None:
+        if start is None:
+            prices = duals.no_prices(part.flat.slots, PATIENCE)
+        else:
             duals.set_prices(part.dual, start)
-        prices = duals.no_prices(part.flat.slots) if start is None else duals.known_prices(start, PRICE_RATE)
+            prices = duals.known_prices(start, PRICE_RATE, PATIENCE)
         recent: deque[np.ndarray] = deque(maxlen=LOOKED_BACK)
         bound = inherited
         for _ in range(RECORDS):

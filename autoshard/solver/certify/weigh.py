@@ -54,8 +54,8 @@ class Whole:
         near, far = np.where(at_second, flat.second, flat.first), np.where(at_second, flat.first, flat.second)
         total = largest * (len(flat.first) + flat.n + 1)
         return Whole(
-            flat, flat.unary.astype(np.int64), whole_entries(flat.tables), at_second, starts_of(sizes[near]), starts_of(sizes[far]),
-            largest, total,
+            flat, flat.unary.astype(np.int64), whole_entries(flat.tables), at_second, starts_of(sizes[near]),
+            starts_of(sizes[far]), largest, total,
         )  # fmt: skip
 
     def cut(self, part: Flat) -> "Whole":
