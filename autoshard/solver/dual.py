@@ -15,7 +15,6 @@ from autoshard.solver.kernels import message_pass, rests
 from autoshard.solver.pricing import (
     FIRST_RATE,
     FOUND,
-    PATIENCE,
     UNPRICED,
     Pace,
     PerSlot,
@@ -198,28 +197,34 @@ class Prices:
         """Whether the bound says little, since prices have just jumped or their magnitude is still looked for."""
         return self.pace.scale >= 0 or self.pace.wait > 0
 
+    def close_with(self, bound: float) -> None:
+        """The current prices have closed the network: they are the best, whatever steps would follow."""
+        if self.asked and bound > self.pace.bound:
+            self.slots.best[:] = self.slots.current
+            self.pace = self.pace._replace(bound=bound)
+
     @property
     def settled(self) -> bool:
         return self.pace.rate < SETTLED_RATE
 
 
-def no_prices(slots: int, patience: int = PATIENCE) -> Prices:
+def no_prices(slots: int) -> Prices:
     """Before any are asked."""
     arrays = PerSlot(*np.zeros((5, slots)))
-    return Prices(arrays, Pace(-math.inf, 0, FIRST_RATE, 0, 0, 0, UNPRICED, patience))
+    return Prices(arrays, Pace(-math.inf, 0, FIRST_RATE, 0, 0, 0, UNPRICED))
 
 
 def first_prices(dual: Dual, live: np.ndarray) -> Prices:
     """Prices to begin with: none yet; slots that the unpriced assignment overfills will weigh most."""
     assert dual.flat.limit is not None
     begun = no_prices(dual.flat.slots)
-    begun.pace = begin_prices(begun.slots, live, dual.flat.limit, dual.last, PATIENCE)
+    begun.pace = begin_prices(begun.slots, live, dual.flat.limit, dual.last)
     return begun
 
 
-def known_prices(prices: np.ndarray, rate: float, patience: int = PATIENCE) -> Prices:
+def known_prices(prices: np.ndarray, rate: float) -> Prices:
     """Go on from good prices, as those of a larger network are for a part of it."""
-    known = no_prices(len(prices), patience)
+    known = no_prices(len(prices))
     known.slots.current[:] = prices
     known.slots.best[:] = prices
     known.pace = known.pace._replace(rate=rate, scale=FOUND)

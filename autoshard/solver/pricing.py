@@ -14,7 +14,7 @@ GROWING = 10
 GROWTH = 1.3
 """After so many better bounds in a row, steps get so much longer again."""
 PATIENCE = 25
-"""Of a search that begins (see `Pace`)."""
+"""Passes without a better bound after which steps are shortened and prices go back to the best ones."""
 SHORTENED = 0.6
 FALLEN = 0.02
 """The same is done at once where the bound is this share below the best one."""
@@ -63,8 +63,7 @@ class Pace(NamedTuple):
 
     bound: the best so far. steps: made so far. rate: size of a step. idle, streak: passes without a better bound, and
     with. wait: passes left before the next step, so that messages settle after a jump. scale: number of the first
-    magnitude tried, or one of `FOUND` and `UNPRICED`. patience: passes without a better bound after which steps are
-    shortened and prices go back to the best ones.
+    magnitude tried, or one of `FOUND` and `UNPRICED`.
     """
 
     bound: float
@@ -74,7 +73,6 @@ class Pace(NamedTuple):
     streak: int
     wait: int
     scale: int
-    patience: int
 
 
 @compiled
@@ -130,7 +128,7 @@ def charge(held, offsets, unary, quantum, wished, prices, priced):
 
 
 @compiled
-def begin_prices(slots, live, limit, bound, patience):
+def begin_prices(slots, live, limit, bound):
     """No prices yet, at this bound; slots that an assignment overfills will weigh most."""
     total = 0.0
     for t in range(len(live)):
@@ -142,7 +140,7 @@ def begin_prices(slots, live, limit, bound, patience):
         slots.best[t] = 0.0
         slots.mean[t] = 0.0
         slots.square[t] = 0.0
-    return Pace(bound, 0, FIRST_RATE, 0, 0, 0, 0, patience)
+    return Pace(bound, 0, FIRST_RATE, 0, 0, 0, 0)
 
 
 @compiled
@@ -170,19 +168,19 @@ def step_prices(slots, pace, limit, bound, live):
     idle = 0 if better else pace.idle
     wait = pace.wait
     if wait > 0:
-        return Pace(best, pace.steps, pace.rate, idle, pace.streak, wait - 1, pace.scale, pace.patience), False
+        return Pace(best, pace.steps, pace.rate, idle, pace.streak, wait - 1, pace.scale), False
     if pace.scale >= 0:
         scale = pace.scale
-        now = Pace(best, pace.steps, pace.rate, idle, pace.streak, wait, scale, pace.patience)
+        now = Pace(best, pace.steps, pace.rate, idle, pace.streak, wait, scale)
         if scale > MOST_TRIES or (scale > LEAST_TRIES and bound < best - 0.1 * abs(best)):
             # the magnitude of the best bound, or a small one when none beat no prices at all
             if slots.best.any():
                 slots.current[:] = slots.best
             else:
                 try_scale(slots, now, limit, 0)
-            return Pace(best, pace.steps, pace.rate, idle, pace.streak, SETTLING_PASSES, FOUND, pace.patience), True
+            return Pace(best, pace.steps, pace.rate, idle, pace.streak, SETTLING_PASSES, FOUND), True
         try_scale(slots, now, limit, scale)
-        return Pace(best, pace.steps, pace.rate, idle, pace.streak, SETTLING_PASSES - 1, scale + 1, pace.patience), True
+        return Pace(best, pace.steps, pace.rate, idle, pace.streak, SETTLING_PASSES - 1, scale + 1), True
     rate = pace.rate
     streak = pace.streak + 1 if better else 0
     if streak >= GROWING:
@@ -190,7 +188,7 @@ def step_prices(slots, pace, limit, bound, live):
         streak = 0
     if not better:
         idle += 1
-        if idle >= pace.patience or bound < best - FALLEN * abs(best):
+        if idle >= PATIENCE or bound < best - FALLEN * abs(best):
             if slots.best.any():
                 slots.current[:] = slots.best
             rate *= SHORTENED
@@ -198,7 +196,7 @@ def step_prices(slots, pace, limit, bound, live):
             wait = SETTLING_PASSES
             slots.mean[:] = 0.0
     move(slots, rate, pace.steps + 1, limit, live)
-    return Pace(best, pace.steps + 1, rate, idle, streak, wait, pace.scale, pace.patience), True
+    return Pace(best, pace.steps + 1, rate, idle, streak, wait, pace.scale), True
 
 
 @compiled

@@ -140,7 +140,7 @@ def settle(graph, held, moving, slots, pace, stop, quantum, share):
                 slots.best[:] = slots.current
             break
         if pace.scale == UNPRICED and k > stop.least and most > held.limit:
-            pace = begin_prices(slots, live, held.limit, last, pace.patience)
+            pace = begin_prices(slots, live, held.limit, last)
         if pace.scale != UNPRICED:
             pace, new = step_prices(slots, pace, held.limit, last, live)
             if new:

@@ -239,6 +239,8 @@ class Prover:
             chosen = duals.run_pass(dual, False)
             self.effort += 2 * len(flat.tables)
             if dual.bound >= self.threshold():
+                if state is not None:
+                    state.close_with(dual.last)
                 break
             if fresh and flat.limit is not None and flat.slots:
                 live = duals.usage(flat, chosen)

@@ -21,12 +21,12 @@ from autoshard.solver.flat import Flat
 from autoshard.solver.search import prefix_of
 from autoshard.solver.settling import Stop
 
-PASSES = 20
-"""Most double passes between two records."""
+PASSES = 40
+"""Most double passes between two records: compiled as one loop, they cost less than the parts that they save."""
 LEAST_PASSES = 4
 LOOKED_AT = 4
 """Double passes between two looks at how much the bound rises."""
-LEAST_GAIN = 0.03
+LEAST_GAIN = 0.005
 """Passes end when so many of them close less than this share of what is missing."""
 WORTH_ANOTHER = 0.85
 """A part is recorded again at once when fewer than this share of its strategies are left."""
@@ -35,7 +35,7 @@ RECORDS = 3
 LOOKED_BACK = 12
 """Decodings that choose where to split."""
 PRICE_RATE = 0.2
-PATIENCE = 25
+"""Size of the first steps of a part's prices, which begin where those of the part that was split ended."""
 
 
 @dataclass
@@ -148,10 +148,10 @@ class Tree:
             self._single(step, part)
             return
         if start is None:
-            prices = duals.no_prices(part.flat.slots, PATIENCE)
+            prices = duals.no_prices(part.flat.slots)
         else:
             duals.set_prices(part.dual, start)
-            prices = duals.known_prices(start, PRICE_RATE, PATIENCE)
+            prices = duals.known_prices(start, PRICE_RATE)
         recent: deque[np.ndarray] = deque(maxlen=LOOKED_BACK)
         bound = inherited
         for _ in range(RECORDS):
@@ -286,9 +286,7 @@ class Tree:
         weight = np.zeros(len(flat.unary))
         per_unit = prefix[flat.held_stop] - prefix[flat.held_start]
         np.add.at(weight, flat.held_places, np.repeat(per_unit, flat.held_lengths) * flat.amounts)
-        seen = np.array([weight[p] for p in recent if alive[p].all()])
-        if not len(seen):
-            return None
+        seen = np.array([weight[p] for p in recent])  # of strategies that have gone since as well
         spread = seen.max(axis=0) - seen.min(axis=0)
         node = int(np.argmax(spread))
         if not spread[node] > 0:
