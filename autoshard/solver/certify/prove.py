@@ -239,6 +239,8 @@ class Prover:
             chosen = duals.run_pass(dual, False)
             self.effort += 2 * len(flat.tables)
             if dual.bound >= self.threshold():
+                if state is not None:
+                    state.close_with(dual.last)
                 break
             if fresh and flat.limit is not None and flat.slots:
                 live = duals.usage(flat, chosen)
@@ -250,7 +252,7 @@ class Prover:
                     duals.adjust_prices(dual, state, live)
             if fresh and k % LOOKED_AT == LOOKED_AT - 1:
                 missing = self.threshold() - dual.bound
-                searching = state is not None and (state.scale >= 0 or state.wait > 0)
+                searching = state is not None and state.searching
                 if not searching and k > 2 * LOOKED_AT and dual.bound - before < LEAST_GAIN * missing:
                     break
                 before = max(before, dual.bound)
