@@ -158,9 +158,9 @@ class Prover:
         if ground is None:
             self._conclude(math.inf)
             return
-        self.tree = Tree(ground.whole, self.threshold, self._offer, self.check, self.costs)
-        self.proof.tree = self.tree.root
-        self.tree.begin(ground.part, self._prices(known, ground.whole.flat))
+        tree = Tree(ground.whole, self.threshold, self._offer, self.check, self.costs)
+        tree.begin(ground.part, self._prices(known, ground.whole.flat))  # stopped here, it has shown nothing yet
+        self.tree, self.proof.tree = tree, tree.root
 
     def go_on(self, most_work: int) -> bool:
         """Split for so many table entries; True when the proof is complete (see `bound`)."""
