@@ -35,6 +35,8 @@ _IDLE_ROUNDS = 3
 _ROUGH_GAPS = (0.25, 2e-2)
 """Gaps at which searches within the memory limit end until the answer of one fits, then of the next: most that early
 answers cost is the network's, which does not know yet what they hold too much of."""
+_ROUGH_EFFORT = 0.1
+"""The part of the effort that goes into one such search."""
 _FIRST_SHARE = 0.1
 """The part of what is left of a time limit that all tries to find a first plan within the memory limit may take."""
 _LIMITED_SHARE = 0.9
@@ -152,7 +154,7 @@ class _Run:
             if memory.peak_bytes <= limit:
                 if known is None or not cheaper(known[0], solution):
                     known = solution, schedule, memory
-                if not rough or stopped != "gap":
+                if not rough or stopped in ("done", "time", "interrupt"):
                     break
                 starts, nearest, rough = (*starts, solution.assignment), None, next(gaps)
                 continue
@@ -230,7 +232,8 @@ class _Run:
 
         self.say(what)
         solution = solve(
-            network, time_limit_s=seconds, effort=self.effort, seed=self.seed, starts=given,
+            network, time_limit_s=seconds, effort=self.effort * (_ROUGH_EFFORT if rough else 1.0), seed=self.seed,
+            starts=given,
             gap=0.0 if network.usage_limit is None else self.accepted_gap, rough=rough,
             progress=lambda p: self.say(f"{what}: {p}"),
         )  # fmt: skip

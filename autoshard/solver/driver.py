@@ -47,7 +47,7 @@ PIECES = 12
 """Pieces solved exactly in one round."""
 BUDGET = 16_000_000_000
 """Table entries that message passing and search visit at effort 1 in large networks: some 20 s on one core."""
-BUDGET_PASSES = 20_000
+BUDGET_PASSES = 10_000
 """The same in small networks, as a multiple of their table entries."""
 LEAST_BUDGET = 200_000_000
 BRANCH_NODES = 2_000
@@ -134,7 +134,7 @@ def solve(
         if race.cost is not None and lower >= race.cost:
             status, lower = "optimal", race.cost
     if stopped == "done" and status in ("feasible", "unknown"):
-        stopped = "effort"
+        stopped = "gap" if race.cost is not None and lower > race.target() else "effort"
     stats |= {"stopped": stopped, "seconds": round(race.seconds(), 3), "stages": race.engines}
     if proof is not None:
         stats["proof"] = {"parts": proof.parts, "records": proof.records}

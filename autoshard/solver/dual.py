@@ -11,6 +11,20 @@ from fractions import Fraction
 import numpy as np
 
 from autoshard.solver.flat import Flat
+from autoshard.solver.kernels import message_pass, rests
+from autoshard.solver.pricing import (
+    FIRST_RATE,
+    FOUND,
+    UNPRICED,
+    Pace,
+    PerSlot,
+    begin_prices,
+    charge,
+    fill_live,
+    step_prices,
+)
+from autoshard.solver.settling import Graph, Moving, Stop
+from autoshard.solver.settling import settle as run_settle
 from autoshard.solver.work import TOGETHER
 
 EXACT_QUANTA = 2.0**52
@@ -65,8 +79,6 @@ def start(flat: Flat) -> Dual:
 
 def run_pass(dual: Dual, forward: bool) -> np.ndarray:
     """One pass; updates `bound` and `last`; returns the decoded assignment (positions in the flat domains)."""
-    from autoshard.solver.kernels import message_pass
-
     flat = dual.flat
     chosen = np.zeros(flat.n, dtype=np.int64)
     value, largest = message_pass(
@@ -92,31 +104,16 @@ def set_prices(dual: Dual, prices: np.ndarray) -> None:
     """Charge `prices[t] >= 0` per unit live in slot t; the limit's share is given back in the bound."""
     flat = dual.flat
     assert flat.limit is not None
-    top = float(prices.sum())
-    if top <= 0:
-        prices = np.zeros(flat.slots)
-    else:  # multiples of a power of two: prefix sums are exact
-        unit = 2.0 ** (math.ceil(math.log2(top)) - 50)
-        prices = np.floor(prices / unit) * unit
-    dual.prices = prices
-    running = np.concatenate([[0.0], np.cumsum(prices)])
-    dual.charge = Fraction(float(running[-1])) * flat.limit
-    per_unit = running[flat.held_stop] - running[flat.held_start]
-    extra = np.repeat(per_unit, flat.held_lengths) * flat.amounts
-    # a product in float64 is off by at most one part in 2**53: shrink it, so that the bound stays valid
-    extra = extra - np.abs(extra) * 2.0**-51
-    priced = flat.unary.copy()
-    np.add.at(priced, flat.held_places, np.floor(extra / dual.quantum) * dual.quantum)
-    dual.priced = priced
+    dual.prices, dual.priced = np.empty(flat.slots), np.empty(len(flat.unary))
+    total = charge(flat.held, flat.offsets, flat.unary, dual.quantum, prices, dual.prices, dual.priced)
+    dual.charge = Fraction(total) * flat.limit
 
 
 def usage(flat: Flat, chosen: np.ndarray) -> np.ndarray:
     """Live amount per slot (exact int64)."""
-    delta = np.zeros(flat.slots + 1, dtype=np.int64)
-    amount = flat.amounts[flat.held_at[:-1] + chosen[flat.held_node]]
-    np.add.at(delta, flat.held_start, amount)
-    np.subtract.at(delta, flat.held_stop, amount)
-    return np.cumsum(delta)[:-1]
+    live = np.empty(flat.slots, dtype=np.int64)
+    fill_live(flat.held, chosen, live)
+    return live
 
 
 def flat_cost(flat: Flat, chosen: np.ndarray) -> float:
@@ -131,10 +128,18 @@ def reparametrise(dual: Dual) -> tuple[float, np.ndarray, np.ndarray]:
     """(bound, left-over per strategy, rest per table entry): non-negative, and together equal to the priced network
     minus `bound`; laid out as `Flat.unary` and `Flat.tables`.
 
-    Follows the messages of a backward pass. `bound` already gives back the charge for the limit.
+    `bound` already gives back the charge for the limit.
     """
-    from autoshard.solver.kernels import rests
+    own, rest, lows, edge_lows = left_over(dual)
+    bound = sum(map(Fraction, lows.tolist()), Fraction(0)) + sum(map(Fraction, edge_lows.tolist()), Fraction(0))
+    return rounded_down(bound - dual.charge), own, rest
 
+
+def left_over(dual: Dual) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """What is left per strategy, and per table entry, above the least of each node and each table, which follow.
+
+    Follows the messages of a backward pass.
+    """
     flat = dual.flat
     sizes = flat.sizes
     totals = dual.priced.copy()
@@ -152,8 +157,7 @@ def reparametrise(dual: Dual) -> tuple[float, np.ndarray, np.ndarray]:
         flat.offsets, flat.first, flat.second, flat.table_at, flat.tables, dual.second_at, dual.first_at,
         dual.to_second, dual.to_first, share, rest, edge_lows,
     )  # fmt: skip
-    bound = sum(map(Fraction, lows.tolist()), Fraction(0)) + sum(map(Fraction, edge_lows.tolist()), Fraction(0))
-    return rounded_down(bound - dual.charge), own, rest
+    return own, rest, lows, edge_lows
 
 
 def message_places(flat: Flat, ends: np.ndarray) -> np.ndarray:
@@ -163,117 +167,97 @@ def message_places(flat: Flat, ends: np.ndarray) -> np.ndarray:
     return np.repeat(flat.offsets[ends] - at, lengths) + np.arange(int(lengths.sum()))
 
 
-FIRST_RATE = 0.25
-"""Largest relative change of a price in one step at first."""
 SETTLED_RATE = 2e-3
-MEAN_DECAY = 0.9
-SQUARE_DECAY = 0.98
-GROWING = 10
-GROWTH = 1.3
-"""After so many better bounds in a row, steps get so much longer again."""
-PATIENCE = 25
-"""Passes without a better bound after which steps are shortened and prices go back to the best ones."""
+"""Steps of prices this short change nothing any more."""
 
 
 @dataclass
 class Prices:
-    """Search for good prices: exponentiated steps along a running mean of how full each slot was.
+    """A search for good prices: exponentiated steps along a running mean of how full each slot was."""
 
-    current: price per slot. best: the prices of the best bound. mean, square: running first and second moments of the
-    relative excess per slot. rate: size of a step. idle, streak: passes without a better bound, and with. wait:
-    passes left before the next step, so that messages settle after a jump. scale: index of the first magnitude tried,
-    or -1 once it is found.
-    """
+    slots: PerSlot
+    pace: Pace
 
-    current: np.ndarray
-    best: np.ndarray
-    shape: np.ndarray
-    bound: float
-    mean: np.ndarray
-    square: np.ndarray
-    steps: int = 0
-    rate: float = FIRST_RATE
-    idle: int = 0
-    streak: int = 0
-    wait: int = 0
-    scale: int = 0
+    @property
+    def best(self) -> np.ndarray:
+        """The prices of the best bound; a copy."""
+        return self.slots.best.copy()
+
+    @property
+    def scale(self) -> int:
+        """Number of the first magnitude tried, or -1 once it is found."""
+        return self.pace.scale
+
+    @property
+    def asked(self) -> bool:
+        return self.pace.scale != UNPRICED
+
+    @property
+    def searching(self) -> bool:
+        """Whether the bound says little, since prices have just jumped or their magnitude is still looked for."""
+        return self.pace.scale >= 0 or self.pace.wait > 0
+
+    def close_with(self, bound: float) -> None:
+        """The current prices have closed the network: they are the best, whatever steps would follow."""
+        if self.asked and bound > self.pace.bound:
+            self.slots.best[:] = self.slots.current
+            self.pace = self.pace._replace(bound=bound)
 
     @property
     def settled(self) -> bool:
-        return self.rate < SETTLED_RATE
+        return self.pace.rate < SETTLED_RATE
 
 
-SETTLING_PASSES = 3
-"""Double passes after a jump of the prices before the bound is judged."""
-FIRST_SHARE = 3e-4
-"""The first prices tried are together worth this part of the bound; each next try is worth 3 times more."""
+def no_prices(slots: int) -> Prices:
+    """Before any are asked."""
+    arrays = PerSlot(*np.zeros((5, slots)))
+    return Prices(arrays, Pace(-math.inf, 0, FIRST_RATE, 0, 0, 0, UNPRICED))
 
 
 def first_prices(dual: Dual, live: np.ndarray) -> Prices:
     """Prices to begin with: none yet; slots that the unpriced assignment overfills will weigh most."""
-    flat = dual.flat
-    assert flat.limit is not None
-    shape = np.where(live > flat.limit, 1.0, 0.05)
-    zero = np.zeros(flat.slots)
-    shape /= max(1e-300, float(shape.sum()))
-    return Prices(zero, zero, shape, dual.last, zero.copy(), zero.copy())
+    assert dual.flat.limit is not None
+    begun = no_prices(dual.flat.slots)
+    begun.pace = begin_prices(begun.slots, live, dual.flat.limit, dual.last)
+    return begun
 
 
 def known_prices(prices: np.ndarray, rate: float) -> Prices:
     """Go on from good prices, as those of a larger network are for a part of it."""
-    zero = np.zeros(len(prices))
-    return Prices(prices, prices, zero, -math.inf, zero.copy(), zero.copy(), rate=rate, scale=-1)
+    known = no_prices(len(prices))
+    known.slots.current[:] = prices
+    known.slots.best[:] = prices
+    known.pace = known.pace._replace(rate=rate, scale=FOUND)
+    return known
 
 
 def adjust_prices(dual: Dual, prices: Prices, live: np.ndarray) -> None:
     """One step: dearer where `live` exceeds the limit, cheaper where it stays below. First the magnitude is found."""
-    flat = dual.flat
-    assert flat.limit is not None
-    better = dual.last > prices.bound
-    if better:
-        prices.bound = dual.last
-        prices.best = prices.current.copy()
-        prices.idle = 0
-    if prices.wait:
-        prices.wait -= 1
-        return
-    if prices.scale >= 0:
-        if prices.scale > 10 or (prices.scale > 3 and dual.last < prices.bound - 0.1 * abs(prices.bound)):
-            # the magnitude of the best bound, or a small one when none beat no prices at all
-            prices.scale = -1
-            prices.current = prices.best if prices.best.any() else _scaled(dual, prices, 0)
-            prices.wait = SETTLING_PASSES
-        else:
-            prices.current = _scaled(dual, prices, prices.scale)
-            prices.scale += 1
-            prices.wait = SETTLING_PASSES - 1
-        set_prices(dual, prices.current)
-        return
-    prices.streak = prices.streak + 1 if better else 0
-    if prices.streak >= GROWING:
-        prices.rate = min(FIRST_RATE, GROWTH * prices.rate)
-        prices.streak = 0
-    if not better:
-        prices.idle += 1
-        if prices.idle >= PATIENCE or dual.last < prices.bound - 0.02 * abs(prices.bound):
-            if prices.best.any():
-                prices.current = prices.best.copy()
-            prices.rate *= 0.6
-            prices.idle = 0
-            prices.wait = SETTLING_PASSES
-            prices.mean = np.zeros(flat.slots)
-    excess = np.clip(live / max(1, flat.limit) - 1.0, -1.0, 1.0)
-    prices.steps += 1
-    prices.mean = MEAN_DECAY * prices.mean + (1.0 - MEAN_DECAY) * excess
-    prices.square = SQUARE_DECAY * prices.square + (1.0 - SQUARE_DECAY) * excess * excess
-    mean = prices.mean / (1.0 - MEAN_DECAY**prices.steps)
-    spread = np.sqrt(prices.square / (1.0 - SQUARE_DECAY**prices.steps)) + 0.01
-    stepped = prices.current * np.exp(prices.rate * mean / spread)
-    prices.current = np.maximum(stepped, 1e-7 * stepped.max(initial=0.0))
-    set_prices(dual, prices.current)
-
-
-def _scaled(dual: Dual, prices: Prices, k: int) -> np.ndarray:
     assert dual.flat.limit is not None
-    worth = FIRST_SHARE * 3.0**k * (abs(prices.bound) if math.isfinite(prices.bound) and prices.bound else 1.0)
-    return prices.shape * (worth / max(1, dual.flat.limit))
+    prices.pace, new = step_prices(prices.slots, prices.pace, dual.flat.limit, dual.last, live)
+    if new:
+        set_prices(dual, prices.slots.current)
+
+
+def settle(dual: Dual, prices: Prices, most: int, stop: Stop) -> tuple[np.ndarray, np.ndarray]:
+    """Double passes with steps of the prices, at most so many, as one compiled loop (see `settling.settle`).
+
+    Returns per double pass the decoded assignment (positions in the flat domains), and whether it is worth having.
+    `bound` and `last` are rounded, no proofs.
+    """
+    flat = dual.flat
+    moving = Moving(
+        dual.to_second, dual.to_first, dual.total, dual.prices.copy(), dual.priced.copy(),
+        np.zeros((most, flat.n), dtype=np.int64), np.zeros(most, dtype=np.bool_),
+    )  # fmt: skip
+    graph = Graph(
+        flat.offsets, flat.unary, flat.first, flat.second, flat.table_at, flat.tables, flat.incident_at, flat.incident,
+        dual.second_at, dual.first_at,
+    )  # fmt: skip
+    share = float(dual.charge)
+    prices.pace, found = run_settle(graph, flat.held, moving, prices.slots, prices.pace, stop, dual.quantum, share)
+    dual.bound, dual.last, dual.quantum = found.bound, found.last, found.quantum
+    dual.passes += 2 * found.passes
+    dual.prices, dual.priced = moving.prices, moving.priced
+    dual.charge = Fraction(float(dual.prices.sum())) * (flat.limit or 0)
+    return moving.decoded[: found.passes], moving.worth[: found.passes]

@@ -231,23 +231,20 @@ class Part:
 def restrict(part: Part, alive: np.ndarray) -> Part:
     """The part with the strategies where `alive` is true (consistent: see `make_consistent`); messages carried over."""
     old, flat = part.dual, part.flat
-    sizes = np.add.reduceat(alive.astype(np.int64), flat.offsets[:-1])
-    offsets = _starts(sizes)
-    table_at = _starts(sizes[flat.first] * sizes[flat.second])
+    offsets, table_at, second_at, first_at, held_at = _cut_starts(
+        flat.offsets, flat.first, flat.second, flat.held_node, alive
+    )
     tables = np.empty(int(table_at[-1]))
     _cut_tables(flat.offsets, flat.first, flat.second, flat.table_at, flat.tables, alive, tables)
-    lengths = np.diff(flat.held_at)
-    index = np.repeat(flat.offsets[flat.held_node] - flat.held_at[:-1], lengths) + np.arange(len(flat.amounts))
     new = Flat(
         nodes=flat.nodes, offsets=offsets, unary=flat.unary[alive], first=flat.first, second=flat.second,
         table_at=table_at, tables=tables, incident_at=flat.incident_at, incident=flat.incident,
-        held_node=flat.held_node, held_start=flat.held_start, held_stop=flat.held_stop,
-        held_at=_starts(sizes[flat.held_node]), amounts=flat.amounts[alive[index]], slots=flat.slots, limit=flat.limit,
+        held_node=flat.held_node, held_start=flat.held_start, held_stop=flat.held_stop, held_at=held_at,
+        amounts=_cut_vectors(flat.offsets, flat.held_node, flat.held_at, flat.amounts, alive, int(held_at[-1])),
+        slots=flat.slots, limit=flat.limit,
     )  # fmt: skip
-    second_at = _starts(sizes[flat.second])
-    first_at = _starts(sizes[flat.first])
-    to_second = old.to_second[alive[duals.message_places(flat, flat.second)]]
-    to_first = old.to_first[alive[duals.message_places(flat, flat.first)]]
+    to_second = _cut_vectors(flat.offsets, flat.second, old.second_at, old.to_second, alive, int(second_at[-1]))
+    to_first = _cut_vectors(flat.offsets, flat.first, old.first_at, old.to_first, alive, int(first_at[-1]))
     dual = Dual(
         new, old.quantum, second_at, first_at, to_second, to_first, np.zeros(len(new.unary)),
         old.prices, old.priced[alive], old.charge, old.bound,
@@ -255,8 +252,43 @@ def restrict(part: Part, alive: np.ndarray) -> Part:
     return Part(dual, part.origin[alive])
 
 
-def _starts(lengths: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+@compiled
+def _cut_starts(offsets, first, second, held_node, alive):
+    """Where strategies, tables, messages to second and first nodes, and amounts start among those that are left."""
+    n = len(offsets) - 1
+    nodes = np.zeros(n + 1, dtype=np.int64)
+    for i in range(n):
+        nodes[i + 1] = nodes[i]
+        for a in range(offsets[i], offsets[i + 1]):
+            if alive[a]:
+                nodes[i + 1] += 1
+    tables = np.zeros(len(first) + 1, dtype=np.int64)
+    to_second = np.zeros(len(first) + 1, dtype=np.int64)
+    to_first = np.zeros(len(first) + 1, dtype=np.int64)
+    for e in range(len(first)):
+        d = nodes[first[e] + 1] - nodes[first[e]]
+        c = nodes[second[e] + 1] - nodes[second[e]]
+        tables[e + 1] = tables[e] + d * c
+        to_second[e + 1] = to_second[e] + c
+        to_first[e + 1] = to_first[e] + d
+    held = np.zeros(len(held_node) + 1, dtype=np.int64)
+    for r in range(len(held_node)):
+        held[r + 1] = held[r] + nodes[held_node[r] + 1] - nodes[held_node[r]]
+    return nodes, tables, to_second, to_first, held
+
+
+@compiled
+def _cut_vectors(offsets, node, at, values, alive, length):
+    """Of vectors over the strategies of nodes, one after the other, the entries of strategies that are left."""
+    out = np.empty(length, dtype=values.dtype)
+    k = 0
+    for v in range(len(node)):
+        low = offsets[node[v]]
+        for a in range(at[v + 1] - at[v]):
+            if alive[low + a]:
+                out[k] = values[at[v] + a]
+                k += 1
+    return out
 
 
 @compiled

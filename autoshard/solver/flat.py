@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
+from autoshard.solver.pricing import UNLIMITED, Held
 from autoshard.solver.work import FORBIDDEN_FROM, Work, joined, stretches
 
 
@@ -53,6 +54,12 @@ class Flat:
         """The strategy, among all, that every amount is about."""
         starts = self.offsets[self.held_node] - self.held_at[:-1]
         return np.repeat(starts, self.held_lengths) + np.arange(len(self.amounts))
+
+    @cached_property
+    def held(self) -> Held:
+        """What nodes hold, for compiled functions."""
+        limit = UNLIMITED if self.limit is None else min(self.limit, UNLIMITED)
+        return Held(self.held_node, self.held_start, self.held_stop, self.held_at, self.amounts, limit)
 
     def table(self, edge: int) -> np.ndarray:
         rows, columns = self.sizes[self.first[edge]], self.sizes[self.second[edge]]

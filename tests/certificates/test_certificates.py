@@ -15,6 +15,7 @@ from solver_cases import optimum, random_network
 
 from autoshard.solver import CostNetwork, Edge, Solution, Usage, solve
 from autoshard.solver.certify.certificate import packed
+from autoshard.solver.incumbent import OutOfTime, Race
 from autoshard.verify.certificate import CertificateFault, Verdict, check_certificate
 from autoshard.verify.certificate.stream import Stream, unpacked
 
@@ -192,3 +193,23 @@ def test_what_is_no_certificate_is_refused(data: bytes) -> None:
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_numbers_survive_the_way_into_bytes_and_back(numbers: list[int]) -> None:
     assert unpacked(packed(np.array(numbers, dtype=np.int64))).tolist() == numbers
+
+
+@pytest.mark.parametrize("number", range(40, 100, 6))
+def test_a_run_that_is_stopped_at_any_moment_claims_nothing_false(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by the clock: a part that is not settled yet has shown nothing."""
+    least = truth(number)
+    for stop in (1, 2, 3, 5, 8, 12, 17, 23, 30, 60):
+        calls = 0
+
+        def check(race: Race, stop: int = stop) -> None:
+            nonlocal calls
+            calls += 1
+            if calls >= stop:
+                raise OutOfTime
+
+        monkeypatch.setattr(Race, "check", check)
+        found = solve(CASES[number], effort=0.1)
+        assert found.status != "infeasible" or least is None
+        assert least is None or found.lower_bound <= least
+        assert found.status != "optimal" or found.cost == least

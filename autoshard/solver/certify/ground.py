@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autoshard.solver import dual as duals
-from autoshard.solver.certify.weigh import Record, Weighed, Whole, messages_of, record_of, weigh
+from autoshard.solver.certify.weigh import Record, Weighed, Whole, weigh
+from autoshard.solver.certify.write import record_of
 from autoshard.solver.fixing import Part, make_consistent, restrict
 from autoshard.solver.flat import Flat
 
@@ -45,12 +46,8 @@ class Ground:
     def weighed(self, threshold: int, *, pairs: bool = False) -> tuple[Record, Weighed] | None:
         """What messages and prices prove as they stand; None where the numbers do not fit."""
         dual = self.part.dual
-        places = np.flatnonzero(self.alive[self.whole.ends()])
         prices = dual.prices if dual.flat.limit is not None and dual.prices.any() else None
-        record = record_of(
-            self.whole, self.alive, messages_of(dual, self.whole, places), prices, dual.last, threshold, pairs=pairs,
-            costs=self.costs,
-        )  # fmt: skip
+        record = record_of(self.whole, dual, prices, threshold, pairs=pairs, costs=self.costs)
         found = None if record is None else weigh(self.whole, self.alive, record)
         return None if record is None or found is None else (record, found)
 

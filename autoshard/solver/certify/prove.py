@@ -158,9 +158,9 @@ class Prover:
         if ground is None:
             self._conclude(math.inf)
             return
-        self.tree = Tree(ground.whole, self.threshold, self._offer, self.check, self.costs)
-        self.proof.tree = self.tree.root
-        self.tree.begin(ground.part, self._prices(known, ground.whole.flat))
+        tree = Tree(ground.whole, self.threshold, self._offer, self.check, self.costs)
+        tree.begin(ground.part, self._prices(known, ground.whole.flat))  # stopped here, it has shown nothing yet
+        self.tree, self.proof.tree = tree, tree.root
 
     def go_on(self, most_work: int) -> bool:
         """Split for so many table entries; True when the proof is complete (see `bound`)."""
@@ -239,6 +239,8 @@ class Prover:
             chosen = duals.run_pass(dual, False)
             self.effort += 2 * len(flat.tables)
             if dual.bound >= self.threshold():
+                if state is not None:
+                    state.close_with(dual.last)
                 break
             if fresh and flat.limit is not None and flat.slots:
                 live = duals.usage(flat, chosen)
@@ -250,7 +252,7 @@ class Prover:
                     duals.adjust_prices(dual, state, live)
             if fresh and k % LOOKED_AT == LOOKED_AT - 1:
                 missing = self.threshold() - dual.bound
-                searching = state is not None and (state.scale >= 0 or state.wait > 0)
+                searching = state is not None and state.searching
                 if not searching and k > 2 * LOOKED_AT and dual.bound - before < LEAST_GAIN * missing:
                     break
                 before = max(before, dual.bound)

@@ -14,17 +14,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autoshard.solver import dual as duals
-from autoshard.solver.certify.weigh import Record, Weighed, Whole, messages_of, record_of, weigh
+from autoshard.solver.certify.weigh import Record, Weighed, Whole, weigh
+from autoshard.solver.certify.write import record_of
 from autoshard.solver.fixing import Part, make_consistent, restrict
 from autoshard.solver.flat import Flat
 from autoshard.solver.search import prefix_of
+from autoshard.solver.settling import Stop
 
-PASSES = 20
-"""Most double passes between two records."""
+PASSES = 40
+"""Most double passes between two records: compiled as one loop, they cost less than the parts that they save."""
 LEAST_PASSES = 4
 LOOKED_AT = 4
 """Double passes between two looks at how much the bound rises."""
-LEAST_GAIN = 0.03
+LEAST_GAIN = 0.005
 """Passes end when so many of them close less than this share of what is missing."""
 WORTH_ANOTHER = 0.85
 """A part is recorded again at once when fewer than this share of its strategies are left."""
@@ -33,6 +35,7 @@ RECORDS = 3
 LOOKED_BACK = 12
 """Decodings that choose where to split."""
 PRICE_RATE = 0.2
+"""Size of the first steps of a part's prices, which begin where those of the part that was split ended."""
 
 
 @dataclass
@@ -86,7 +89,6 @@ class Tree:
     def __post_init__(self) -> None:
         flat = self.whole.flat
         self.start = Part(duals.start(flat), np.arange(len(flat.unary)))
-        self.places = self.whole.ends()
 
     @property
     def flat(self) -> Flat:
@@ -99,10 +101,7 @@ class Tree:
 
     def begin(self, part: Part, prices: np.ndarray | None) -> None:
         """Settle the whole network, from messages and prices that are known."""
-        alive = np.ones(len(self.flat.unary), dtype=bool)
-        alive[:] = False
-        alive[part.origin] = True
-        self._settle(self.root, alive, part, prices, -math.inf)
+        self._settle(self.root, part, prices, -math.inf)
 
     def run(self, most_work: int) -> bool:
         """Split parts until none is open, or so many table entries have been visited; True when none is."""
@@ -113,139 +112,115 @@ class Tree:
                 continue
             try:
                 at.step.node, at.step.first_half = at.node, at.first_half
-                low, high = self.flat.offsets[at.node], self.flat.offsets[at.node + 1]
                 at.step.halves = [Step(bound=bound), Step(bound=bound)]
-                for half, inside in zip(at.step.halves, (at.first_half, ~at.first_half), strict=True):
-                    alive = at.alive.copy()
-                    alive[low:high] &= inside
-                    self._half(half, alive, at, bound)
+                whole = self._taken_up(at)
+                low, high = self.flat.offsets[at.node], self.flat.offsets[at.node + 1]
+                for half, outside in zip(at.step.halves, (~at.first_half, at.first_half), strict=True):
+                    gone = np.zeros(len(self.flat.unary), dtype=bool)
+                    gone[low:high] = outside
+                    self._half(half, whole, ~gone[whole.origin], at.prices, bound)
             except BaseException:
                 heapq.heappush(self.open, (bound, self.parts, at))
                 at.step.halves, at.step.node = [], -1
                 raise
         return not self.open
 
-    def _half(self, step: Step, alive: np.ndarray, at: _Open, bound: float) -> None:
+    def _taken_up(self, at: _Open) -> Part:
+        """The part as it was when it was put by; its tables are cut out again, since those of all would take much."""
+        part = restrict(self.start, at.alive)
+        part.dual.to_second, part.dual.to_first = at.to_second, at.to_first
+        return part
+
+    def _half(self, step: Step, whole: Part, alive: np.ndarray, prices: np.ndarray | None, bound: float) -> None:
+        """Settle what is left of a part, if anything is."""
         self.work += len(self.flat.tables) // 4
-        if not make_consistent(self.flat, alive):
+        if make_consistent(whole.flat, alive):
+            self._settle(step, restrict(whole, alive), prices, bound)
+        else:
             step.bound = math.inf
-            return
-        inside = restrict(self.start, at.alive)
-        inside.dual.to_second, inside.dual.to_first = at.to_second, at.to_first
-        part = restrict(inside, alive[at.alive])
-        self._settle(step, alive, part, at.prices, bound)
 
     # -- one part ------------------------------------------------------------------------------------
 
-    def _settle(self, step: Step, alive: np.ndarray, part: Part, start: np.ndarray | None, inherited: float) -> None:
+    def _settle(self, step: Step, part: Part, start: np.ndarray | None, inherited: float) -> None:
         """Raise the bound of a consistent part, drop what is too dear, and queue it where it stays open."""
         self.parts += 1
-        if int(alive.sum()) == self.flat.n:
-            self._single(step, alive)
+        if len(part.origin) == self.flat.n:
+            self._single(step, part)
             return
-        prices: duals.Prices | None = None
-        if start is not None:
+        if start is None:
+            prices = duals.no_prices(part.flat.slots)
+        else:
             duals.set_prices(part.dual, start)
             prices = duals.known_prices(start, PRICE_RATE)
         recent: deque[np.ndarray] = deque(maxlen=LOOKED_BACK)
         bound = inherited
         for _ in range(RECORDS):
-            part.dual.bound = -math.inf
-            prices = self._passes(part, prices, recent)
-            weighed = self._record(step, alive, part, prices)
+            self._passes(part, prices, recent)
+            weighed = self._record(step, part, prices)
             if weighed is None:
                 break
             bound = max(bound, weighed.bound)
             step.bound = bound
             if weighed.bound >= self.threshold():
                 return
-            before = int(alive.sum())
-            left = weighed.alive
-            if not make_consistent(self.flat, left):
+            before = len(part.origin)
+            if not make_consistent(part.flat, weighed.alive):
                 step.bound = math.inf
                 return
-            fewer = restrict(part, left[alive])
-            alive, part = left, fewer
-            if int(alive.sum()) == self.flat.n:
-                self._single(step, alive)
+            part = restrict(part, weighed.alive)
+            if len(part.origin) == self.flat.n:
+                self._single(step, part)
                 return
-            if int(alive.sum()) >= WORTH_ANOTHER * before:
+            if len(part.origin) >= WORTH_ANOTHER * before:
                 break
-        self._queue(step, alive, part, prices, recent, bound)
+        self._queue(step, part, prices, recent, bound)
 
-    def _single(self, step: Step, alive: np.ndarray) -> None:
+    def _single(self, step: Step, part: Part) -> None:
         """A part with one assignment, which is within the limit: its cost is the bound, without any price."""
-        self.offer(np.flatnonzero(alive))
-        nothing = np.zeros(int(alive[self.places].sum()), dtype=np.int64)
-        record = Record(self.threshold(), 0, 0, 0, (), nothing, costs=self.costs)
-        weighed = weigh(self.whole, alive, record)
-        if weighed is not None:
-            step.records.append(record)
-            step.bound = weighed.bound
+        self.offer(part.origin)
+        nothing = np.zeros(len(self.flat.first), dtype=np.int64)
+        self._weigh(step, part, Record(self.threshold(), 0, 0, 0, (), nothing, costs=self.costs))
         if step.bound < self.threshold():
             self.stuck = min(self.stuck, step.bound)
 
-    def _passes(self, part: Part, prices: duals.Prices | None, recent: deque[np.ndarray]) -> duals.Prices | None:
-        limit, dual = self.flat.limit, part.dual
-        before = -math.inf
-        for k in range(PASSES):
-            self.check()
-            duals.run_pass(dual, True)
-            chosen = duals.run_pass(dual, False)
-            self.work += 2 * len(part.flat.tables)
-            positions = part.positions(chosen)
-            recent.append(positions)
-            live = None if limit is None else duals.usage(part.flat, chosen)
-            if live is None or limit is None or not len(live) or int(live.max()) <= limit:
-                cost = duals.flat_cost(part.flat, chosen)
-                if cost < (self.threshold() if self.costs else math.inf):
-                    self.offer(positions)
-            threshold = self.threshold()
-            if dual.bound >= threshold:
-                break
-            if live is not None and len(live):
-                if prices is None:
-                    if limit is not None and k >= LEAST_PASSES and int(live.max()) > limit:
-                        prices = duals.first_prices(dual, live)
-                if prices is not None:
-                    duals.adjust_prices(dual, prices, live)
-            if k % LOOKED_AT == LOOKED_AT - 1:
-                searching = prices is not None and (prices.scale >= 0 or prices.wait > 0)
-                if k >= LEAST_PASSES and not searching and dual.bound - before < LEAST_GAIN * (threshold - dual.bound):
-                    break
-                before = max(before, dual.bound)
-        if prices is not None:
-            if prices.current is not prices.best:
-                duals.set_prices(dual, prices.best)
-                duals.run_pass(dual, True)
-                duals.run_pass(dual, False)
-        return prices
+    def _passes(self, part: Part, prices: duals.Prices, recent: deque[np.ndarray]) -> None:
+        """Raise the bound by passes, and offer what they decode on the way."""
+        self.check()
+        threshold = self.threshold()
+        stop = Stop(threshold, threshold if self.costs else math.inf, LEAST_PASSES, LOOKED_AT, LEAST_GAIN)
+        decoded, worth = duals.settle(part.dual, prices, PASSES, stop)
+        self.work += 2 * len(decoded) * len(part.flat.tables)
+        positions = part.positions(decoded)
+        recent.extend(positions[-LOOKED_BACK:])
+        for k in np.flatnonzero(worth):
+            self.offer(positions[k])
 
-    def _record(self, step: Step, alive: np.ndarray, part: Part, prices: duals.Prices | None) -> Weighed | None:
-        """Write down where messages and prices stand, and what that proves."""
-        kept = np.flatnonzero(alive[self.places])
-        messages = messages_of(part.dual, self.whole, kept)
-        known = None if prices is None else part.dual.prices
-        record = record_of(
-            self.whole, alive, messages, known, part.dual.last, self.threshold(), costs=self.costs
-        )  # fmt: skip
-        weighed = None if record is None else weigh(self.whole, alive, record)
+    def _record(self, step: Step, part: Part, prices: duals.Prices) -> Weighed | None:
+        """Write down where messages and prices stand, and what that proves; over the strategies of the part."""
         self.work += 2 * len(part.flat.tables)
-        if record is not None and weighed is not None:
+        known = part.dual.prices if prices.asked else None
+        record = record_of(self.whole, part.dual, known, self.threshold(), costs=self.costs)
+        return None if record is None else self._weigh(step, part, record)
+
+    def _weigh(self, step: Step, part: Part, record: Record) -> Weighed | None:
+        weighed = weigh(self.whole.cut(part.flat), np.ones(len(part.origin), dtype=bool), record)
+        if weighed is not None:
             step.records.append(record)
+            step.bound = weighed.bound
         return weighed
 
     def _queue(
-        self, step: Step, alive: np.ndarray, part: Part, prices: duals.Prices | None, recent: deque[np.ndarray],
-        bound: float,
+        self, step: Step, part: Part, prices: duals.Prices, recent: deque[np.ndarray], bound: float
     ) -> None:  # fmt: skip
-        node, half = self._split(alive, part, None if prices is None else prices.best, recent)
+        """Put an open part by, with where it is to be split."""
+        best = prices.best if prices.asked else None
+        alive = np.zeros(len(self.flat.unary), dtype=bool)
+        alive[part.origin] = True
+        node, half = self._split(alive, part, best, recent)
         if node < 0:
             self.stuck = min(self.stuck, bound)
             return
-        entry = _Open(
-            step, alive, part.dual.to_second, part.dual.to_first, None if prices is None else prices.best, node, half
-        )
+        entry = _Open(step, alive, part.dual.to_second, part.dual.to_first, best, node, half)
         heapq.heappush(self.open, (bound, self.parts, entry))
 
     # -- where to split ------------------------------------------------------------------------------
@@ -290,7 +265,7 @@ class Tree:
     def _paid(self, part: Part, alive: np.ndarray, chosen: np.ndarray) -> np.ndarray:
         """Per node what the last decoding pays above the bound at it and on its edges."""
         flat = part.flat
-        _, own, rest = duals.reparametrise(part.dual)
+        own, rest, _, _ = duals.left_over(part.dual)
         number = np.full(len(alive), -1)
         number[part.origin] = np.arange(len(part.origin))
         places = number[chosen]
@@ -311,9 +286,7 @@ class Tree:
         weight = np.zeros(len(flat.unary))
         per_unit = prefix[flat.held_stop] - prefix[flat.held_start]
         np.add.at(weight, flat.held_places, np.repeat(per_unit, flat.held_lengths) * flat.amounts)
-        seen = np.array([weight[p] for p in recent if alive[p].all()])
-        if not len(seen):
-            return None
+        seen = np.array([weight[p] for p in recent])  # of strategies that have gone since as well
         spread = seen.max(axis=0) - seen.min(axis=0)
         node = int(np.argmax(spread))
         if not spread[node] > 0:

@@ -5,14 +5,13 @@ here, exactly. For every edge one message is written down, to the end with fewer
 are as many); the other message is the most that the table leaves beside it.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from autoshard.solver import dual as duals
-from autoshard.solver.dual import Dual
 from autoshard.solver.flat import Flat
 from autoshard.solver.kernels import compiled
 
@@ -20,14 +19,8 @@ NEVER = 2**62
 """More than any cost: of strategies that are gone."""
 LARGEST = 2.0**60
 """Whole numbers up to this magnitude are added up in int64."""
-FINEST = 20
-"""Messages are multiples of 2**-20 of a unit of cost at the finest."""
-PRICE_BITS = 24
-"""Bits that the largest price is written with."""
 SPLIT_BITS = 20
 """Lower bits of an amount that are multiplied apart from the others."""
-ROUNDED_AWAY = 1 / 64
-"""Rounding may take this share of what is missing to the threshold."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +49,25 @@ class Whole:
         )
         if largest >= 2.0**52 or not np.isfinite(flat.unary).all():
             return None
-        tables = np.full(len(flat.tables), NEVER, dtype=np.int64)
-        tables[finite] = flat.tables[finite].astype(np.int64)
         sizes = flat.sizes
         at_second = sizes[flat.second] <= sizes[flat.first]
         near, far = np.where(at_second, flat.second, flat.first), np.where(at_second, flat.first, flat.second)
         total = largest * (len(flat.first) + flat.n + 1)
         return Whole(
-            flat, flat.unary.astype(np.int64), tables, at_second, _starts(sizes[near]), _starts(sizes[far]),
-            largest, total,
+            flat, flat.unary.astype(np.int64), whole_entries(flat.tables), at_second, starts_of(sizes[near]),
+            starts_of(sizes[far]), largest, total,
         )  # fmt: skip
 
+    def cut(self, part: Flat) -> "Whole":
+        """The same network with fewer strategies; `part` has them as `fixing.restrict` leaves them."""
+        sizes = part.sizes
+        near, far = np.where(self.at_second, part.second, part.first), np.where(self.at_second, part.first, part.second)
+        return Whole(
+            part, part.unary.astype(np.int64), whole_entries(part.tables), self.at_second, starts_of(sizes[near]),
+            starts_of(sizes[far]), self.largest, self.total,
+        )  # fmt: skip
+
+    @cached_property
     def ends(self) -> np.ndarray:
         """Per message entry the strategy (of all nodes) that it is about."""
         near = np.where(self.at_second, self.flat.second, self.flat.first)
@@ -106,84 +107,20 @@ class Weighed:
     reach: np.ndarray
 
 
-def messages_of(dual: Dual, whole: Whole, places: np.ndarray) -> np.ndarray:
-    """What the messages of a backward pass say to the end of every edge that is written down; over `whole`'s entries.
-
-    places: the entries of `whole` that the (restricted) network of `dual` still has.
-    """
-    flat = dual.flat
-    totals = dual.priced.copy()
-    np.add.at(totals, duals.message_places(flat, flat.first), dual.to_first)
-    np.add.at(totals, duals.message_places(flat, flat.second), dual.to_second)
-    outgoing = np.bincount(flat.second, minlength=flat.n)
-    incoming = np.bincount(flat.first, minlength=flat.n)
-    share = totals * np.repeat(1.0 / np.maximum(1, np.maximum(outgoing, incoming)), flat.sizes)
-    at = duals.message_places(flat, flat.second)
-    to_second = dual.to_second - share[at]
-    out = np.zeros(int(whole.at[-1]))
-    second_places, first_places = _split(whole, flat)
-    mine = np.empty(len(places))
-    mine[second_places[0]] = to_second[second_places[1]]
-    mine[first_places[0]] = dual.to_first[first_places[1]]
-    out[places] = np.where(np.isfinite(mine), mine, 0.0)
+@compiled
+def whole_entries(tables):
+    """Entries of tables as whole numbers, forbidden ones as `NEVER`."""
+    out = np.empty(len(tables), dtype=np.int64)
+    for k in range(len(tables)):
+        out[k] = np.int64(tables[k]) if tables[k] < np.inf else NEVER
     return out
-
-
-def _split(whole: Whole, flat: Flat) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Where messages to second and to first nodes stand: among those written down, and among those of their kind."""
-    near = np.where(whole.at_second, flat.second, flat.first)
-    lengths = flat.sizes[near]
-    at = _starts(lengths)
-    chosen = np.repeat(whole.at_second, lengths)
-    own = np.arange(int(at[-1])) - np.repeat(at[:-1], lengths)
-    second_at, first_at = _starts(flat.sizes[flat.second]), _starts(flat.sizes[flat.first])
-    to_second = (np.repeat(second_at[:-1], lengths) + own)[chosen]
-    to_first = (np.repeat(first_at[:-1], lengths) + own)[~chosen]
-    return (np.flatnonzero(chosen), to_second), (np.flatnonzero(~chosen), to_first)
-
-
-def record_of(
-    whole: Whole, alive: np.ndarray, messages: np.ndarray, prices: np.ndarray | None, bound: float, threshold: int,
-    *, pairs: bool = False, costs: bool = True,
-) -> Record | None:  # fmt: skip
-    """Round messages and prices so that little of what they prove is lost; None where numbers would not fit.
-
-    bound: what they prove before rounding, which says how fine they have to be.
-    """
-    edges = max(1, len(whole.flat.first))
-    margin = abs(threshold - bound)  # on either side of the threshold: what may be lost without harm
-    if not math.isfinite(margin):
-        margin = max(1.0, abs(bound)) if math.isfinite(bound) else 1.0
-    unit = max(2.0**-FINEST, margin * ROUNDED_AWAY / edges)
-    exponent = math.floor(math.log2(unit))
-    bits = max(0, -exponent)
-    while bits and whole.total * 2.0**bits > LARGEST:
-        bits -= 1
-    if whole.total > LARGEST:
-        return None
-    step = max(0, exponent)
-    ends = whole.ends()
-    kept = alive[ends]
-    near_size = np.diff(whole.at)
-    edge = np.repeat(np.arange(len(near_size)), near_size)
-    low = np.full(len(near_size), np.inf)
-    np.minimum.at(low, edge[kept], messages[kept])
-    scaled = np.floor((messages[kept] - low[edge[kept]]) * 2.0 ** (bits - step))
-    if len(scaled) and float(np.abs(scaled).max()) * 2.0**step > LARGEST:
-        return None
-    price_bits, listed = 0, []
-    if prices is not None and prices.any():
-        price_bits = max(0, PRICE_BITS - math.frexp(float(prices.max()))[1])
-        whole_prices = np.floor(prices * 2.0**price_bits)
-        listed = [(int(t), int(whole_prices[t])) for t in np.flatnonzero(whole_prices).tolist()]
-    return Record(threshold, bits, step, price_bits, tuple(listed), scaled.astype(np.int64), pairs, costs)
 
 
 def weigh(whole: Whole, alive: np.ndarray, record: Record) -> Weighed | None:
     """The bound that a record proves for the strategies in `alive`, and what it leaves; None where numbers overflow."""
     flat = whole.flat
     spread = np.zeros(int(whole.at[-1]), dtype=np.int64)
-    spread[alive[whole.ends()]] = record.messages << record.step
+    spread[alive[whole.ends]] = record.messages << record.step
     extra, charge = charged(flat, record)
     own = (whole.unary << record.bits) + extra if record.costs else extra
     tables = whole.tables if record.costs else np.where(whole.tables < NEVER, 0, NEVER)
@@ -219,19 +156,35 @@ def charged(flat: Flat, record: Record) -> tuple[np.ndarray, int]:
     running = np.cumsum(prices)
     down = record.price_bits - record.bits
     charge = -_shifted(-int(running[-1]) * flat.limit, down)
-    per_unit = np.repeat(running[flat.held_stop] - running[flat.held_start], flat.held_lengths)
-    at = flat.held_places
-    high, low = flat.amounts >> SPLIT_BITS, flat.amounts & (2**SPLIT_BITS - 1)
-    top = float(running[-1]) * max(2.0**SPLIT_BITS, float(np.abs(high).max(initial=0))) * (1 + len(flat.held_node))
-    if down >= SPLIT_BITS and top < LARGEST:
-        # a price times an amount may need more than 64 bits: its upper and lower part are added up apart
-        upper, lower = np.zeros(len(flat.unary), dtype=np.int64), np.zeros(len(flat.unary), dtype=np.int64)
-        np.add.at(upper, at, per_unit * high)
-        np.add.at(lower, at, per_unit * low)
+    upper, lower = np.zeros(len(flat.unary), dtype=np.int64), np.zeros(len(flat.unary), dtype=np.int64)
+    # a price times an amount may need more than 64 bits: its upper and lower part are added up apart
+    largest = float(np.abs(flat.amounts).max(initial=0)) / 2.0**SPLIT_BITS + 1.0
+    records = 1 + len(flat.held_node)
+    up = max(0, SPLIT_BITS - down)
+    if down >= 0 and float(running[-1]) * records * max(2.0**SPLIT_BITS, largest * 2.0**up) < LARGEST:
+        _charges(flat.held, flat.offsets, running, upper, lower)
+        if up:
+            return (upper << up) + (lower >> down), charge
         return (upper + (lower >> SPLIT_BITS)) >> (down - SPLIT_BITS), charge
+    per_unit = np.repeat(running[flat.held_stop] - running[flat.held_start], flat.held_lengths)
     total = np.zeros(len(flat.unary), dtype=object)
-    np.add.at(total, at, per_unit.astype(object) * flat.amounts.astype(object))
+    np.add.at(total, flat.held_places, per_unit.astype(object) * flat.amounts.astype(object))
     return np.array([_shifted(int(x), down) for x in total], dtype=np.int64), charge
+
+
+@compiled
+def _charges(held, offsets, running, upper, lower):
+    """Adds up per strategy what it is charged, whose upper and lower part are taken apart at `SPLIT_BITS`."""
+    for r in range(len(held.node)):
+        per_unit = running[held.stop[r]] - running[held.start[r]]
+        if per_unit == 0:
+            continue
+        low = offsets[held.node[r]]
+        at = held.at[r]
+        for a in range(held.at[r + 1] - at):
+            amount = held.amounts[at + a]
+            upper[low + a] += per_unit * (amount >> SPLIT_BITS)
+            lower[low + a] += per_unit * (amount & (2**SPLIT_BITS - 1))
 
 
 def _shifted(value: int, down: int) -> int:
@@ -239,7 +192,7 @@ def _shifted(value: int, down: int) -> int:
     return value >> down if down >= 0 else value << -down
 
 
-def _starts(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+def starts_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 

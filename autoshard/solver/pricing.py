@@ -1,0 +1,216 @@
+"""Prices on memory, compiled: what nodes cost with them, and the search for those with the best bound."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autoshard.solver.kernels import compiled
+
+FIRST_RATE = 0.25
+"""Largest relative change of a price in one step at first."""
+MEAN_DECAY = 0.9
+SQUARE_DECAY = 0.98
+GROWING = 10
+GROWTH = 1.3
+"""After so many better bounds in a row, steps get so much longer again."""
+PATIENCE = 25
+"""Passes without a better bound after which steps are shortened and prices go back to the best ones."""
+SHORTENED = 0.6
+FALLEN = 0.02
+"""The same is done at once where the bound is this share below the best one."""
+SETTLING_PASSES = 3
+"""Double passes after a jump of the prices before the bound is judged."""
+FIRST_SHARE = 3e-4
+"""The first prices tried are together worth this part of the bound; each next try is worth 3 times more."""
+LEAST_TRIES = 3
+MOST_TRIES = 10
+"""Magnitudes that are tried before a bound 10 % below the best one ends it, and in any case."""
+FOUND = -1
+"""`Pace.scale` once the magnitude is found."""
+UNPRICED = -2
+"""`Pace.scale` while no assignment has exceeded the limit, so that no prices are asked."""
+UNLIMITED = 2**62
+"""A limit that nothing exceeds."""
+
+
+class Held(NamedTuple):
+    """What nodes hold (see `flat.Flat`), and the most that may be live at once, or `UNLIMITED`."""
+
+    node: Any
+    start: Any
+    stop: Any
+    at: Any
+    amounts: Any
+    limit: int
+
+
+class PerSlot(NamedTuple):
+    """Arrays of the search for good prices, one number per time slot.
+
+    current: prices. best: those of the best bound. shape: prices tried first are multiples of it. mean, square: running
+    first and second moments of the relative excess.
+    """
+
+    current: Any
+    best: Any
+    shape: Any
+    mean: Any
+    square: Any
+
+
+class Pace(NamedTuple):
+    """Where the search for good prices stands.
+
+    bound: the best so far. steps: made so far. rate: size of a step. idle, streak: passes without a better bound, and
+    with. wait: passes left before the next step, so that messages settle after a jump. scale: number of the first
+    magnitude tried, or one of `FOUND` and `UNPRICED`.
+    """
+
+    bound: float
+    steps: int
+    rate: float
+    idle: int
+    streak: int
+    wait: int
+    scale: int
+
+
+@compiled
+def fill_live(held, chosen, live):
+    """Live amount per slot, exact; returns the largest."""
+    live[:] = 0
+    for r in range(len(held.node)):
+        amount = held.amounts[held.at[r] + chosen[held.node[r]]]
+        if held.start[r] < len(live):
+            live[held.start[r]] += amount
+        if held.stop[r] < len(live):
+            live[held.stop[r]] -= amount
+    most = np.int64(0)
+    running = np.int64(0)
+    for t in range(len(live)):
+        running += live[t]
+        live[t] = running
+        most = max(most, running)
+    return most
+
+
+@compiled
+def charge(held, offsets, unary, quantum, wished, prices, priced):
+    """Ask `wished[t] >= 0` per unit live in slot t: sets prices, and what nodes cost with them; returns their sum.
+
+    Prices become multiples of a power of two, so that their sums are exact. A product is off by at most one part in
+    2**53; it is shrunk, so that bounds stay valid.
+    """
+    top = 0.0
+    for t in range(len(wished)):
+        top += wished[t]
+    unit = 2.0 ** (np.ceil(np.log2(top)) - 50.0) if top > 0.0 else 1.0
+    before = np.empty(len(wished) + 1)
+    running = 0.0
+    for t in range(len(wished)):
+        before[t] = running
+        prices[t] = np.floor(wished[t] / unit) * unit if top > 0.0 else 0.0
+        running += prices[t]
+    before[len(wished)] = running
+    priced[:] = unary
+    finest = 1.0 / quantum
+    for r in range(len(held.node)):
+        per_unit = before[held.stop[r]] - before[held.start[r]]
+        if per_unit == 0.0:
+            continue
+        low = offsets[held.node[r]]
+        at = held.at[r]
+        for a in range(held.at[r + 1] - at):
+            extra = per_unit * held.amounts[at + a]
+            extra -= abs(extra) * 2.0**-51
+            priced[low + a] += np.floor(extra * finest) * quantum
+    return running
+
+
+@compiled
+def begin_prices(slots, live, limit, bound):
+    """No prices yet, at this bound; slots that an assignment overfills will weigh most."""
+    total = 0.0
+    for t in range(len(live)):
+        slots.shape[t] = 1.0 if live[t] > limit else 0.05
+        total += slots.shape[t]
+    for t in range(len(live)):
+        slots.shape[t] /= max(1e-300, total)
+        slots.current[t] = 0.0
+        slots.best[t] = 0.0
+        slots.mean[t] = 0.0
+        slots.square[t] = 0.0
+    return Pace(bound, 0, FIRST_RATE, 0, 0, 0, 0)
+
+
+@compiled
+def try_scale(slots, pace, limit, k):
+    """Make the current prices those of the k-th magnitude."""
+    worth = 1.0
+    if -np.inf < pace.bound < np.inf and pace.bound != 0.0:
+        worth = abs(pace.bound)
+    factor = FIRST_SHARE * 3.0**k * worth / max(1, limit)
+    for t in range(len(slots.current)):
+        slots.current[t] = slots.shape[t] * factor
+
+
+@compiled
+def step_prices(slots, pace, limit, bound, live):
+    """One step after a pass with this bound and these amounts live: dearer where they exceed the limit, else cheaper.
+
+    First the magnitude is found. Returns where the search stands, and whether the current prices are new.
+    """
+    best = pace.bound
+    better = bound > best
+    if better:
+        best = bound
+        slots.best[:] = slots.current
+    idle = 0 if better else pace.idle
+    wait = pace.wait
+    if wait > 0:
+        return Pace(best, pace.steps, pace.rate, idle, pace.streak, wait - 1, pace.scale), False
+    if pace.scale >= 0:
+        scale = pace.scale
+        now = Pace(best, pace.steps, pace.rate, idle, pace.streak, wait, scale)
+        if scale > MOST_TRIES or (scale > LEAST_TRIES and bound < best - 0.1 * abs(best)):
+            # the magnitude of the best bound, or a small one when none beat no prices at all
+            if slots.best.any():
+                slots.current[:] = slots.best
+            else:
+                try_scale(slots, now, limit, 0)
+            return Pace(best, pace.steps, pace.rate, idle, pace.streak, SETTLING_PASSES, FOUND), True
+        try_scale(slots, now, limit, scale)
+        return Pace(best, pace.steps, pace.rate, idle, pace.streak, SETTLING_PASSES - 1, scale + 1), True
+    rate = pace.rate
+    streak = pace.streak + 1 if better else 0
+    if streak >= GROWING:
+        rate = min(FIRST_RATE, GROWTH * rate)
+        streak = 0
+    if not better:
+        idle += 1
+        if idle >= PATIENCE or bound < best - FALLEN * abs(best):
+            if slots.best.any():
+                slots.current[:] = slots.best
+            rate *= SHORTENED
+            idle = 0
+            wait = SETTLING_PASSES
+            slots.mean[:] = 0.0
+    move(slots, rate, pace.steps + 1, limit, live)
+    return Pace(best, pace.steps + 1, rate, idle, streak, wait, pace.scale), True
+
+
+@compiled
+def move(slots, rate, steps, limit, live):
+    """An exponentiated step along the running mean of how full each slot was, relative to how much that varies."""
+    mean_seen = 1.0 - MEAN_DECAY**steps
+    square_seen = 1.0 - SQUARE_DECAY**steps
+    top = 0.0
+    for t in range(len(live)):
+        excess = min(1.0, max(-1.0, live[t] / max(1, limit) - 1.0))
+        slots.mean[t] = MEAN_DECAY * slots.mean[t] + (1.0 - MEAN_DECAY) * excess
+        slots.square[t] = SQUARE_DECAY * slots.square[t] + (1.0 - SQUARE_DECAY) * excess * excess
+        spread = np.sqrt(slots.square[t] / square_seen) + 0.01
+        slots.current[t] *= np.exp(rate * (slots.mean[t] / mean_seen) / spread)
+        top = max(top, slots.current[t])
+    for t in range(len(live)):
+        slots.current[t] = max(slots.current[t], 1e-7 * top)

@@ -1,0 +1,160 @@
+"""Passes one after the other, with a step of the prices after each: the loop of a proof's parts, compiled as a whole.
+
+Parts are small, and there are many: most of their time went to calling one compiled pass after the other. What comes
+out steers a proof and states nothing: bounds are weighed in whole numbers afterwards (`certify.weigh`).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autoshard.solver.kernels import compiled, message_pass
+from autoshard.solver.pricing import UNPRICED, begin_prices, charge, fill_live, step_prices
+
+
+class Graph(NamedTuple):
+    """The network (see `flat.Flat`) and where its messages are (see `dual.Dual`)."""
+
+    offsets: Any
+    unary: Any
+    first: Any
+    second: Any
+    table_at: Any
+    tables: Any
+    incident_at: Any
+    incident: Any
+    second_at: Any
+    first_at: Any
+
+
+class Moving(NamedTuple):
+    """What passes change (see `dual.Dual`); decoded: per double pass the strategies chosen; worth: whether they are
+    cheap enough, and within the limit.
+    """
+
+    to_second: Any
+    to_first: Any
+    total: Any
+    prices: Any
+    priced: Any
+    decoded: Any
+    worth: Any
+
+
+class Stop(NamedTuple):
+    """When passes end: at a bound as high as the threshold; or, after `least` double passes, when so many of them
+    (`looked_at`) close less than the share `gain` of what is missing. cheap: decodings that cost less are worth having.
+    """
+
+    threshold: float
+    cheap: float
+    least: int
+    looked_at: int
+    gain: float
+
+
+class Bounds(NamedTuple):
+    """What passes came to. last: the bound of the last pass, -inf where sums were not exact."""
+
+    bound: float
+    last: float
+    quantum: float
+    passes: int
+
+
+@compiled
+def coarsen(quantum, priced, to_second, to_first):
+    """A coarser quantum, so that sums become exact again (costs are integers: it is at most 1)."""
+    coarser = min(1.0, quantum * 16.0)
+    for a in range(len(priced)):
+        priced[a] = np.floor(priced[a] / coarser) * coarser
+    for a in range(len(to_second)):
+        to_second[a] = np.rint(to_second[a] / coarser) * coarser
+    for a in range(len(to_first)):
+        to_first[a] = np.rint(to_first[a] / coarser) * coarser
+    return coarser
+
+
+@compiled
+def cost_of(graph, chosen):
+    """Cost of positions in the domains, without prices; inf when forbidden."""
+    cost = 0.0
+    for i in range(len(chosen)):
+        cost += graph.unary[graph.offsets[i] + chosen[i]]
+    for e in range(len(graph.first)):
+        columns = graph.second_at[e + 1] - graph.second_at[e]
+        cost += graph.tables[graph.table_at[e] + chosen[graph.first[e]] * columns + chosen[graph.second[e]]]
+    return cost
+
+
+@compiled
+def double_pass(graph, moving, quantum, share, chosen):
+    """A pass forward and one back; the better bound, the last one, and the quantum from then on.
+
+    share: what the limit gives back for the prices. Bounds are -inf where sums were not exact.
+    """
+    found = -np.inf
+    last = -np.inf
+    for forward in (True, False):
+        value, largest = message_pass(
+            forward, quantum, graph.offsets, moving.priced, graph.first, graph.second, graph.table_at, graph.tables,
+            graph.incident_at, graph.incident, graph.second_at, graph.first_at, moving.to_second, moving.to_first,
+            moving.total, chosen,
+        )  # fmt: skip
+        last = -np.inf
+        if largest < quantum * 2.0**52:
+            last = value - share
+        elif quantum < 1.0:
+            quantum = coarsen(quantum, moving.priced, moving.to_second, moving.to_first)
+        found = max(found, last)
+    return found, last, quantum
+
+
+@compiled
+def settle(graph, held, moving, slots, pace, stop, quantum, share):
+    """Double passes, with a step of the prices after each, until they hardly raise the bound; ends at the best prices.
+
+    At most as many as `moving.decoded` has rows. Returns where the search for prices stands, and the bounds.
+    """
+    bound = -np.inf
+    before = -np.inf
+    last = -np.inf
+    threshold = stop.threshold
+    cheap = stop.cheap
+    live = np.zeros(len(slots.current), dtype=np.int64)
+    k = 0
+    while k < len(moving.decoded):
+        chosen = moving.decoded[k]
+        found, last, quantum = double_pass(graph, moving, quantum, share, chosen)
+        bound = max(bound, found)
+        most = fill_live(held, chosen, live)
+        if most <= held.limit:
+            cost = cost_of(graph, chosen)
+            if cost < cheap:
+                moving.worth[k] = True
+                cheap = min(cheap, cost)
+                threshold = min(threshold, cheap) if stop.cheap < np.inf else threshold
+        k += 1
+        if bound >= threshold:
+            if pace.scale != UNPRICED and last > pace.bound:  # these prices closed the part: they are the best
+                slots.best[:] = slots.current
+            break
+        if pace.scale == UNPRICED and k > stop.least and most > held.limit:
+            pace = begin_prices(slots, live, held.limit, last)
+        if pace.scale != UNPRICED:
+            pace, new = step_prices(slots, pace, held.limit, last, live)
+            if new:
+                total = charge(held, graph.offsets, graph.unary, quantum, slots.current, moving.prices, moving.priced)
+                share = total * held.limit
+        if k % stop.looked_at == 0:
+            searching = pace.scale >= 0 or pace.wait > 0
+            if k > stop.least and not searching and bound - before < stop.gain * (threshold - bound):
+                break
+            before = max(before, bound)
+    if pace.scale != UNPRICED and (slots.current != slots.best).any():
+        total = charge(held, graph.offsets, graph.unary, quantum, slots.best, moving.prices, moving.priced)
+        slots.current[:] = slots.best
+        again = np.empty(len(graph.offsets) - 1, dtype=np.int64)
+        found, last, quantum = double_pass(graph, moving, quantum, total * held.limit, again)
+        bound = max(bound, found)
+    return pace, Bounds(bound, last, quantum, k)

@@ -1,0 +1,125 @@
+"""Loops compiled as a whole say what their steps say one by one; records weigh the same on a part as on the whole."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autoshard.solver import dual as duals
+from autoshard.solver import pricing, settling
+from autoshard.solver.certify.weigh import Record, Whole, charged, weigh
+from autoshard.solver.certify.write import record_of
+from autoshard.solver.fixing import Part, make_consistent, restrict
+from autoshard.solver.flat import flatten
+from autoshard.solver.settling import Stop
+from autoshard.solver.work import Infeasible, from_network
+
+sys.path.insert(0, str(Path(__file__).parent))
+from solver_cases import random_network
+
+STOP = Stop(threshold=10.0**6, cheap=10.0**6, least=4, looked_at=4, gain=-1.0)
+"""Never ends early."""
+
+
+def networks(count: int):
+    """Consistent parts of random networks with a memory limit."""
+    seed = 0
+    while count:
+        seed += 1
+        network = random_network(seed, nodes=7, strategies=4, forbidden=0.05)
+        try:
+            flat = flatten(from_network(network))
+        except Infeasible:
+            continue
+        alive = np.ones(len(flat.unary), dtype=bool)
+        if flat.limit is None or not len(flat.first) or not make_consistent(flat, alive):
+            continue
+        count -= 1
+        yield seed, flat, alive, restrict(Part(duals.start(flat), np.arange(len(flat.unary))), alive)
+
+
+def one_by_one(dual: duals.Dual, prices: duals.Prices, passes: int) -> tuple[list[np.ndarray], list[bool], float]:
+    decoded, worth, bound = [], [], -np.inf
+    limit, cheap = dual.flat.limit, STOP.cheap
+    assert limit is not None
+    for k in range(passes):
+        dual.bound = -np.inf
+        duals.run_pass(dual, True)
+        chosen = duals.run_pass(dual, False)
+        bound = max(bound, dual.bound)
+        live = duals.usage(dual.flat, chosen)
+        cost = duals.flat_cost(dual.flat, chosen)
+        decoded.append(chosen)
+        worth.append(live.max(initial=0) <= limit and cost < cheap)
+        cheap = min(cheap, cost) if worth[-1] else cheap
+        if bound >= min(STOP.threshold, cheap):
+            prices.close_with(dual.last)
+            break
+        if not prices.asked and k >= STOP.least and live.max(initial=0) > limit:
+            prices.slots, prices.pace = (begun := duals.first_prices(dual, live)).slots, begun.pace
+        if prices.asked:
+            duals.adjust_prices(dual, prices, live)
+    return decoded, worth, bound
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["compiled", "plain"])
+def test_the_loop_is_the_passes_one_by_one(plain, monkeypatch):
+    if plain:  # the same functions as Python runs them
+        for module in (settling, pricing):
+            for name in ("double_pass", "coarsen", "cost_of", "charge", "fill_live", "step_prices", "begin_prices",
+                         "try_scale", "move"):  # fmt: skip
+                if hasattr(module, name):
+                    monkeypatch.setattr(module, name, getattr(module, name).py_func)
+        monkeypatch.setattr(settling, "message_pass", settling.message_pass.py_func)
+        monkeypatch.setattr(duals, "run_settle", settling.settle.py_func)
+    priced = 0
+    for seed, _, _, part in networks(10 if plain else 60):
+        copy = restrict(part, np.ones(len(part.origin), dtype=bool))
+        looped, stepped = duals.no_prices(part.flat.slots), duals.no_prices(part.flat.slots)
+        decoded, worth = duals.settle(part.dual, looped, 40, STOP)
+        expected, expected_worth, bound = one_by_one(copy.dual, stepped, 40)
+        assert decoded.tolist() == [c.tolist() for c in expected], seed
+        assert worth.tolist() == expected_worth, seed
+        assert looped.asked == stepped.asked, seed
+        assert part.dual.bound >= bound - 1e-6 * abs(bound), seed  # ends with a pass at the best prices
+        assert looped.best == pytest.approx(stepped.best, rel=1e-9), seed
+        priced += looped.asked
+    assert priced > 2
+
+
+def test_records_weigh_the_same_on_a_part_as_on_the_whole():
+    dropped = 0
+    for seed, flat, alive, part in networks(60):
+        whole = Whole.of(flat)
+        assert whole is not None
+        prices = duals.no_prices(flat.slots)
+        duals.settle(part.dual, prices, 20, STOP)
+        record = record_of(whole, part.dual, part.dual.prices if prices.asked else None, int(part.dual.bound) + 5)
+        assert record is not None
+        wide = weigh(whole, alive, record)
+        narrow = weigh(whole.cut(part.flat), np.ones(len(part.origin), dtype=bool), record)
+        assert wide is not None and narrow is not None
+        assert wide.bound == narrow.bound and wide.bound <= part.dual.last + 1, seed
+        assert (wide.alive[part.origin] == narrow.alive).all() and not wide.alive[~alive].any(), seed
+        dropped += int((~narrow.alive).sum())
+    assert dropped > 50
+
+
+def test_charges_are_exact():
+    rng = np.random.default_rng(5)
+    for seed, flat, _, _ in networks(40):
+        for top in (6, 20, 40):
+            flat.amounts[:] = rng.integers(0, 2**top, len(flat.amounts))
+            prices = tuple((t, int(rng.integers(0, 2**18))) for t in range(flat.slots))
+            for bits, price_bits in ((0, 30), (0, 24), (4, 10), (0, 0), (6, 2)) if top < 40 else ((0, 30), (0, 45)):
+                nothing = np.zeros(0, dtype=np.int64)
+                extra, charge = charged(flat, Record(10**6, bits, 0, price_bits, prices, nothing))
+                total = [0] * len(flat.unary)
+                for r, node in enumerate(flat.held_node.tolist()):
+                    asked = sum(p for t, p in prices if flat.held_start[r] <= t < flat.held_stop[r])
+                    for a, amount in enumerate(flat.amounts[flat.held_at[r] : flat.held_at[r + 1]].tolist()):
+                        total[int(flat.offsets[node]) + a] += asked * amount
+                assert extra.tolist() == [(x << bits) >> price_bits for x in total], (seed, top, bits, price_bits)
+                limit = flat.limit or 0
+                assert charge == -((-sum(p for _, p in prices) * limit << bits) >> price_bits), seed
