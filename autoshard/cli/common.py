@@ -59,7 +59,7 @@ def number_or_text(text: str) -> float | str:
 
 def limit_option(text: str | None) -> float | None:
     """``--time-limit`` in seconds; None where it is not given."""
-    from autoshard.config.units import seconds
+    from autoshard.units import seconds
 
     try:
         return None if text is None else seconds(number_or_text(text))

@@ -281,7 +281,7 @@ def _positive(option: str, text: str) -> float:
 
 def _bytes(text: str) -> float:
     """A number of bytes (zero is a fair question) or an amount with a unit."""
-    from autoshard.config.units import memory_amount
+    from autoshard.units import memory_amount
 
     number = number_or_text(text)
     if isinstance(number, float):

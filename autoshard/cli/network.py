@@ -60,11 +60,11 @@ def solve(
 ) -> None:
     """Solve a network: the best assignment found, a proven lower bound and the gap."""
     began = time.monotonic()
-    from autoshard.config.units import seconds
     from autoshard.files import check_writable, write_bytes
     from autoshard.report.progress import Progress
     from autoshard.solver import solve as solve_network
     from autoshard.solver.contest import WRITING_S, peak_memory_mb, read_problem, score, write_solution
+    from autoshard.units import seconds
 
     try:
         limit_s = None if time_limit is None else seconds(number_or_text(time_limit))

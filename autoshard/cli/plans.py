@@ -24,8 +24,8 @@ def solve(
     Exit code 3 where it is proved that no plan exists, 4 where none was found and that is not proved.
     """
     from autoshard.config import load_config
-    from autoshard.config.units import seconds
     from autoshard.devices import simulate_devices
+    from autoshard.units import seconds
 
     settings = load_config(config)
     try:

@@ -31,7 +31,6 @@ from autoshard.config.schema import (
     SpecError,
     check_spec,
 )
-from autoshard.config.units import MemoryAmount
 from autoshard.config.yaml_text import Document, KeyPath, Place, load_yaml
 from autoshard.constraints.groups import SameSharding
 from autoshard.constraints.manual import REPLICATED
@@ -51,6 +50,7 @@ from autoshard.errors import InputError
 from autoshard.files import read_text
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
+from autoshard.units import MemoryAmount
 
 MAX_BYTES = 4 * 2**20
 _MOST_FAULTS, _LONGEST_LINE = 20, 600

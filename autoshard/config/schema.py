@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from autoshard.config.units import MemoryAmount, limit_amount, memory_amount, seconds
 from autoshard.errors import InputError
+from autoshard.units import MemoryAmount, limit_amount, memory_amount, seconds
 
 MAX_DEVICES = 2**24
 """Largest mesh that a config may ask for."""

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from autoshard.config.units import NO_LIMIT, limit_amount, memory_amount
-from autoshard.config.units import seconds as read_seconds
 from autoshard.constraints import MatchedPin, Pin, match_pins
 from autoshard.constraints.in_code import check_devices, on_other_mesh
 from autoshard.constraints.patterns import Addresses
@@ -21,6 +19,8 @@ from autoshard.errors import InputError, ShardingError, UnsupportedError
 from autoshard.program.program import Program
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
+from autoshard.units import NO_LIMIT, limit_amount, memory_amount
+from autoshard.units import seconds as read_seconds
 
 if TYPE_CHECKING:
     from autoshard.frontends.jax.function import TracedFunction

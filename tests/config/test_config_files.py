@@ -6,11 +6,11 @@ import pytest
 
 from autoshard.config import Config, ConfigError, load_config
 from autoshard.config.problem import build_problem
-from autoshard.config.units import memory_amount, seconds
 from autoshard.config.yaml_text import load_yaml
 from autoshard.devices import simulate_devices
 from autoshard.errors import InputError
 from autoshard.files import read_json, read_text, write_json, write_text
+from autoshard.units import memory_amount, seconds
 
 MLP = """\
 model: {name: mlp, batch: 8}

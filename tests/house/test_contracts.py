@@ -1,0 +1,106 @@
+"""The import contracts of pyproject.toml: they hold, and an import that breaks one is found."""
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import grimp
+import pytest
+from importlinter import configuration
+from importlinter.contracts.forbidden import ForbiddenContract
+from importlinter.contracts.layers import LayersContract
+from importlinter.contracts.protected import ProtectedContract
+
+configuration.configure()
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SETTINGS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]
+KINDS = {"layers": LayersContract, "forbidden": ForbiddenContract, "protected": ProtectedContract}
+CONTRACTS = {contract["name"]: contract for contract in SETTINGS["contracts"]}
+
+PLANTED = [
+    # (who imports, what, words of the contract that must break)
+    ("autoshard.sharding.mesh", "autoshard.api.verbs", "Rooms import"),
+    ("autoshard.search.strategy", "autoshard.questions.again", "Rooms import"),
+    ("autoshard.questions.compare", "autoshard.api.plans", "Rooms import"),
+    ("autoshard.planning.decide", "autoshard.config.load", "Rooms import"),
+    ("autoshard.units", "autoshard.files", ""),  # allowed: a floor beneath
+    ("autoshard.costmodels.machine", "autoshard.errors", "Cost models"),
+    ("autoshard.verify.plan.flow", "autoshard.costs.price", "Verification shares"),
+    ("autoshard.verify.plan.flow", "autoshard.program.schedule", "The plan checker"),
+    ("autoshard.verify.certificate.check", "numba", "Certificates are judged without"),
+    ("autoshard.questions.compare", "jax", "JAX is"),
+    ("autoshard.config.load", "jax", "JAX is"),
+    ("autoshard.questions.explain", "jaxlib", "MLIR bindings"),
+    ("autoshard.questions.explain", "ortools", "Every engine"),
+    ("autoshard.planning.decide", "pytoulbar2", "toulbar2 is"),
+    ("autoshard.costs.price", "numba", "numba is"),
+    ("autoshard.solver.driver", "autoshard.program.program", "The solver sees"),
+]
+
+
+@pytest.fixture(scope="module")
+def graph() -> Any:
+    sys.path.insert(0, str(REPOSITORY))
+    return grimp.build_graph(
+        "autoshard", include_external_packages=True, exclude_type_checking_imports=True, cache_dir=None
+    )
+
+
+def broken(graph: Any) -> list[str]:
+    """The contracts that do not hold."""
+    session = {"root_packages": ["autoshard"], "include_external_packages": "True"}
+    out = []
+    for name, options in CONTRACTS.items():
+        words = {
+            key: str(value) if isinstance(value, bool) else value
+            for key, value in options.items()
+            if key not in ("name", "type")
+        }
+        contract = KINDS[options["type"]](name=name, session_options=session, contract_options=words)
+        if not contract.check(graph, verbose=False).kept:
+            out.append(name)
+    return out
+
+
+def test_they_hold(graph: Any) -> None:
+    assert broken(graph) == []
+
+
+@pytest.mark.parametrize(("importer", "imported", "words"), PLANTED)
+def test_an_import_that_should_not_be_is_found(graph: Any, importer: str, imported: str, words: str) -> None:
+    assert importer in graph.modules
+    assert imported in graph.modules
+    found = graph.find_modules_directly_imported_by(importer)
+    assert imported not in found, "planted nothing"
+    graph.add_import(importer=importer, imported=imported, line_number=1, line_contents=f"import {imported}")
+    try:
+        names = broken(graph)
+    finally:
+        graph.remove_import(importer=importer, imported=imported)
+    assert any(words in name for name in names) if words else names == []
+
+
+def test_a_new_room_must_choose_its_floor(graph: Any) -> None:
+    graph.add_module("autoshard.attic")
+    try:
+        assert any("Rooms import" in name for name in broken(graph))
+    finally:
+        graph.remove_module("autoshard.attic")
+
+
+def test_every_contract_has_a_planted_violation() -> None:
+    missed = [name for name in CONTRACTS if not any(words and words in name for *_, words in PLANTED)]
+    assert missed == []
+
+
+def test_the_rooms_of_the_architecture_page_are_those_of_the_contracts() -> None:
+    sys.path.insert(0, str(REPOSITORY / "docs"))
+    try:
+        import make_rooms
+    finally:
+        sys.path.pop(0)
+    assert (
+        make_rooms.BEGIN + make_rooms.rooms() + make_rooms.END in (REPOSITORY / "docs" / "architecture.md").read_text()
+    )
