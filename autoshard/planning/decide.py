@@ -35,8 +35,11 @@ _IDLE_ROUNDS = 3
 _ROUGH_GAPS = (0.25, 2e-2)
 """Gaps at which searches within the memory limit end until the answer of one fits, then of the next: most that early
 answers cost is the network's, which does not know yet what they hold too much of."""
+_SMALL_NODES = 400
+"""Up to so many nodes rough searches get little effort. In larger networks they are mostly making ready, and are made
+to the finer gap only."""
 _ROUGH_EFFORT = 0.1
-"""The part of the effort that goes into one such search."""
+"""The part of the effort that goes into one rough search of a small network."""
 _FIRST_SHARE = 0.1
 """The part of what is left of a time limit that all tries to find a first plan within the memory limit may take."""
 _LIMITED_SHARE = 0.9
@@ -128,7 +131,8 @@ class _Run:
             known = self._first(limit, nearest)
         starts = self.starts if known is None or known[0].assignment is None else (*self.starts, known[0].assignment)
         solved: dict[int, frozenset[int]] | None = None
-        idle, gaps = 0, iter((*_ROUGH_GAPS, 0.0))
+        small = model.repeats.network.n_nodes <= _SMALL_NODES
+        idle, gaps = 0, iter((*_ROUGH_GAPS[0 if small else -1 :], 0.0))
         rough = next(gaps)
         for number in range(_MOST_ROUNDS):
             if stopped == "interrupt" or (idle >= _IDLE_ROUNDS and known is not None):
@@ -148,7 +152,10 @@ class _Run:
             idle = 0 if rough or solution.lower_bound > bound else idle + 1
             bound = max(bound, solution.lower_bound)
             if solution.assignment is None:
-                break
+                if not rough or stopped != "effort":
+                    break
+                nearest, rough = None, next(gaps)
+                continue
             schedule = model.schedule(solution.assignment)
             memory = model.simulate(schedule)
             if memory.peak_bytes <= limit:
@@ -230,9 +237,10 @@ class _Run:
         """
         from autoshard.solver import solve
 
+        share = _ROUGH_EFFORT if rough and self.model.repeats.network.n_nodes <= _SMALL_NODES else 1.0
         self.say(what)
         solution = solve(
-            network, time_limit_s=seconds, effort=self.effort * (_ROUGH_EFFORT if rough else 1.0), seed=self.seed,
+            network, time_limit_s=seconds, effort=self.effort * share, seed=self.seed,
             starts=given,
             gap=0.0 if network.usage_limit is None else self.accepted_gap, rough=rough,
             progress=lambda p: self.say(f"{what}: {p}"),

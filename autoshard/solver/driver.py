@@ -52,7 +52,7 @@ BUDGET_PASSES = 10_000
 LEAST_BUDGET = 200_000_000
 BRANCH_NODES = 2_000
 """In networks of up to this many nodes after reduction message passing ends early when a memory limit leaves a gap."""
-PROVED_ENTRIES = 300_000
+PROVED_ENTRIES = 1_000_000
 """Largest number of table entries that a proof is split on."""
 STANDING = 25
 """Times four double passes that may be spent at the end to reach a bound again that was seen on the way."""
