@@ -53,7 +53,12 @@ def priced(
     schedule = model.schedule(found.assignment)
     cost = price(traced.program, schedule, model.fusion, model.prices)
     memory = simulate(traced.program, schedule, model.liveness)
-    return Priced(Plan(traced.program, schedule, machine, cost, memory, "feasible", cost.step_s, 0.0, 1.0))
+    return Priced(
+        Plan(
+            program=traced.program, schedule=schedule, machine=machine, cost=cost, memory=memory, status="feasible",
+            objective_s=cost.step_s, bound_s=0.0, gap=1.0,
+        )
+    )  # fmt: skip
 
 
 def traced(f: Callable[..., Any], **shapes: tuple[int, ...]) -> TracedFunction:
