@@ -109,7 +109,16 @@ def make_cases(name: str, model: Any) -> list[Case]:
             cost = price(traced.program, schedule, built.fusion, built.prices)
             memory = simulate(traced.program, schedule, built.liveness)
             plan = Plan(
-                traced.program, schedule, machine, cost, memory, "feasible", cost.step_s, 0.0, 1.0, traced=traced
+                program=traced.program,
+                schedule=schedule,
+                machine=machine,
+                cost=cost,
+                memory=memory,
+                status="feasible",
+                objective_s=cost.step_s,
+                bound_s=0.0,
+                gap=1.0,
+                traced=traced,
             )
             cases.setdefault(round(cost.step_s, 9), Case(name, sizes, priced.cost.name, cost.step_s, plan))
         plan = api.plan_traced(traced, mesh=sizes, hardware=str(PROFILE))

@@ -58,6 +58,16 @@ def random_plan(traced: TracedFunction, mesh: AtomMesh, seed: int) -> Plan | Non
     memory = simulate(traced.program, schedule, model.liveness)
     extra = model.memory_price_s(assignment)
     return Plan(
-        traced.program, schedule, machine, cost, memory, "feasible", cost.step_s + extra, 0.0, 1.0, extra,
-        model.encoded.rounding_s, traced=traced,
-    )  # fmt: skip
+        program=traced.program,
+        schedule=schedule,
+        machine=machine,
+        cost=cost,
+        memory=memory,
+        status="feasible",
+        objective_s=cost.step_s + extra,
+        bound_s=0.0,
+        gap=1.0,
+        memory_price_s=extra,
+        rounding_s=model.encoded.rounding_s,
+        traced=traced,
+    )

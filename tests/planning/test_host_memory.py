@@ -194,9 +194,19 @@ def test_random_plans_cost_and_hold_what_the_checker_says(donated: tuple[int, ..
         assert found is not None
         assert abs(found * model.encoded.tick_s - cost.step_s - extra) <= 2 * model.encoded.rounding_s
         made = Plan(
-            problem.program, schedule, problem.machine, cost, model.simulate(schedule), "feasible",
-            cost.step_s + extra, 0.0, 1.0, extra, model.encoded.rounding_s, asked.statements,
-        )  # fmt: skip
+            program=problem.program,
+            schedule=schedule,
+            machine=problem.machine,
+            cost=cost,
+            memory=model.simulate(schedule),
+            status="feasible",
+            objective_s=cost.step_s + extra,
+            bound_s=0.0,
+            gap=1.0,
+            memory_price_s=extra,
+            rounding_s=model.encoded.rounding_s,
+            statements=asked.statements,
+        )
         assert findings(made.to_dict()) == []
         checked += 1
     assert checked >= 8

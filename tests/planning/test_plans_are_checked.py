@@ -26,9 +26,19 @@ def as_plan(model: Model, schedule: Schedule, assignment: tuple[int, ...]) -> Pl
     memory = simulate(problem.program, schedule, model.liveness)
     extra = model.memory_price_s(assignment)
     return Plan(
-        problem.program, schedule, problem.machine, cost, memory, "feasible", cost.step_s + extra, 0.0, 1.0, extra,
-        model.encoded.rounding_s, trips=problem.trips,
-    )  # fmt: skip
+        program=problem.program,
+        schedule=schedule,
+        machine=problem.machine,
+        cost=cost,
+        memory=memory,
+        status="feasible",
+        objective_s=cost.step_s + extra,
+        bound_s=0.0,
+        gap=1.0,
+        memory_price_s=extra,
+        rounding_s=model.encoded.rounding_s,
+        trips=problem.trips,
+    )
 
 
 def findings(plan: Plan) -> list[str]:
@@ -74,6 +84,16 @@ def test_the_checker_finds_nothing_wrong_with_the_best_plan(name: str) -> None:
     priced = (decision.memory_price_s, decision.rounding_s)
     problem = model.problem
     plan = Plan(
-        problem.program, decision.schedule, problem.machine, decision.cost, decision.memory, *told, *priced
-    )  # fmt: skip
+        program=problem.program,
+        schedule=decision.schedule,
+        machine=problem.machine,
+        cost=decision.cost,
+        memory=decision.memory,
+        status=decision.status,
+        objective_s=decision.objective_s,
+        bound_s=decision.bound_s,
+        gap=decision.gap,
+        memory_price_s=decision.memory_price_s,
+        rounding_s=decision.rounding_s,
+    )
     assert findings(plan) == []

@@ -148,9 +148,19 @@ def random_plans(
         memory = simulate(traced.program, schedule, model.liveness)
         extra = model.memory_price_s(assignment)
         plan = Plan(
-            traced.program, schedule, problem.machine, cost, memory, "feasible", cost.step_s + extra, 0.0, 1.0, extra,
-            model.encoded.rounding_s, tuple(statement(pin) for pin in stated),
-        )  # fmt: skip
+            program=traced.program,
+            schedule=schedule,
+            machine=problem.machine,
+            cost=cost,
+            memory=memory,
+            status="feasible",
+            objective_s=cost.step_s + extra,
+            bound_s=0.0,
+            gap=1.0,
+            memory_price_s=extra,
+            rounding_s=model.encoded.rounding_s,
+            statements=tuple(statement(pin) for pin in stated),
+        )
         out.append((traced, json.loads(json.dumps(plan.to_dict()))))
         if len(out) == count:
             return out
