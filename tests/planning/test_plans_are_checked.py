@@ -80,8 +80,6 @@ def test_a_condition_with_work_in_it_costs_the_same_everywhere() -> None:
 def test_the_checker_finds_nothing_wrong_with_the_best_plan(name: str) -> None:
     model = model_of(name, {"x": 2, "y": 4})
     decision = decide(model)
-    told = (decision.status, decision.objective_s, decision.bound_s, decision.gap)
-    priced = (decision.memory_price_s, decision.rounding_s)
     problem = model.problem
     plan = Plan(
         program=problem.program,
