@@ -8,23 +8,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.config.schema import (
     MAX_DEVICES,
-    AxisOnlySection,
-    AxisSection,
-    BarrierSection,
-    BaselineSection,
-    ManualSection,
-    MaxReshardsSection,
     ModelSection,
-    NoCollectiveSection,
     PinSection,
-    ReplicatedSection,
     RunSection,
     Schema,
     SolverSection,
@@ -354,26 +346,20 @@ _EXPECTED = {
     "model_attributes_type": "a mapping",
 }
 
-_SECTIONS: dict[str, type[BaseModel]] = {
-    "model": ModelSection,
-    "solver": SolverSection,
-    "run": RunSection,
-    "pins": PinSection,
-    "mesh": AxisSection,
-    "baselines": BaselineSection,
-    "priorities": BaselineSection,
-    "replicated": ReplicatedSection,
-    "axis_only": AxisOnlySection,
-    "no_collective": NoCollectiveSection,
-    "max_reshards": MaxReshardsSection,
-    "barriers": BarrierSection,
-    "manual_computations": ManualSection,
-}
-
 
 def _known_keys(section: KeyPath) -> list[str]:
-    model = _SECTIONS.get(str(section[0]), Schema) if section else Schema
+    """The keys that a section of the file may have, as its schema says."""
+    field = Schema.model_fields.get(str(section[0])) if section else None
+    model = Schema if field is None else next(_models_in(field.annotation), Schema)
     return list(model.model_fields)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The schemas of mappings that an annotation allows."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
 
 
 def _option_path(path: KeyPath, message: str, document: Document) -> KeyPath:

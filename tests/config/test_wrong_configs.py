@@ -70,6 +70,14 @@ WRONG: dict[str, tuple[str, str]] = {
     "nothing for a mapping": (GOOD + "solver:\n", r"c\.yaml:4:8: solver: expected a mapping, found nothing"),
     "unknown choice": (GOOD + "devices: virtual\n", r"c\.yaml:4:10: devices: expected 'simulated' or 'real', found 'virtual'"),
     # model
+    "unknown key of a limit": (
+        GOOD + "memory_limit: {devic: 3GiB}\n",
+        r"memory_limit\.devic: unknown key 'devic'; did you mean 'device'\? Choices: device, pinned_host",
+    ),
+    "unknown key of a memory kind": (
+        GOOD + "memory_kinds: [{patern: x, kind: pinned_host}]\n",
+        r"unknown key 'patern'; did you mean 'pattern'\?",
+    ),
     "unknown model": (GOOD.replace("mlp", "mpl"), r"c\.yaml:1:\d+: model\.name: no model 'mpl'; did you mean 'mlp'\?"),
     "unknown dims": (
         GOOD.replace("name: mlp", "name: transformer, dims: llama3_80b"),
