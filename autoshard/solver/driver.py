@@ -47,13 +47,14 @@ PIECES = 12
 """Pieces solved exactly in one round."""
 BUDGET = 16_000_000_000
 """Table entries that message passing and search visit at effort 1 in large networks: some 20 s on one core."""
-BUDGET_PASSES = 10_000
+BUDGET_PASSES = 20_000
 """The same in small networks, as a multiple of their table entries."""
 LEAST_BUDGET = 200_000_000
 BRANCH_NODES = 2_000
 """In networks of up to this many nodes after reduction message passing ends early when a memory limit leaves a gap."""
 PROVED_ENTRIES = 1_000_000
-"""Largest number of table entries that a proof is split on."""
+PROVED_NONE_ENTRIES = 300_000
+"""Largest number of table entries that a proof is split on, and one that there is no assignment."""
 STANDING = 25
 """Times four double passes that may be spent at the end to reach a bound again that was seen on the way."""
 WORTH_RELAXING = 0.5
@@ -61,7 +62,9 @@ WORTH_RELAXING = 0.5
 QUICK_WORK = 20_000_000
 """Table entries that a proof may visit in a small network before exact search looks for assignments."""
 FIRST_PROOF_SHARE = 0.5
-"""The part of the budget that a proof may take under a memory limit before exact search looks for assignments."""
+FIRST_PROOF_WORK = 1_000_000_000
+"""The part of the budget, and the table entries, that a proof may take under a memory limit before exact search looks
+for assignments: against a poor one it would take all."""
 PROOF_SHARE = 0.5
 """The part of the budget that a first proof may take."""
 FACET_NODES = 3_000
@@ -247,8 +250,8 @@ def _bound_and_search(
         if race.cost is None:
             race.enter("proof")
             none = proof.prover(race, work, costs=False)
-            none.begin(most_entries=PROVED_ENTRIES)
-            finished = none.go_on(int(min(PROOF_SHARE * state.budget, BRANCH_SLICE)))
+            none.begin(most_entries=PROVED_NONE_ENTRIES)
+            finished = none.go_on(int(min(PROOF_SHARE * state.budget, FIRST_PROOF_WORK)))
             state.budget -= none.effort
             if finished and race.settled():
                 return
@@ -265,7 +268,7 @@ def _bound_and_search(
             if work.limit is not None and round_ == 0:
                 race.enter("proof")
                 spent = proving.effort
-                proving.go_on(int(min(BRANCH_SLICE, FIRST_PROOF_SHARE * state.budget)))
+                proving.go_on(int(min(FIRST_PROOF_WORK, FIRST_PROOF_SHARE * state.budget)))
                 state.budget -= proving.effort - spent
                 if race.settled():
                     return
