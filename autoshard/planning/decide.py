@@ -42,6 +42,9 @@ _ROUGH_EFFORT = 0.1
 """The part of the effort that goes into one rough search of a small network."""
 _FIRST_SHARE = 0.1
 """The part of what is left of a time limit that all tries to find a first plan within the memory limit may take."""
+_LOOSE_SHARE, _LOOSE_TRIES = 0.3, 4
+"""The part of what is left of a time limit, and how many searches, that a plan may take in a large network that does
+not know what copies hold."""
 _LIMITED_SHARE = 0.9
 """The part of what is left of a time limit that one search within the memory limit may take."""
 
@@ -111,6 +114,12 @@ class _Run:
         memory = model.simulate(schedule)
         if limit is None or memory.peak_bytes <= limit:
             return finish(model, free, schedule, memory, free.lower_bound, self.rounds, self.proofs)
+        if model.repeats.network.n_nodes > _SMALL_NODES:
+            known, bound = self._loosely(limit, free)
+            if known is not None and self._close(known[0], bound):
+                return finish(model, *known, bound, self.rounds, self.proofs)
+            if known is not None and known[0].assignment is not None:
+                self.starts = (*self.starts, known[0].assignment)
         try:
             _ = model.memory
         except Infeasible as why:
@@ -199,6 +208,43 @@ class _Run:
         if solution.status == "infeasible":
             no_answer(self.model, solution, self.explain, self.seen)
         return more
+
+    def _close(self, solution: Solution, bound: int) -> bool:
+        """Whether a plan is about within the accepted gap of a bound.
+
+        What is written down of the bound at which a search ended may prove a little less than it said then.
+        """
+        return solution.cost is not None and solution.cost - bound <= 1.1 * self.accepted_gap * abs(solution.cost)
+
+    def _loosely(self, limit: int, free: Solution) -> tuple[Known | None, int]:
+        """A plan within the limit by a few searches of the network as it is, which knows nothing of copies for one use,
+        and a bound: under a loose limit they are close, and what copies hold need not be worked out."""
+        model, tries, best = self.model, 0, free.lower_bound
+        assert free.assignment is not None
+        left = self._left(_LOOSE_SHARE)
+        until = None if left is None else time.monotonic() + left
+
+        def quick(room: int, given: Sequence[Sequence[int]]) -> Solution | None:
+            nonlocal tries, best
+            seconds = None if until is None else until - time.monotonic()
+            tries += 1
+            if tries > _LOOSE_TRIES or (seconds is not None and seconds <= 0):
+                return None
+            what = "looking for a plan within a loose memory limit"
+            near = (*self.starts, *given) if tries == 1 else given
+            found = self._search(model.with_limit(room), what, near, seconds, proves=room == limit, within=limit)
+            if room == limit:
+                if found.status == "infeasible":
+                    no_answer(model, found, self.explain, self.seen)
+                best = max(best, found.lower_bound)
+            return found
+
+        first = first_fit(model, limit, free.assignment, quick)
+        starts = self.starts if first is None else (*self.starts, first)
+        known = best_start(model, starts, limit)
+        if known is not None and first is not None and known[0].assignment == tuple(first):
+            known = replace(known[0], stats={"stopped": "gap"}), *known[1:]
+        return known, best
 
     def _first(self, limit: int, nearest: Sequence[int]) -> Known | None:
         """A first plan within the limit, which later searches are to beat."""
