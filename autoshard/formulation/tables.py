@@ -6,32 +6,9 @@ from autoshard.solver.kernels import compiled
 
 
 @compiled
-def distinct(codes):
-    """Numbers in the order of their first appearance: (per code its number, where each number was first seen)."""
-    n = len(codes)
-    room = 16
-    while room < 2 * n:
-        room *= 2
-    slots = np.full(room, -1, np.int64)
-    out = np.empty(n, np.int64)
-    first = np.empty(n, np.int64)
-    count = 0
-    for k in range(n):
-        mixed = np.uint64(codes[k]) * np.uint64(0x9E3779B97F4A7C15)
-        at = np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(room - 1))
-        while slots[at] >= 0 and codes[first[slots[at]]] != codes[k]:
-            at = (at + 1) & (room - 1)
-        if slots[at] < 0:
-            slots[at] = count
-            first[count] = k
-            count += 1
-        out[k] = slots[at]
-    return out, first[:count].copy()
-
-
-@compiled
 def distinct_rows(table):
-    """`distinct` for the rows of a table."""
+    """Numbers for the rows of a table in the order of their first appearance: (per row its number, where each was first
+    seen)."""
     n, width = table.shape
     room = 16
     while room < 2 * n:
@@ -61,6 +38,11 @@ def distinct_rows(table):
             count += 1
         out[k] = slots[at]
     return out, first[:count].copy()
+
+
+def distinct(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`distinct_rows` of single numbers."""
+    return distinct_rows(codes.reshape(-1, 1))
 
 
 @compiled

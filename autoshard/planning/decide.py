@@ -1,7 +1,7 @@
 """Deciding: solve the network of a problem, without its memory limit and then within it."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,8 +40,8 @@ _SMALL_NODES = 400
 to the finer gap only."""
 _ROUGH_EFFORT = 0.1
 """The part of the effort that goes into one rough search of a small network."""
-_FIRST_SHARE = 0.1
-"""The part of what is left of a time limit that all tries to find a first plan within the memory limit may take."""
+_FIRST_SHARE, _FIRST_TRIES = 0.1, 11
+"""The part of what is left of a time limit, and how many searches, that a first plan within the limit may take."""
 _LOOSE_SHARE, _LOOSE_TRIES = 0.3, 4
 """The part of what is left of a time limit, and how many searches, that a plan may take in a large network that does
 not know what copies hold."""
@@ -86,7 +86,7 @@ def decide(
 
 @dataclass
 class _Run:
-    """One decision. seen: what searches found; rounds: how they went; proofs: what they proved; bound: the best."""
+    """One decision. seen: what searches found; rounds: how they went; proofs: what they proved."""
 
     model: Model
     starts: tuple[Sequence[int], ...]
@@ -113,35 +113,33 @@ class _Run:
         schedule = model.schedule(free.assignment)
         memory = model.simulate(schedule)
         if limit is None or memory.peak_bytes <= limit:
-            return finish(model, free, schedule, memory, free.lower_bound, self.rounds, self.proofs)
-        if model.repeats.network.n_nodes > _SMALL_NODES:
-            known, bound = self._loosely(limit, free)
-            if known is not None and self._close(known[0], bound):
-                return finish(model, *known, bound, self.rounds, self.proofs)
-            if known is not None and known[0].assignment is not None:
-                self.starts = (*self.starts, known[0].assignment)
+            return self._finished((free, schedule, memory))
+        known = best_start(model, self.starts, limit)
+        if not self.small:
+            known = self._loosely(limit, free.assignment, known)
+            if known is not None and (self._close(known[0]) or interrupted_in(self.rounds)):
+                return self._finished(known)
+        if interrupted_in(self.rounds) and known is None:
+            raise KeyboardInterrupt
         try:
             _ = model.memory
         except Infeasible as why:
             no_answer(model, Solution(None, None, 0, "infeasible", reason=str(why)), self.explain, self.seen)
-        return self._within(limit, free)
+        return self._within(limit, free.assignment, known)
 
-    def _within(self, limit: int, free: Solution) -> Decision:
-        """The cheapest plan within the limit. free: the optimum without it, which is too full."""
+    def _within(self, limit: int, free: Sequence[int], known: Known | None) -> Decision:
+        """The cheapest plan within the limit. free: the optimum without it, which is too full; known: a plan within."""
         model, room = self.model, self.model.memory
-        nearest: Sequence[int] | None = free.assignment
-        bound, stopped = free.lower_bound, free.stats.get("stopped")
-        assert nearest is not None
+        nearest: Sequence[int] | None = free
         chosen: dict[int, frozenset[int]] = {}
         full: dict[int, frozenset[int]] = {}
-        known = best_start(model, self.starts, limit)
-        if known is None and stopped != "interrupt":
-            full = self._nothing_fits(full, nearest, limit)
-            known = self._first(limit, nearest)
-        starts = self.starts if known is None or known[0].assignment is None else (*self.starts, known[0].assignment)
+        if known is None:
+            full = self._nothing_fits(full, free, limit)
+            known = self._first(limit, free)
+        stopped = "interrupt" if interrupted_in(self.rounds) else None
+        starts = [*self.starts, *([] if known is None or known[0].assignment is None else [known[0].assignment])]
         solved: dict[int, frozenset[int]] | None = None
-        small = model.repeats.network.n_nodes <= _SMALL_NODES
-        idle, gaps = 0, iter((*_ROUGH_GAPS[0 if small else -1 :], 0.0))
+        idle, gaps = 0, iter((*_ROUGH_GAPS[0 if self.small else -1 :], 0.0))
         rough = next(gaps)
         for number in range(_MOST_ROUNDS):
             if stopped == "interrupt" or (idle >= _IDLE_ROUNDS and known is not None):
@@ -153,13 +151,12 @@ class _Run:
             near = starts if nearest is None else (*starts, nearest)
             given = [room.extended(start, chosen) for start in near if room.knows(start)]
             what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
-            seconds = self._left(_LIMITED_SHARE)
+            seconds, before = self._left(_LIMITED_SHARE), self.bound
             solution = self._search(network, what, given, seconds, rough, within=limit, moments=chosen)
             stopped = solution.stats.get("stopped")
             if solution.status == "infeasible":
                 no_answer(model, solution, self.explain, self.seen)
-            idle = 0 if rough or solution.lower_bound > bound else idle + 1
-            bound = max(bound, solution.lower_bound)
+            idle = 0 if rough or self.bound > before else idle + 1
             if solution.assignment is None:
                 if not rough or stopped != "effort":
                     break
@@ -172,7 +169,7 @@ class _Run:
                     known = solution, schedule, memory
                 if not rough or stopped in ("done", "time", "interrupt"):
                     break
-                starts, nearest, rough = (*starts, solution.assignment), None, next(gaps)
+                starts, nearest, rough = [*starts, solution.assignment], None, next(gaps)
                 continue
             known = earlier_fit(model, solution, limit, known)
             nearest = solution.assignment
@@ -181,10 +178,9 @@ class _Run:
             if known is None and stopped != "interrupt":
                 full = self._nothing_fits(full, nearest, limit)
         if known is not None:
-            kept, schedule, memory = known
-            if not rough and kept.stats.get("stopped") == "gap":  # by what it ended that looked for better ones
-                kept = replace(kept, stats=kept.stats | {"stopped": stopped})
-            return finish(model, kept, schedule, memory, bound, self.rounds, self.proofs)
+            if not rough and known[0].stats.get("stopped") == "gap":  # by what it ended that looked for better ones
+                known = replace(known[0], stats=known[0].stats | {"stopped": stopped}), *known[1:]
+            return self._finished(known)
         if interrupted_in(self.rounds):
             raise KeyboardInterrupt
         raise none_found(model, self.seen, self.explain, stopped)
@@ -209,57 +205,71 @@ class _Run:
             no_answer(self.model, solution, self.explain, self.seen)
         return more
 
-    def _close(self, solution: Solution, bound: int) -> bool:
-        """Whether a plan is about within the accepted gap of a bound.
+    @property
+    def small(self) -> bool:
+        """Whether what several decisions hold together is soon worked out."""
+        return self.model.repeats.network.n_nodes <= _SMALL_NODES
+
+    @property
+    def bound(self) -> int:
+        """In ticks: no plan costs less."""
+        return max(search.solution.lower_bound for search in self.proofs)
+
+    def _finished(self, known: Known) -> Decision:
+        return finish(self.model, *known, self.bound, self.rounds, self.proofs)
+
+    def _close(self, solution: Solution) -> bool:
+        """Whether a plan is about within the accepted gap.
 
         What is written down of the bound at which a search ended may prove a little less than it said then.
         """
-        return solution.cost is not None and solution.cost - bound <= 1.1 * self.accepted_gap * abs(solution.cost)
+        return solution.cost is not None and solution.cost - self.bound <= 1.1 * self.accepted_gap * abs(solution.cost)
 
-    def _loosely(self, limit: int, free: Solution) -> tuple[Known | None, int]:
-        """A plan within the limit by a few searches of the network as it is, which knows nothing of copies for one use,
-        and a bound: under a loose limit they are close, and what copies hold need not be worked out."""
-        model, tries, best = self.model, 0, free.lower_bound
-        assert free.assignment is not None
-        left = self._left(_LOOSE_SHARE)
-        until = None if left is None else time.monotonic() + left
+    def _loosely(self, limit: int, free: Sequence[int], known: Known | None) -> Known | None:
+        """A plan within the limit by a few searches of the network as it is, which knows nothing of copies for one use:
+        under a loose limit it is close to their bound, and what copies hold need not be worked out."""
+        model = self.model
 
-        def quick(room: int, given: Sequence[Sequence[int]]) -> Solution | None:
-            nonlocal tries, best
-            seconds = None if until is None else until - time.monotonic()
-            tries += 1
-            if tries > _LOOSE_TRIES or (seconds is not None and seconds <= 0):
-                return None
+        def search(room: int, given: Sequence[Sequence[int]], seconds: float | None) -> Solution:
             what = "looking for a plan within a loose memory limit"
-            near = (*self.starts, *given) if tries == 1 else given
+            near = (*self.starts, *given) if room == limit else given
             found = self._search(model.with_limit(room), what, near, seconds, proves=room == limit, within=limit)
-            if room == limit:
-                if found.status == "infeasible":
-                    no_answer(model, found, self.explain, self.seen)
-                best = max(best, found.lower_bound)
+            if room == limit and found.status == "infeasible":
+                no_answer(model, found, self.explain, self.seen)
             return found
 
-        first = first_fit(model, limit, free.assignment, quick)
-        starts = self.starts if first is None else (*self.starts, first)
-        known = best_start(model, starts, limit)
-        if known is not None and first is not None and known[0].assignment == tuple(first):
-            known = replace(known[0], stats={"stopped": "gap"}), *known[1:]
-        return known, best
+        found = self._fitted(limit, free, _LOOSE_SHARE, _LOOSE_TRIES, search)
+        return known if found is None or (known is not None and cheaper(known[0], found[0])) else found
 
-    def _first(self, limit: int, nearest: Sequence[int]) -> Known | None:
+    def _first(self, limit: int, free: Sequence[int]) -> Known | None:
         """A first plan within the limit, which later searches are to beat."""
-        left = self._left(_FIRST_SHARE)
-        until = None if left is None else time.monotonic() + left
 
-        def quick(room: int, given: Sequence[Sequence[int]]) -> Solution | None:
-            seconds = None if until is None else until - time.monotonic()
-            if seconds is not None and seconds <= 0:
-                return None
+        def search(room: int, given: Sequence[Sequence[int]], seconds: float | None) -> Solution:
             what = "looking for a plan within the memory limit"
             return self._search(self.model.within(room, {}), what, given, seconds, proves=False)
 
-        first = first_fit(self.model, limit, nearest, quick)
-        return None if first is None else best_start(self.model, [first], limit)
+        return self._fitted(limit, free, _FIRST_SHARE, _FIRST_TRIES, search)
+
+    def _fitted(
+        self,
+        limit: int,
+        free: Sequence[int],
+        share: float,
+        tries: int,
+        search: Callable[[int, Sequence[Sequence[int]], float | None], Solution],
+    ) -> Known | None:
+        """What `first_fit` finds by so many searches, in a part of the time that is left."""
+        left = self._left(share)
+        until = None if left is None else time.monotonic() + left
+
+        def run(room: int, given: Sequence[Sequence[int]]) -> Solution | None:
+            seconds = None if until is None else until - time.monotonic()
+            over = (seconds is not None and seconds <= 0) or interrupted_in(self.rounds)
+            return None if over else search(room, given, seconds)
+
+        first = first_fit(self.model, limit, free, run, tries)
+        found = None if first is None else best_start(self.model, [first], limit)
+        return None if found is None else (replace(found[0], stats={"stopped": "copies"}), *found[1:])
 
     def _left(self, share: float) -> float | None:
         """Seconds: a part of what is left."""
@@ -283,7 +293,7 @@ class _Run:
         """
         from autoshard.solver import solve
 
-        share = _ROUGH_EFFORT if rough and self.model.repeats.network.n_nodes <= _SMALL_NODES else 1.0
+        share = _ROUGH_EFFORT if rough and self.small else 1.0
         self.say(what)
         solution = solve(
             network, time_limit_s=seconds, effort=self.effort * share, seed=self.seed,

@@ -8,21 +8,20 @@ from collections.abc import Callable, Sequence
 from autoshard.planning.model import Model
 from autoshard.solver.solution import Solution
 
-_ATTEMPTS = 11
-"""How often the limit is tightened by what copies take."""
 _EXACT = 5
 """How often it is tightened by just what was missing, before larger steps."""
 
 Run = Callable[[int, Sequence[Sequence[int]]], Solution | None]
 
 
-def first_fit(model: Model, limit: int, near: Sequence[int], run: Run) -> Sequence[int] | None:
+def first_fit(model: Model, limit: int, near: Sequence[int], run: Run, tries: int) -> Sequence[int] | None:
     """An assignment within the limit, or None where none of a few tries is one.
 
-    near: a good assignment that is too full. run: searches within so many bytes, from these starts; None ends it.
+    near: a good assignment that is too full. run: searches within so many bytes, from these starts; None ends it. tries: how
+    often the limit is tightened by what copies take.
     """
     slack, low, high = 0, 0, limit + 1  # too little below `low`, no answer from `high` on
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(tries):
         solution = run(limit - slack, [near])
         if solution is None:
             return None
