@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from autoshard.planning.decide import ACCEPTED_GAP
 from autoshard.planning.decision import Decision
 from autoshard.planning.model import PRICED_ENTRIES, Model, build_model
+from autoshard.planning.options import ACCEPTED_GAP, SearchOptions
 from autoshard.solver.network import CostNetwork
+from autoshard.solver.solution import Stopped
 
 _EFFORT = 0.2
 
@@ -21,15 +22,15 @@ class Sharing:
     shared: int
     bound_s: float | None
     price_s: float | None
-    stopped: str = ""
-    """What ended the proof before its time: ``time`` or ``interrupt``; empty where nothing did."""
+    stopped: Stopped | None = None
+    """What ended the proof before its time: `TIME` or `INTERRUPT`; None where nothing did."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """For the plan: another run may tell another figure."""
         if not self.stopped:
             return ()
-        by = "the time limit" if self.stopped == "time" else "the user"
+        by = "the time limit" if self.stopped is Stopped.TIME else "the user"
         return (f"the proof of what it costs that layers are shared was ended by {by}",)
 
     def to_dict(self) -> dict[str, Any]:
@@ -41,7 +42,7 @@ class Sharing:
 
 
 def price_of_sharing(
-    model: Model, decision: Decision, *, always: bool = False, time_limit_s: float | None = None, seed: int = 0
+    model: Model, decision: Decision, options: SearchOptions | None = None, *, always: bool = False
 ) -> Sharing | None:
     """None where nothing is shared. always: prove the bound however large the network of all layers is (else of up to
     `PRICED_ENTRIES`).
@@ -53,17 +54,15 @@ def price_of_sharing(
     whole = model.encoded.network
     shared = whole.n_nodes - model.repeats.network.n_nodes
     if decision.interrupted:
-        return Sharing(whole.n_nodes, shared, None, None, "interrupt")
+        return Sharing(whole.n_nodes, shared, None, None, Stopped.INTERRUPT)
     try:
-        return _price(model, decision, whole, shared, always, time_limit_s, seed)
+        return _price(model, decision, options or SearchOptions(), whole, always)
     except KeyboardInterrupt:  # the plan is there; this is only about it
-        return Sharing(whole.n_nodes, shared, None, None, "interrupt")
+        return Sharing(whole.n_nodes, shared, None, None, Stopped.INTERRUPT)
 
 
-def _price(
-    model: Model, decision: Decision, whole: CostNetwork, shared: int, always: bool, time_limit_s: float | None,
-    seed: int,
-) -> Sharing:  # fmt: skip
+def _price(model: Model, decision: Decision, options: SearchOptions, whole: CostNetwork, always: bool) -> Sharing:
+    shared = whole.n_nodes - model.repeats.network.n_nodes
     if model.encoded.entries > PRICED_ENTRIES:
         if not always:
             return Sharing(whole.n_nodes, shared, None, None)
@@ -74,11 +73,10 @@ def _price(
 
     start = assignment_of(model.collected, model.encoded, model.repeats, decision.schedule)
     solution = solve(
-        whole, effort=_EFFORT, seed=seed, gap=ACCEPTED_GAP, time_limit_s=time_limit_s,
+        whole, effort=_EFFORT, seed=options.seed, gap=ACCEPTED_GAP, time_limit_s=options.deadline.left(),
         starts=[] if start is None else [model.repeats.expand(start)],
     )  # fmt: skip
     bound = min(solution.lower_bound * model.encoded.tick_s - model.encoded.rounding_s, decision.objective_s)
     bound = max(0.0, bound)
-    stopped = solution.stats["stopped"]
-    early = stopped if stopped in ("time", "interrupt") else ""
+    early = solution.stopped if solution.stopped in (Stopped.TIME, Stopped.INTERRUPT) else None
     return Sharing(whole.n_nodes, shared, bound, decision.objective_s - bound, early)

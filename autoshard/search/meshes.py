@@ -6,7 +6,6 @@ a few searches under tighter memory limits, make the frontier of step time again
 """
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NoReturn, TypeVar
@@ -14,16 +13,19 @@ from typing import Any, Generic, NoReturn, TypeVar
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, NotFoundError, OutOfTimeError
 from autoshard.plan_record import PlanRecord
-from autoshard.planning import ACCEPTED_GAP, Decision, Problem, build_model, decide
+from autoshard.planning import Decision, Problem, SearchOptions, build_model, decide
 from autoshard.planning.memory_cap import memory_cap
 
-Progress = Callable[[str], None]
 Sizes = Mapping[str, int]
 
 FIRST_EFFORT = 0.1
 """Work put into a mesh at first, as a part of that of the last search."""
 FIRST_SHARE, LAST_SHARE = 0.5, 0.7
 """Parts of a time limit: of all of it for the first look at all meshes, of what is then left for solving in full."""
+FIRST_GAP = 1e-2
+"""Gap at which the first look at a mesh may end."""
+TIGHTER_SHARE = 0.3
+"""The part of what is left that each search for the frontier may take."""
 TIGHTER = (0.75, 0.5)
 """Memory limits of the searches for the frontier, as parts of what the best plan takes."""
 FRONTIER_MESHES = 2
@@ -89,26 +91,22 @@ def search_mesh(
     allowed: Sequence[Sizes],
     refused: Sequence[tuple[Sizes, str]],
     ask: Callable[[Sizes], Problem],
-    solve: Callable[[Sizes, float | None, Decision | None], P],
+    solve: Callable[[Sizes, SearchOptions, Decision | None], P],
+    options: SearchOptions,
     *,
     names_count: bool = False,
-    effort: float = 1.0,
-    seed: int = 0,
-    accepted_gap: float = ACCEPTED_GAP,
-    time_limit_s: float | None = None,
     solver_memory: int | None = None,
-    progress: Progress | None = None,
 ) -> P:
     """The best plan over all sizes, with what was tried in `PlanRecord.mesh_search`.
 
     allowed: sizes to look at; refused: others, with the machine's reasons. ask: the problem on a mesh; solve: the plan
-    on a mesh within seconds of wall clock, or of a decision taken already. Ctrl-C gives the
+    on a mesh by a search with these options, or of a decision taken already. Ctrl-C gives the
     best plan by then. names_count: it does something else with other names of the axes, whatever
     is stated (stages by names of strategies). Raises `InfeasibleError` where it is proved that no mesh has a plan,
     `NotFoundError` where none was found on any and not for all of them that is proved, `OutOfTimeError` where the time
     ended before any had.
     """
-    run = _Search(ask, solve, names_count, effort, seed, accepted_gap, time_limit_s, solver_memory, progress)
+    run = _Search(ask, solve, options, names_count, solver_memory)
     try:
         run.first_look(allowed)
         best = run.in_full()
@@ -151,31 +149,18 @@ class _Search(Generic[P]):
     def __init__(
         self,
         ask: Callable[[Sizes], Problem],
-        solve: Callable[[Sizes, float | None, Decision | None], P],
+        solve: Callable[[Sizes, SearchOptions, Decision | None], P],
+        options: SearchOptions,
         names_count: bool,
-        effort: float,
-        seed: int,
-        accepted_gap: float,
-        time_limit_s: float | None,
         solver_memory: int | None,
-        progress: Progress | None,
     ) -> None:
-        self.solver_memory = solver_memory
-        self.ask, self.solve, self.names_count = ask, solve, names_count
-        self.effort, self.seed, self.accepted_gap = effort, seed, accepted_gap
-        self.time_limit_s = time_limit_s
-        self.say = progress or (lambda text: None)
-        self.began = time.monotonic()
+        self.ask, self.solve, self.options = ask, solve, options
+        self.names_count, self.solver_memory = names_count, solver_memory
         self.tried: dict[tuple[int, ...], Tried] = {}
         self.points: list[Point] = []
         self.twins: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.looked: tuple[Sizes, Decision] | None = None  # the best of the first look
         self.best: P | None = None
-
-    def left(self, share: float = 1.0) -> float | None:
-        if self.time_limit_s is None:
-            return None
-        return max(LEAST_S, (self.time_limit_s - (time.monotonic() - self.began)) * share)
 
     def of(self, sizes: Sizes) -> Tried:
         """What came of a mesh; for one that is like another, the figures of that one."""
@@ -191,7 +176,7 @@ class _Search(Generic[P]):
         known: dict[object, Sizes] = {}
         order = sorted(allowed, key=lambda s: (sum(n > 1 for n in s.values()), tuple(-n for n in s.values())))
         for number, sizes in enumerate(order):
-            self.say(f"mesh {_text(sizes)}")
+            self.options.say(f"mesh {_text(sizes)}")
             try:
                 problem = self.ask(sizes)
                 alike = None if problem.statements or self.names_count else _shape(problem.machine)
@@ -200,21 +185,20 @@ class _Search(Generic[P]):
                     self.twins[_key(sizes)] = _key(known[alike])
                     continue
                 known.setdefault(alike, sizes)
-                self.tried[_key(sizes)] = self._look(
-                    sizes, problem, None, self.left(FIRST_SHARE / (len(order) - number) if number else FIRST_SHARE)
-                )
+                share = FIRST_SHARE / (len(order) - number) if number else FIRST_SHARE
+                self.tried[_key(sizes)] = self._look(sizes, problem, None, share)
             except OutOfTimeError as error:
                 self.tried[_key(sizes)] = Tried(sizes, _without(error), reason=str(error))
             except (InfeasibleError, InputError) as error:
                 self.tried[_key(sizes)] = Tried(sizes, "cannot be", reason=str(error))
 
-    def _look(self, sizes: Sizes, problem: Problem, limit: int | None, time_s: float | None) -> Tried:
+    def _look(self, sizes: Sizes, problem: Problem, limit: int | None, share: float) -> Tried:
         model = build_model(problem if limit is None else replace(problem, memory_limit=limit))
         with memory_cap(self.solver_memory):
-            found = decide(
-                model, time_limit_s=time_s, effort=FIRST_EFFORT * self.effort, seed=self.seed,
-                accepted_gap=max(self.accepted_gap, 1e-2), explain=False,
-            )  # fmt: skip
+            quick = self.options.but(
+                effort=FIRST_EFFORT * self.options.effort, accepted_gap=max(self.options.accepted_gap, FIRST_GAP)
+            )
+            found = decide(model, replace(quick, progress=None).part(share, least=LEAST_S), explain=False)
         peak = found.memory.peak_bytes
         self.points.append(Point(dict(sizes), found.objective_s, peak, limit))
         if limit is None and (self.looked is None or found.objective_s < self.looked[1].objective_s):
@@ -240,9 +224,10 @@ class _Search(Generic[P]):
                 status = "pruned" if tried.status != "optimal" else "optimal"
                 self.tried[_key(tried.sizes)] = replace(tried, status=status)
                 continue
-            self.say(f"mesh {_text(tried.sizes)} in full")
+            self.options.say(f"mesh {_text(tried.sizes)} in full")
+            share = LAST_SHARE if number == 0 else LAST_SHARE / 2
             try:
-                plan = self.solve(tried.sizes, self.left(LAST_SHARE if number == 0 else LAST_SHARE / 2), None)
+                plan = self.solve(tried.sizes, self.options.part(share, least=LEAST_S), None)
             except NotFoundError as error:  # of stages say, which the first look does not know
                 self.tried[_key(tried.sizes)] = Tried(
                     tried.sizes, "none found", bound_s=tried.bound_s, reason=str(error)
@@ -276,7 +261,7 @@ class _Search(Generic[P]):
         best = self.best
         if best is None:
             assert self.looked is not None
-            best = self.solve(self.looked[0], None, self.looked[1])
+            best = self.solve(self.looked[0], self.options.within(None), self.looked[1])
         return replace(best, notes=(*best.notes, note), run={**best.run, "interrupted": True})
 
     def _nothing(self) -> NoReturn:
@@ -304,14 +289,13 @@ class _Search(Generic[P]):
             limit = int(best.memory.peak_bytes * part)
             for tried in order[:FRONTIER_MESHES]:
                 within = [p.objective_s for p in self.points if p.peak_bytes <= limit]
-                time_s = self.left(0.3)
                 if within and (tried.bound_s or 0.0) >= min(within) * 0.99:
                     continue
-                if time_s is not None and time_s <= LEAST_S:
+                if self.options.deadline.passed:
                     return
-                self.say(f"mesh {_text(tried.sizes)} within {limit} bytes")
+                self.options.say(f"mesh {_text(tried.sizes)} within {limit} bytes")
                 try:
-                    self._look(tried.sizes, self.ask(tried.sizes), limit, time_s)
+                    self._look(tried.sizes, self.ask(tried.sizes), limit, TIGHTER_SHARE)
                 except AutoshardError:
                     continue
 

@@ -11,7 +11,7 @@ import pytest
 from autoshard import InfeasibleError, InputError, Pin, plan
 from autoshard.api.plans import Plan
 from autoshard.cli import main
-from autoshard.config.mesh_sizes import MeshSearch
+from autoshard.request.mesh_sizes import MeshSearch
 from autoshard.verify.plan.checker import check_plan
 
 SPEC = jax.ShapeDtypeStruct
