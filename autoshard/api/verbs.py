@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from autoshard.api.plans import Plan
 from autoshard.costmodels import Machine, Profile, ProfileError
 from autoshard.errors import InputError
+from autoshard.plan_record import ToldLimit
 from autoshard.planning import (
     STOPPED_BY_USER,
     Decision,
@@ -234,14 +235,14 @@ class _Run:
             batch=None if roles is None else batch_size(program, roles),
             run={"seconds": dict(seconds), "interrupted": decision.interrupted, **decision.stats},
             traced=replace(request.traced, program=program),
-            stages=tuple(stage.to_dict() for stage in decision.stages),
+            stages=decision.stages,
             joint=decision.joint,
-            sharing=None if self.sharing is None else self.sharing.to_dict(),
+            sharing=None if self.sharing is None else self.sharing.price,
             priorities=named if request.priorities else None,
             strategy=None if self.by.by_cost else str(self.by),
             options=request.told_options(),
             certificate=decision.certificate,
-            memory_limit={"bytes": problem.memory_limit, "from": "device" if problem.device_limit else "stated"},
+            memory_limit=ToldLimit(bytes=problem.memory_limit, source="device" if problem.device_limit else "stated"),
         )
 
 

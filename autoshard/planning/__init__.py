@@ -10,7 +10,7 @@ from autoshard.planning.named_stages import check_names, named_stages
 from autoshard.planning.no_plan import check_room, name_nodes
 from autoshard.planning.options import ACCEPTED_GAP, SearchOptions
 from autoshard.planning.sharing import price_of_sharing
-from autoshard.planning.stages import Stage, StagePlan, decide_staged, stated_stages
+from autoshard.planning.stages import StagePlan, decide_staged, stated_stages
 
 __all__ = [
     "ACCEPTED_GAP",
@@ -19,7 +19,6 @@ __all__ = [
     "Model",
     "Problem",
     "SearchOptions",
-    "Stage",
     "StagePlan",
     "assumptions",
     "best_seen",

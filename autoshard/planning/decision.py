@@ -11,6 +11,7 @@ import numpy as np
 
 from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import PlanCost, price
+from autoshard.plan_record import BoundProof, JointOptimum, StageRecord
 from autoshard.planning.certified import Proved
 from autoshard.planning.model import Model, Problem
 from autoshard.program.schedule import Schedule
@@ -45,8 +46,8 @@ class Decision:
     rounding_s: float
     notes: tuple[str, ...] = ()
     stats: dict[str, Any] = field(default_factory=dict)
-    stages: tuple[Any, ...] = ()
-    joint: Mapping[str, Any] | None = None
+    stages: tuple[StageRecord, ...] = ()
+    joint: JointOptimum | None = None
     proved: Proved | None = None
 
     @property
@@ -55,11 +56,9 @@ class Decision:
         return interrupted_in(self.stats.get("rounds", ()))
 
     @property
-    def certificate(self) -> dict[str, Any] | None:
-        """As ``certificate`` in plan.json."""
-        if self.proved is None:
-            return None
-        return {"of": "plan" if self.joint is None else "joint", **self.proved.to_dict()}
+    def certificate(self) -> BoundProof | None:
+        """What shows the bound, for the plan."""
+        return None if self.proved is None else self.proved.told("plan" if self.joint is None else "joint")
 
     @property
     def gap(self) -> float:

@@ -20,6 +20,7 @@ from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.fixed import Cut, Fixed, placed
 from autoshard.formulation.pieces import holds
+from autoshard.plan_record import JointOptimum, StageRecord
 from autoshard.planning.decide import decide
 from autoshard.planning.decision import Decision
 from autoshard.planning.keep import Dropped, Keeper
@@ -48,41 +49,6 @@ class StagePlan:
     statements: tuple[str, ...]
     given: Fixed = field(default_factory=Fixed)
     name: str = ""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What one stage decided.
-
-    cost_s, bound_s: of its optimum, and the proof. price_s: how much dearer than the stage before; the first one than
-    the optimum without any pin. placed: what it placed that stages before had not. relaxed: placements that it wanted
-    and could not keep; unlimited: its cost and peak with all that it wanted, without the memory limit, where that limit
-    left no room for some of it (see `planning.relaxed`).
-    """
-
-    priority: int
-    name: str
-    statements: tuple[str, ...]
-    axes: tuple[str, ...]
-    cost_s: float
-    bound_s: float
-    gap: float
-    status: str
-    peak_bytes: int
-    price_s: float
-    placed: Mapping[str, Any]
-    relaxed: tuple[Mapping[str, Any], ...] = ()
-    unlimited: Mapping[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As an entry of ``stages`` in plan.json."""
-        return {
-            "priority": self.priority, "name": self.name, "statements": list(self.statements), "axes": list(self.axes),
-            "cost_s": self.cost_s, "bound_s": self.bound_s, "gap": self.gap, "status": self.status,
-            "peak_bytes": self.peak_bytes, "price_s": self.price_s, "placed": dict(self.placed),
-            "relaxed": [dict(entry) for entry in self.relaxed],
-            "unlimited": None if self.unlimited is None else dict(self.unlimited),
-        }  # fmt: skip
 
 
 def stated_stages(problem: Problem) -> list[StagePlan]:
@@ -152,10 +118,10 @@ def decide_staged(
         f"decided in {len(stages)} stages; bound and gap are those of the last one, all at once costs "
         f"{joint.objective_s:.6g} s"
     )
-    beside = {
-        "cost_s": joint.objective_s, "bound_s": joint.bound_s, "gap": joint.gap, "status": joint.status,
-        "price_of_stages_s": last.objective_s - joint.objective_s,
-    }  # fmt: skip
+    beside = JointOptimum(
+        cost_s=joint.objective_s, bound_s=joint.bound_s, gap=joint.gap, status=joint.status,
+        price_of_stages_s=last.objective_s - joint.objective_s,
+    )  # fmt: skip
     return replace(last, notes=tuple(notes), stages=tuple(stages), joint=beside, proved=joint.proved)
 
 
@@ -169,7 +135,7 @@ class _Run:
         self.free_s = joint.objective_s
         self.decided: list[tuple[Problem, list[Fixed], Decision]] = []
 
-    def stages(self, *, searching: bool) -> list[Stage]:
+    def stages(self, *, searching: bool) -> list[StageRecord]:
         """All stages. Without searching for what can hold beside each other, a stage may turn out to have no plan; the
         last one then holds all statements and everything that was kept, and so shows that it could be.
         """
@@ -210,7 +176,7 @@ class _Run:
         self.last = decisions[-1]
         return self._as_told(decisions, told)
 
-    def _as_told(self, decisions: Sequence[Decision], told: Sequence["_Told"]) -> list[Stage]:
+    def _as_told(self, decisions: Sequence[Decision], told: Sequence["_Told"]) -> list[StageRecord]:
         """Stages with their prices. Every plan of a stage is one of the stage before, too, which costs no more."""
         cheapest = list(decisions)
         for k in reversed(range(len(decisions) - 1)):
@@ -218,15 +184,16 @@ class _Run:
                 better, bound = cheapest[k + 1], min(cheapest[k].bound_s, cheapest[k + 1].objective_s)
                 cheapest[k] = replace(better, bound_s=bound, status=_status(better, bound))
         before = min(cheapest[0].objective_s, self.free_s)
-        stages: list[Stage] = []
+        stages: list[StageRecord] = []
         for plan, decision, one in zip(self.plans, cheapest, told, strict=True):
             stage = _stage(plan, decision, decision.objective_s - before, one.placed, self.problem)
             missing = still_missing(one.relaxed, one.dropped, self.last.schedule)
-            stages.append(replace(stage, relaxed=tuple(missing), unlimited=one.unlimited if missing else None))
+            told_of = {"relaxed": tuple(missing), "unlimited": one.unlimited if missing else None}
+            stages.append(stage.model_copy(update=told_of))
             before = decision.objective_s
         return stages
 
-    def notes(self, stages: Sequence[Stage]) -> list[str]:
+    def notes(self, stages: Sequence[StageRecord]) -> list[str]:
         """What was relaxed, a line for each stage."""
         limit = self.problem.memory_limit
         found = [relaxed_note(s.name or f"priority {s.priority}", s.relaxed, limit, s.unlimited) for s in stages]
@@ -294,15 +261,16 @@ def _stage(
     price_s: float,
     words: Mapping[str, Any],
     problem: Problem,
-) -> Stage:
+) -> StageRecord:
     axes = tuple(n for n in problem.mesh.mesh.axis_names if set(problem.mesh.atoms_of[n]) & plan.atoms)
-    return Stage(
-        plan.priority, plan.name, plan.statements, axes, decision.objective_s, decision.bound_s, decision.gap,
-        decision.status, decision.memory.peak_bytes, price_s, words,
+    return StageRecord(
+        priority=plan.priority, name=plan.name, statements=plan.statements, axes=axes, cost_s=decision.objective_s,
+        bound_s=decision.bound_s, gap=decision.gap, status=decision.status, peak_bytes=decision.memory.peak_bytes,
+        price_s=price_s, placed=dict(words),
     )  # fmt: skip
 
 
-def _only(plan: StagePlan, joint: Decision, problem: Problem) -> Stage:
+def _only(plan: StagePlan, joint: Decision, problem: Problem) -> StageRecord:
     return _stage(plan, joint, 0.0, placed_words(placed(joint.schedule, problem.program, plan.atoms), problem), problem)
 
 

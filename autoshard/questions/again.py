@@ -19,10 +19,10 @@ from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.domains import satisfies
 from autoshard.placements.atoms import stated_splits
-from autoshard.plan_record import PlanRecord
-from autoshard.planning import ACCEPTED_GAP, Decision, Model, Problem, SearchOptions, build_model, decide
+from autoshard.plan_record import PlanRecord, ToldLimit, ToldOptions
+from autoshard.planning import Decision, Model, Problem, SearchOptions, build_model, decide
 from autoshard.planning.named_stages import named_stages
-from autoshard.planning.sharing import Sharing
+from autoshard.planning.sharing import unpriced
 from autoshard.planning.stages import decide_staged, stated_stages
 from autoshard.program.program import Program
 from autoshard.search.strategy import decide_by, settled
@@ -78,8 +78,8 @@ def stated_groups(plan: PlanRecord) -> tuple[MatchedGroup, ...]:
 def limit_of(plan: PlanRecord) -> int | None:
     """Bytes per device that the plan was to stay within: those stated, or the device's."""
     stated = next((int(s["bytes"]) for s in plan.statements if s["kind"] == "memory_limit"), None)
-    if stated is None and plan.memory_limit is not None and plan.memory_limit["from"] == "device":
-        return plan.memory_limit["bytes"]
+    if stated is None and plan.memory_limit is not None and plan.memory_limit.source == "device":
+        return plan.memory_limit.bytes
     return stated
 
 
@@ -143,11 +143,16 @@ def problem_of(plan: PlanRecord, changed: Changed | None = None) -> Problem:
         program, plan.schedule.mesh.mesh, plan.machine if changed.machine is None else changed.machine, pins=every,
         memory_limit=limit, sub_axes=_splits(plan.schedule.mesh, [p.sharding for p in every]), trips=plan.trips,
         groups=groups, restrictions=restrictions,
-        # of earlier versions: where nothing is shared, there was nothing to share
-        share_repeats=bool((plan.options or {}).get("share_repeats", plan.sharing is not None)),
+        share_repeats=_shares(plan),
         device_limit=changed.memory_limit is KEEP and limit_of_device(plan),
         host_limit=next((int(s["bytes"]) for s in plan.statements if s["kind"] == "host_memory_limit"), None),
     )  # fmt: skip
+
+
+def _shares(plan: PlanRecord) -> bool:
+    """Whether repeated layers share; in plans of earlier versions where nothing is shared, there was nothing to."""
+    told = None if plan.options is None else plan.options.share_repeats
+    return plan.sharing is not None if told is None else told
 
 
 def _splits(mesh: AtomMesh, shardings: Sequence[TensorSharding]) -> Mapping[str, Sequence[int]]:
@@ -177,11 +182,8 @@ def _cuts(parts: Sequence[int]) -> set[int]:
 def options_of(plan: PlanRecord) -> SearchOptions:
     """What the plan was searched with; of earlier versions what its config says, else the defaults."""
     settings = (plan.config or {}).get("settings") or {}
-    made = plan.options if plan.options is not None else settings.get("solver") or {}
-    return SearchOptions(
-        effort=float(made.get("effort", 1.0)), seed=int(made.get("seed", 0)),
-        accepted_gap=float(made.get("accepted_gap", ACCEPTED_GAP)),
-    )  # fmt: skip
+    made = plan.options or ToldOptions.from_dict(settings.get("solver") or {})
+    return SearchOptions().but(effort=made.effort, seed=made.seed, accepted_gap=made.accepted_gap)
 
 
 def solve_again(
@@ -241,7 +243,7 @@ def decide_again(
     stated = replace(model.problem, pins=tuple(pin for pin in model.problem.pins if pin not in kept))
     if by is not None and by.name not in SEARCHES:
         return decide_by(replace(model, problem=stated), by, options)
-    named = any(stage["name"] for stage in plan.stages)
+    named = any(stage.name for stage in plan.stages)
     if named and plan.priorities is None:
         raise UnsupportedError(
             "this plan was decided in stages by names of strategies by an earlier version, whose plans do not say what "
@@ -250,7 +252,7 @@ def decide_again(
     if named or len(plan.stages) > 1:
         if named and plan.priorities is not None:
             told = plan.priorities
-            stages = named_stages(stated, told["names"], told["roles"], told["slow"])
+            stages = named_stages(stated, told.names, told.roles, told.slow)
         else:
             stages = stated_stages(stated)
             if by is not None:
@@ -272,23 +274,23 @@ def plan_of(
         limit = plan.memory_limit
         statements += [s for s in plan.statements if s["kind"] == "memory_limit"]
     else:
-        limit = {"bytes": changed.memory_limit, "from": "stated"}
+        limit = ToldLimit(bytes=changed.memory_limit, source="stated")
         if changed.memory_limit is not None:
             statements.append({"kind": "memory_limit", "bytes": changed.memory_limit, "source": ""})
-    program, whole, shared = model.problem.program, model.encoded.network.n_nodes, model.repeats.network.n_nodes
-    # what sharing costs is worked out for the plan alone
-    sharing = Sharing(whole, whole - shared, None, None).to_dict() if model.repeats.shared else None
+    program = model.problem.program
+    sharing = unpriced(model) if model.repeats.shared else None  # what it costs is worked out for the plan alone
     made = options or options_of(plan)
     told = {"effort": made.effort, "seed": made.seed, "accepted_gap": made.accepted_gap}
+    searched = (plan.options or ToldOptions()).model_copy(update=told)
     traced = None if plan.traced is None or changed.program is not None else replace(plan.traced, program=program)
     return replace(
         plan, program=program, traced=traced, sharing=sharing, mesh_search=None,
-        options={**(plan.options or {}), **told},
+        options=searched,
         schedule=decision.schedule, machine=model.problem.machine,
         cost=decision.cost, memory=decision.memory, status=decision.status, objective_s=decision.objective_s,
         bound_s=decision.bound_s, gap=decision.gap, memory_price_s=decision.memory_price_s,
         rounding_s=decision.rounding_s, statements=tuple(statements), baselines=(), notes=decision.notes,
         run={"interrupted": decision.interrupted, **decision.stats},
-        stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint, memory_limit=limit,
+        stages=decision.stages, joint=decision.joint, memory_limit=limit,
         certificate=decision.certificate,
     )  # fmt: skip

@@ -279,7 +279,7 @@ def _cost(plan: PlanRecord | NoPlan) -> float | None:
 def _parted(kept: PlanRecord, best: PlanRecord) -> int | None:
     """The first stage but the last that places something else where the decision is kept; None: all place the same."""
     for number, (one, other) in enumerate(zip(kept.stages[:-1], best.stages[:-1], strict=False)):
-        if one["placed"] != other["placed"]:
+        if one.placed != other.placed:
             return number
     return None
 
@@ -291,9 +291,9 @@ def _may_be_kept(kept: PlanRecord | NoPlan, best: PlanRecord) -> bool:
     slack = kept.rounding_s + best.rounding_s
     if len(kept.stages) == len(best.stages):
         for one, other in zip(kept.stages, best.stages, strict=True):
-            if one["bound_s"] > other["cost_s"] + slack:
+            if one.bound_s > other.cost_s + slack:
                 return False
-            if one["cost_s"] + slack < other["bound_s"]:
+            if one.cost_s + slack < other.bound_s:
                 return True
     return kept.bound_s <= best.objective_s
 

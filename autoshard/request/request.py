@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from autoshard.costmodels import Machine
 from autoshard.deadline import Deadline
 from autoshard.errors import InputError
+from autoshard.plan_record import ToldOptions
 from autoshard.planning import ACCEPTED_GAP, SearchOptions
 from autoshard.planning.options import Progress
 from autoshard.request.arguments import limit_seconds, mesh_given
@@ -99,16 +100,13 @@ class Request:
         mesh = Mesh.from_dict(dict(sizes))
         return replace(self, mesh=dict(sizes), baselines=[one for one in self.baselines if reads(one, mesh)])
 
-    def told_options(self) -> dict[str, Any]:
-        """As ``options`` in plan.json."""
-        return {
-            "effort": self.options.effort,
-            "seed": self.options.seed,
-            "accepted_gap": self.options.accepted_gap,
-            "share_repeats": self.share_repeats,
-            "sub_axes": None if self.sub_axes is None else {axis: list(parts) for axis, parts in self.sub_axes.items()},
-            "strategy": self.strategy,
-        }
+    def told_options(self) -> ToldOptions:
+        """For the plan's record."""
+        cut = None if self.sub_axes is None else {axis: tuple(parts) for axis, parts in self.sub_axes.items()}
+        return ToldOptions(
+            effort=self.options.effort, seed=self.options.seed, accepted_gap=self.options.accepted_gap,
+            share_repeats=self.share_repeats, sub_axes=cut, strategy=self.strategy,
+        )  # fmt: skip
 
 
 def request_of(

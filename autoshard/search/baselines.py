@@ -114,17 +114,16 @@ def _price(model: Model, strategy: NamedStrategy, roles: Roles, deadline: Deadli
     try:
         found = best_within(model, left_by(model, strategy, roles), deadline=deadline)
     except CannotBe as error:
-        return PricedBaseline(
-            BaselineCost(strategy.name, None, None, str(error)), None, error.timed_out, error.exhausted
-        )
+        none = BaselineCost(name=strategy.name, objective_s=None, reason=str(error))
+        return PricedBaseline(none, None, error.timed_out, error.exhausted)
     except AutoshardError as error:
-        return PricedBaseline(BaselineCost(strategy.name, None, None, str(error)), None, exhausted=True)
+        none = BaselineCost(name=strategy.name, objective_s=None, reason=str(error))
+        return PricedBaseline(none, None, exhausted=True)
     # priced from its schedule, as the plan is: ticks round, and would make equal plans differ
     cost = price(model.problem.program, found.schedule, model.fusion, model.prices, model.problem.trips)
     seconds = cost.step_s + model.memory_price_s(found.assignment)
-    return PricedBaseline(
-        BaselineCost(strategy.name, seconds, found.memory.peak_bytes), found.assignment, found.timed_out
-    )
+    told = BaselineCost(name=strategy.name, objective_s=seconds, peak_bytes=found.memory.peak_bytes)
+    return PricedBaseline(told, found.assignment, found.timed_out)
 
 
 def left_by(model: Model, strategy: NamedStrategy, roles: Roles) -> list[np.ndarray]:

@@ -7,12 +7,12 @@ a few searches under tighter memory limits, make the frontier of step time again
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, NoReturn, TypeVar
 
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, NotFoundError, OutOfTimeError
-from autoshard.plan_record import PlanRecord
+from autoshard.plan_record import MeshPoint, MeshSearched, MeshTried, PlanRecord
 from autoshard.planning import Decision, Problem, SearchOptions, build_model, decide
 from autoshard.planning.memory_cap import memory_cap
 
@@ -33,52 +33,26 @@ FRONTIER_MESHES = 2
 LEAST_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """What came of one mesh: its best plan and bound, or why there is none.
-
-    status: that of the plan, ``pruned`` (its bound rules it out), ``alike`` (the same but for the names of the axes as
-    the mesh in `reason`), ``cannot be`` (proved, or the machine has no such mesh), ``none found`` or ``out of time``.
-    """
-
-    sizes: Sizes
-    status: str
-    objective_s: float | None = None
-    bound_s: float | None = None
-    peak_bytes: int | None = None
-    reason: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "mesh": dict(self.sizes), "status": self.status, "objective_s": self.objective_s, "bound_s": self.bound_s,
-            "peak_bytes": self.peak_bytes, "reason": self.reason,
-        }  # fmt: skip
+def _tried(sizes: Sizes, status: str, *figures: Any, bound_s: float | None = None, reason: str = "") -> MeshTried:
+    """figures: seconds, bound and peak bytes, where there is a plan."""
+    objective_s, bound_s, peak = figures or (None, bound_s, None)
+    return MeshTried(
+        mesh=dict(sizes), status=status, objective_s=objective_s, bound_s=bound_s, peak_bytes=peak, reason=reason
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A plan on the frontier: none that was found is both quicker and smaller."""
-
-    sizes: Sizes
-    objective_s: float
-    peak_bytes: int
-    memory_limit: int | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "mesh": dict(self.sizes), "objective_s": self.objective_s, "peak_bytes": self.peak_bytes,
-            "memory_limit": self.memory_limit,
-        }  # fmt: skip
+def _point(sizes: Sizes, seconds: float, peak: int, limit: int | None) -> MeshPoint:
+    return MeshPoint(mesh=dict(sizes), objective_s=seconds, peak_bytes=peak, memory_limit=limit)
 
 
-def frontier(points: Sequence[Point]) -> list[Point]:
+def frontier(points: Sequence[MeshPoint]) -> list[MeshPoint]:
     """The points that no other one beats in both time and memory, quickest first.
 
-    >>> [p.peak_bytes for p in frontier([Point({}, 2.0, 5, None), Point({}, 1.0, 9, None), Point({}, 3.0, 7, None)])]
+    >>> [p.peak_bytes for p in frontier([_point({}, t, b, None) for t, b in ((2.0, 5), (1.0, 9), (3.0, 7))])]
     [9, 5]
     """
-    out: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.objective_s, p.peak_bytes, tuple(p.sizes.values()))):
+    out: list[MeshPoint] = []
+    for point in sorted(points, key=lambda p: (p.objective_s, p.peak_bytes, tuple(p.mesh.values()))):
         if not out or point.peak_bytes < out[-1].peak_bytes:
             out.append(point)
     return out
@@ -114,16 +88,16 @@ def search_mesh(
     except KeyboardInterrupt:
         best = run.stopped(allowed)
     tried = [run.of(s) for s in allowed]
-    told = [*tried, *(Tried(s, "cannot be", reason=reason) for s, reason in refused)]
+    told = [*tried, *(_tried(s, "cannot be", reason=reason) for s, reason in refused)]
     bounds = [t.bound_s for t in tried if t.bound_s is not None]
     unknown = any(t.status in _OPEN and t.bound_s is None for t in tried)
-    found = {
-        "devices": math.prod(allowed[0].values()),
-        "axes": list(allowed[0]),
-        "bound_s": 0.0 if unknown else min(bounds, default=0.0),
-        "tried": [t.to_dict() for t in told],
-        "frontier": [p.to_dict() for p in frontier(run.points)],
-    }
+    found = MeshSearched(
+        devices=math.prod(allowed[0].values()),
+        axes=tuple(allowed[0]),
+        bound_s=0.0 if unknown else min(bounds, default=0.0),
+        tried=tuple(told),
+        frontier=tuple(frontier(run.points)),
+    )
     return replace(best, mesh_search=found)
 
 
@@ -156,20 +130,20 @@ class _Search(Generic[P]):
     ) -> None:
         self.ask, self.solve, self.options = ask, solve, options
         self.names_count, self.solver_memory = names_count, solver_memory
-        self.tried: dict[tuple[int, ...], Tried] = {}
-        self.points: list[Point] = []
+        self.tried: dict[tuple[int, ...], MeshTried] = {}
+        self.points: list[MeshPoint] = []
         self.twins: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.looked: tuple[Sizes, Decision] | None = None  # the best of the first look
         self.best: P | None = None
 
-    def of(self, sizes: Sizes) -> Tried:
+    def of(self, sizes: Sizes) -> MeshTried:
         """What came of a mesh; for one that is like another, the figures of that one."""
         tried = self.tried[_key(sizes)]
         twin = self.twins.get(_key(sizes))
         if twin is None:
             return tried
         same = self.tried[twin]
-        return replace(tried, objective_s=same.objective_s, bound_s=same.bound_s, peak_bytes=same.peak_bytes)
+        return tried.model_copy(update={k: getattr(same, k) for k in ("objective_s", "bound_s", "peak_bytes")})
 
     def first_look(self, allowed: Sequence[Sizes]) -> None:
         """A plan and a bound for every mesh, those with fewer axes first: they are small and give bounds to beat."""
@@ -181,18 +155,18 @@ class _Search(Generic[P]):
                 problem = self.ask(sizes)
                 alike = None if problem.statements or self.names_count else _shape(problem.machine)
                 if alike is not None and alike in known:
-                    self.tried[_key(sizes)] = Tried(sizes, "alike", reason=_text(known[alike]))
+                    self.tried[_key(sizes)] = _tried(sizes, "alike", reason=_text(known[alike]))
                     self.twins[_key(sizes)] = _key(known[alike])
                     continue
                 known.setdefault(alike, sizes)
                 share = FIRST_SHARE / (len(order) - number) if number else FIRST_SHARE
                 self.tried[_key(sizes)] = self._look(sizes, problem, None, share)
             except OutOfTimeError as error:
-                self.tried[_key(sizes)] = Tried(sizes, _without(error), reason=str(error))
+                self.tried[_key(sizes)] = _tried(sizes, _without(error), reason=str(error))
             except (InfeasibleError, InputError) as error:
-                self.tried[_key(sizes)] = Tried(sizes, "cannot be", reason=str(error))
+                self.tried[_key(sizes)] = _tried(sizes, "cannot be", reason=str(error))
 
-    def _look(self, sizes: Sizes, problem: Problem, limit: int | None, share: float) -> Tried:
+    def _look(self, sizes: Sizes, problem: Problem, limit: int | None, share: float) -> MeshTried:
         model = build_model(problem if limit is None else replace(problem, memory_limit=limit))
         with memory_cap(self.solver_memory):
             quick = self.options.but(
@@ -200,20 +174,20 @@ class _Search(Generic[P]):
             )
             found = decide(model, replace(quick, progress=None).part(share, least=LEAST_S), explain=False)
         peak = found.memory.peak_bytes
-        self.points.append(Point(dict(sizes), found.objective_s, peak, limit))
+        self.points.append(_point(dict(sizes), found.objective_s, peak, limit))
         if limit is None and (self.looked is None or found.objective_s < self.looked[1].objective_s):
             self.looked = sizes, found
         if found.interrupted:
             if limit is None:
-                self.tried[_key(sizes)] = Tried(dict(sizes), found.status, found.objective_s, found.bound_s, peak)
+                self.tried[_key(sizes)] = _tried(dict(sizes), found.status, found.objective_s, found.bound_s, peak)
             raise KeyboardInterrupt
-        return Tried(dict(sizes), found.status, found.objective_s, found.bound_s, peak)
+        return _tried(dict(sizes), found.status, found.objective_s, found.bound_s, peak)
 
     def in_full(self) -> P:
         """The best plan: meshes that their bounds leave are solved in full, the most promising first."""
         waiting = sorted(
             (t for t in self.tried.values() if t.objective_s is not None),
-            key=lambda t: (t.objective_s or 0.0, _key(t.sizes)),
+            key=lambda t: (t.objective_s or 0.0, _key(t.mesh)),
         )
         if not waiting:
             self._nothing()
@@ -222,29 +196,29 @@ class _Search(Generic[P]):
             # what the first look found is no plan yet, and none of the strategy where that is not the joint optimum
             if self.best is not None and tried.bound_s >= self.best.objective_s * (1 - 1e-9):
                 status = "pruned" if tried.status != "optimal" else "optimal"
-                self.tried[_key(tried.sizes)] = replace(tried, status=status)
+                self.tried[_key(tried.mesh)] = tried.model_copy(update={"status": status})
                 continue
-            self.options.say(f"mesh {_text(tried.sizes)} in full")
+            self.options.say(f"mesh {_text(tried.mesh)} in full")
             share = LAST_SHARE if number == 0 else LAST_SHARE / 2
             try:
-                plan = self.solve(tried.sizes, self.options.part(share, least=LEAST_S), None)
+                plan = self.solve(tried.mesh, self.options.part(share, least=LEAST_S), None)
             except NotFoundError as error:  # of stages say, which the first look does not know
-                self.tried[_key(tried.sizes)] = Tried(
-                    tried.sizes, "none found", bound_s=tried.bound_s, reason=str(error)
+                self.tried[_key(tried.mesh)] = _tried(
+                    tried.mesh, "none found", bound_s=tried.bound_s, reason=str(error)
                 )
-                self.points = [p for p in self.points if p.sizes != tried.sizes]
+                self.points = [p for p in self.points if p.mesh != tried.mesh]
                 continue
             except OutOfTimeError as error:
-                self.tried[_key(tried.sizes)] = replace(tried, status="out of time", reason=str(error))
+                self.tried[_key(tried.mesh)] = tried.model_copy(update={"status": "out of time", "reason": str(error)})
                 continue
             except (InfeasibleError, InputError) as error:  # the first look knows no stages and no private copies
-                self.tried[_key(tried.sizes)] = Tried(tried.sizes, "cannot be", reason=str(error))
-                self.points = [p for p in self.points if p.sizes != tried.sizes]
+                self.tried[_key(tried.mesh)] = _tried(tried.mesh, "cannot be", reason=str(error))
+                self.points = [p for p in self.points if p.mesh != tried.mesh]
                 continue
             peak = plan.memory.peak_bytes
-            self.points.append(Point(dict(tried.sizes), plan.objective_s, peak, None))
+            self.points.append(_point(dict(tried.mesh), plan.objective_s, peak, None))
             bound = max(tried.bound_s, min(plan.bound_s, plan.objective_s))
-            self.tried[_key(tried.sizes)] = Tried(tried.sizes, plan.status, plan.objective_s, bound, peak)
+            self.tried[_key(tried.mesh)] = _tried(tried.mesh, plan.status, plan.objective_s, bound, peak)
             if self.best is None or plan.objective_s < self.best.objective_s:
                 self.best = plan
             if plan.run.get("interrupted"):
@@ -256,7 +230,7 @@ class _Search(Generic[P]):
         if self.best is None and self.looked is None:
             raise KeyboardInterrupt
         for sizes in allowed:
-            self.tried.setdefault(_key(sizes), Tried(sizes, "out of time", reason="the run was stopped"))
+            self.tried.setdefault(_key(sizes), _tried(sizes, "out of time", reason="the run was stopped"))
         note = "the run was stopped before the search over meshes was done: this is the best plan by then"
         best = self.best
         if best is None:
@@ -271,7 +245,7 @@ class _Search(Generic[P]):
                 f"no plan on any of {len(self.tried)} meshes was found in the time given, and it is not proved that "
                 "none exists; raise the time limit, or give sizes"
             )
-        reasons = "\n".join(f"  {_text(t.sizes)}: {t.reason.splitlines()[0]}" for t in list(self.tried.values())[:6])
+        reasons = "\n".join(f"  {_text(t.mesh)}: {t.reason.splitlines()[0]}" for t in list(self.tried.values())[:6])
         if any(t.status == "none found" for t in self.tried.values()):
             raise NotFoundError(
                 f"no plan was found on any of the {len(self.tried)} meshes that the machine allows, and it is not "
@@ -284,7 +258,7 @@ class _Search(Generic[P]):
     def tighten(self, best: P) -> None:
         """Further points of the frontier: the most promising meshes within less memory than the best plan takes."""
         solved = [t for t in self.tried.values() if t.objective_s is not None]
-        order = sorted(solved, key=lambda t: (t.bound_s or 0.0, _key(t.sizes)))
+        order = sorted(solved, key=lambda t: (t.bound_s or 0.0, _key(t.mesh)))
         for part in TIGHTER:
             limit = int(best.memory.peak_bytes * part)
             for tried in order[:FRONTIER_MESHES]:
@@ -293,9 +267,9 @@ class _Search(Generic[P]):
                     continue
                 if self.options.deadline.passed:
                     return
-                self.options.say(f"mesh {_text(tried.sizes)} within {limit} bytes")
+                self.options.say(f"mesh {_text(tried.mesh)} within {limit} bytes")
                 try:
-                    self._look(tried.sizes, self.ask(tried.sizes), limit, TIGHTER_SHARE)
+                    self._look(tried.mesh, self.ask(tried.mesh), limit, TIGHTER_SHARE)
                 except AutoshardError:
                     continue
 

@@ -117,7 +117,7 @@ def test_a_plan_of_an_earlier_version_from_a_config_is_asked_with_what_that_says
 
 @pytest.mark.parametrize(("key", "wrong"), [("effort", "much"), ("seed", 1.5), ("seed", True), ("share_repeats", 1)])
 def test_damaged_options_are_refused(made: Plan, tmp_path: Path, key: str, wrong: Any) -> None:
-    replace(made, options={**(made.options or {}), key: wrong}).save(tmp_path / "plan.json")
+    replace(made, options=made.options.model_copy(update={key: wrong})).save(tmp_path / "plan.json")
     with pytest.raises(InputError, match=f"options: {key} is"):
         Plan.load(tmp_path / "plan.json")
 
@@ -159,7 +159,7 @@ def test_the_strategy_is_that_of_the_plan() -> None:
 def test_the_limit_and_where_it_comes_from_are_those_of_the_plan(made: Plan) -> None:
     problem = problem_of(made)
     assert made.memory_limit is not None and problem.device_limit
-    assert problem.memory_limit == made.memory_limit["bytes"]
+    assert problem.memory_limit == made.memory_limit.bytes
     lifted = plan(f, X, W, **GIVEN, memory_limit="none")
     assert problem_of(lifted).memory_limit is None
     stated = plan(f, X, W, **GIVEN, memory_limit=10**6)
