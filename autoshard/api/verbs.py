@@ -6,15 +6,26 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from autoshard.api.plans import Plan
 from autoshard.config.mesh_sizes import MeshSearch
-from autoshard.constraints import MatchedPin, Pin, in_memories, match_pins
-from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups
+from autoshard.constraints import (
+    HostMemoryLimit,
+    Matched,
+    MemoryLimit,
+    Pin,
+    Restricting,
+    SameSharding,
+    Statement,
+    in_memories,
+    match_groups,
+    match_pins,
+    match_restrictions,
+    registry,
+)
 from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
 from autoshard.constraints.orders import in_orders
-from autoshard.constraints.restrictions import Restricting, Restriction, match_restrictions
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 from autoshard.errors import InputError
 from autoshard.planning import (
@@ -57,12 +68,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 
-Constraint = Pin | SameSharding | Restricting
+Constraint = Statement
 """What `constraints` may hold."""
-
-_STATEMENTS = (
-    "Pin, SameSharding, Replicated, AxisOnly, NoCollective, MaxReshards, Barrier, MemoryKind and ManualComputation"
-)
 
 START_SHARE = 0.2
 """The part of what is then left of it that looking for starts may take."""
@@ -353,7 +360,7 @@ def ask(
 ) -> Asked:
     """The problem that a traced function (or its program alone) and the user's words make; arguments as of `plan`."""
     program = traced if isinstance(traced, Program) else traced.program
-    constraints = statements_given(constraints, get_args(Constraint), _STATEMENTS)
+    constraints = statements_given(constraints, registry.stated(), registry.stated_names())
     logical, machine = placed(mesh, hardware)
     of_jax = [c for c in constraints if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
     order = stated_order(traced, of_jax, logical.size)
@@ -379,8 +386,8 @@ def ask(
         program, logical, machine, pins=matched, memory_limit=limits.device, sub_axes=sub_axes, groups=groups,
         restrictions=restrictions, host_limit=limits.host, share_repeats=share_repeats, device_limit=limits.of_device,
     )  # fmt: skip
-    stated = (*_statements(matched, groups, restrictions, limits), *manual_statements(program))
-    return Asked(problem, stated, (*code_notes, *limit_notes(limits, machine)))
+    stated = (*matched, *groups, *restrictions, *_limits(limits), *manual_statements(program))
+    return Asked(problem, tuple(s.to_dict() for s in stated), (*code_notes, *limit_notes(limits, machine)))
 
 
 def placed(mesh: Mesh | Mapping[str, Any], hardware: str | Path | Profile | Machine) -> tuple[Mesh, Machine]:
@@ -425,17 +432,11 @@ def _slow_axes(mesh: Mesh | Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, link in links.items() if link and str(link).split("=")[0].strip() == "dcn")
 
 
-def _statements(
-    pins: Sequence[MatchedPin],
-    groups: Sequence[MatchedGroup],
-    restrictions: Sequence[Restriction],
-    limits: Limits,
-) -> tuple[dict[str, Any], ...]:
-    out: list[dict[str, Any]] = [dict(pin.to_dict()) for pin in pins]
-    out += [dict(group.to_dict()) for group in groups]
-    out += [restriction.to_dict() for restriction in restrictions]
+def _limits(limits: Limits) -> list[Matched]:
+    """Limits that are stated, as statements."""
+    out: list[Matched] = []
     if limits.device is not None and not limits.of_device:
-        out.append({"kind": "memory_limit", "bytes": limits.device, "source": ""})
+        out.append(MemoryLimit(limits.device))
     if limits.host is not None:
-        out.append({"kind": "host_memory_limit", "memory": "pinned_host", "bytes": limits.host, "source": ""})
-    return tuple(out)
+        out.append(HostMemoryLimit(limits.host))
+    return out

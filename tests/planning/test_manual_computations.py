@@ -14,8 +14,7 @@ from plan_cases import f32, machine
 
 from autoshard import ManualComputation, NoCollective, Pin, plan
 from autoshard.api.plans import Plan
-from autoshard.constraints import match_pins, match_restrictions
-from autoshard.constraints.restrictions import Restriction, restrictions_of
+from autoshard.constraints import Restriction, match_pins, match_restrictions, restrictions_of
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, ShardingError
 from autoshard.formulation.domains import satisfies
 from autoshard.frontends.jax.function import trace

@@ -13,7 +13,6 @@ from autoshard.api.verbs import ask
 from autoshard.constraints import match_restrictions
 from autoshard.errors import InfeasibleError, InputError, ShardingError
 from autoshard.formulation.assign import assignment_of
-from autoshard.formulation.restrict import named_values
 from autoshard.frontends.jax.function import trace
 from autoshard.planning import build_model, decide
 from autoshard.solver.network import evaluate
@@ -66,7 +65,7 @@ def test_an_axis_for_a_stack_of_layers_reaches_the_slices_of_its_loop() -> None:
     specs = (f32(3, 64, 64), f32(64, 64))
     held = planned(looped, *specs, constraints=[AxisOnly("y", "w"), Pin("w", '[{}, {"y"}, {}]')])
     (stated,) = match_restrictions([AxisOnly("y", "w")], held.program, held.schedule.mesh.mesh)
-    named = {held.program.values[v].type.shape for v in named_values(held.program, stated)}
+    named = {held.program.values[v].type.shape for v in stated.named_values(held.program)}
     assert named == {(3, 64, 64), (64, 64)}
     assert {"w"} == uses_axis(held, "y") & set(held.program.input_names)
 
