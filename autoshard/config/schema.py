@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_model, model_validator
@@ -228,7 +228,7 @@ def schema() -> type[Settings]:
     return _schema_of(registry.kinds())
 
 
-@cache
+@lru_cache(maxsize=4)
 def _schema_of(kinds: tuple[Kind, ...]) -> type[Settings]:
     keys = [kind.config for kind in kinds if kind.config is not None]
     fields: dict[str, Any] = {key.name: (key.holds, key.default) for key in keys}

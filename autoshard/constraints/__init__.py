@@ -5,7 +5,6 @@ from autoshard.constraints.host_memory_limit import HostMemoryLimit
 from autoshard.constraints.matching import conflict
 from autoshard.constraints.memory_limit import MemoryLimit
 from autoshard.constraints.pin import MatchedPin, Pin, match_pins
-from autoshard.constraints.registry import restrictions_of
 from autoshard.constraints.restrictions import (
     AxisOnly,
     Barrier,
@@ -46,5 +45,4 @@ __all__ = [
     "match_groups",
     "match_pins",
     "match_restrictions",
-    "restrictions_of",
 ]

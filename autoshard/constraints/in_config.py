@@ -15,7 +15,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ConfigKey:
     """The key of a config under which statements of a kind stand, and what it holds.
 

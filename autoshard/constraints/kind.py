@@ -6,7 +6,7 @@ from autoshard.constraints.in_config import ConfigKey
 from autoshard.constraints.statement import Matched, Statement
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
     """What the registry knows of a kind.
 

@@ -17,7 +17,6 @@ from autoshard.constraints.restrictions import (
     no_collective,
     replicated,
 )
-from autoshard.constraints.restrictions.restriction import Restriction
 from autoshard.constraints.statement import Matched, Statement
 from autoshard.errors import AutoshardError, InputError, listing
 from autoshard.sharding.mesh import Mesh
@@ -96,13 +95,6 @@ def read_only(kind: type[M], statements: Iterable[Mapping[str, Any]]) -> tuple[M
     """Those of one kind among the statements of a plan.json."""
     found = (read(statement) for statement in statements if statement.get("kind") == kind.kind)
     return tuple(one for one in found if isinstance(one, kind))
-
-
-def restrictions_of(statements: Iterable[Mapping[str, Any]], mesh: Mesh | None = None) -> tuple[Restriction, ...]:
-    """The restrictions among the statements of a plan.json."""
-    names = {kind.name for kind in kinds() if issubclass(kind.matched, Restriction)}
-    found = read_all((s for s in statements if s.get("kind") in names), mesh)
-    return tuple(one for one in found if isinstance(one, Restriction))
 
 
 def _short(statement: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from autoshard.errors import InputError, listing
 from autoshard.program.program import Op, Program
-from autoshard.program.schedule import Placement, Use
+from autoshard.program.schedule import PROGRAM, Placement, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
@@ -66,6 +66,13 @@ class Place(NamedTuple):
 
     value: int
     use: Use | None = None
+
+    @property
+    def member(self) -> Member | None:
+        """The value as such, or the output that it is handed back as; None for other uses."""
+        if self.use is None:
+            return "value", self.value
+        return ("output", self.use.slot) if self.use.op == PROGRAM else None
 
 
 LayoutCheck = Callable[[Layout], bool]

@@ -10,7 +10,7 @@ from plan_cases import f32, looped, mlp
 from autoshard import AxisOnly, Barrier, MaxReshards, NoCollective, Pin, Replicated, SameSharding, plan
 from autoshard.api.plans import Plan
 from autoshard.api.verbs import ask
-from autoshard.constraints import match_restrictions
+from autoshard.constraints.restrictions.axis_only import MatchedAxisOnly
 from autoshard.errors import InfeasibleError, InputError, ShardingError
 from autoshard.formulation.assign import assignment_of
 from autoshard.frontends.jax.function import trace
@@ -64,7 +64,7 @@ def test_an_axis_is_used_for_the_named_values_only() -> None:
 def test_an_axis_for_a_stack_of_layers_reaches_the_slices_of_its_loop() -> None:
     specs = (f32(3, 64, 64), f32(64, 64))
     held = planned(looped, *specs, constraints=[AxisOnly("y", "w"), Pin("w", '[{}, {"y"}, {}]')])
-    (stated,) = match_restrictions([AxisOnly("y", "w")], held.program, held.schedule.mesh.mesh)
+    (stated,) = held.stated_as(MatchedAxisOnly)
     named = {held.program.values[v].type.shape for v in stated.named_values(held.program)}
     assert named == {(3, 64, 64), (64, 64)}
     assert {"w"} == uses_axis(held, "y") & set(held.program.input_names)
