@@ -60,10 +60,12 @@ class Config:
 
     @property
     def name(self) -> str:
+        """That of the file, without its ending."""
         return Path(self.file).stem
 
     @cached_property
     def mesh(self) -> Mesh:
+        """The mesh; where its sizes are open, the first ones that the machine allows."""
         return Mesh.from_dict({name: axis.size for name, axis in self.settings.mesh.items()})
 
     @property
@@ -103,18 +105,22 @@ class Config:
 
     @property
     def model(self) -> ModelSection | None:
+        """The model of the library that is planned, if it is one."""
         return self.settings.model
 
     @property
     def solver(self) -> SolverSection:
+        """How hard the solver tries."""
         return self.settings.solver
 
     @property
     def run(self) -> RunSection | None:
+        """What is run after planning, if anything."""
         return self.settings.run
 
     @property
     def time_limit_s(self) -> float | None:
+        """Seconds of wall clock that planning may take."""
         return self.settings.time_limit
 
     @property

@@ -88,10 +88,12 @@ class Addresses:
 
     @cached_property
     def tags(self) -> tuple[tuple[str, int], ...]:
+        """Tag and value id of everything that was named with ``checkpoint_name``."""
         return tuple((tag, value.id) for value in self.program.values for tag in value.tags)
 
     @cached_property
     def ops(self) -> tuple[Op, ...]:
+        """All ops, those inside of others included."""
         return tuple(op for op, _ in self.program.walk())
 
     def find(self, pattern: str) -> Match:
