@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from autoshard.constraints.registry import read_all
+from autoshard.constraints.statement import Matched
 from autoshard.costmodels.machine import Machine
 from autoshard.costs.memory import MemoryProfile, verdict
 from autoshard.costs.price import CommRow, PlanCost
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from autoshard.costs.steptime import StepTime
     from autoshard.frontends.jax.function import TracedFunction
 
+M = TypeVar("M", bound=Matched)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRecord:
@@ -60,6 +64,7 @@ class PlanRecord:
     gap: (objective_s - bound_s) / objective_s. memory: the peak of one device, where, and what is held there.
     model_flop: useful FLOP of a step where known (models of the library), batch: its tokens or rows; for MFU and flips.
     traced: the function, where the plan holds it; not part of plan.json.
+    statements: as they stand in plan.json; `stated` has them as values of their kinds.
     run: timings and solver reports; they differ from run to run and are not part of plan.json.
     stages: where statements have priorities, what each stage placed, its cost and its bound, and its price; bound and
     gap of the plan are then those of the last stage, and `joint` is the optimum all at once beside them.
@@ -114,6 +119,15 @@ class PlanRecord:
         )
 
     # -- reading it ----------------------------------------------------------------------------------
+
+    @cached_property
+    def stated(self) -> tuple[Matched, ...]:
+        """The statements, each a value of its kind. `InputError` where one of them cannot be read."""
+        return read_all(self.statements, self.schedule.mesh.mesh)
+
+    def stated_as(self, kind: type[M]) -> tuple[M, ...]:
+        """Those of one kind, or of several by their base."""
+        return tuple(one for one in self.stated if isinstance(one, kind))
 
     @cached_property
     def shardings(self) -> dict[str, str]:
@@ -290,6 +304,7 @@ class PlanRecord:
     def readable(self) -> Self:
         """The plan; raises what any of its answers would raise later: a damaged file is told when it is read."""
         self.to_dict()
+        self.stated  # noqa: B018
         return self
 
     @classmethod

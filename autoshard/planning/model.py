@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from autoshard.constraints import MatchedPin
-from autoshard.constraints.groups import MatchedGroup, spread_pins
-from autoshard.constraints.restrictions import Restriction
+from autoshard.constraints import MatchedGroup, MatchedPin, Restriction
+from autoshard.constraints.groups import spread_pins
 from autoshard.costmodels.machine import Machine
 from autoshard.costs import fusion as fusion_model
 from autoshard.costs import liveness as liveness_model

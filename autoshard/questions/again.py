@@ -9,10 +9,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from autoshard.constraints import MatchedPin, in_memories, restrictions_of
-from autoshard.constraints.groups import MatchedGroup
-from autoshard.constraints.in_code import on_other_mesh
-from autoshard.constraints.matching import conflict
+from autoshard.constraints import (
+    HostMemoryLimit,
+    MatchedGroup,
+    MatchedPin,
+    MemoryLimit,
+    Restriction,
+    conflict,
+    in_memories,
+)
 from autoshard.constraints.orders import in_orders
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import ShardingError, UnsupportedError
@@ -27,7 +32,6 @@ from autoshard.planning.stages import decide_staged, stated_stages
 from autoshard.program.program import Program
 from autoshard.search.strategy import decide_by, settled
 from autoshard.sharding.layout import AtomMesh, Layout
-from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.strategies.choice import SEARCHES, StrategyName
 
@@ -51,33 +55,17 @@ class Changed:
 
 def stated_pins(plan: PlanRecord) -> tuple[MatchedPin, ...]:
     """The pins of a plan, matched to its values."""
-    return tuple(_pin(s, plan.schedule.mesh.mesh) for s in plan.statements if s["kind"] == "pin")
-
-
-def _pin(statement: Mapping[str, Any], mesh: Mesh) -> MatchedPin:
-    pin = MatchedPin(
-        statement["pattern"], TensorSharding.from_text(statement["sharding"], mesh), tuple(statement["values"]),
-        tuple(statement["outputs"]), statement.get("source", ""), int(statement.get("priority", 0)),
-    )  # fmt: skip
-    if "mesh" not in statement:
-        return pin
-    other = on_other_mesh(statement["stated"], statement["mesh"], mesh, pin.source)
-    moves = () if other is None else other.moves
-    return replace(pin, mesh=statement["mesh"], stated=statement["stated"], moves=moves)
+    return plan.stated_as(MatchedPin)
 
 
 def stated_groups(plan: PlanRecord) -> tuple[MatchedGroup, ...]:
     """The sharding groups of a plan."""
-    return tuple(
-        MatchedGroup(tuple(s["patterns"]), tuple(s["values"]), tuple(s["outputs"]), s.get("source", ""))
-        for s in plan.statements
-        if s["kind"] == "same_sharding"
-    )
+    return plan.stated_as(MatchedGroup)
 
 
 def limit_of(plan: PlanRecord) -> int | None:
     """Bytes per device that the plan was to stay within: those stated, or the device's."""
-    stated = next((int(s["bytes"]) for s in plan.statements if s["kind"] == "memory_limit"), None)
+    stated = next((limit.bytes for limit in plan.stated_as(MemoryLimit)), None)
     if stated is None and plan.memory_limit is not None and plan.memory_limit.source == "device":
         return plan.memory_limit.bytes
     return stated
@@ -85,7 +73,7 @@ def limit_of(plan: PlanRecord) -> int | None:
 
 def limit_of_device(plan: PlanRecord) -> bool:
     """Whether that is what the device has room for, and nobody stated it."""
-    return limit_of(plan) is not None and not any(s["kind"] == "memory_limit" for s in plan.statements)
+    return limit_of(plan) is not None and not plan.stated_as(MemoryLimit)
 
 
 def displaced(pins: Sequence[MatchedPin], by: Sequence[MatchedPin]) -> tuple[list[MatchedPin], list[MatchedPin]]:
@@ -134,7 +122,7 @@ def problem_of(plan: PlanRecord, changed: Changed | None = None) -> Problem:
     changed = changed or Changed()
     program = plan.program if changed.program is None else changed.program
     pins, _ = displaced(stated_pins(plan), changed.pins)
-    groups, restrictions = stated_groups(plan), restrictions_of(tuple(map(dict, plan.statements)))
+    groups, restrictions = stated_groups(plan), plan.stated_as(Restriction)
     every = (*pins, *new_pins(plan, changed.pins))
     if any(pin.moves for pin in every) or program.orders or changed.program is not None:
         program = in_orders(in_memories(replace(program, orders=()), restrictions), every, groups)
@@ -145,7 +133,7 @@ def problem_of(plan: PlanRecord, changed: Changed | None = None) -> Problem:
         groups=groups, restrictions=restrictions,
         share_repeats=_shares(plan),
         device_limit=changed.memory_limit is KEEP and limit_of_device(plan),
-        host_limit=next((int(s["bytes"]) for s in plan.statements if s["kind"] == "host_memory_limit"), None),
+        host_limit=next((limit.bytes for limit in plan.stated_as(HostMemoryLimit)), None),
     )  # fmt: skip
 
 
@@ -269,14 +257,15 @@ def plan_of(
     """A decision about a changed problem as a plan."""
     kept, _ = displaced(stated_pins(plan), changed.pins)
     statements: list[Mapping[str, Any]] = [pin.to_dict() for pin in (*kept, *new_pins(plan, changed.pins))]
-    statements += [s for s in plan.statements if s["kind"] not in ("pin", "memory_limit")]
+    both = list(zip(plan.statements, plan.stated, strict=True))
+    statements += [said for said, one in both if not isinstance(one, MatchedPin | MemoryLimit)]
     if changed.memory_limit is KEEP:
         limit = plan.memory_limit
-        statements += [s for s in plan.statements if s["kind"] == "memory_limit"]
+        statements += [said for said, one in both if isinstance(one, MemoryLimit)]
     else:
         limit = ToldLimit(bytes=changed.memory_limit, source="stated")
         if changed.memory_limit is not None:
-            statements.append({"kind": "memory_limit", "bytes": changed.memory_limit, "source": ""})
+            statements.append(MemoryLimit(changed.memory_limit).to_dict())
     program = model.problem.program
     sharing = unpriced(model) if model.repeats.shared else None  # what it costs is worked out for the plan alone
     made = options or options_of(plan)

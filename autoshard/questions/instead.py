@@ -13,7 +13,7 @@ from autoshard.errors import InputError, ShardingError
 from autoshard.plan_record import PlanRecord
 from autoshard.planning import SearchOptions
 from autoshard.questions.again import Changed, displaced, solve_again, stated_pins
-from autoshard.questions.diff import PlanDiff, diff_plans, statement_text
+from autoshard.questions.diff import PlanDiff, diff_plans
 from autoshard.questions.explain import addressed
 from autoshard.report.amounts import bytes_text, seconds_text
 from autoshard.sharding.tensor_sharding import TensorSharding
@@ -139,7 +139,7 @@ def instead(
     other = solve_again(plan, Changed((pin,)), options)
     names, now = _names(plan, pin.values, pin.outputs)
     return Instead(
-        names, now, str(pin.sharding), tuple(statement_text(p.to_dict()) for p in lost), plan, other,
+        names, now, str(pin.sharding), tuple(pin.told for pin in lost), plan, other,
         diff_plans(plan, other),
     )  # fmt: skip
 

@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from autoshard.constraints import MatchedPin, Pin, in_memories, match_pins
-from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups
+from autoshard.constraints import (
+    HostMemoryLimit,
+    Matched,
+    MatchedPin,
+    MemoryLimit,
+    Pin,
+    Restricting,
+    SameSharding,
+    Statement,
+    in_memories,
+    match_groups,
+    match_pins,
+    match_restrictions,
+    registry,
+)
 from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
 from autoshard.constraints.orders import in_orders
-from autoshard.constraints.restrictions import Restricting, Restriction, match_restrictions
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 from autoshard.errors import InputError
 from autoshard.planning import Problem
@@ -33,12 +45,8 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 if TYPE_CHECKING:
     from autoshard.frontends.jax.function import TracedFunction
 
-Constraint = Pin | SameSharding | Restricting
+Constraint = Statement
 """What `constraints` may hold."""
-
-_STATEMENTS = (
-    "Pin, SameSharding, Replicated, AxisOnly, NoCollective, MaxReshards, Barrier, MemoryKind and ManualComputation"
-)
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ def asked(request: Request) -> Asked:
     """The problem that a request states."""
     traced = request.traced
     program = traced if isinstance(traced, Program) else traced.program
-    stated = statements_given(request.statements, get_args(Constraint), _STATEMENTS)
+    stated = statements_given(request.statements, registry.stated(), registry.stated_names())
     logical, machine = placed(request.mesh, request.hardware)
     of_jax = [c for c in stated if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
     order = stated_order(traced, of_jax, logical.size)
@@ -75,8 +83,8 @@ def asked(request: Request) -> Asked:
         restrictions=restrictions, host_limit=limits.host, share_repeats=request.share_repeats,
         device_limit=limits.of_device,
     )  # fmt: skip
-    told = (*_statements(pins, groups, restrictions, limits), *manual_statements(program))
-    return Asked(problem, told, (*code_notes, *limit_notes(limits, machine)))
+    told = (*pins, *groups, *restrictions, *_limits(limits), *manual_statements(program))
+    return Asked(problem, tuple(s.to_dict() for s in told), (*code_notes, *limit_notes(limits, machine)))
 
 
 def _matched_pins(
@@ -125,17 +133,11 @@ def placed(mesh: Mesh | Mapping[str, Any], hardware: str | Path | Profile | Mach
     return logical, machine
 
 
-def _statements(
-    pins: Sequence[MatchedPin],
-    groups: Sequence[MatchedGroup],
-    restrictions: Sequence[Restriction],
-    limits: Limits,
-) -> tuple[dict[str, Any], ...]:
-    out: list[dict[str, Any]] = [dict(pin.to_dict()) for pin in pins]
-    out += [dict(group.to_dict()) for group in groups]
-    out += [restriction.to_dict() for restriction in restrictions]
+def _limits(limits: Limits) -> list[Matched]:
+    """Limits that are stated, as statements."""
+    out: list[Matched] = []
     if limits.device is not None and not limits.of_device:
-        out.append({"kind": "memory_limit", "bytes": limits.device, "source": ""})
+        out.append(MemoryLimit(limits.device))
     if limits.host is not None:
-        out.append({"kind": "host_memory_limit", "memory": "pinned_host", "bytes": limits.host, "source": ""})
-    return tuple(out)
+        out.append(HostMemoryLimit(limits.host))
+    return out
