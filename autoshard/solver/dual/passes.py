@@ -29,7 +29,7 @@ from autoshard.solver.dual.settling import settle as run_settle
 from autoshard.solver.work import TOGETHER
 
 QUANTA_BITS = 44
-"""The largest cost has so many bits of quanta at first: eight below `EXACT_QUANTA`, for sums and prices to grow into."""
+"""The largest cost has so many bits of quanta at first: eight below `EXACT_QUANTA`, for sums to grow into."""
 FINEST_BITS = 6
 """The quantum is at most 2 to the minus this, so that shares of small whole costs are no whole numbers."""
 SETTLED_RATE = 2e-3
@@ -42,8 +42,8 @@ class Dual:
 
     quantum: what all numbers are multiples of. Messages are laid out as `arrays.Messages` says. total: per strategy its
     cost plus all incoming messages when a pass last visited it. prices: per time slot, on what is live in it.
-    priced: costs of strategies with them. charge: what the limit gives back for them. bound: best proven so far (without
-    the work network's constant), -inf before any. last: of the last pass. passes: made so far, in either direction.
+    priced: costs of strategies with them. charge: what the limit gives back for them. bound: best proven so far
+    (without the work network's constant), -inf before any. last: of the last pass. passes: made so far.
     """
 
     flat: Flat

@@ -39,7 +39,7 @@ OTHER_SLOTS = 0.05
 NO_SHAPE = 1e-300
 """Keeps the sum that first prices are divided by above 0 where there are no slots."""
 PRICE_BITS = 50
-"""Prices are multiples of their sum / 2**50: all of their partial sums are then exact in float64, with bits to spare."""
+"""Prices are multiples of their sum / 2**50, so that all of their partial sums are exact in float64."""
 PRODUCT_ERROR = 2.0**-51
 """Four times the relative rounding error of a float64 product (2**-53)."""
 FOUND = -1
