@@ -16,7 +16,7 @@ from autoshard.solver.dual.pricing import UNPRICED, Pace, PerSlot, begin_prices,
 EXACT_QUANTA = 2.0**52
 """Below this many quanta float64 sums are exact: half of the 2**53 up to which it holds every whole number."""
 COARSER = 16.0
-"""The quantum grows by this factor when sums are not exact any more: four bits, so that few passes are lost on the way."""
+"""The quantum grows by this factor when sums are not exact any more: four bits, so that few passes are lost."""
 
 
 class Moving(NamedTuple):

@@ -46,8 +46,8 @@ class TreeMoves(NamedTuple):
 class Tree(NamedTuple):
     """Room for one tree, whose nodes are order[0], order[1], ..., every one after its parent.
 
-    member: per node of the network its place in `order`, -1 outside (and everywhere between two trees). parent: per
-    node of the tree; parent_edge: the edge to it; both -1 for the root. frontier: nodes that may join. before: what nodes of
+    member: per node of the network its place in `order`, -1 outside, and everywhere between two trees. parent: per node
+    of the tree; parent_edge: the edge to it; both -1 for the root. frontier: nodes that may join. before: what nodes of
     `order` had chosen. cost: what strategies cost, those of order[p] from cost_at[p] on.
     """
 
@@ -97,8 +97,7 @@ def tree_search(
         count = grow(root, moves.size, graph, tree, state)
         part = (next_random(state) % SCALE_STEPS) / (SCALE_STEPS - 1.0)
         scale = moves.scale_low + (moves.scale_high - moves.scale_low) * part
-        before, after = rechoose(count, scale, moves.judge, graph, memory, prefix, assigned, tree)
-        gained = gained + before - after
+        gained += rechoose(count, scale, moves.judge, graph, memory, prefix, assigned, tree)
         for p in range(count):
             tree.member[tree.order[p]] = -1
     return gained
@@ -182,10 +181,7 @@ def rechoose(
     assigned: Assigned,
     tree: Tree,
 ):
-    """Re-choose the first `count` nodes of `order`, at prices scaled by `scale` first; returns what they cost before and after.
-
-    Both 0 where they stay as they are.
-    """
+    """Re-choose the first `count` nodes of `order`, at prices scaled by `scale` first; returns the gain."""
     chosen = assigned.chosen
     order, kept = tree.order, tree.before
     before = 0.0
@@ -199,11 +195,11 @@ def rechoose(
             break
         after = cost_then(count, judge, graph, memory, prefix, chosen, tree)
         if after <= before and take_up(count, memory, assigned, tree):
-            return before, after
+            return before - after
         for p in range(count):
             chosen[order[p]] = kept[p]
         scale = scale * CHEAPER if after > before else scale * DEARER + DEARER_BY
-    return 0.0, 0.0
+    return 0.0
 
 
 @compiled
