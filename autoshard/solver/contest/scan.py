@@ -45,7 +45,7 @@ def _rows(text: np.ndarray, at: int, values: np.ndarray, lengths: np.ndarray):
     comma = False  # a comma came last: no closing bracket may follow
     while at < size:
         c = text[at]
-        if c == SPACE or c == NEWLINE or c == RETURN or c == TAB:
+        if c in (SPACE, NEWLINE, RETURN, TAB):
             at += 1
         elif c == OPENING:
             if not wants or depth == ROW_DEPTH:
@@ -79,10 +79,19 @@ def _rows(text: np.ndarray, at: int, values: np.ndarray, lengths: np.ndarray):
             negative = c == MINUS
             if negative:
                 at += 1
-            value, end = _number(text, at)
-            if end < 0 or (negative and value == SATURATED):
+            begun = at
+            value = np.int64(0)
+            while at < size and ZERO <= text[at] <= NINE:
+                if at - begun < MOST_DIGITS:
+                    value = value * 10 + np.int64(text[at] - ZERO)
+                at += 1
+            digits = at - begun
+            if digits == 0 or (digits > 1 and text[begun] == ZERO):
                 return NO_ROWS
-            at = end
+            if digits > MOST_DIGITS:
+                if negative:
+                    return NO_ROWS
+                value = SATURATED
             if count == len(values):
                 return NO_ROWS
             values[count] = -value if negative else value
@@ -90,23 +99,6 @@ def _rows(text: np.ndarray, at: int, values: np.ndarray, lengths: np.ndarray):
             wants = False
             comma = False
     return NO_ROWS
-
-
-@compiled
-def _number(text: np.ndarray, at: int):
-    """The digits that start at `at`: (value, or `SATURATED`; its end, or -1 where JSON allows no such number)."""
-    begun = at
-    value = np.int64(0)
-    while at < len(text) and ZERO <= text[at] <= NINE:
-        if at - begun < MOST_DIGITS:
-            value = value * 10 + np.int64(text[at] - ZERO)
-        at += 1
-    digits = at - begun
-    if digits == 0 or (digits > 1 and text[begun] == ZERO):
-        return value, -1
-    if digits > MOST_DIGITS:
-        value = SATURATED
-    return value, at
 
 
 @dataclass(frozen=True, slots=True)
