@@ -22,7 +22,7 @@ import orjson
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.files import read_bytes, read_text, write_text
-from autoshard.solver.contest.garbage import uncollected
+from autoshard.solver.garbage import uncollected
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Evaluation, Usage, evaluate
 from autoshard.solver.solution import Solution
