@@ -8,7 +8,8 @@ from autoshard.constraints.patterns import Addresses
 from autoshard.constraints.place import written_at
 from autoshard.errors import InputError, ShardingError
 from autoshard.program.program import Program
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.dimension_sharding import DimensionSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 Member = tuple[str, int]
 """``("value", id)`` or ``("output", slot)``."""

@@ -7,8 +7,9 @@ from autoshard.constraints.patterns import Addresses, Match
 from autoshard.errors import InfeasibleError, InputError, ShardingError
 from autoshard.program.program import Program
 from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 
 def match_pins(pins: Iterable[Pin], program: Program, mesh: Mesh, *, compare: bool = True) -> tuple[MatchedPin, ...]:

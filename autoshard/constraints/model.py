@@ -5,7 +5,8 @@ from typing import Any
 
 from autoshard.constraints.place import written_at
 from autoshard.errors import InputError, ShardingError
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.dimension_sharding import DimensionSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 OF_JAX = ("NamedSharding", "PartitionSpec", "P")
 """Types that JAX has for shardings (`P` is how newer versions call the second); JAX is not imported here."""
