@@ -172,15 +172,9 @@ def grow(root: int, size: int, graph: Graph, tree: Tree, state: np.ndarray):
 
 @compiled
 def rechoose(
-    count: int,
-    scale: float,
-    judge: float,
-    graph: Graph,
-    memory: Memory,
-    prefix: np.ndarray,
-    assigned: Assigned,
-    tree: Tree,
-):
+    count: int, scale: float, judge: float, graph: Graph, memory: Memory, prefix: np.ndarray,
+    assigned: Assigned, tree: Tree,
+):  # fmt: skip
     """Re-choose the first `count` nodes of `order`, at prices scaled by `scale` first; returns the gain."""
     chosen = assigned.chosen
     order, kept = tree.order, tree.before
