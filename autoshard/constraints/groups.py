@@ -22,8 +22,9 @@ from autoshard.constraints.statement import (
 )
 from autoshard.errors import InputError, ShardingError
 from autoshard.program.program import Program
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 
 @dataclass(frozen=True, slots=True)
