@@ -1,0 +1,1 @@
+"""ONNX models: checked, completed, planned, run, and annotated with plans."""

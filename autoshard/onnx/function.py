@@ -1,0 +1,226 @@
+"""An ONNX model as a JAX function of its weights and its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import jax
+import numpy as np
+
+from autoshard.errors import InputError, UnsupportedError
+from autoshard.onnx.ops.registry import find, normal
+from autoshard.onnx.ops.types import jax_type
+from autoshard.onnx.walk import Scope, Values, Walk
+
+OLDEST_OPSET = 7
+MOST_CONSTANT = 1024
+"""Whole numbers with at most so many elements are shapes, axes and indices: constants, not weights."""
+_NO_TENSOR = "its type is {}; only tensors are supported"
+_BRACKETS = str.maketrans("()[]", "____")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model as a function: ``function(weights, inputs) -> outputs``, dictionaries by ONNX names.
+
+    weights, inputs: abstract arrays by name. constants: initializers that are no arguments.
+    labels: the `jax.named_scope` that the ops of each node are traced in, by the node's index.
+    """
+
+    model: Any
+    weights: Mapping[str, jax.ShapeDtypeStruct]
+    inputs: Mapping[str, jax.ShapeDtypeStruct]
+    constants: Mapping[str, np.ndarray]
+    labels: Mapping[int, str]
+    notes: set[str] = field(default_factory=set)
+
+    @property
+    def args(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return dict(self.weights), dict(self.inputs)
+
+    def __call__(self, weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+        graph = self.model.graph
+        values: Values = {**self.constants, **weights, **inputs}
+        walk = Walk(_functions(self.model), self.labels, self.notes)
+        walk.nodes(graph.node, values, Scope(opsets_of(self.model), top=True))
+        out: dict[str, Any] = {}
+        for output in graph.output:
+            if output.name not in values:
+                raise InputError(f"output {output.name!r} of the graph is made by no node")
+            value = values[output.name]
+            if value is None or isinstance(value, list | tuple):
+                raise UnsupportedError(f"output {output.name!r} is a sequence or an optional; only tensors are supported")
+            out[output.name] = walk.as_jax(value, f"output {output.name!r}")
+        return out
+
+
+def function(
+    model: Any, shapes: Mapping[str, Any] | None = None, *, constants: Mapping[str, Any] | None = None
+) -> Imported:
+    """The function of a model, with abstract arguments: weights are not read.
+
+    shapes: sizes of symbolic dimensions by their name, or whole shapes by the name of an input.
+    constants: values of inputs that decide shapes and so must be known.
+    """
+    graph = model.graph
+    versions = opsets_of(model)
+    fixed = {k: np.asarray(v) for k, v in (constants or {}).items()}
+    stored = {t.name: t for t in graph.initializer}
+    if graph.sparse_initializer:
+        raise UnsupportedError("the model has sparse initializers; only dense ones are supported")
+    static = _static_names(model, versions)
+    weights: dict[str, jax.ShapeDtypeStruct] = {}
+    known: dict[str, np.ndarray] = {}
+    for name, tensor in stored.items():
+        if _is_constant(tensor, name in static):
+            known[name] = _array(tensor)
+        else:
+            weights[name] = _abstract(tuple(tensor.dims), tensor.data_type, f"initializer {name!r}")
+    used = _used(graph)
+    inputs = {
+        i.name: _abstract(_input_shape(i, shapes or {}), _tensor_type(i).elem_type, f"input {i.name!r}")
+        for i in graph.input
+        if i.name not in stored and i.name not in fixed
+    }
+    unknown = sorted(set(shapes or {}) - _dimension_names(graph) - set(inputs))
+    if unknown:
+        raise InputError(
+            f"shapes: the model has no symbolic dimension and no input {unknown[0]!r}; its dimensions are "
+            f"{', '.join(sorted(_dimension_names(graph))) or 'all static'}"
+        )
+    weights = {name: spec for name, spec in weights.items() if name in used}
+    return Imported(model, weights, inputs, {**known, **fixed}, _labels(graph))
+
+
+def opsets_of(model: Any) -> dict[str, int]:
+    """Versions of the opsets by domain; `UnsupportedError` for ones that are not known."""
+    import onnx.defs
+
+    found = {normal(o.domain): o.version for o in model.opset_import}
+    newest = onnx.defs.onnx_opset_version()
+    version = found.get("")
+    if version is not None and not OLDEST_OPSET <= version <= newest:
+        raise UnsupportedError(
+            f"the model is of opset {version}; opsets {OLDEST_OPSET} to {newest} are supported "
+            "(onnx.version_converter converts a copy, but drops sharding annotations)"
+        )
+    return found
+
+
+def _functions(model: Any) -> dict[tuple[str, str, str], Any]:
+    return {(normal(f.domain), f.name, f.overload): f for f in model.functions}
+
+
+def _labels(graph: Any) -> dict[int, str]:
+    """A name of its own for every node, as scopes allow it."""
+    seen: set[str] = set()
+    out: dict[int, str] = {}
+    for index, node in enumerate(graph.node):
+        label = (node.name or f"{node.op_type}_{index}").translate(_BRACKETS).strip("/") or f"{node.op_type}_{index}"
+        while label in seen:
+            label = f"{label}~{index}"
+        seen.add(label)
+        out[index] = label
+    return out
+
+
+# -- which tensors are arguments ----------------------------------------------------------------------------------
+
+
+def _static_names(model: Any, versions: Mapping[str, int]) -> set[str]:
+    """Names that every node takes only where it must know the value."""
+    static: set[str] = set()
+    other: set[str] = {o.name for o in model.graph.output}
+    for node in model.graph.node:
+        domain = normal(node.domain)
+        mapped = find(domain, node.op_type, versions[domain]) if domain in versions else None
+        for k, name in enumerate(node.input):
+            (static if mapped is not None and k in mapped.static else other).add(name)
+    return static - other
+
+
+def _used(graph: Any) -> set[str]:
+    """Names that nodes take, inside of subgraphs too, and that leave the graph."""
+    found = {o.name for o in graph.output}
+    for node in graph.node:
+        found.update(node.input)
+        for attribute in node.attribute:
+            for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+                found |= _used(inner)
+    return found
+
+
+def _is_constant(tensor: Any, static: bool) -> bool:
+    from onnx import TensorProto
+
+    count = prod(tensor.dims)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return False
+    if static or tensor.data_type == TensorProto.STRING:
+        return True
+    kind = np.dtype(jax_type(tensor.data_type)).kind
+    return count == 1 or (kind in "iub" and count <= MOST_CONSTANT)
+
+
+def _array(tensor: Any) -> np.ndarray:
+    from onnx import numpy_helper
+
+    return np.asarray(numpy_helper.to_array(tensor))
+
+
+def _abstract(shape: tuple[int, ...], number: int, what: str) -> jax.ShapeDtypeStruct:
+    from onnx import TensorProto
+
+    if number in (TensorProto.STRING, TensorProto.UNDEFINED):
+        raise UnsupportedError(f"{what} holds {TensorProto.DataType.Name(number).lower()}s, which JAX has no type for")
+    return jax.ShapeDtypeStruct(shape, jax_type(number))
+
+
+def _tensor_type(info: Any) -> Any:
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise UnsupportedError(f"input {info.name!r}: " + _NO_TENSOR.format((kind or "unknown").removesuffix("_type")))
+    return info.type.tensor_type
+
+
+def _dimension_names(graph: Any) -> set[str]:
+    return {
+        d.dim_param for i in graph.input for d in i.type.tensor_type.shape.dim if d.dim_param
+    }  # fmt: skip
+
+
+def _input_shape(info: Any, shapes: Mapping[str, Any]) -> tuple[int, ...]:
+    given = shapes.get(info.name)
+    tensor = _tensor_type(info)
+    dims: Sequence[Any] = tensor.shape.dim
+    if given is not None and not isinstance(given, int):
+        whole = tuple(int(n) for n in given)
+        fits = len(whole) == len(dims) and all(
+            not d.HasField("dim_value") or d.dim_value == n for d, n in zip(dims, whole, strict=False)
+        )
+        if tensor.HasField("shape") and not fits:
+            raise InputError(f"shapes: input {info.name!r} is {_dims_text(dims)}, found {list(whole)}")
+        return whole
+    if not tensor.HasField("shape"):
+        raise InputError(f"input {info.name!r} has no shape; give one, such as shapes: {{{info.name}: [1, 128]}}")
+    out = []
+    for d in dims:
+        if d.HasField("dim_value"):
+            out.append(d.dim_value)
+        elif d.dim_param in shapes:
+            out.append(int(shapes[d.dim_param]))
+        else:
+            what = f"dimension {d.dim_param!r}" if d.dim_param else "a dimension without a name"
+            example = f"{{{d.dim_param}: 8}}" if d.dim_param else f"{{{info.name}: [...]}}"
+            raise InputError(
+                f"input {info.name!r} is {_dims_text(dims)}: the size of {what} is open; give it, "
+                f"such as shapes: {example}"
+            )
+    return tuple(out)
+
+
+def _dims_text(dims: Sequence[Any]) -> str:
+    return "[" + ", ".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims) + "]"
