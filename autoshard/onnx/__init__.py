@@ -1,1 +1,25 @@
-"""ONNX models: checked, completed, planned, run, and annotated with plans."""
+"""ONNX models: their sharding annotations read, checked, completed and written. Only here is the library `onnx` used.
+
+>>> from autoshard.onnx import load
+>>> load("missing.onnx")
+Traceback (most recent call last):
+    ...
+autoshard.errors.InputError: ONNX model missing.onnx does not exist
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autoshard.onnx.files import Model, load, save
+
+_HOMES = {"Model": "autoshard.onnx.files", "load": "autoshard.onnx.files", "save": "autoshard.onnx.files"}
+
+__all__ = ["Model", "load", "save"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'autoshard.onnx' has no attribute {name!r}")
+    return getattr(import_module(home), name)
