@@ -217,7 +217,7 @@ def trace_config(config: Config, problem: Problem, progress: Callable[[str], Non
     except AutoshardError:
         raise
     except Exception as error:  # what the user's function does with these arguments
-        key = "model" if problem.model is not None else "function"
+        key = "function" if config.settings.function is not None else "model"
         raise InputError(
             f"{config.place(key)}: {key}: {problem.name} cannot be traced with these arguments: "
             f"{type(error).__name__}: {error}"

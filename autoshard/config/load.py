@@ -147,7 +147,12 @@ class Config:
     @property
     def statements(self) -> tuple[Pin | SameSharding | Restricting, ...]:
         """Everything stated in the file but the memory limit."""
-        return (*self.pins, *self.same_sharding, *self.restrictions)
+        pins = self.pins
+        if self.settings.model_file is not None:
+            from autoshard.config.onnx_model import statements_of
+
+            pins = statements_of(self, pins)
+        return (*pins, *self.same_sharding, *self.restrictions)
 
     @property
     def model(self) -> ModelSection | None:
@@ -406,7 +411,12 @@ def _cross_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _program_faults(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    from autoshard.config import onnx_model
+
     settings = config.settings
+    yield from onnx_model.faults(config)
+    if settings.model_file is not None:
+        return
     if settings.model is None and settings.function is None:
         yield (), "name what to plan: either model: {name: ...} or function: module:function"
         return

@@ -20,7 +20,8 @@ class Problem:
     """A function to plan.
 
     specs: one pytree of abstract arrays for each argument. model: set where the function is a model's train
-    step; it brings initial state and batches to run with.
+    step; it brings initial state and batches to run with. arguments: of a program that brings its weights: from a seed
+    to arguments on the host.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Problem:
     argnames: tuple[str, ...] | None
     donate_argnums: tuple[int, ...]
     model: "ModelProgram | None" = None
+    arguments: Callable[[int], tuple[Any, ...]] | None = None
 
 
 def build_problem(config: Config) -> Problem:
@@ -43,6 +45,10 @@ def build_problem(config: Config) -> Problem:
         name = config.model.name + (f" {config.model.dims}" if config.model.dims else "")
         return Problem(name, program.step, program.specs, program.argnames, program.donate_argnums, program)
     settings = config.settings
+    if settings.model_file is not None:
+        from autoshard.config.onnx_model import problem_of
+
+        return problem_of(config)
     assert settings.function is not None
     function = _callable(settings.function, config, "function")
     names = tuple(settings.argnames) if settings.argnames is not None else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from glob import escape
 from math import prod
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.onnx.ops.registry import find, normal
 from autoshard.onnx.ops.types import jax_type
-from autoshard.onnx.walk import Scope, Values, Walk
+from autoshard.onnx.tracing import Scope, Values, Walk
 
 OLDEST_OPSET = 7
 MOST_CONSTANT = 1024
@@ -60,11 +61,12 @@ class Imported:
 def function(
     model: Any, shapes: Mapping[str, Any] | None = None, *, constants: Mapping[str, Any] | None = None
 ) -> Imported:
-    """The function of a model, with abstract arguments: weights are not read.
+    """The function of a model (a message, or an `autoshard.onnx.Model`), with abstract arguments: weights are not read.
 
     shapes: sizes of symbolic dimensions by their name, or whole shapes by the name of an input.
     constants: values of inputs that decide shapes and so must be known.
     """
+    model = getattr(model, "proto", model)
     graph = model.graph
     versions = opsets_of(model)
     fixed = {k: np.asarray(v) for k, v in (constants or {}).items()}
@@ -93,6 +95,14 @@ def function(
         )
     weights = {name: spec for name, spec in weights.items() if name in used}
     return Imported(model, weights, inputs, {**known, **fixed}, _labels(graph))
+
+
+def names_of(model: Any) -> dict[str, str]:
+    """For every ONNX name of the main graph what addresses its value in the program (see `autoshard.constraints`)."""
+    graph = model.graph
+    names = {name: "@" + escape(name) for node in graph.node for name in node.output if name}
+    names |= {i.name: f"inputs/{i.name}" for i in graph.input}
+    return names | {t.name: f"weights/{t.name}" for t in graph.initializer}
 
 
 def opsets_of(model: Any) -> dict[str, int]:

@@ -72,7 +72,7 @@ def run(job: Job, report: Report) -> None:
         }
     )  # fmt: skip
     _check_memory(plan)
-    inputs = _train_inputs(plan, problem, seed) if problem.model is not None else _call_inputs(plan, seed)
+    inputs = _inputs(plan, problem, seed)
     began = time.monotonic()
     jitted = plan.jit()
     function = jitted.lower(*problem.specs).compile()
@@ -156,6 +156,16 @@ def _train_inputs(plan: "Plan", problem: "Problem", seed: int) -> Inputs:
         return state, place_tree(next(batches), batch_shardings)
 
     return arguments
+
+
+def _inputs(plan: "Plan", problem: "Problem", seed: int) -> Inputs:
+    if problem.model is not None:
+        return _train_inputs(plan, problem, seed)
+    own = problem.arguments
+    if own is None:
+        return _call_inputs(plan, seed)
+    seeds = itertools.count(seed)
+    return lambda result: plan.place(*own(next(seeds)))
 
 
 def _call_inputs(plan: "Plan", seed: int) -> Inputs:

@@ -143,7 +143,7 @@ def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
     def arguments() -> tuple[Any, ...]:
         if problem.model is not None:
             return _without_zeros(problem.model.init(0)), next(iter(problem.model.batches(0)))
-        return _arguments(problem.specs)
+        return _arguments(problem.specs) if problem.arguments is None else problem.arguments(0)
 
     return Runnable(traced, problem.function, arguments, problem)
 
