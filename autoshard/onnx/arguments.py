@@ -19,20 +19,21 @@ def read_weights(made: "Imported", model: "Model") -> dict[str, np.ndarray]:
     """The weights of a model as JAX computes with them; `InputError` where a file with some is missing."""
     from onnx import TensorProto, numpy_helper
 
+    from autoshard.onnx.function import stored_tensors
     from autoshard.onnx.tracing import narrowed
 
     found: dict[str, np.ndarray] = {}
     folder = str(model.path.absolute().parent) if model.path is not None else ""
-    for tensor in made.model.graph.initializer:
-        if tensor.name not in made.weights:
+    for name, tensor in stored_tensors(made.model.graph).items():
+        if name not in made.weights:
             continue
         if tensor.data_location == TensorProto.EXTERNAL and model.path is None:
-            raise InputError(f"weight {tensor.name!r} lies outside of the model; load it from its file")
+            raise InputError(f"weight {name!r} lies outside of the model; load it from its file")
         try:
             array = numpy_helper.to_array(tensor, folder)
         except Exception as error:  # whatever reading the file beside gives
-            raise InputError(f"weight {tensor.name!r} cannot be read: {error}") from None
-        found[tensor.name] = narrowed(np.asarray(array), f"weight {tensor.name!r}", made.notes)
+            raise InputError(f"weight {name!r} cannot be read: {error}") from None
+        found[name] = narrowed(np.asarray(array), f"weight {name!r}", made.notes)
     return found
 
 

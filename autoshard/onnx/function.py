@@ -70,7 +70,7 @@ def function(
     graph = model.graph
     versions = opsets_of(model)
     fixed = {k: np.asarray(v) for k, v in (constants or {}).items()}
-    stored = {t.name: t for t in graph.initializer}
+    stored = stored_tensors(graph)
     if graph.sparse_initializer:
         raise UnsupportedError("the model has sparse initializers; only dense ones are supported")
     static = _static_names(model, versions)
@@ -102,7 +102,17 @@ def names_of(model: Any) -> dict[str, str]:
     graph = model.graph
     names = {name: "@" + escape(name) for node in graph.node for name in node.output if name}
     names |= {i.name: f"inputs/{i.name}" for i in graph.input}
-    return names | {t.name: f"weights/{t.name}" for t in graph.initializer}
+    constants = {name for name, tensor in stored_tensors(graph).items() if _is_constant(tensor, False)}
+    return names | {name: f"weights/{name}" for name in stored_tensors(graph) if name not in constants}
+
+
+def stored_tensors(graph: Any) -> dict[str, Any]:
+    """Everything that a graph brings by name: initializers, and what Constant nodes hold."""
+    found = {t.name: t for t in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and normal(node.domain) == "":
+            found |= {node.output[0]: a.t for a in node.attribute if a.name == "value" and a.HasField("t")}
+    return found
 
 
 def opsets_of(model: Any) -> dict[str, int]:

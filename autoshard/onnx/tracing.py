@@ -47,6 +47,8 @@ class Walk:
     def nodes(self, nodes: Sequence[Any], values: Values, scope: Scope) -> None:
         """Run nodes in order; `values` gains their results."""
         for index, node in enumerate(nodes):
+            if scope.top and node.op_type == "Constant" and node.output[0] in values:
+                continue  # a weight
             label = self.labels.get(index) if scope.top else None
             with jax.named_scope(label) if label else nullcontext():
                 results = self.node(node, [self._look(values, scope, n, node) for n in node.input], scope, values)
@@ -72,7 +74,7 @@ class Walk:
                 return list(found)
         mapped = find(domain, node.op_type, version)
         if mapped is None:
-            body = _schema_body(node, domain, version, inputs)
+            body = _schema_body(_alone(node, attributes), domain, version, inputs)
             if body is None:
                 raise _not_mapped(node, domain, version)
             return self._call(body, node, inputs, scope, attributes)

@@ -13,7 +13,7 @@ import numpy as np
 from autoshard.errors import AutoshardError, UnsupportedError
 from autoshard.onnx.function import Imported, function
 from autoshard.onnx.ops.registry import NeedsValueError, NotMappedError
-from autoshard.onnx.walk import narrowed
+from autoshard.onnx.tracing import narrowed
 
 FOLDED = "shape depends on data: worked out with known inputs"
 NOT_TENSORS = "needs strings, sequences or optionals"

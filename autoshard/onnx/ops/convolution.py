@@ -117,7 +117,7 @@ def _transposed_pads(node: Node, size: Any, reach: list[int], strides: Any, extr
     for n, r, s, e, out in zip(size, reach, strides, extra, list(wanted)[-rank:], strict=True):
         total = s * (n - 1) + e + r - out
         less, more = total // 2, total - total // 2
-        pads.append((more, less) if auto == "SAME_UPPER" and False else (less, more) if auto != "SAME_LOWER" else (more, less))
+        pads.append((less, more) if auto == "SAME_UPPER" else (more, less))
     return pads
 
 

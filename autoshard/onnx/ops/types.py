@@ -42,7 +42,7 @@ def to_type(x: Any, number: int, *, saturate: bool = True, rounding: str = "up")
     if name == "FLOAT4E2M1":
         limit = float(ml_dtypes.finfo(target).max)
         wide = x.astype(jnp.float32)
-        return jnp.where(jnp.isnan(wide), limit, jnp.clip(wide, -limit, limit)).astype(target)
+        return jnp.clip(wide, -limit, limit).astype(target)
     if jnp.issubdtype(target, jnp.integer):
         if jnp.issubdtype(x.dtype, jnp.floating):
             wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
