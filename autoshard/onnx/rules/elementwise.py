@@ -94,7 +94,7 @@ def quantize(call: Call) -> OpRule:
     elif len(scale) == rank and rank > 1:
         blocked = call.axis(1, rank)
         axes[blocked] = Whole("blocked")
-        small = [Whole("blocks") if a == blocked else a for a in axes]
+        small = [Whole("blocks") if a == blocked else a for a in range(rank)]
     else:
         small = [None] * len(scale)
     inputs = [axes, small] + ([small] if call.has(2) else [])

@@ -101,20 +101,19 @@ def attention(call: Call) -> OpRule:
     ranks = [call.rank(i) for i in range(3)]
     if ranks != [4, 4, 4]:
         shapes: list[list[Axis] | None] = [["b", *(Whole((i, a)) for a in range(1, r))] for i, r in enumerate(ranks)]
-        heads: Axis = Whole("heads")
+        each: list[Axis] = [Whole(("heads", i)) for i in range(3)]
         result: list[Axis] = ["b", *(Whole(("out", a)) for a in range(1, ranks[0]))]
     else:
         counts = [call.dims(i)[1] for i in range(3)]
         equal = counts[0] is not None and counts[0] == counts[1] == counts[2]
-        each: list[Axis] = ["h"] * 3 if equal else [Whole(("h", i)) for i in range(3)]
-        heads = each[0]
+        each = ["h"] * 3 if equal else [Whole(("h", i)) for i in range(3)]
         shapes = [["b", each[i], Whole(("s", i)), Whole(("d", i))] for i in range(3)]
-        result = ["b", heads, Whole("out s"), Whole("out d")]
+        result = ["b", each[0], Whole("out s"), Whole("out d")]
     for i in range(3, len(call.inputs)):
-        shapes.append(_mask(call, i, heads) if call.has(i) else None)
+        shapes.append(_mask(call, i, each[{4: 1, 5: 2}.get(i, 0)]) if call.has(i) else None)
     outputs: list[list[Axis]] = [result]
     outputs += [
-        ["b", heads if ranks[0] == 4 else Whole(("h", "o", i)), Whole(("s", "o", i)), Whole((i, "d"))]
+        ["b", each[{1: 1, 2: 2}.get(i, 0)], Whole(("s", "o", i)), Whole((i, "d"))]
         for i in range(1, call.present_outputs)
     ]
     return call.build(shapes, outputs)
