@@ -59,8 +59,8 @@ def lost(sharding: TensorSharding) -> tuple[str, ...]:
     return tuple(found)
 
 
-def sharding_of(placement: Placement, mesh: Mesh, *, what: str = "the placement") -> TensorSharding:
-    """The closed sharding over axes of this mesh that puts the same blocks on the same devices.
+def sharding_of(placement: Placement, mesh: Mesh, rank: int, *, what: str = "the placement") -> TensorSharding:
+    """The closed sharding of a tensor over axes of this mesh that puts the same blocks on the same devices.
 
     `ShardingError` where there is none (S1.43, S1.44).
     """
@@ -72,7 +72,8 @@ def sharding_of(placement: Placement, mesh: Mesh, *, what: str = "the placement"
         )
     positions = [d for holders in placement.holders for d in members(holders)]
     refs = read_digits(positions, [*placement.counts, copies], mesh, what)
-    return TensorSharding(None, tuple(DimensionSharding(r) for r in refs[:-1]))
+    dims = [DimensionSharding(r) for r in refs[:-1]]
+    return TensorSharding(None, (*dims, *[DimensionSharding()] * (rank - len(dims))))
 
 
 @dataclass(frozen=True)
@@ -84,14 +85,15 @@ class OwnMesh:
     devices: tuple[int, ...]
 
 
-def own_mesh(placement: Placement, *, what: str = "the placement") -> OwnMesh:
+def own_mesh(placement: Placement, rank: int, *, what: str = "the placement") -> OwnMesh:
     """A mesh with an axis for every cut axis, and one for the copies, on which this placement is a sharding (S1.42)."""
     copies = _regular(placement, what)
     names = [f"axis_{a}" for a, n in enumerate(placement.counts) if n > 1] + (["copies"] if copies > 1 else [])
     sizes = [n for n in placement.counts if n > 1] + ([copies] if copies > 1 else [])
     devices = tuple(d for holders in placement.holders for d in members(holders))
-    dims = tuple(DimensionSharding((AxisRef(f"axis_{a}"),) if n > 1 else ()) for a, n in enumerate(placement.counts))
-    return OwnMesh(Mesh(tuple(names), tuple(sizes)), TensorSharding(None, dims), devices)
+    dims = [DimensionSharding((AxisRef(f"axis_{a}"),) if n > 1 else ()) for a, n in enumerate(placement.counts)]
+    dims += [DimensionSharding()] * (rank - len(dims))
+    return OwnMesh(Mesh(tuple(names), tuple(sizes)), TensorSharding(None, tuple(dims)), devices)
 
 
 def _regular(placement: Placement, what: str) -> int:

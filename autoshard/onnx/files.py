@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,11 @@ from autoshard.onnx.library import onnx_library
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
 
+    from autoshard.onnx.annotate import Annotated
+    from autoshard.onnx.check import Checked
     from autoshard.onnx.graph import ValueType
+    from autoshard.onnx.implied import Transfer
+    from autoshard.onnx.infer import Completed
 
 MAX_BYTES = 2**31 - 1
 """What one protobuf message can hold; larger models keep their weights in files beside."""
@@ -91,6 +96,38 @@ class Model:
         from autoshard.onnx.graph import value_types
 
         return value_types(self.inferred.graph)
+
+    def check(self, *, configuration: str | None = None, strict: bool = False) -> "Checked":
+        """Faults of the annotations, those for one configuration or all; see `autoshard.onnx.check`."""
+        from autoshard.onnx.check import check
+
+        return check(self, configuration=configuration, strict=strict)
+
+    def infer(self, *, configuration: str | None = None, spread: bool = False) -> "Completed":
+        """A copy with the missing specs filled in; with `spread`, hints go in both directions first."""
+        if spread:
+            from autoshard.onnx.spread import spread as spread_hints
+
+            return spread_hints(self, configuration=configuration)
+        from autoshard.onnx.infer import infer
+
+        return infer(self, configuration=configuration)
+
+    def implied(self, *, configuration: str | None = None) -> "tuple[Transfer, ...]":
+        """The communication that the annotations imply at both ends of every node."""
+        from autoshard.onnx.implied import implied
+
+        return implied(self, configuration=configuration)
+
+    def annotate(self, *arguments: Any, **options: Any) -> "Annotated":
+        """A copy with specs for a mesh and shardings; see `autoshard.onnx.annotate.annotated`."""
+        from autoshard.onnx.annotate import annotated
+
+        return annotated(self, *arguments, **options)
+
+    def function(self, *arguments: Any, **options: Any) -> Any:
+        """The model as a JAX function, with its arguments; see `autoshard.onnx.function`."""
+        return import_module("autoshard.onnx.function").function(self, *arguments, **options)
 
 
 def load(
@@ -186,6 +223,8 @@ def check_versions(proto: "ModelProto", name: str) -> None:
             f"{name} has IR version {proto.ir_version}; onnx {onnx.__version__} knows up to {onnx.IR_VERSION}: "
             "install a newer onnx, or save the model for an older one"
         )
+    if not proto.opset_import and proto.ir_version >= 3 and proto.graph.node:
+        raise InputError(f"{name} imports no operators (opset_import); the file may be cut short")
     newest = onnx.defs.onnx_opset_version()
     seen: set[str] = set()
     for entry in proto.opset_import:

@@ -31,6 +31,11 @@ class Placement:
     cuts: tuple[Cut, ...]
     holders: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        last = max((a + 1 for a, cut in enumerate(self.cuts) if cut), default=0)
+        if last < len(self.cuts):  # equal placements are equal values
+            object.__setattr__(self, "cuts", self.cuts[:last])
+
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """Number of shards of every axis."""
@@ -93,9 +98,9 @@ def members(devices: int) -> tuple[int, ...]:
     return tuple(i for i, bit in enumerate(reversed(bin(devices)[2:])) if bit == "1")
 
 
-def replicated(devices: int, rank: int = 0) -> Placement:
+def replicated(devices: int) -> Placement:
     """Every device of the set holds the whole tensor."""
-    return Placement(((),) * rank, (devices,))
+    return Placement((), (devices,))
 
 
 # -- cuts --------------------------------------------------------------------------------------------------------------
@@ -199,7 +204,7 @@ def placement_of(spec: ShardingSpec, dims: Sequence[Dim]) -> Placement:
     holders = [groups[d] if d in groups else 1 << d for d in spec.device]
     rank = len(dims)
     if not spec.dims:
-        return replicated(union(holders), rank)
+        return replicated(union(holders))
     axes = [(d.axis or 0) % rank for d in spec.dims]
     cuts: list[Cut] = [()] * rank
     for axis, dim in zip(axes, spec.dims, strict=True):
