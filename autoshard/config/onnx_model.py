@@ -44,12 +44,16 @@ def faults(config: Config) -> list[tuple[tuple[str, ...], str]]:
     ]
 
 
-def _model(config: Config) -> Model:
-    """The model without its external weights; `InputError` with the place in the config where it cannot be read."""
+def model_of(config: Config, *, with_shapes: bool = False) -> Model:
+    """The model without its external weights; `InputError` with the place in the config where it cannot be read.
+
+    with_shapes: the sizes of symbolic dimensions are put in.
+    """
     from autoshard.onnx.files import load
 
+    symbols = {k: v for k, v in (config.settings.shapes or {}).items() if isinstance(v, int)}
     try:
-        return load(_path(config))
+        return load(_path(config), shapes=symbols if with_shapes else None)
     except AutoshardError as error:
         raise type(error)(f"{config.place('model')}: model: {error}") from None
 
@@ -64,7 +68,7 @@ def problem_of(config: Config) -> Problem:
     from autoshard.config.problem import Problem
     from autoshard.onnx.function import function
 
-    model = _model(config)
+    model = model_of(config)
     try:
         made = function(model, config.settings.shapes or {})
     except InputError as error:
@@ -85,9 +89,9 @@ def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[Pin, ...]:
 
     A name is that of a weight, an input, an output or any other value. Pins of the config win over annotations.
     """
-    from autoshard.onnx.function import names_of
+    from autoshard.onnx.names import names_of
 
-    model = _model(config)
+    model = model_of(config)
     paths = names_of(model.proto)
     stated = tuple(pin if _is_pattern(pin.pattern, paths) else replace_pattern(pin, paths) for pin in pins)
     how = config.settings.annotations or "ignore"

@@ -19,7 +19,7 @@ def read_weights(made: "Imported", model: "Model") -> dict[str, np.ndarray]:
     """The weights of a model as JAX computes with them; `InputError` where a file with some is missing."""
     from onnx import TensorProto, numpy_helper
 
-    from autoshard.onnx.function import stored_tensors
+    from autoshard.onnx.names import stored_tensors
     from autoshard.onnx.tracing import narrowed
 
     found: dict[str, np.ndarray] = {}

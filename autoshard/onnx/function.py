@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from glob import escape
-from math import prod
 from typing import Any
 
 import jax
 import numpy as np
 
 from autoshard.errors import InputError, UnsupportedError
+from autoshard.onnx.names import is_constant, labels_of, stored_tensors
 from autoshard.onnx.ops.registry import find, normal
 from autoshard.onnx.ops.types import jax_type
 from autoshard.onnx.tracing import Scope, Values, Walk
 
 OLDEST_OPSET = 7
-MOST_CONSTANT = 1024
-"""Whole numbers with at most so many elements are shapes, axes and indices: constants, not weights."""
 _NO_TENSOR = "its type is {}; only tensors are supported"
-_BRACKETS = str.maketrans("()[]", "____")
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,7 @@ def function(
     weights: dict[str, jax.ShapeDtypeStruct] = {}
     known: dict[str, np.ndarray] = {}
     for name, tensor in stored.items():
-        if _is_constant(tensor, name in static):
+        if is_constant(tensor, name in static):
             known[name] = _array(tensor)
         else:
             weights[name] = _abstract(tuple(tensor.dims), tensor.data_type, f"initializer {name!r}")
@@ -94,25 +90,7 @@ def function(
             f"{', '.join(sorted(_dimension_names(graph))) or 'all static'}"
         )
     weights = {name: spec for name, spec in weights.items() if name in used}
-    return Imported(model, weights, inputs, {**known, **fixed}, _labels(graph))
-
-
-def names_of(model: Any) -> dict[str, str]:
-    """For every ONNX name of the main graph what addresses its value in the program (see `autoshard.constraints`)."""
-    graph = model.graph
-    names = {name: "@" + escape(name) for node in graph.node for name in node.output if name}
-    names |= {i.name: f"inputs/{i.name}" for i in graph.input}
-    constants = {name for name, tensor in stored_tensors(graph).items() if _is_constant(tensor, False)}
-    return names | {name: f"weights/{name}" for name in stored_tensors(graph) if name not in constants}
-
-
-def stored_tensors(graph: Any) -> dict[str, Any]:
-    """Everything that a graph brings by name: initializers, and what Constant nodes hold."""
-    found = {t.name: t for t in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and normal(node.domain) == "":
-            found |= {node.output[0]: a.t for a in node.attribute if a.name == "value" and a.HasField("t")}
-    return found
+    return Imported(model, weights, inputs, {**known, **fixed}, labels_of(graph))
 
 
 def opsets_of(model: Any) -> dict[str, int]:
@@ -132,19 +110,6 @@ def opsets_of(model: Any) -> dict[str, int]:
 
 def _functions(model: Any) -> dict[tuple[str, str, str], Any]:
     return {(normal(f.domain), f.name, f.overload): f for f in model.functions}
-
-
-def _labels(graph: Any) -> dict[int, str]:
-    """A name of its own for every node, as scopes allow it."""
-    seen: set[str] = set()
-    out: dict[int, str] = {}
-    for index, node in enumerate(graph.node):
-        label = (node.name or f"{node.op_type}_{index}").translate(_BRACKETS).strip("/") or f"{node.op_type}_{index}"
-        while label in seen:
-            label = f"{label}~{index}"
-        seen.add(label)
-        out[index] = label
-    return out
 
 
 # -- which tensors are arguments ----------------------------------------------------------------------------------
@@ -171,18 +136,6 @@ def _used(graph: Any) -> set[str]:
             for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
                 found |= _used(inner)
     return found
-
-
-def _is_constant(tensor: Any, static: bool) -> bool:
-    from onnx import TensorProto
-
-    count = prod(tensor.dims)
-    if tensor.data_location == TensorProto.EXTERNAL:
-        return False
-    if static or tensor.data_type == TensorProto.STRING:
-        return True
-    kind = np.dtype(jax_type(tensor.data_type)).kind
-    return count == 1 or (kind in "iub" and count <= MOST_CONSTANT)
 
 
 def _array(tensor: Any) -> np.ndarray:
