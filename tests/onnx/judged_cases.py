@@ -32,15 +32,15 @@ class Tally:
 
 
 @cache
-def cases() -> list[Any]:
-    """Cases with one node, arrays for all inputs and few elements."""
+def small_cases(op: str | None = None) -> list[Any]:
+    """Cases with one node (of one type), arrays for all inputs and few elements."""
     import warnings
 
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = collect_testcases(None)
+        found = collect_testcases(op)
     kept = []
     for case in found:
         graph = case.model.graph
@@ -96,7 +96,7 @@ def random_spec(target: Any, name: str, shape: tuple[int, ...], by_size: dict[in
         cut.simple_sharding.add(num_shards=MESH[along])
 
 
-def judge(case: Any, seed: int, tally: Tally) -> None:
+def judge_case(case: Any, seed: int, tally: Tally) -> None:
     """One case under one random annotation: what the check lets pass must compute what the model computes."""
     model, arrays = annotated(case, random.Random(f"{case.name} {seed}"))
     node = model.graph.node[0]
@@ -133,7 +133,7 @@ def judge(case: Any, seed: int, tally: Tally) -> None:
 def judge_all(seeds: range, every: int = 1) -> Iterator[Tally]:
     """The tally after each case."""
     tally = Tally()
-    for case in cases()[::every]:
+    for case in small_cases()[::every]:
         for seed in seeds:
-            judge(case, seed, tally)
+            judge_case(case, seed, tally)
         yield tally
