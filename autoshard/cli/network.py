@@ -25,7 +25,7 @@ MOST_STARTING_S = 5.0
 
 def _startup_s(began: float) -> float:
     """Seconds from the start of this process to `began`."""
-    from autoshard.solver.contest import process_age_s
+    from autoshard.solver.contest.files import process_age_s
 
     age_s = process_age_s()
     before_s = math.inf if age_s is None else age_s - (time.monotonic() - began)
@@ -63,7 +63,7 @@ def solve(
     from autoshard.files import check_writable, write_bytes
     from autoshard.report.progress import Progress
     from autoshard.solver import solve as solve_network
-    from autoshard.solver.contest import WRITING_S, peak_memory_mb, read_problem, score, write_solution
+    from autoshard.solver.contest.files import WRITING_S, peak_memory_mb, read_problem, score, write_solution
     from autoshard.units import seconds
 
     try:
@@ -138,8 +138,8 @@ def score(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Cost and peak usage of a solution, in exact integers. Exit code 3 where it is not feasible."""
-    from autoshard.solver.contest import read_problem, read_solution
-    from autoshard.solver.contest import score as evaluate
+    from autoshard.solver.contest.files import read_problem, read_solution
+    from autoshard.solver.contest.files import score as evaluate
 
     problem = read_problem(file)
     found = evaluate(problem.network, read_solution(solution, problem.network))

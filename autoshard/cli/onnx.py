@@ -101,6 +101,8 @@ def propagate_model(
 
     if output is not None:
         check_writable(output)
+        if output.resolve() == Path(file).resolve():
+            raise InputError(f"--output: {output} is the model itself, which is never changed; name another file")
     model = load(file, shapes=shapes)
     if spread_hints:
         from autoshard.onnx.spread import spread

@@ -226,13 +226,12 @@ def check_versions(proto: "ModelProto", name: str) -> None:
     if not proto.opset_import and proto.ir_version >= 3 and proto.graph.node:
         raise InputError(f"{name} imports no operators (opset_import); the file may be cut short")
     newest = onnx.defs.onnx_opset_version()
-    seen: set[str] = set()
+    seen: dict[str, int] = {}
     for entry in proto.opset_import:
         domain = _domain(entry.domain)
         shown = domain or "ai.onnx"
-        if domain in seen:
-            raise InputError(f"{name} imports the operators {shown} twice")
-        seen.add(domain)
+        if seen.setdefault(domain, entry.version) != entry.version:  # merging models repeats equal ones
+            raise InputError(f"{name} imports opsets {seen[domain]} and {entry.version} of {shown}")
         if entry.version < 1:
             raise InputError(f"{name} imports opset {entry.version} of {shown}; versions start at 1")
         if not domain and entry.version > newest:

@@ -230,7 +230,10 @@ def _sized(parts: Sequence[Part], size: Dim) -> list[tuple[Dim, int]]:
 
 
 def spec_of(placement: Placement, tensor: str, dims: Sequence[Dim] = ()) -> ShardingSpec:
-    """The spec in its plainest form: axes ascending, groups -1, -2, ... in order of first use."""
+    """The spec in its plainest form: axes ascending, groups -1, -2, ... in order of first use.
+
+    dims: sizes to write; without them those that the cuts have.
+    """
     keys: dict[int, int] = {}
     device = []
     for holders in placement.holders:
@@ -241,8 +244,7 @@ def spec_of(placement: Placement, tensor: str, dims: Sequence[Dim] = ()) -> Shar
     cut_axes = []
     for axis, cut in enumerate(placement.cuts):
         if cut:
-            known = dims[axis] if axis < len(dims) else None
-            parts = ((known if known is not None else cut[0][0], cut[0][1]),) if len(cut) == 1 else cut
+            parts = ((dims[axis] if axis < len(dims) else cut[0][0], cut[0][1]),) if len(cut) == 1 else cut
             cut_axes.append(ShardedDim(axis, tuple(Part(m, n) for n, m in parts)))
     groups = tuple((key, members(holders)) for holders, key in keys.items())
     return ShardingSpec(tensor, tuple(device), groups, tuple(cut_axes))

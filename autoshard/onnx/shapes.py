@@ -49,7 +49,7 @@ def inferred(proto: "ModelProto", shapes: Mapping[str, int]) -> "ModelProto":
         return onnx.shape_inference.infer_shapes(copy, data_prop=True)
     except Exception as error:  # the library raises several kinds, and RuntimeError for what is inside
         message = " ".join(str(error).split())
-        raise InputError(f"the shapes of the model contradict each other: {message[:400]}") from None
+        raise InputError(f"shape inference of the model failed: {message[:400]}") from None
 
 
 def without_weights(proto: "ModelProto") -> "ModelProto":

@@ -184,6 +184,7 @@ class Walk:
         bodies = list(subgraphs(node)) if node.attribute else []
         if bodies:
             return None, self._bodies(node, index, bodies, operands, annotation, scope)
+        present = [p for p, name in zip(operands, node.input, strict=True) if name]
         call = call_of(node, scope.types, scope.constants, scope.opsets)
         shown = [f"{name!r}" for name in node.input]
         count = len(node.output)
@@ -192,14 +193,14 @@ class Walk:
             rule = rule_of(call, node.domain)
         except RankUnknown as error:
             return None, self._not_described(
-                operands, count, annotation, "rank-unknown", WARNING, f"the rank of {error.tensor!r} is not known"
+                present, count, annotation, "rank-unknown", WARNING, f"the rank of {error.tensor!r} is not known"
             )
         except ShapesDisagree as error:
             problem = Problem("shapes-disagree", ERROR, f"the shapes do not fit the op: {error}")
             return None, Outcome((None,) * count, (problem,))
         if rule is None:
             text = f"{node.op_type} has no rule"
-            return None, self._not_described(operands, count, annotation, "no-rule", NO_RULE, text)
+            return None, self._not_described(present, count, annotation, "no-rule", NO_RULE, text)
         key = (rule, tuple(operands), tuple(shown))
         if key not in self.known:
             self.known[key] = apply_rule(rule, operands, shown, self.all_devices, strict=self.strict)
@@ -216,7 +217,7 @@ class Walk:
         text: str,
     ) -> Outcome:
         """An op about which nothing can be said, unless its inputs are whole."""
-        outputs = without_rule([p for p in operands if p is not None], count, self.all_devices)
+        outputs = without_rule(operands, count, self.all_devices)
         says = annotation is not None and bool(annotation.specs)
         if not says and all(p is None or p.is_whole for p in operands):
             return Outcome(outputs)
@@ -255,7 +256,8 @@ class Walk:
         if node.op_type == "If" and len(results[0]) == count and all(r == results[0] for r in results):
             outputs = results[0]
         else:
-            outputs = without_rule([*operands, *used], count, self.all_devices)
+            present = [p for p, name in zip(operands, node.input, strict=True) if name]
+            outputs = without_rule([*present, *used], count, self.all_devices)
         if annotation is not None and annotation.specs:
             text = f"{node.op_type} has no rule: its specs are taken as they are"
             return Outcome(outputs, (Problem("no-rule", NO_RULE, text),))

@@ -17,8 +17,8 @@ Run = Callable[[int, Sequence[Sequence[int]]], Solution | None]
 def first_fit(model: Model, limit: int, near: Sequence[int], run: Run, tries: int) -> Sequence[int] | None:
     """An assignment within the limit, or None where none of a few tries is one.
 
-    near: a good assignment that is too full. run: searches within so many bytes, from these starts; None ends it. tries: how
-    often the limit is tightened by what copies take.
+    near: a good assignment that is too full. run: searches within so many bytes, from these starts; None ends it.
+    tries: how often the limit is tightened by what copies take.
     """
     slack, low, high = 0, 0, limit + 1  # too little below `low`, no answer from `high` on
     for attempt in range(tries):

@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from autoshard.solver.flat import Flat
-from autoshard.solver.kernels import compiled
+from autoshard.solver.compiled import compiled
+from autoshard.solver.dual.flat import Flat
 from autoshard.solver.reductions.elimination import Eliminated
 from autoshard.solver.reductions.follow import Followed
 from autoshard.solver.work import Step, Work

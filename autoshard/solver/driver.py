@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autoshard.errors import InputError
-from autoshard.solver import facets as facet_search
 from autoshard.solver.certify.proof import Reduced
-from autoshard.solver.garbage import uncollected
+from autoshard.solver.contest.garbage import uncollected
+from autoshard.solver.engines import facets as facet_search
 from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race
 from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.reductions import reduce_network

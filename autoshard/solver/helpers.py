@@ -10,8 +10,8 @@ from types import TracebackType
 import numpy as np
 
 from autoshard.solver.incumbent import CloseEnough, OutOfTime
+from autoshard.solver.local.searcher import FAR, Searcher
 from autoshard.solver.portfolio import Portfolio
-from autoshard.solver.searcher import FAR, Searcher
 
 WAITING_S = 0.02
 """Between two looks at whether there is an incumbent to search around."""

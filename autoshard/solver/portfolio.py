@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from autoshard.solver import dual as duals
-from autoshard.solver import pieces, toulbar2
 from autoshard.solver.certify.ground import Ground
 from autoshard.solver.certify.prove import Standing
 from autoshard.solver.certify.weigh import Record, Weighed
 from autoshard.solver.completion import Completion
-from autoshard.solver.fixing import Part
-from autoshard.solver.flat import flatten
+from autoshard.solver.dual import passes as duals
+from autoshard.solver.dual.fixing import Part
+from autoshard.solver.dual.flat import flatten
+from autoshard.solver.engines import pieces, toulbar2
 from autoshard.solver.incumbent import Race
-from autoshard.solver.lookahead import decode_consistently
-from autoshard.solver.searcher import Searcher
+from autoshard.solver.local.lookahead import decode_consistently
+from autoshard.solver.local.searcher import Searcher
 from autoshard.solver.work import Infeasible, Work
 
 PIECE_NODES = 1_000

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from autoshard.solver.certify.prove import Prover
-from autoshard.solver.exact import profile, solve_work, worst_slots
+from autoshard.solver.engines.exact import profile, solve_work, worst_slots
 from autoshard.solver.incumbent import Race
 from autoshard.solver.portfolio import Portfolio
 from autoshard.solver.reductions import only_slots, reduce_network

@@ -51,7 +51,7 @@ def judged(path: str, data: bytes | None, status: str) -> dict:
 
 
 def run_one(path: str, time_limit_s: float, seed: int, workers: int, certificates: bool) -> dict:
-    from autoshard.solver.contest import peak_memory_mb, solve_file
+    from autoshard.solver.contest.files import peak_memory_mb, solve_file
 
     found = solve_file(path, time_limit_s=time_limit_s - STARTING_S, seed=seed, workers=workers)
     solution = found.solution

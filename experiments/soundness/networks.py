@@ -104,7 +104,7 @@ def neighbours_of(network: CostNetwork) -> list[list[int]]:
 
 
 def contest_networks(folder: Path) -> Iterator[CostNetwork]:
-    from autoshard.solver.contest import read_problem
+    from autoshard.solver.contest.files import read_problem
 
     for path in sorted(folder.glob("*iopddl-*.json*")):
         yield read_problem(path).network

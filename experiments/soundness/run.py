@@ -88,7 +88,7 @@ def highs(network: CostNetwork) -> str | int | None:
 
 def engine(network: CostNetwork) -> str | int | None:
     """What toulbar2 says of the whole network with all memory rows; None where it does not end."""
-    from autoshard.solver import exact, toulbar2
+    from autoshard.solver.engines import exact, toulbar2
     from autoshard.solver.work import Infeasible, from_network
 
     if not toulbar2.available():

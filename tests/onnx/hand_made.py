@@ -56,7 +56,9 @@ def graph_model(
         [onnx.ValueInfoProto(name=n) for n in outputs],
         tensors,
     )
-    model = helper.make_model(graph, ir_version=11, opset_imports=[helper.make_opsetid("", opset)], **options)
+    model = helper.make_model(
+        graph, ir_version=11, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("own", 1)], **options
+    )
     found = {o.name: o.type for o in onnx.shape_inference.infer_shapes(model).graph.output}
     for output in model.graph.output:
         output.type.CopyFrom(found[output.name])

@@ -275,7 +275,6 @@ def test_an_unknown_rank_is_a_warning() -> None:
     model = mlp()
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    model.opset_import.append(helper.make_opsetid("own", 1))
     write_spec(
         node(model, 1).device_configurations.add(configuration_id="mesh").sharding_spec.add(), spec("a", [0, 1], {0: 2})
     )

@@ -1,4 +1,4 @@
-"""What each kind of operator allows, and where its outputs then lie: the statements of proposal 0007 and our own rules."""
+"""What each kind of operator allows, and where its outputs then lie: by proposal 0007, and by rules of our own."""
 
 from typing import Any
 
@@ -34,8 +34,12 @@ def output(model: Any, index: int = 0, at: int = 0) -> str:
 
 # -- S1.19 to S1.21: unary ---------------------------------------------------------------------------------------------
 
-UNARY = ["Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Cos", "Cosh", "Dropout", "Erf", "Exp", "Floor", "Identity", "IsInf", "IsNaN", "Log", "Neg", "Not", "Reciprocal", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Tan", "Tanh", "BitwiseNot"]  # S1.21 with E28, E29, E31
-N_ARY = ["Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "Less", "Max", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where", "Xor"]  # S1.22 with E28 and E31
+_UNARY = """
+    Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Cos Cosh Dropout Erf Exp Floor Identity IsInf IsNaN Log Neg Not
+    Reciprocal Round Sigmoid Sign Sin Sinh Tan Tanh BitwiseNot
+"""
+_N_ARY = "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Equal Greater Less Max Min Mod Mul Or Pow Sub Sum Where Xor"
+UNARY, N_ARY = _UNARY.split(), _N_ARY.split()  # S1.21 with E28, E29, E31; S1.22 with E28 and E31
 
 
 def typed(op: str, ins: list[str], shapes: list[tuple], specs: list[ShardingSpec], **attributes: Any) -> Any:
@@ -286,25 +290,21 @@ def test_softmax_before_opset_13_looks_at_all_axes_from_its_own_on() -> None:
 @pytest.mark.parametrize(("source", "target", "dims", "expected"), [
     ((8, 6), (2, 4, 6), {0: 2}, "y[0: 2 of 2] on {0,1} {2,3}"),
     ((8, 6), (48,), {0: 2}, "y[0: 2 of 48] on {0,1} {2,3}"),
-    ((8, 6), (48,), {1: 2}, None),
-    ((2, 4, 6), (8, 6), {1: 2}, None),
-    ((6,), (2, 3), {0: 3}, None),
-    ((8, "n"), (8, "n"), {1: 2}, "y[1: 2 of n] on {0,1} {2,3}"),
+    ((2, 4, 6), (8, 6), {1: 2}, "y[0: 1 of 2 * 2 of 4] on {0,1} {2,3}"),
+    ((6,), (2, 3), {0: 3}, "not-blocks"),
+    ((6, 4), (4, 6), {1: 2}, "whole-axis"),
+    ((8, "n"), (8, "n"), {1: 2}, "y[1: 2] on {0,1} {2,3}"),
 ])  # fmt: skip
-def test_reshapes_pass_blocks_that_both_shapes_have(
-    source: tuple, target: tuple, dims: dict, expected: str | None
-) -> None:
+def test_reshapes_pass_blocks_that_both_shapes_have(source: tuple, target: tuple, dims: dict, expected: str) -> None:
     numbers = np.array([n if isinstance(n, int) else -1 for n in target], np.int64)
     count = next(iter(dims.values()))
     devices = [-1, -2] if count == 2 else [0, 1, 2]
     given = spec("x", devices, dims, PAIRS if count == 2 else {})
     model = one_op("Reshape", {"x": source}, [given], weights={"s": numbers})
-    if expected is None:
-        strided = {(8, 6): "y[0: 2 of 48]"}
-        found = codes(model)
-        assert found & {"not-blocks", "whole-axis"} or "*" in output(model), strided
-    else:
+    if " on " in expected:
         assert output(model) == expected
+    else:
+        assert codes(model) == {expected}
 
 
 def test_a_reshape_that_merges_a_minor_cut_gives_a_fused_axis() -> None:
@@ -343,14 +343,13 @@ def test_ops_that_nobody_described_have_no_rule(op: str) -> None:
 
 def test_an_op_of_another_domain_has_no_rule() -> None:
     model = one_op("Add", {"x": (4, 6)}, [spec("x", *ROWS)], domain="own")
-    model.opset_import.append(helper.make_opsetid("own", 1))
     assert [f.code for f in check(load(model)).no_rule] == ["no-rule"]
 
 
 def test_an_op_without_a_rule_may_run_on_whole_tensors() -> None:
     node = [helper.make_node("Mystery", ["x"], ["a"], domain="own"), helper.make_node("Relu", ["a"], ["y"])]
     model = graph_model(node, {"x": (4, 6)}, ["y"])
-    model.opset_import.append(helper.make_opsetid("own", 1))
+    model.graph.value_info.append(helper.make_tensor_value_info("a", 1, [4, 6]))
     annotate(model, {1: [spec("y", *ROWS)]})
     assert check(load(model)).findings == ()
 
@@ -380,7 +379,6 @@ def with_function(inner: list[ShardingSpec], outer: list[ShardingSpec]) -> Any:
     opsets = [helper.make_opsetid("", 22)]
     model = graph_model([helper.make_node("Block", ["x", "w"], ["y"], domain="own", name="call")],
                         {"x": (8, 4)}, ["y"], {"w": (4, 6)})  # fmt: skip
-    model.opset_import.append(helper.make_opsetid("own", 1))
     function = helper.make_function("own", "Block", ["a", "b"], ["d"], body, opsets)
     model.functions.append(function)
     annotate(model, {0: outer})
@@ -430,7 +428,7 @@ def test_bodies_of_if_are_scopes_that_see_what_is_around_them() -> None:
     annotate(model, {0: [spec("z", *ROWS)]})
     assert check(load(model)).ok
     done = load(model).infer().proto
-    inner = done.graph.node[1].attribute[0].g.node[0]
+    inner = next(a.g.node[0] for a in done.graph.node[1].attribute if a.name == "then_branch")
     assert [str(s) for a in read_annotations(inner) for s in a.specs] == [
         "x[0: 2 of 8] on {0,1} {2,3}",
         "t[0: 2 of 8] on {0,1} {2,3}",

@@ -13,7 +13,7 @@ import pytest
 from autoshard.cli import main
 from autoshard.errors import InputError
 from autoshard.solver import CostNetwork, Edge, solve
-from autoshard.solver.contest import read_problem, write_solution
+from autoshard.solver.contest.files import read_problem, write_solution
 
 BIG = 10**18
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from autoshard.solver import CostNetwork, Usage, evaluate, solve, toulbar2
-from autoshard.solver.toulbar2 import Row, told_apart
+from autoshard.solver import CostNetwork, Usage, evaluate, solve
+from autoshard.solver.engines import toulbar2
+from autoshard.solver.engines.toulbar2 import Row, told_apart
 
 # Found in a contest network and made smaller: four variables, one row. Strategies 1 and 2 of the first hold the same.
 COSTS = [np.array([607961232, 1389625635, 0]), np.array([1, 1]), np.array([4001750, 0]),

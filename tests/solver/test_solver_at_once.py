@@ -10,15 +10,15 @@ import pytest
 from solver_cases import random_network
 
 from autoshard.solver import CostNetwork, Edge, Usage, evaluate
-from autoshard.solver import dual as duals
 from autoshard.solver import judge as judges
 from autoshard.solver.completion import Completion
-from autoshard.solver.contest import _problem, _regular, read_problem
-from autoshard.solver.flat import flatten
+from autoshard.solver.contest.files import _problem, _regular, read_problem
+from autoshard.solver.contest.scan import Rows, read_object
+from autoshard.solver.dual import passes as duals
+from autoshard.solver.dual.flat import flatten
 from autoshard.solver.reductions import Eliminated, Followed, arc_consistency, consistency, eliminate, follow_all
 from autoshard.solver.reductions.dominance import comparison, compiled_comparison
 from autoshard.solver.reductions.records import range_max
-from autoshard.solver.scan import Rows, read_object
 from autoshard.solver.work import FORBIDDEN, Infeasible, Work, from_network
 
 
@@ -222,7 +222,7 @@ def test_compiled_reader_of_random_lists():
 
 
 def test_large_file_is_read_alike_with_and_without_the_compiled_reader(tmp_path, monkeypatch):
-    from autoshard.solver import contest
+    from autoshard.solver.contest import files as contest
 
     path = tmp_path / "large.json"
     path.write_text(TEXT)

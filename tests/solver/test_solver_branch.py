@@ -5,12 +5,12 @@ import math
 import numpy as np
 from solver_cases import hard_network, layered_network, optimum, random_network
 
-from autoshard.solver import dual as duals
 from autoshard.solver import evaluate, solve
 from autoshard.solver.certify.tree import Tree
 from autoshard.solver.certify.weigh import Whole
-from autoshard.solver.fixing import Part, make_consistent, reduced_costs, restrict
-from autoshard.solver.flat import flatten
+from autoshard.solver.dual import passes as duals
+from autoshard.solver.dual.fixing import Part, make_consistent, reduced_costs, restrict
+from autoshard.solver.dual.flat import flatten
 from autoshard.solver.work import Infeasible, from_network
 
 

@@ -9,7 +9,7 @@ from solver_cases import optimum
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.solver import IMPOSSIBLE, evaluate, solve
-from autoshard.solver.contest import read_problem, read_solution, score, write_solution
+from autoshard.solver.contest.files import read_problem, read_solution, score, write_solution
 
 EXAMPLE = Path(__file__).with_name("example_iopddl.json")
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from solver_cases import optimum, random_network
 
-from autoshard.solver import cpsat, solve, toulbar2
-from autoshard.solver.toulbar2 import Row
+from autoshard.solver import solve
+from autoshard.solver.engines import cpsat, toulbar2
+from autoshard.solver.engines.toulbar2 import Row
 from autoshard.solver.work import FORBIDDEN_FROM
 
 

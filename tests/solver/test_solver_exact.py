@@ -11,7 +11,8 @@ import pytest
 from solver_cases import layered_network, optimum, random_network
 
 from autoshard.errors import InputError
-from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Usage, driver, evaluate, solve, toulbar2
+from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Usage, driver, evaluate, solve
+from autoshard.solver.engines import toulbar2
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -94,7 +95,7 @@ def test_start_of_wrong_length_is_refused():
 
 
 def test_without_toulbar2_small_networks_are_still_bounded(monkeypatch):
-    from autoshard.solver import toulbar2
+    from autoshard.solver.engines import toulbar2
 
     monkeypatch.setattr(toulbar2, "available", lambda: False)
     for seed in range(60):

@@ -5,9 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from autoshard.solver import CostNetwork, Edge, Usage, lookahead, solve
-from autoshard.solver import dual as duals
-from autoshard.solver.flat import Flat, flatten
+from autoshard.solver import CostNetwork, Edge, Usage, solve
+from autoshard.solver.dual import passes as duals
+from autoshard.solver.dual.flat import Flat, flatten
+from autoshard.solver.local import lookahead
 from autoshard.solver.work import Infeasible, from_network
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoshard.solver import dual as duals
-from autoshard.solver import pricing, settling
 from autoshard.solver.certify.weigh import Record, Whole, charged, weigh
 from autoshard.solver.certify.write import record_of
-from autoshard.solver.fixing import Part, make_consistent, restrict
-from autoshard.solver.flat import flatten
-from autoshard.solver.settling import Stop
+from autoshard.solver.dual import passes as duals
+from autoshard.solver.dual import pricing, settling
+from autoshard.solver.dual.fixing import Part, make_consistent, restrict
+from autoshard.solver.dual.flat import flatten
+from autoshard.solver.dual.settling import Stop
 from autoshard.solver.work import Infeasible, from_network
 
 sys.path.insert(0, str(Path(__file__).parent))

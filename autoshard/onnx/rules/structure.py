@@ -33,6 +33,9 @@ def reshape(call: Call) -> OpRule:
         cut_in, cut_out, whole = factorise(numbers_in, numbers_out)
         left += [_compound(c.parts, whole) for c in cut_in]
         right += [_compound(c.parts, whole) for c in cut_out]
+    elif len(middle_in) == len(middle_out) == 1:  # equal, as all else is
+        left.append("middle")
+        right.append("middle")
     else:
         left += [Whole(("in", a)) for a in range(len(middle_in))]
         right += [Whole(("out", a)) for a in range(len(middle_out))]

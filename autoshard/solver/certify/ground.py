@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from autoshard.solver import dual as duals
 from autoshard.solver.certify.weigh import Record, Weighed, Whole, weigh
 from autoshard.solver.certify.write import record_of
-from autoshard.solver.fixing import Part, make_consistent, restrict
-from autoshard.solver.flat import Flat
+from autoshard.solver.dual import passes as duals
+from autoshard.solver.dual.fixing import Part, make_consistent, restrict
+from autoshard.solver.dual.flat import Flat
 
 
 @dataclass

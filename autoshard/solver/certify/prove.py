@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoshard.solver import dual as duals
 from autoshard.solver.certify.ground import Ground
 from autoshard.solver.certify.proof import Proof
 from autoshard.solver.certify.tree import Tree
 from autoshard.solver.certify.weigh import NEVER, Whole
-from autoshard.solver.fixing import Part
-from autoshard.solver.flat import Flat, flatten
+from autoshard.solver.dual import passes as duals
+from autoshard.solver.dual.fixing import Part
+from autoshard.solver.dual.flat import Flat, flatten
 from autoshard.solver.reductions import reduce_network
 from autoshard.solver.work import FORBIDDEN, Event, Infeasible, Work, without_overlap
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autoshard.solver import dual as duals
 from autoshard.solver.certify.weigh import Record, Weighed, Whole, weigh
 from autoshard.solver.certify.write import record_of
-from autoshard.solver.fixing import Part, make_consistent, restrict
-from autoshard.solver.flat import Flat
-from autoshard.solver.search import prefix_of
-from autoshard.solver.settling import Stop
+from autoshard.solver.dual import passes as duals
+from autoshard.solver.dual.fixing import Part, make_consistent, restrict
+from autoshard.solver.dual.flat import Flat
+from autoshard.solver.dual.settling import Stop
+from autoshard.solver.local.search import prefix_of
 
 PASSES = 40
 """Most double passes between two records: compiled as one loop, they cost less than the parts that they save."""
@@ -255,7 +255,7 @@ class Tree:
         return node, half
 
     def _excess(self, part: Part, alive: np.ndarray) -> np.ndarray:
-        from autoshard.solver.fixing import reduced_costs
+        from autoshard.solver.dual.fixing import reduced_costs
 
         reach = np.full(len(alive), np.inf)
         reach[part.origin] = reduced_costs(part.dual).reach

@@ -11,9 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
-from autoshard.solver import dual as duals
-from autoshard.solver.flat import Flat
-from autoshard.solver.kernels import compiled
+from autoshard.solver.compiled import compiled
+from autoshard.solver.dual import passes as duals
+from autoshard.solver.dual.flat import Flat
 
 NEVER = 2**62
 """More than any cost: of strategies that are gone."""

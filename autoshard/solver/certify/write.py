@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from autoshard.solver.certify.weigh import LARGEST, Record, Whole
-from autoshard.solver.dual import Dual
-from autoshard.solver.kernels import compiled
+from autoshard.solver.compiled import compiled
+from autoshard.solver.dual.passes import Dual
 
 FINEST = 20
 """Messages are multiples of 2**-20 of a unit of cost at the finest."""

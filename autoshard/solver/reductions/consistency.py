@@ -59,7 +59,7 @@ def _at_once(work: Work) -> tuple[int, list[int]]:
         return 0, []
     if sum(table.size for *_, table in hard) > MOST_AT_ONCE:
         return 0, work.nodes()
-    from autoshard.solver.fixing import supported
+    from autoshard.solver.dual.fixing import supported
 
     nodes = sorted({end for i, j, _ in hard for end in (i, j)})
     number = {node: k for k, node in enumerate(nodes)}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autoshard.solver.kernels import compiled
+from autoshard.solver.compiled import compiled
 
 SATURATED = np.int64(10**18)
 """What integers of 19 digits and more become."""

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autoshard.solver import search
 from autoshard.solver.completion import Completion
 from autoshard.solver.incumbent import Race
+from autoshard.solver.local import search
 
 TREE_SIZES = (20, 5, 100, 400, 2000)
 """Inner nodes of the trees that one search round re-chooses."""

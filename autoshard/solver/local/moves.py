@@ -8,7 +8,7 @@ tree at those prices is found by dynamic programming, then checked against the t
 
 import numpy as np
 
-from autoshard.solver.kernels import compiled
+from autoshard.solver.compiled import compiled
 
 BLOCK = 64
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from autoshard.solver import cpsat, toulbar2
-from autoshard.solver.toulbar2 import Exact, Row
+from autoshard.solver.engines import cpsat, toulbar2
+from autoshard.solver.engines.toulbar2 import Exact, Row
 from autoshard.solver.work import Work
 
 CPSAT_ENTRIES = 20_000

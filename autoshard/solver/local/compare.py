@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from autoshard.solver.kernels import compiled
+from autoshard.solver.compiled import compiled
 
 
 @compiled

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autoshard.solver.kernels import compiled, message_pass
-from autoshard.solver.pricing import UNPRICED, begin_prices, charge, fill_live, step_prices
+from autoshard.solver.compiled import compiled
+from autoshard.solver.dual.messages import message_pass
+from autoshard.solver.dual.pricing import UNPRICED, begin_prices, charge, fill_live, step_prices
 
 
 class Graph(NamedTuple):

@@ -1,26 +1,13 @@
-"""The hot loops, compiled by numba: sequential tree-reweighted message passing, greedy decoding.
+"""Passes of sequential tree-reweighted message passing, compiled.
 
 Message passing follows V. Kolmogorov, "Convergent tree-reweighted message passing for energy minimization" (TPAMI
 2006). All numbers are multiples of a power of two (the *quantum*) and far below 2**53 quanta, so that float64
 sums are exact and the bound of a pass is a proof, not an estimate; `largest` lets the caller check that.
-Compiled code is cached beside the module where that folder can be written, else in the user's cache folder.
-The cache knows when the file of a function changes, not when another file does that it calls: whoever changes a
-function that compiled functions of other files call (`settling` does) empties `__pycache__`.
 """
 
 import numpy as np
-from numba import njit
 
-# no infinities are subtracted and no NaN arises; minima may be reassociated so that they vectorise
-FAST = {"nnan", "nsz", "reassoc"}
-
-
-def compiled(function):
-    """njit with the project's options, cached on disk where there is a folder for it."""
-    try:
-        return njit(cache=True, fastmath=FAST, nogil=True)(function)
-    except RuntimeError:  # numba found no folder to write its cache to
-        return njit(fastmath=FAST, nogil=True)(function)
+from autoshard.solver.compiled import compiled
 
 
 @compiled

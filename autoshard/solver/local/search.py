@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.solver.dual import flat_cost, usage
-from autoshard.solver.flat import Flat
+from autoshard.solver.dual.flat import Flat
+from autoshard.solver.dual.passes import flat_cost, usage
 
 UNLIMITED = 2**62
 
@@ -61,7 +61,7 @@ def field_for(flat: Flat, seed: int) -> Field:
 
 def place(field: Field, chosen: np.ndarray) -> None:
     """Put an assignment on the field."""
-    from autoshard.solver.moves import BLOCK
+    from autoshard.solver.local.moves import BLOCK
 
     field.chosen = np.array(chosen, dtype=np.int64)
     live = usage(field.flat, field.chosen)
@@ -85,7 +85,7 @@ def cost(field: Field) -> float:
 
 def descend(field: Field, prefix: np.ndarray, *, sweeps: int = 20, limit: int | None = None) -> int:
     """Single switches that lower cost plus priced memory; returns how many were made."""
-    from autoshard.solver.moves import node_descent
+    from autoshard.solver.local.moves import node_descent
 
     f = field.flat
     return node_descent(
@@ -104,7 +104,7 @@ def trees(
 
     flat: the same network with other costs, where the field's own are not to be judged by.
     """
-    from autoshard.solver.moves import tree_search
+    from autoshard.solver.local.moves import tree_search
 
     f = field.flat if flat is None else flat
     low, high = (0, f.n) if window is None else window

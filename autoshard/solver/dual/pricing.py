@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autoshard.solver.kernels import compiled
+from autoshard.solver.compiled import compiled
 
 FIRST_RATE = 0.25
 """Largest relative change of a price in one step at first."""

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autoshard.solver import search, toulbar2
-from autoshard.solver.flat import Flat
-from autoshard.solver.search import Field
-from autoshard.solver.toulbar2 import Row
+from autoshard.solver.dual.flat import Flat
+from autoshard.solver.engines import toulbar2
+from autoshard.solver.engines.toulbar2 import Row
+from autoshard.solver.local import search
+from autoshard.solver.local.search import Field
 from autoshard.solver.work import FORBIDDEN
 
 WIDEST_HUB = 300

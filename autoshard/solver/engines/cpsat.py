@@ -13,7 +13,7 @@ from math import ceil
 
 import numpy as np
 
-from autoshard.solver.toulbar2 import Exact, Row
+from autoshard.solver.engines.toulbar2 import Exact, Row
 from autoshard.solver.work import FORBIDDEN_FROM
 
 LARGEST_SUM = 2**60

@@ -8,8 +8,8 @@ choice by choice. Memory counts at its prices only.
 
 import numpy as np
 
-from autoshard.solver.dual import Dual
-from autoshard.solver.kernels import compiled
+from autoshard.solver.compiled import compiled
+from autoshard.solver.dual.passes import Dual
 
 MOST_UNDONE = 20_000
 """Choices undone before the attempt is given up."""

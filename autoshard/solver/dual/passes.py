@@ -10,9 +10,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from autoshard.solver.flat import Flat
-from autoshard.solver.kernels import message_pass, rests
-from autoshard.solver.pricing import (
+from autoshard.solver.dual.flat import Flat
+from autoshard.solver.dual.messages import message_pass, rests
+from autoshard.solver.dual.pricing import (
     FIRST_RATE,
     FOUND,
     UNPRICED,
@@ -23,8 +23,8 @@ from autoshard.solver.pricing import (
     fill_live,
     step_prices,
 )
-from autoshard.solver.settling import Graph, Moving, Stop
-from autoshard.solver.settling import settle as run_settle
+from autoshard.solver.dual.settling import Graph, Moving, Stop
+from autoshard.solver.dual.settling import settle as run_settle
 from autoshard.solver.work import TOGETHER
 
 EXACT_QUANTA = 2.0**52

@@ -10,10 +10,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from autoshard.solver import dual as duals
-from autoshard.solver.dual import Dual
-from autoshard.solver.flat import Flat
-from autoshard.solver.kernels import compiled
+from autoshard.solver.compiled import compiled
+from autoshard.solver.dual import passes as duals
+from autoshard.solver.dual.flat import Flat
+from autoshard.solver.dual.passes import Dual
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import orjson
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.files import read_bytes, read_text, write_text
-from autoshard.solver.garbage import uncollected
+from autoshard.solver.contest.garbage import uncollected
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Evaluation, Usage, evaluate
 from autoshard.solver.solution import Solution
@@ -85,7 +85,7 @@ LARGE_BYTES = 2**22
 
 def _regular(raw: bytes, name: str) -> Problem | None:
     """A problem without faults, read at once; None: look closer."""
-    from autoshard.solver.scan import Rows, read_object
+    from autoshard.solver.contest.scan import Rows, read_object
 
     data = read_object(raw)
     try:

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from autoshard.solver.pricing import UNLIMITED, Held
+from autoshard.solver.dual.pricing import UNLIMITED, Held
 from autoshard.solver.work import FORBIDDEN_FROM, Work, joined, stretches
 
 

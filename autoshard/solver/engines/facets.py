@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autoshard.solver.exact import solve_work
+from autoshard.solver.engines.exact import solve_work
 from autoshard.solver.incumbent import Race
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.reductions import reduce_network

@@ -1,0 +1,70 @@
+"""Compilation of the hot loops by numba, kept on disk between runs.
+
+Numba looks only at the file of a function to see whether its compiled code is still good, not at the files of what that
+function calls or takes. So compiled code lies in a folder named by the contents of everything that is compiled: after
+any change, or an upgrade, all is compiled again.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numba
+
+FAST = {"nnan", "nsz", "reassoc"}
+"""No infinities are subtracted and no NaN arises; minima may be reassociated so that they vectorise."""
+
+_TOP = Path(__file__).parent.parent
+_ROOMS = ("solver", "formulation")
+"""The rooms that have compiled functions."""
+_KEPT = 8
+"""So many folders stay, the ones used last: of other versions and other installations."""
+
+
+def compiled(function: Callable) -> Any:
+    """njit with the project's options, cached on disk where there is a folder for it."""
+    with _cache_folder() as folder:
+        if folder is not None:
+            return numba.njit(cache=True, fastmath=FAST, nogil=True)(function)
+    return numba.njit(fastmath=FAST, nogil=True)(function)
+
+
+@contextmanager
+def _cache_folder() -> Iterator[Path | None]:
+    """Numba keeps what is decorated inside here in our folder; None where no folder can be written."""
+    folder, before = _folder(), numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    if folder is not None:
+        numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+    try:
+        yield folder
+    finally:
+        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=1)
+def _folder() -> Path | None:
+    root = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    try:
+        folder = (Path(root) if root else Path.home() / ".cache") / "autoshard" / "compiled" / _contents()
+        folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)
+        for old in sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+    except (OSError, RuntimeError):  # no home, or nothing may be written there
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def _contents() -> str:
+    """A name for the contents of every file with compiled functions."""
+    digest = hashlib.sha256()
+    for path in sorted(path for room in _ROOMS for path in (_TOP / room).rglob("*.py")):
+        text = path.read_bytes()
+        if b"\n@compiled\n" in text:
+            digest.update(text)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Networks in files: the format of the contest that such networks were published for."""

@@ -1,0 +1,1 @@
+"""Lower bounds: message passing with prices on memory, and what a bound leaves."""

@@ -1,0 +1,1 @@
+"""Local search: better assignments around one that is there."""

@@ -1,0 +1,51 @@
+"""Compiled code on disk: what it is kept under, and what happens where nothing can be kept."""
+
+import shutil
+
+import pytest
+
+from autoshard.solver import compiled as compilation
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    compilation._folder.cache_clear()
+    yield tmp_path
+    compilation._folder.cache_clear()
+
+
+def test_a_change_of_one_compiled_file_gives_all_of_them_a_new_folder(fresh, monkeypatch):
+    copy = fresh / "autoshard"
+    shutil.copytree(compilation._TOP / "solver", copy / "solver")
+    monkeypatch.setattr(compilation, "_TOP", copy)
+    before = compilation._contents()
+    assert compilation._contents() == before
+    pricing = copy / "solver/dual/pricing.py"  # named tuples that functions of other files take
+    pricing.write_text(pricing.read_text() + "\n# changed\n")
+    assert compilation._contents() != before
+
+
+def test_the_folders_used_last_stay(fresh):
+    parent = compilation._folder().parent
+    for k in range(2 * compilation._KEPT):
+        (parent / f"old{k}").mkdir()
+    compilation._folder.cache_clear()
+    kept = compilation._folder()
+    assert kept.exists()
+    assert len(list(parent.iterdir())) == compilation._KEPT
+
+
+def test_what_cannot_be_kept_is_compiled_all_the_same(fresh, monkeypatch):
+    (fresh / "cache").write_text("a file where the folder would be")
+    assert compilation._folder() is None
+    assert compilation.compiled(lambda x: x + 1)(2) == 3
+
+
+def test_other_functions_of_numba_keep_their_own_folder(fresh):
+    import numba
+
+    before = numba.config.CACHE_DIR
+    with compilation._cache_folder() as folder:
+        assert str(folder) == numba.config.CACHE_DIR
+    assert before == numba.config.CACHE_DIR
