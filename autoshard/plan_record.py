@@ -176,7 +176,9 @@ class PlanRecord:
         if len(set(found.values())) > 1:
             told = "; ".join(f"{name} {text}" for name, text in list(found.items())[:4])
             rest = f" and {len(found) - 4} more" if len(found) > 4 else ""
-            raise InputError(f"the tag {path!r} is on {len(found)} values that are sharded in different ways: {told}{rest}")
+            raise InputError(
+                f"the tag {path!r} is on {len(found)} values that are sharded in different ways: {told}{rest}"
+            )
         if found:
             return next(iter(found.values()))
         known = [f"@{tag}" for tag in self._tagged] if path.startswith("@") else list(self.shardings)

@@ -15,12 +15,17 @@ _NEVER = frozenset(
     ("If", "Loop", "Scan", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
      "Multinomial", "Dropout", "SequenceMap")
 )  # fmt: skip
-_MOVING = frozenset(("Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten"))
+_NEWER_ONLY = {"Softmax": 13, "LogSoftmax": 13, "Hardmax": 13}
+"""Ops that the reference computes as of this opset, whatever the model's."""
 
 
-def can_fold(op_type: str, inputs: Sequence[Any]) -> bool:
+def can_fold(op_type: str, version: int, inputs: Sequence[Any]) -> bool:
     """Whether all inputs are known, and the result is known to be small."""
-    if op_type in _NEVER or not all(x is None or isinstance(x, np.ndarray) for x in inputs):
+    if (
+        op_type in _NEVER
+        or version < _NEWER_ONLY.get(op_type, 0)
+        or not all(x is None or isinstance(x, np.ndarray) for x in inputs)
+    ):
         return False
     if op_type == "ConstantOfShape":
         return prod(int(n) for n in inputs[0]) <= MOST_ELEMENTS

@@ -44,6 +44,7 @@ def annotate_plan(plan: "PlanRecord", model: Model, *, configuration: str = "mes
     reader = _Reader(plan, model)
     placements = {name: reader.text(layout) for name, layout in reader.kept.items()}
     uses, unsaid = reader.uses()
+    unsaid = [*reader.unsaid, *unsaid]
     first = _first_outputs(model)
     skip = [name for index, name in first.items() if index in reader.folded]
     mesh = plan.schedule.mesh.mesh
@@ -85,21 +86,33 @@ class _Reader:
             if path in inputs:
                 values[name] = inputs[path]
         self.values = {name: value for name, value in values.items() if value in plan.schedule.definitions}
-        self.kept = {name: plan.schedule.form_before_use(value) for name, value in self.values.items()}
+        self.unsaid: list[str] = []
+        self.kept = {name: self._kept(name, value) for name, value in self.values.items() if name in paths}
         self.folded = {
             index
             for index, node in enumerate(model.graph.node)
             if not any(o in self.values for o in node.output)
         }  # fmt: skip
-        self.kept = {name: layout for name, layout in self.kept.items() if name in paths}
+
+    def _kept(self, name: str, value: int) -> Layout:
+        """What the uses of a value start from; of partial sums, which no annotation can say, what they become."""
+        schedule, program = self.plan.schedule, self.plan.program
+        form = schedule.form_before_use(value)
+        if not form.unreduced:
+            return form
+        targets = [r.target for use, r in schedule.uses.items() if use.value_in(program) == value]
+        whole = [t for t in dict.fromkeys(targets) if not t.unreduced]
+        if len(whole) != 1 or len(whole) != len(set(targets)):
+            self.unsaid.append(f"value {name!r}: partial sums that its uses finish in {len(set(targets))} ways")
+        return whole[0] if whole else Layout(form.dims, ())
 
     def text(self, layout: Layout) -> str:
         return layout.text(self.plan.schedule.mesh)
 
-    def uses(self) -> tuple[dict[tuple[int, str], str], list[str]]:
+    def uses(self) -> tuple[dict[tuple[str | int, int | str], str], list[str]]:
         """Where a node takes an input in another placement than it is kept in; and what cannot be said of nodes."""
         of_node = self._ops_of_nodes()
-        uses: dict[tuple[int, str], str] = {}
+        uses: dict[tuple[str | int, int | str], str] = {}
         unsaid: list[str] = []
         for index, node in enumerate(self.model.graph.node):
             ops = of_node.get(index, ())

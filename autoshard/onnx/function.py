@@ -40,8 +40,9 @@ class Imported:
 
     def __call__(self, weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
         graph = self.model.graph
-        values: Values = {**self.constants, **weights, **inputs}
         walk = Walk(_functions(self.model), self.labels, self.notes)
+        values: Values = dict(self.constants)  # arguments are never known, even where they are NumPy arrays
+        values |= {name: walk.as_jax(x, f"argument {name!r}") for name, x in {**weights, **inputs}.items()}
         walk.nodes(graph.node, values, Scope(opsets_of(self.model), top=True))
         out: dict[str, Any] = {}
         for output in graph.output:
@@ -49,7 +50,9 @@ class Imported:
                 raise InputError(f"output {output.name!r} of the graph is made by no node")
             value = values[output.name]
             if value is None or isinstance(value, list | tuple):
-                raise UnsupportedError(f"output {output.name!r} is a sequence or an optional; only tensors are supported")
+                raise UnsupportedError(
+                    f"output {output.name!r} is a sequence or an optional; only tensors are supported"
+                )
             out[output.name] = walk.as_jax(value, f"output {output.name!r}")
         return out
 

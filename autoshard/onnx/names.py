@@ -14,7 +14,7 @@ def stored_tensors(graph: Any) -> dict[str, Any]:
     found = {t.name: t for t in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
-            found |= {node.output[0]: a.t for a in node.attribute if a.name == "value" and a.HasField("t")}
+            found.update((node.output[0], a.t) for a in node.attribute if a.name == "value" and a.HasField("t"))
     return found
 
 

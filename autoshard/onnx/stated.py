@@ -74,7 +74,7 @@ def _specs(annotations: tuple[NodeAnnotation, ...], chosen: Configuration) -> li
 
 def _sharding(spec: ShardingSpec, dims: tuple[Any, ...], mesh: Mesh, what: str) -> TensorSharding:
     try:
-        return sharding_of(placement_of(spec, dims), mesh, what=what)
+        return sharding_of(placement_of(spec, dims), mesh, len(dims), what=what)
     except ShardingError:
         raise
     except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:

@@ -68,7 +68,7 @@ class Walk:
             found = _KNOWN[node.op_type](attributes, inputs)
             if found is not None:
                 return [found]
-        if can_fold(node.op_type, inputs):
+        if can_fold(node.op_type, version, inputs):
             found = folded(_alone(node, attributes), version, inputs)
             if found is not None:
                 return list(found)
@@ -220,7 +220,9 @@ def _constant(attributes: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
             return np.asarray(attributes[key], dtype)
     if "value" in attributes:
         return np.asarray(attributes["value"])
-    raise UnsupportedError("a Constant holds neither a tensor nor numbers; strings and sparse tensors are not supported")
+    raise UnsupportedError(
+        "a Constant holds neither a tensor nor numbers; strings and sparse tensors are not supported"
+    )
 
 
 def _shape(attributes: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
@@ -245,7 +247,7 @@ def _schema_body(node: Any, domain: str, version: int, inputs: Sequence[Any]) ->
     import onnx.defs
 
     try:
-        schema = onnx.defs.get_schema(node.op_type, version, domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, version, domain)
     except onnx.defs.SchemaError:
         return None
     if schema.has_function:

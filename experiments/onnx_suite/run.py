@@ -24,8 +24,16 @@ def main() -> None:
     began = time.monotonic()
     outcomes = [judge(case) for name, case in cases().items() if options.only in name]
     counts = Counter(o.kind for o in outcomes)
-    print(f"{len(outcomes)} cases in {time.monotonic() - began:.0f} s: " + ", ".join(f"{n} {k}" for k, n in counts.most_common()))
-    print("not mapped:", ", ".join(f"{op} ({n})" for op, n in sorted(Counter(o.text for o in outcomes if o.kind == "not mapped").items())))
+    print(
+        f"{len(outcomes)} cases in {time.monotonic() - began:.0f} s: "
+        + ", ".join(f"{n} {k}" for k, n in counts.most_common())
+    )
+    print(
+        "not mapped:",
+        ", ".join(
+            f"{op} ({n})" for op, n in sorted(Counter(o.text for o in outcomes if o.kind == "not mapped").items())
+        ),
+    )
     for o in outcomes:
         if o.kind in ("wrong", "error") or (options.show and o.kind == "not supported"):
             print(f"{o.kind}: {o.name}: {o.text}")

@@ -31,7 +31,7 @@ def if_(node: Node, condition: Any) -> Any:
 
 @op("Loop")
 def loop(node: Node, trips: Any, condition: Any, *states: Any) -> Any:
-    """Unrolled where the condition is known in every turn; a scan where the trip count is known and no condition ends it."""
+    """Unrolled where every turn's condition is known; a scan where many turns are known and no condition ends them."""
     body = node["body"]
     assert node.run is not None
     count = _known(node, 0, "the trip count")

@@ -97,7 +97,11 @@ def conv_transpose(node: Node, x: Any, w: Any, b: Any = None) -> Any:
     padding = [(r - 1 - a, r - 1 - z + e) for r, (a, z), e in zip(reach, pads, extra, strict=True)]
     channels, out = w.shape[0], w.shape[1]
     w = jnp.flip(w, tuple(range(2, w.ndim)))
-    w = w.reshape(group, channels // group, out, *kernel).swapaxes(1, 2).reshape(group * out, channels // group, *kernel)
+    w = (
+        w.reshape(group, channels // group, out, *kernel)
+        .swapaxes(1, 2)
+        .reshape(group * out, channels // group, *kernel)
+    )
     result = lax.conv_general_dilated(
         x, w, (1,) * rank, padding, lhs_dilation=strides, rhs_dilation=dilations, dimension_numbers=_numbers(rank),
         feature_group_count=group,
@@ -242,9 +246,7 @@ def max_unpool(node: Node, x: Any, places: Any, shape: Any = None) -> Any:
     kernel = tuple(node["kernel_shape"])
     strides, _ = _spatial(node, len(kernel))
     pads = pads_of(node, x.shape[2:], kernel)
-    natural = tuple(
-        (n - 1) * s + k - a - b for n, s, k, (a, b) in zip(x.shape[2:], strides, kernel, pads, strict=True)
-    )
+    natural = tuple((n - 1) * s + k - a - b for n, s, k, (a, b) in zip(x.shape[2:], strides, kernel, pads, strict=True))
     inferred = (*x.shape[:2], *natural)
     flat = jnp.zeros((int(np.prod(inferred)),), x.dtype).at[places.reshape(-1)].set(x.reshape(-1))
     out = flat.reshape(inferred)

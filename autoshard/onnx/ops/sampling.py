@@ -216,7 +216,7 @@ def grid_sample(node: Node, x: Any, grid: Any) -> Any:
     for k, n in enumerate(sizes):
         v = grid[..., len(sizes) - 1 - k].astype(jnp.promote_types(grid.dtype, jnp.float32))
         at.append((v + 1) / 2 * (n - 1) if aligned else ((v + 1) * n - 1) / 2)
-    mode = _GRID_MODES.get(node["mode"], node["mode"])
+    mode = str(_GRID_MODES.get(node["mode"], node["mode"]))
     return jax.vmap(lambda image, *points: _sample(image, points, mode, node["padding_mode"], borders))(x, *at)
 
 

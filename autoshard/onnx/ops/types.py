@@ -109,7 +109,8 @@ def cast_like(node: Node, x: Any, like: Any) -> Any:
 @op("BitCast")
 def bit_cast(node: Node, x: Any) -> Any:
     target = numpy_type(node["to"])
-    if jax.dtypes.canonicalize_dtype(target) != target or (node.known(0) is not None and node.known(0).dtype.itemsize == 8):
+    known = node.known(0)
+    if jax.dtypes.canonicalize_dtype(target) != target or (known is not None and known.dtype.itemsize == 8):
         raise node.unsupported(f"bits of {target} need 64-bit types; set jax_enable_x64")
     if target == np.bool_:
         return x.astype(jnp.bool_)
