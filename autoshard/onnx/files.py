@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.files import decode_text, read_bytes, write_bytes
@@ -142,14 +142,11 @@ def load(
     `InputError` where it is no sound model, `UnsupportedError` where it is newer than the installed library.
     """
     onnx = onnx_library()
-    path = None
-    if isinstance(model, onnx.ModelProto):
-        proto = model
-    elif isinstance(model, bytes):
-        proto = parse(model, "model", BINARY)
-    else:
-        path = Path(model)
+    path = None if isinstance(model, bytes | onnx.ModelProto) else Path(os.fspath(cast(Any, model)))
+    if path is not None:
         proto = parse(_content(path), str(path), _format(path))
+    else:
+        proto = parse(model, "model", BINARY) if isinstance(model, bytes) else cast("ModelProto", model)
     from autoshard.onnx.graph import check_graph
     from autoshard.onnx.shapes import check_shapes_asked
 

@@ -58,7 +58,7 @@ def dtype_name(element_type: int) -> str:
         name = onnx.TensorProto.DataType.Name(element_type).lower()
     except ValueError:
         return "?"
-    return {"float": "float32", "double": "float64", "undefined": "?"}.get(name, name)
+    return {"float": "float32", "double": "float64", "undefined": "?"}.get(str(name), str(name))
 
 
 def type_of(info: Any) -> ValueType:

@@ -182,7 +182,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found_and_its_twin_is_not(name: str) -> None:
-    # S1.9 to S1.14, S1.15, S1.17
+    # S1.9, S1.10, S1.13, S1.14, S1.15, S1.17
     fault = FAULTS[name]
     broken, sound = mlp(), mlp()
     fault.plant(broken)

@@ -39,7 +39,7 @@ def reshape(call: Call) -> OpRule:
     else:
         left += [Whole(("in", a)) for a in range(len(middle_in))]
         right += [Whole(("out", a)) for a in range(len(middle_out))]
-    ends: list[Axis] = [("tail", a) for a in range(tail)][::-1]
+    ends: list[Axis] = [("tail", a) for a in reversed(range(tail))]
     return call.build([[*left, *ends]], [[*right, *ends]])
 
 
@@ -300,6 +300,8 @@ def deformed(call: Call) -> OpRule:
     inputs: list[list[Axis] | None] = []
     for i in range(len(call.inputs)):
         batched = i in (0, 2, 4)
-        axes = [("n" if batched and a == 0 else Whole((i, a))) for a in range(call.rank(i))] if call.has(i) else None
-        inputs.append(axes)
+        axes: list[Axis] = [
+            "n" if batched and a == 0 else Whole((i, a)) for a in range(call.rank(i) if call.has(i) else 0)
+        ]
+        inputs.append(axes if call.has(i) else None)
     return call.build(inputs, [["n", *(Whole(("out", a)) for a in range(1, call.rank(0)))]])
