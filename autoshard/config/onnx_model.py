@@ -51,11 +51,22 @@ def model_of(config: Config, *, with_shapes: bool = False) -> Model:
     """
     from autoshard.onnx.files import load
 
-    symbols = {k: v for k, v in (config.settings.shapes or {}).items() if isinstance(v, int)}
     try:
-        return load(_path(config), shapes=symbols if with_shapes else None)
+        model = load(_path(config))
+        return replace(model, shapes=_symbols(model, config.settings.shapes or {})) if with_shapes else model
     except AutoshardError as error:
         raise type(error)(f"{config.place('model')}: model: {error}") from None
+
+
+def _symbols(model: Model, shapes: Mapping[str, Any]) -> dict[str, int]:
+    """Sizes of symbolic dimensions, those that whole shapes of inputs say included."""
+    found = {name: size for name, size in shapes.items() if isinstance(size, int)}
+    for info in model.graph.input:
+        given = shapes.get(info.name)
+        for dim, size in zip(info.type.tensor_type.shape.dim, given if isinstance(given, list) else ()):
+            if dim.dim_param:
+                found.setdefault(dim.dim_param, size)
+    return found
 
 
 def _path(config: Config) -> Path:
@@ -97,12 +108,14 @@ def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[Pin, ...]:
     how = config.settings.annotations or "ignore"
     if how == "ignore":
         return stated
+    from autoshard.onnx.function import function
     from autoshard.onnx.stated import stated_shardings
 
     taken = {pin.pattern for pin in stated}
     found = []
+    shapes = function(model, config.settings.shapes or {}).value_shapes()
     for name, sharding, source in stated_shardings(
-        model, config.mesh, configuration=config.settings.configuration, shapes=config.settings.shapes or {}
+        model, config.mesh, shapes, configuration=config.settings.configuration
     ):
         pattern = paths.get(name)
         if pattern is None or pattern in taken:

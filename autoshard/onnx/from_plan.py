@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints.patterns import scopes
-from autoshard.onnx.annotate import annotated
+from autoshard.onnx.annotate import Annotated, annotated
 from autoshard.onnx.check import check
 from autoshard.onnx.files import Model
 from autoshard.onnx.graph import node_name
 from autoshard.onnx.names import labels_of, names_of
+from autoshard.onnx.problems import Finding
 from autoshard.program.schedule import Use
 from autoshard.sharding.layout import Layout
 
@@ -39,7 +40,8 @@ def annotate_plan(plan: "PlanRecord", model: Model, *, configuration: str = "mes
     """The model with the plan's placements as one configuration; its other annotations for it are replaced.
 
     A value has the placement that its uses start from; where a node takes it in another one, its spec there says so.
-    A node whose specs would make no sense by themselves (collectives between the ops that it is made of) gets none.
+    A node whose specs make no sense by themselves (collectives between the ops that it is made of) gets none where
+    the rest then makes sense.
     """
     reader = _Reader(plan, model)
     placements = {name: reader.text(layout) for name, layout in reader.kept.items()}
@@ -49,19 +51,26 @@ def annotate_plan(plan: "PlanRecord", model: Model, *, configuration: str = "mes
     skip = [name for index, name in first.items() if index in reader.folded]
     mesh = plan.schedule.mesh.mesh
     made = annotated(model, mesh, placements, uses, configuration=configuration, skip=skip)
-    wrong = check(Model(made.proto, model.path, model.shapes), configuration=configuration).errors
+    wrong = _errors(made, model, configuration)
     if wrong:
         told = {finding.node for finding in wrong}
         skip += [o for index, o in first.items() if node_name(model.graph.node[index], index) in told]
-        uses = {key: text for key, text in uses.items() if first.get(int(key[0])) not in skip}
-        made = annotated(model, mesh, placements, uses, configuration=configuration, skip=skip)
-        unsaid += [f"not expressible, left without annotations: {finding}" for finding in wrong]
+        fewer = {key: text for key, text in uses.items() if first.get(int(key[0])) not in skip}
+        without = annotated(model, mesh, placements, fewer, configuration=configuration, skip=skip)
+        clean = not _errors(without, model, configuration)
+        made = without if clean else made
+        what = "not expressible, left without annotations" if clean else "not expressible"
+        unsaid += [f"{what}: {finding}" for finding in wrong]
     unsaid += [f"value {name!r}: {', '.join(what)}" for name, what in made.lost.items()]
     if plan.program.host_inputs or plan.program.host_outputs:
         unsaid.append("which inputs and outputs live in host memory")
     if plan.program.orders:
         unsaid.append("placements in another order of the devices")
     return Export(made.proto, made.annotated, len(reader.folded), tuple(unsaid))
+
+
+def _errors(made: Annotated, model: Model, configuration: str) -> tuple[Finding, ...]:
+    return check(Model(made.proto, model.path, model.shapes), configuration=configuration).errors
 
 
 def _first_outputs(model: Model) -> dict[int, str]:

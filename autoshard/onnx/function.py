@@ -38,14 +38,28 @@ class Imported:
     def args(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return dict(self.weights), dict(self.inputs)
 
-    def __call__(self, weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-        graph = self.model.graph
+    def value_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of every tensor of the main graph by its name."""
+        found: dict[str, tuple[int, ...]] = {}
+
+        def run(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
+            values = self._values(weights, inputs)[0]
+            found.update((name, tuple(x.shape)) for name, x in values.items() if hasattr(x, "shape"))
+
+        jax.eval_shape(run, *self.args)
+        return found
+
+    def _values(self, weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[Values, Walk]:
         walk = Walk(_functions(self.model), self.labels, self.notes)
         values: Values = dict(self.constants)  # arguments are never known, even where they are NumPy arrays
         values |= {name: walk.as_jax(x, f"argument {name!r}") for name, x in {**weights, **inputs}.items()}
-        walk.nodes(graph.node, values, Scope(opsets_of(self.model), top=True))
+        walk.nodes(self.model.graph.node, values, Scope(opsets_of(self.model), top=True))
+        return values, walk
+
+    def __call__(self, weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+        values, walk = self._values(weights, inputs)
         out: dict[str, Any] = {}
-        for output in graph.output:
+        for output in self.model.graph.output:
             if output.name not in values:
                 raise InputError(f"output {output.name!r} of the graph is made by no node")
             value = values[output.name]

@@ -18,12 +18,12 @@ Stated = tuple[str, TensorSharding, str]
 
 
 def stated_shardings(
-    model: "Model", mesh: Mesh, *, configuration: str | None = None, shapes: Mapping[str, Any] | None = None
+    model: "Model", mesh: Mesh, shapes: Mapping[str, tuple[int, ...]], *, configuration: str | None = None
 ) -> list[Stated]:
     """The sharding of every value that a node annotates: of a result as it is made, of an input as it is taken.
 
-    Where the nodes that take an input or a weight say different things it is left open. `InputError` where an
-    annotation is no sharding over the axes of the mesh.
+    shapes: of all values, by name; what is said of others is passed over. Where the nodes that take an input or a
+    weight say different things it is left open. `InputError` where an annotation is no sharding over the mesh's axes.
     """
     chosen = chosen_configuration(model, configuration)
     if chosen.num_devices != mesh.size:
@@ -31,7 +31,6 @@ def stated_shardings(
             f"{model.name}: configuration {chosen.name!r} has {chosen.num_devices} devices, the mesh {mesh} has "
             f"{mesh.size}; plan on a mesh of as many, or set annotations: ignore"
         )
-    ranks = _Ranks(model, shapes or {})
     outer = {*model.inputs, *model.initializers}
     made: list[Stated] = []
     taken: dict[str, dict[TensorSharding, str]] = {}
@@ -39,8 +38,9 @@ def stated_shardings(
         where = f"{model.name}: node {node.name or f'{index} ({node.op_type})'}"
         for spec in _specs(read_annotations(node), chosen):
             name = spec.tensor or ""
-            rank = ranks.of(name, spec)
-            sharding = _sharding(spec, rank, mesh, f"{where}: the annotation of {name!r}")
+            if name not in shapes:
+                continue
+            sharding = _sharding(spec, shapes[name], mesh, f"{where}: the annotation of {name!r}")
             if name in node.output:
                 made.append((name, sharding, where))
             elif name in outer:
@@ -79,23 +79,3 @@ def _sharding(spec: ShardingSpec, dims: tuple[Any, ...], mesh: Mesh, what: str) 
         raise
     except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise InputError(f"{what} has faults ({error}); autoshard check lists them") from None
-
-
-class _Ranks:
-    """Dimensions of values: from shape inference, with whole shapes of inputs put in by their rank alone."""
-
-    def __init__(self, model: "Model", shapes: Mapping[str, Any]) -> None:
-        from dataclasses import replace
-
-        symbols = {k: v for k, v in shapes.items() if isinstance(v, int)}
-        self._types = replace(model, shapes=symbols).types
-        self._name = model.name
-
-    def of(self, name: str, spec: ShardingSpec) -> tuple[Any, ...]:
-        found = self._types.get(name)
-        if found is None or found.dims is None:
-            raise InputError(
-                f"{self._name}: the rank of {name!r} is not known, so its annotation {spec} cannot be read; give the "
-                "model's values their shapes (onnx.shape_inference)"
-            )
-        return found.dims
