@@ -21,7 +21,7 @@ def lower(
         str,
         typer.Option(
             help="explicit: collectives written out; constraints: a sharding constraint on every value; shardings: of "
-            "inputs and outputs only; mlir: StableHLO with sdy shardings on the plan's mesh; onnx: the ONNX model, annotated."
+            "inputs and outputs only; mlir: StableHLO with sdy shardings on the plan's mesh; onnx: annotated model."
         ),
     ] = "explicit",
     output: Annotated[Path | None, typer.Option(help="File for the StableHLO text, or the ONNX model.")] = None,

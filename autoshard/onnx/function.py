@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from autoshard.errors import InputError, UnsupportedError
-from autoshard.onnx.names import is_constant, labels_of, stored_tensors
+from autoshard.onnx.names import is_constant, labels_of, stored_tensors, taken_by
 from autoshard.onnx.ops.registry import find, normal
 from autoshard.onnx.ops.types import jax_type
 from autoshard.onnx.tracing import Scope, Values, Walk
@@ -19,7 +19,7 @@ OLDEST_OPSET = 7
 _NO_TENSOR = "its type is {}; only tensors are supported"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Imported:
     """A model as a function: ``function(weights, inputs) -> outputs``, dictionaries by ONNX names.
 
@@ -39,12 +39,12 @@ class Imported:
         return dict(self.weights), dict(self.inputs)
 
     def value_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of every tensor of the main graph by its name."""
+        """The shapes of the arguments and of what nodes compute from them, by name."""
         found: dict[str, tuple[int, ...]] = {}
 
         def run(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
             values = self._values(weights, inputs)[0]
-            found.update((name, tuple(x.shape)) for name, x in values.items() if hasattr(x, "shape"))
+            found.update((name, tuple(x.shape)) for name, x in values.items() if isinstance(x, jax.Array))
 
         jax.eval_shape(run, *self.args)
         return found
@@ -94,7 +94,7 @@ def function(
             known[name] = _array(tensor)
         else:
             weights[name] = _abstract(tuple(tensor.dims), tensor.data_type, f"initializer {name!r}")
-    used = _used(graph)
+    used = {o.name for o in graph.output}.union(*(taken_by(node) for node in graph.node))
     inputs = {
         i.name: _abstract(_input_shape(i, shapes or {}), _tensor_type(i).elem_type, f"input {i.name!r}")
         for i in graph.input
@@ -142,17 +142,6 @@ def _static_names(model: Any, versions: Mapping[str, int]) -> set[str]:
         for k, name in enumerate(node.input):
             (static if mapped is not None and k in mapped.static else other).add(name)
     return static - other
-
-
-def _used(graph: Any) -> set[str]:
-    """Names that nodes take, inside of subgraphs too, and that leave the graph."""
-    found = {o.name for o in graph.output}
-    for node in graph.node:
-        found.update(node.input)
-        for attribute in node.attribute:
-            for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                found |= _used(inner)
-    return found
 
 
 def _array(tensor: Any) -> np.ndarray:

@@ -36,7 +36,7 @@ def names_of(model: Any) -> dict[str, str]:
     graph = model.graph
     stored = stored_tensors(graph)
     names = {name: "@" + escape(name) for node in graph.node for name in node.output if name}
-    names |= {i.name: f"inputs/{i.name}" for i in graph.input}
+    names |= {i.name: f"inputs/{i.name}" for i in graph.input if i.name not in stored}
     return names | {name: f"weights/{name}" for name, tensor in stored.items() if not is_constant(tensor)}
 
 
@@ -52,3 +52,23 @@ def labels_of(graph: Any) -> dict[int, str]:
         seen.add(label)
         out[index] = label
     return out
+
+
+def live_names(graph: Any) -> set[str]:
+    """Names that the outputs of a graph are computed from."""
+    live = {o.name for o in graph.output}
+    for node in reversed(graph.node):
+        if live.intersection(node.output):
+            live.update(taken_by(node))
+    return live
+
+
+def taken_by(node: Any) -> set[str]:
+    """The names that a node takes, those inside of its subgraphs too."""
+    found = {name for name in node.input if name}
+    for attribute in node.attribute:
+        for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+            found |= {o.name for o in graph.output}
+            for inner in graph.node:
+                found |= taken_by(inner)
+    return found

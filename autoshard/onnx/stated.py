@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import InputError, ShardingError
 from autoshard.onnx.axes import sharding_of
+from autoshard.onnx.names import live_names
 from autoshard.onnx.placement import placement_of
 from autoshard.onnx.specs import Configuration, NodeAnnotation, ShardingSpec, read_annotations, read_configurations
 from autoshard.sharding.mesh import Mesh
@@ -31,6 +32,7 @@ def stated_shardings(
             f"{model.name}: configuration {chosen.name!r} has {chosen.num_devices} devices, the mesh {mesh} has "
             f"{mesh.size}; plan on a mesh of as many, or set annotations: ignore"
         )
+    live = live_names(model.graph)
     outer = {*model.inputs, *model.initializers}
     made: list[Stated] = []
     taken: dict[str, dict[TensorSharding, str]] = {}
@@ -38,7 +40,7 @@ def stated_shardings(
         where = f"{model.name}: node {node.name or f'{index} ({node.op_type})'}"
         for spec in _specs(read_annotations(node), chosen):
             name = spec.tensor or ""
-            if name not in shapes:
+            if name not in shapes or name not in live:
                 continue
             sharding = _sharding(spec, shapes[name], mesh, f"{where}: the annotation of {name!r}")
             if name in node.output:

@@ -83,7 +83,8 @@ def judge(case: Any, folder: Path) -> str:
     jax.clear_caches()
     return (
         f"{case.name}: {len(model.graph.node)} nodes, {len(made.weights)} weights; {plan.status} "
-        f"{plan.objective_s:.4g} s in {solved_s:.0f} s; off by {worst:.2g} of {largest:.2g}; {exported.annotated} nodes annotated{unsaid}, "
+        f"{plan.objective_s:.4g} s in {solved_s:.0f} s; off by {worst:.2g} of {largest:.2g}; "
+        f"{exported.annotated} nodes annotated{unsaid}, "
         f"{errors} errors in check; "
         f"read back {second.objective_s:.4g} s"
     )

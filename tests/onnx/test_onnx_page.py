@@ -28,4 +28,4 @@ def test_the_page_runs(repository: Path, tmp_path: Path, monkeypatch: pytest.Mon
         elif kind == "text":
             assert said == text
             compared += 1
-    assert compared == 4
+    assert compared == 6
