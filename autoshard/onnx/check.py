@@ -14,6 +14,9 @@ from autoshard.onnx.walk import Faulty, Visit, Walk
 if TYPE_CHECKING:
     from onnx import NodeProto
 
+SHOWN_ERRORS = 5
+"""How many of them an error message lists."""
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -57,6 +60,16 @@ def check(model: Model, *, configuration: str | None = None, strict: bool = Fals
     if strict:
         findings = [replace(f, severity=ERROR) if f.severity == WARNING else f for f in findings]
     return Checked(tuple(dict.fromkeys(findings)), tuple(dict.fromkeys(notes)), annotated)
+
+
+def require_sound(model: Model, configuration: str | None) -> Checked:
+    """What the check finds; `InputError` with the first errors where there are any."""
+    checked = check(model, configuration=configuration)
+    if not checked.ok:
+        shown = "\n".join(f"  {f}" for f in checked.errors[:SHOWN_ERRORS])
+        more = f"\n  and {len(checked.errors) - SHOWN_ERRORS} more" if len(checked.errors) > SHOWN_ERRORS else ""
+        raise InputError(f"{model.name}: the annotations are malformed or contradict each other:\n{shown}{more}")
+    return checked
 
 
 def chosen_configurations(model: Model, configuration: str | None) -> list[Configuration]:

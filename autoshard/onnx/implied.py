@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from autoshard.onnx.check import chosen_configurations
+from autoshard.onnx.check import chosen_configurations, require_sound
 from autoshard.onnx.files import Model
 from autoshard.onnx.graph import ValueType
 from autoshard.onnx.placement import Intervals, Placement, cut_blocks, members, union
@@ -39,7 +39,8 @@ class Transfer:
 
 
 def implied(model: Model, *, configuration: str | None = None) -> tuple[Transfer, ...]:
-    """The communication at both ends of every node, in the order of execution."""
+    """The communication at both ends of every node, in the order of execution; `InputError` for faulty annotations."""
+    require_sound(model, configuration)
     found: list[Transfer] = []
     for each in chosen_configurations(model, configuration):
         for visit in Walk(model, each).run():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import InputError
-from autoshard.onnx.check import check, chosen_configurations
+from autoshard.onnx.check import chosen_configurations, require_sound
 from autoshard.onnx.files import Model
 from autoshard.onnx.graph import Dim
 from autoshard.onnx.library import onnx_library
@@ -15,8 +15,6 @@ from autoshard.onnx.walk import Path, Visit, Walk
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
-
-SHOWN_ERRORS = 5
 
 
 @dataclass(frozen=True)
@@ -37,11 +35,7 @@ def infer(model: Model, *, configuration: str | None = None) -> Completed:
 
     `InputError` where the annotations that are there contradict each other.
     """
-    checked = check(model, configuration=configuration)
-    if not checked.ok:
-        shown = "\n".join(f"  {f}" for f in checked.errors[:SHOWN_ERRORS])
-        more = f"\n  and {len(checked.errors) - SHOWN_ERRORS} more" if len(checked.errors) > SHOWN_ERRORS else ""
-        raise InputError(f"{model.name}: the annotations contradict each other:\n{shown}{more}")
+    checked = require_sound(model, configuration)
     if not chosen_configurations(model, configuration):
         raise InputError(f"{model.name} declares no configuration of devices, so nothing can be inferred")
     copy = onnx_library().ModelProto()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from autoshard.errors import InputError, ShardingError, UnsupportedError
 from autoshard.onnx.axes import placement_of_sharding, sharding_of
-from autoshard.onnx.check import check, chosen_configurations
+from autoshard.onnx.check import chosen_configurations, require_sound
 from autoshard.onnx.files import Model
 from autoshard.onnx.graph import UNKNOWN, ValueType
 from autoshard.onnx.infer import Completed, add_specs, infer, written_dims
@@ -40,9 +40,7 @@ def spread(model: Model, *, configuration: str | None = None, mesh: Mesh | None 
     (``data=0,model=3``), or is made of the prime factors of their number. `UnsupportedError` where shapes are not all
     known, `InputError` where the specs contradict each other or are none over axes of the mesh.
     """
-    checked = check(model, configuration=configuration)
-    if not checked.ok:
-        raise InputError(f"{model.name}: the annotations contradict each other: {checked.errors[0]}")
+    checked = require_sound(model, configuration)
     chosen = chosen_configurations(model, configuration)
     if len(chosen) != 1:
         names = ", ".join(c.name or "" for c in chosen) or "none"

@@ -103,6 +103,7 @@ class Walk:
         self.everywhere = replicated(self.all_devices)
         self.functions: dict[tuple[str, str, str], Function] = functions_of(self.model.inferred)
         self.known: dict[tuple, Outcome] = {}
+        self.placed: dict[tuple, Placement] = {}
         self.called: dict[tuple, tuple[Placement | None, ...]] = {}
 
     def run(self) -> list[Visit]:
@@ -168,7 +169,10 @@ class Walk:
             return Use(name, kept, None, None)
         if dims is None and spec.dims:
             return Use(name, kept, None, spec)
-        return Use(name, kept, placement_of(spec, dims or ()), spec)
+        key = (spec.device, spec.groups, spec.dims, dims)
+        if key not in self.placed:
+            self.placed[key] = placement_of(spec, dims or ())
+        return Use(name, kept, self.placed[key], spec)
 
     def _outcome(
         self,
@@ -201,10 +205,12 @@ class Walk:
         if rule is None:
             text = f"{node.op_type} has no rule"
             return None, self._not_described(present, count, annotation, "no-rule", NO_RULE, text)
-        key = (rule, tuple(operands), tuple(shown))
-        if key not in self.known:
-            self.known[key] = apply_rule(rule, operands, shown, self.all_devices, strict=self.strict)
-        outcome = self.known[key]
+        key = (rule, tuple(operands))
+        outcome = self.known.get(key)
+        if outcome is None:
+            outcome = apply_rule(rule, operands, shown, self.all_devices, strict=self.strict)
+            if not outcome.problems:  # which would name these tensors; equal layers are worked out once
+                self.known[key] = outcome
         return rule, _beyond(node.op_type, outcome) if silent else outcome
 
     def _not_described(

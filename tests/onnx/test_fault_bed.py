@@ -7,11 +7,14 @@ from typing import Any
 import onnx
 import pytest
 from hand_made import ALL, COLUMNS, PAIRS, mlp, spec
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import helper
 
+from autoshard.errors import AutoshardError
 from autoshard.onnx import load
 from autoshard.onnx.check import check
-from autoshard.onnx.specs import Part, ShardedDim, ShardingSpec, write_spec
+from autoshard.onnx.specs import NodeAnnotation, Part, ShardedDim, ShardingSpec, write_annotations, write_spec
 
 Change = Callable[[onnx.ModelProto], None]
 
@@ -284,3 +287,31 @@ def test_an_unknown_rank_is_a_warning() -> None:
 def test_a_different_cut_of_the_same_axis_is_no_concern_of_others() -> None:
     model = mlp(w2=spec("w2", [-1, -2], {0: 2}, COLUMNS), more={2: [spec("y", [0, 1, 2, 3], {0: 2, 1: 2})]})
     assert check(load(model)).ok  # S1.3: the output is delivered as it says, whatever the inputs imply
+
+
+_small = st.none() | st.integers(-3, 5)
+_devices = st.lists(st.integers(-3, 5), max_size=5).map(tuple)
+_part = st.builds(Part, _small, st.none() | st.integers(-1, 17) | st.just("n"))
+_dim = st.builds(ShardedDim, _small, st.lists(_part, max_size=2).map(tuple))
+_groups = st.lists(st.tuples(_small, _devices), max_size=3).map(tuple)
+_spec = st.builds(
+    ShardingSpec, st.sampled_from(["x", "w1", "u", ""]), _devices, _groups, st.lists(_dim, max_size=2).map(tuple)
+)
+_annotation = st.builds(NodeAnnotation, st.sampled_from(["mesh", "o"]), st.lists(_spec, max_size=3).map(tuple), _small)
+
+
+def completes(model: onnx.ModelProto) -> bool:
+    try:
+        load(model).infer()
+        load(model).implied()
+        return True
+    except AutoshardError:
+        return False
+
+
+@settings(max_examples=60)
+@given(st.lists(_annotation, max_size=2))
+def test_whatever_a_node_says_there_is_an_answer(given: list[NodeAnnotation]) -> None:
+    model = mlp()
+    write_annotations(node(model), given)
+    assert completes(model) is check(load(model)).ok

@@ -76,7 +76,7 @@ def test_annotations_never_change_what_is_computed() -> None:
 
 
 def test_contradictions_are_not_completed() -> None:
-    with pytest.raises(InputError, match="annotations contradict each other"):
+    with pytest.raises(InputError, match="annotations are malformed or contradict each other"):
         load(mlp(w1=spec("w1", [-1, -2], {1: 2}, PAIRS))).infer()
     with pytest.raises(InputError, match="no configuration 'other'"):
         load(mlp()).infer(configuration="other")

@@ -144,6 +144,15 @@ def test_a_broadcast_axis_follows_the_input_that_is_not_1() -> None:
     assert output(ones) == "y[0: 2 of 8] on {0,1} {2,3}"
 
 
+def test_before_opset_7_the_second_input_is_aligned_at_an_axis() -> None:
+    given = [spec("x", [-1, -2], {1: 2}, PAIRS), spec("s", [-1, -2], {0: 2}, PAIRS)]
+    shapes = {"x": (4, 6, 8), "s": (6,)}
+    for op, options in (("PRelu", {}), ("Add", {"broadcast": 1, "axis": 1})):
+        model = one_op(op, shapes, given, opset=6, **options)
+        assert check(load(model)).findings == ()
+        assert output(model) == "y[1: 2 of 6] on {0,1} {2,3}"
+
+
 def test_by_the_text_a_broadcast_axis_is_on_every_device() -> None:
     # S1.24: only an empty intersection is an error, all else by the text alone
     model = one_op("Add", {"a": (8, 1), "b": (8, 6)}, [spec("a", *ROWS), spec("b", [0, 2], {0: 2})])

@@ -52,7 +52,15 @@ def broadcast_labels(shapes: Sequence[Sequence[Dim]], tag: str = "") -> tuple[li
 
 def n_ary(call: Call) -> OpRule:
     """Axes are aligned at the last one; those of size 1 are repeated (S1.23 to S1.28)."""
-    labels, result = broadcast_labels([call.dims(i) for i in range(len(call.inputs))])
+    shapes = [call.dims(i) for i in range(len(call.inputs))]
+    if call.version < 7 and len(shapes) == 2 and len(shapes[1]) < len(shapes[0]):
+        # before opset 7 the second input is aligned at an axis: that of channels for PRelu, else the attribute's
+        at = int(call.attributes.get("axis", 1 if call.op == "PRelu" else len(shapes[0]) - len(shapes[1])))
+        shapes[1] = (*shapes[1], *(1,) * (len(shapes[0]) - at - len(shapes[1])))
+        labels, result = broadcast_labels(shapes)
+        labels[1] = labels[1][: call.rank(1)]
+        return call.build(labels, [result], elementwise=True)
+    labels, result = broadcast_labels(shapes)
     return call.build(labels, [result], elementwise=True)
 
 
