@@ -31,6 +31,7 @@ def session(model: Path) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.intra_op_num_threads = 1  # with several the order of sums differs from run to run
     return onnxruntime.InferenceSession(str(model), options)
 
 
