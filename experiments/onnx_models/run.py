@@ -35,6 +35,19 @@ def session(model: Path) -> Any:
     return onnxruntime.InferenceSession(str(model), options)
 
 
+def raised(model: Path, ir_version: int) -> Any:
+    """The model with another IR version alone: from 4 on onnxruntime takes initializers for constants and fuses more."""
+    import onnx
+
+    proto = onnx.load(model, load_external_data=False)
+    proto.ir_version = ir_version
+    other = model.with_name(f"{model.stem}_ir{ir_version}.onnx") if model.parent.name.startswith("tmp") else None
+    if other is None:
+        other = Path(tempfile.mkdtemp()) / model.name
+    onnx.save(proto, other)
+    return session(other)
+
+
 def judge(case: Any, folder: Path) -> str:
     """One line about a model: every step was done, or an assertion says which was wrong."""
     import jax
@@ -74,8 +87,9 @@ def judge(case: Any, folder: Path) -> str:
     exported = export_plan(plan, output)
     model = model_of(settings, with_shapes=True)
     errors = len(check(load(output, shapes=model.shapes)).errors)
+    same = raised(case.path, exported.proto.ir_version).run(None, feeds)
     again = session(output).run(None, feeds)
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(wanted, again)), "annotations changed a result"
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(same, again)), "annotations changed a result"
     back = folder / f"{case.name}_again.yaml"
     back.write_text(CONFIG.format(model=output, shapes=case.shapes or "{}") + "annotations: pins\n")
     settings = load_config(back)
