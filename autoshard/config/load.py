@@ -12,7 +12,6 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.config.schema import (
     MAX_DEVICES,
     ModelSection,
@@ -40,6 +39,7 @@ from autoshard.constraints.restrictions import (
 from autoshard.devices import MAX_SIMULATED_DEVICES
 from autoshard.errors import InputError
 from autoshard.files import read_text
+from autoshard.request.mesh_sizes import MeshSearch
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.units import MemoryAmount

@@ -188,15 +188,15 @@ def _stage(plan: PlanRecord, kind: str, index: int, maker: Op | None) -> str:
     """The stage that placed a value, an output or the op that makes it, and what that stage cost."""
     kinds = ("outputs",) if kind == "outputs" else ("inputs", "shared", "boundaries")
     for number, stage in enumerate(plan.stages):
-        placed = stage["placed"]
+        placed = stage.placed
         by_value = any(any(map(bool, placed.get(k, {}).get(str(index), ()))) for k in kinds)
         by_op = maker is not None and any(map(bool, placed.get("ops", {}).get(str(maker.id), ())))
         if by_value or by_op:
-            name = stage["name"] or f"priority {stage['priority']}"
+            name = stage.name or f"priority {stage.priority}"
             through = "" if by_value else " by the op that makes it"
             return (
                 f"fixed{through} in stage {number + 1} of {len(plan.stages)} ({name}): all up to it costs "
-                f"{seconds_text(stage['cost_s'])}, {seconds_text(stage['price_s'])} of that is its price"
+                f"{seconds_text(stage.cost_s)}, {seconds_text(stage.price_s)} of that is its price"
             )
     return "decided by cost, when all stages were fixed" if len(plan.stages) > 1 else ""
 

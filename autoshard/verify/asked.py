@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.config.load import Config
-from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.constraints import MatchedPin, Pin, SameSharding, in_memories, match_groups, match_pins
 from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
 from autoshard.constraints.orders import in_orders
@@ -19,6 +18,7 @@ from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, p
 from autoshard.errors import InputError
 from autoshard.program.as_json import plain, program_from_json
 from autoshard.request.arguments import match_jax_pins, mesh_given, pins_of_specs, stated_order, statements_given
+from autoshard.request.mesh_sizes import MeshSearch
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.units import MemoryAmount, memory_amount
