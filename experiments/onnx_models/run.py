@@ -36,7 +36,7 @@ def session(model: Path) -> Any:
 
 
 def raised(model: Path, ir_version: int) -> Any:
-    """The model with another IR version alone: from 4 on onnxruntime takes initializers for constants and fuses more."""
+    """The model with another IR version: from 4 on onnxruntime takes initializers for constants and fuses more."""
     import onnx
 
     proto = onnx.load(model, load_external_data=False)
