@@ -86,7 +86,12 @@ class Config:
             if kind.config is not None and kind.stated is not None:
                 for index, given in enumerate(self.settings.statements_of(kind)):
                     found.append(kind.stated.from_config(given, self._source(kind.config, index, given)))
-        return tuple(found)
+        if self.settings.model_file is None:
+            return tuple(found)
+        from autoshard.config.onnx_model import statements_of
+
+        pins = statements_of(self, [one for one in found if isinstance(one, Pin)])
+        return (*pins, *(one for one in found if not isinstance(one, Pin)))
 
     def _source(self, key: ConfigKey, index: int, given: Any) -> str:
         """The place of an entry under a key."""

@@ -3,7 +3,8 @@
 from typing import Any
 
 from autoshard.config.load import Config
-from autoshard.config.problem import Problem, build_problem
+from autoshard.config.problem import build_problem
+from autoshard.config.workload import Workload
 from autoshard.errors import AutoshardError, InputError, UnsupportedError
 from autoshard.frontends.jax.batch import resized
 from autoshard.frontends.jax.function import trace
@@ -47,7 +48,7 @@ def _names(program: Program) -> list[str]:
     return ["" if v.origin is Origin.LITERAL else v.name for v in program.values]
 
 
-def _found(plan: PlanRecord) -> tuple[Problem, dict[int, tuple[int, int]]]:
+def _found(plan: PlanRecord) -> tuple[Workload, dict[int, tuple[int, int]]]:
     """The problem of the plan's config, and input leaf -> (its batch dimension, size)."""
     if plan.config is None:
         raise UnsupportedError(

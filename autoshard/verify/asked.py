@@ -34,7 +34,7 @@ from autoshard.units import MemoryAmount, memory_amount
 from autoshard.verify.plan.memory import room
 
 if TYPE_CHECKING:
-    from autoshard.config.problem import Problem as ConfigProblem
+    from autoshard.config.workload import Workload
     from autoshard.frontends.jax.function import TracedFunction
 
 _BY_COST = ("joint", "staged")
@@ -65,7 +65,7 @@ class Asked:
     source: str = "what the caller passed"
 
     @staticmethod
-    def of_config(config: Config, problem: "ConfigProblem | None" = None) -> "Asked":
+    def of_config(config: Config, problem: "Workload | None" = None) -> "Asked":
         """What a config asks for. problem: what was built from it; a model brings the logical axes of its inputs."""
         settings = config.settings
         roles = settings.logical_axes

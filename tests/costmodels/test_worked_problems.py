@@ -1,5 +1,5 @@
 # ruff: noqa: E501  one problem a line
-"""Worked problems with published or hand-worked answers, asked as `autoshard cost` asks them.
+"""Worked problems with published or hand-worked answers, asked as `autoshard cost` asks them, in its notation (S3.1).
 
 Sources, by their short names: *book* is How To Scale Your Model (Austin et al., https://jax-ml.github.io/scaling-book,
 chapter and place named; its GPU chapter is 12), *guide* MaxText's sharding guide

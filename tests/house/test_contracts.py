@@ -40,6 +40,8 @@ PLANTED = [
     ("autoshard.config.load", "jax", "JAX is"),
     ("autoshard.questions.explain", "jaxlib", "MLIR bindings"),
     ("autoshard.questions.explain", "ortools", "Every engine"),
+    ("autoshard.frontends.draft", "autoshard.onnx.files", "Rooms import"),
+    ("autoshard.config.load", "onnx", "The library onnx"),
     ("autoshard.planning.decide", "pytoulbar2", "toulbar2 is"),
     ("autoshard.costs.price", "numba", "numba is"),
     ("autoshard.solver.driver", "autoshard.program.program", "The solver sees"),

@@ -23,7 +23,7 @@ from autoshard.verify.plan.planned import collectives_of
 from autoshard.verify.report import Check, Verification, failed, not_done, ok
 
 if TYPE_CHECKING:
-    from autoshard.config.problem import Problem
+    from autoshard.config.workload import Workload
     from autoshard.frontends.jax.function import TracedFunction
     from autoshard.lowering.lower import Lowered
     from autoshard.verify.asked import Asked
@@ -52,7 +52,7 @@ class Runnable:
     traced: "TracedFunction"
     function: Callable[..., Any]
     arguments: Callable[[], tuple[Any, ...]]
-    problem: "Problem | None" = None
+    problem: "Workload | None" = None
 
 
 def verify_file(path: str | os.PathLike[str]) -> Verification:
@@ -143,7 +143,7 @@ def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
     def arguments() -> tuple[Any, ...]:
         if problem.model is not None:
             return _without_zeros(problem.model.init(0)), next(iter(problem.model.batches(0)))
-        return _arguments(problem.specs)
+        return _arguments(problem.specs) if problem.arguments is None else problem.arguments(0)
 
     return Runnable(traced, problem.function, arguments, problem)
 
