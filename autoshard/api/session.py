@@ -156,6 +156,7 @@ def _plan_traced(
         price_sharing=config.settings.share_repeats == "price",
         solver_memory=config.solver.memory,
         memory_limit=config.memory_limits or None,
+        carry=config.settings.carry,
         time_limit=time_limit_s,
         baselines=config.baselines,
         slow_axes=config.slow_axes,
@@ -196,7 +197,8 @@ def _ask(config: Config, traced: "TracedFunction", api: Any) -> Any:
     _, machine = api.placed(_mesh(config), config.hardware)
     return api.ask(
         traced, mesh=_mesh(config), hardware=machine, constraints=config.statements,
-        memory_limit=config.memory_limits or None, share_repeats=config.settings.share_repeats is not False,
+        memory_limit=config.memory_limits or None, carry=config.settings.carry,
+        share_repeats=config.settings.share_repeats is not False,
     )  # fmt: skip
 
 

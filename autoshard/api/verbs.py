@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from autoshard.api.plans import Plan
 from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.constraints import MatchedPin, Pin, in_memories, match_pins
+from autoshard.constraints.carry import carried
 from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups
 from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
 from autoshard.constraints.orders import in_orders
@@ -79,7 +80,10 @@ def plan(
     constraints: Constraint | Sequence[Constraint] = (),
     memory_limit: float | str | Mapping[str, Any] | None = None,
     time_limit: float | str | None = None,
-    donate_argnums: int | Sequence[int] = (),
+    donate_argnums: int | Sequence[int] | None = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    carry: bool | str | Mapping[str, str] | None = None,
     argnames: Sequence[str] | None = None,
     baselines: Sequence[Baseline] = (),
     roles: Roles | None = None,
@@ -93,12 +97,13 @@ def plan(
     price_sharing: bool = False,
     solver_memory: int | None = None,
     progress: Progress | None = None,
+    **keywords: Any,
 ) -> Plan:
     """Decide the sharding of every value of `f`, minimising the seconds of one call.
 
     specs: pytrees of anything with shape and dtype; nothing is executed or allocated. A `jax.ShapeDtypeStruct` with a
-        `NamedSharding` states where that argument lies. Python numbers are weakly typed scalars; bind what is static
-        with `functools.partial`.
+        `NamedSharding` states where that argument lies. Python numbers are weakly typed scalars; leaves that are no
+        arrays (text, functions) are static. keywords: other arguments of `f`, by name.
     mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``, or a
         `jax.sharding.Mesh`; with ``{"devices": 8, "axes": ["data", "model"]}`` the sizes are searched too
         (`Plan.mesh_search`).
@@ -110,7 +115,11 @@ def plan(
         that fits the device with the headroom of compilers (docs/memory.md); ``"none"`` lifts that.
     accepted_gap: where the search within a memory limit may end, in large programs.
     time_limit: seconds of wall clock or text (``"10min"``), a guard: the best plan so far is returned with its bound.
-    donate_argnums: positions of the arguments whose buffers the program may reuse, as in `jax.jit`.
+    donate_argnums: positions of the arguments whose buffers the program may reuse, as in `jax.jit`; static_argnums,
+        static_argnames: arguments that are no arrays, as there. Of a function that is jitted already these are known.
+    carry: which outputs are the next values of which inputs and have their layouts, so that a loop can hand them back:
+        found by paths and types where nothing is said (docs/statements.md), ``False`` for none, or a mapping such as
+        ``{"out/0": "params"}``.
     baselines: named strategies (``fsdp+tensor``, see `autoshard.strategies.named`) or rules of one's own
         (``{"name": "mine", "rules": {"batch": ["data"]}}``) to price and to start from; `roles` names the logical axes
         of
@@ -133,11 +142,15 @@ def plan(
     say("tracing")
     began = time.monotonic()
     limit_s, donated = limit_seconds(time_limit), argument_numbers(donate_argnums)
-    traced = trace(f, *specs, donate_argnums=donated, argnames=argnames)
+    traced = trace(
+        f, *specs, donate_argnums=donated, static_argnums=argument_numbers(static_argnums, "static_argnums"),
+        static_argnames=static_argnames, argnames=argnames, keywords=keywords,
+    )  # fmt: skip
     traced_s = time.monotonic() - began
     left = None if limit_s is None else max(0.1, limit_s - traced_s)
     result = plan_traced(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, time_limit=left,
+        carry=carry,
         baselines=baselines, roles=roles, sub_axes=sub_axes, effort=effort, seed=seed, accepted_gap=accepted_gap,
         strategy=strategy, priorities=priorities, share_repeats=share_repeats,
         price_sharing=price_sharing, solver_memory=solver_memory, progress=progress,
@@ -152,6 +165,7 @@ def plan_traced(
     hardware: str | Path | Profile | Machine,
     constraints: Constraint | Sequence[Constraint] = (),
     memory_limit: float | str | Mapping[str, Any] | None = None,
+    carry: bool | str | Mapping[str, str] | None = None,
     time_limit: float | None = None,
     baselines: Sequence[Baseline] = (),
     slow_axes: Collection[str] | None = None,
@@ -177,6 +191,7 @@ def plan_traced(
     for MFU; decided: the decision about this very problem, where it was taken already (by a search over meshes that
     was stopped).
     """
+    from autoshard.questions.carried import carry_notes
     from autoshard.search.baselines import PricedBaseline, each_baseline
     from autoshard.strategies.named import batch_size
 
@@ -189,7 +204,7 @@ def plan_traced(
                 "slow_axes": slow_axes, "roles": roles, "sub_axes": sub_axes, "effort": effort, "seed": seed,
                 "accepted_gap": accepted_gap, "strategy": strategy, "priorities": priorities, "config": config,
                 "share_repeats": share_repeats, "price_sharing": price_sharing, "solver_memory": solver_memory,
-                "notes": notes, "model_flop": model_flop, "progress": progress,
+                "notes": notes, "model_flop": model_flop, "progress": progress, "carry": carry,
             },
         )  # fmt: skip
     began = time.monotonic()
@@ -197,7 +212,7 @@ def plan_traced(
     chosen = None if strategy is None else StrategyName.parse(strategy)
     asked = ask(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, sub_axes=sub_axes,
-        share_repeats=share_repeats,
+        share_repeats=share_repeats, carry=carry,
     )  # fmt: skip
     problem = asked.problem
     program = problem.program
@@ -261,7 +276,14 @@ def plan_traced(
         rounding_s=decision.rounding_s,
         statements=asked.statements,
         baselines=tuple(b.cost for b in priced),
-        notes=(*notes, *program.warnings, *asked.notes, *problem.machine.notes, *told),
+        notes=(
+            *notes,
+            *program.warnings,
+            *asked.notes,
+            *problem.machine.notes,
+            *told,
+            *carry_notes(program, decision.schedule, model.shared.tables),
+        ),
         config=config,
         trips=problem.trips,
         model_flop=model_flop,
@@ -305,7 +327,7 @@ def _search_mesh(traced: TracedFunction, search: MeshSearch, time_limit: float |
     if not allowed:
         raise InputError(f"no sizes of {', '.join(search.axes)} fit the machine: {refused[0][1]}")
     baselines = given.pop("baselines")
-    words = {k: given[k] for k in ("constraints", "memory_limit", "sub_axes", "share_repeats")}
+    words = {k: given[k] for k in ("constraints", "memory_limit", "carry", "sub_axes", "share_repeats")}
 
     def solve(sizes: Mapping[str, int], left: float | None, decided: Decision | None) -> Plan:
         fits = [b for b in baselines if _reads(read_baseline, b, Mesh.from_dict(dict(sizes)))]
@@ -348,12 +370,13 @@ def ask(
     hardware: str | Path | Profile | Machine,
     constraints: Constraint | Sequence[Constraint] = (),
     memory_limit: float | str | Mapping[str, Any] | None = None,
+    carry: bool | str | Mapping[str, str] | None = None,
     sub_axes: Mapping[str, Sequence[int]] | None = None,
     share_repeats: bool = True,
 ) -> Asked:
     """The problem that a traced function (or its program alone) and the user's words make; arguments as of `plan`."""
-    program = traced if isinstance(traced, Program) else traced.program
-    constraints = statements_given(constraints, get_args(Constraint), _STATEMENTS)
+    program, of_carry = carried(traced if isinstance(traced, Program) else traced.program, carry)
+    constraints = (*statements_given(constraints, get_args(Constraint), _STATEMENTS), *of_carry)
     logical, machine = placed(mesh, hardware)
     of_jax = [c for c in constraints if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
     order = stated_order(traced, of_jax, logical.size)

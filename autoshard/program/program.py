@@ -99,6 +99,7 @@ class Program:
     donated: indices into inputs whose buffers the program may reuse.
     host_inputs, host_outputs: indices into inputs and outputs that live in host memory between calls.
     orders: what is stated to lie in another order of the devices than the plan's.
+    carried: (output slot, input index) of state that comes back in the layout in which it comes in.
     warnings: what the front end wants the user to know (unknown primitives and the like).
     """
 
@@ -112,6 +113,7 @@ class Program:
     host_inputs: frozenset[int] = frozenset()
     host_outputs: frozenset[int] = frozenset()
     orders: tuple[OtherOrder, ...] = ()
+    carried: tuple[tuple[int, int], ...] = ()
 
     def type_of(self, value: int) -> TensorType:
         return self.values[value].type

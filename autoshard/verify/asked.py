@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from autoshard.config.load import Config
 from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.constraints import MatchedPin, Pin, SameSharding, in_memories, match_groups, match_pins
+from autoshard.constraints.carry import carried
 from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
 from autoshard.constraints.orders import in_orders
 from autoshard.constraints.restrictions import Restricting, match_restrictions
@@ -44,6 +45,7 @@ class Asked:
     hardware: str | Path | Profile | Machine
     constraints: Any = ()
     memory_limit: Any = None
+    carry: Any = None
     priorities: Sequence[str | Mapping[str, Any]] = ()
     roles: Mapping[str, Any] | None = None
     slow_axes: Sequence[str] | None = None
@@ -68,6 +70,7 @@ class Asked:
             hardware=config.hardware,
             constraints=config.statements,
             memory_limit=config.memory_limits or None,
+            carry=config.settings.carry,
             priorities=config.priorities,
             roles=roles,
             slow_axes=sorted(config.slow_axes),
@@ -106,10 +109,12 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
     fit the program.
     """
     program = program_from_json(plan["program"])
-    bare = replace(program, host_inputs=frozenset(), host_outputs=frozenset(), orders=())
+    bare, of_carry = carried(
+        replace(program, host_inputs=frozenset(), host_outputs=frozenset(), orders=(), carried=()), asked.carry
+    )
     whole = None if traced is None else replace(traced, program=bare)
     mesh, machine, links = _placed(asked, plan)
-    given = statements_given(asked.constraints, _KINDS, "pins, groups and restrictions")
+    given = (*statements_given(asked.constraints, _KINDS, "pins, groups and restrictions"), *of_carry)
     of_jax = [c for c in given if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
     if not isinstance(asked.mesh, Mesh) and not hasattr(asked.mesh, "axis_names"):
         mesh = replace(mesh, device_ids=stated_order(whole or bare, of_jax, mesh.size))
@@ -132,6 +137,7 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         "machine": machine.to_dict(),
         "host": {"inputs": sorted(lying.host_inputs), "outputs": sorted(lying.host_outputs)},
         "orders": [asdict(order) for order in lying.orders],
+        "carried": [list(pair) for pair in lying.carried],
         "strategy": _strategy(asked.strategy),
         "shares": asked.share_repeats is not False,
         "memory_limit": limit,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from autoshard.errors import AutoshardError
 from autoshard.files import read_json
 from autoshard.program.as_json import (
+    carried_from_json,
     check_header,
     mesh_from_json,
     orders_from_json,
@@ -108,7 +109,7 @@ def _run(data: Mapping[str, Any], runnable: Runnable) -> tuple[Check, Check]:
     placed = replace(
         runnable.traced.program,
         host_inputs=frozenset(host.get("inputs", ())), host_outputs=frozenset(host.get("outputs", ())),
-        orders=orders_from_json(data["program"]),
+        orders=orders_from_json(data["program"]), carried=carried_from_json(data["program"]),
     )  # fmt: skip
     runnable = replace(runnable, traced=replace(runnable.traced, program=placed))
     now, then = (without_places(p) for p in (plain(program_to_json(runnable.traced.program)), data["program"]))
@@ -153,14 +154,16 @@ def runnable_from(
     specs: tuple[Any, ...],
     *,
     name: str,
-    donate_argnums: int | Sequence[int] = (),
     argnames: Sequence[str] | None = None,
+    **options: Any,
 ) -> Runnable:
-    """The function that a caller passes, to be run with random arguments."""
+    """The function that a caller passes, to be run with random arguments. options: as of `trace`."""
     from autoshard.frontends.jax.function import trace
 
-    traced = trace(f, *specs, donate_argnums=donate_argnums, argnames=argnames, name=name)
-    return Runnable(traced, f, lambda: _arguments(specs))
+    traced = trace(f, *specs, argnames=argnames, name=name, **options)
+    if traced.call is not None:
+        specs = traced.call.arrays(traced.call.arguments)
+    return Runnable(traced, traced.function, lambda: _arguments(specs))
 
 
 def _arguments(specs: tuple[Any, ...]) -> tuple[Any, ...]:
