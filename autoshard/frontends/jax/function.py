@@ -16,6 +16,7 @@ from autoshard.frontends.jax.placement import constraint_attrs
 from autoshard.frontends.jax.read import JaxOp, JaxprReader
 from autoshard.program.program import Origin, Program, Value
 from autoshard.program.rule import ShardingRule
+from autoshard.program.types import TensorType
 
 __all__ = ["JaxOp", "Options", "TracedFunction", "argument_names", "trace"]
 
@@ -170,15 +171,43 @@ class _Rules:
 
     def of(self, op: DraftOp, in_shard_map: bool) -> ShardingRule:
         from autoshard.rules import LITERALS, rule_for
+        from autoshard.rules.rng import IN_PARTS
 
         operands, results = [v.type for v in op.operands], [v.type for v in op.results]
         literals = {k: v.literal for k, v in enumerate(op.operands) if v.origin is Origin.LITERAL}
-        match = rule_for(op.kind, operands, results, {**op.origin.params, LITERALS: literals})
+        in_parts = op.kind == "random_bits" and made_in_parts(operands[0])
+        if op.kind == "random_bits" and not in_parts and not in_shard_map:
+            self._warn_of_bits(op)
+        params = {**op.origin.params, LITERALS: literals, IN_PARTS: in_parts}
+        match = rule_for(op.kind, operands, results, params)
         if match.warning and op.kind not in self._warned and not in_shard_map:
             self._warned.add(op.kind)
             where = f" (first at {op.source})" if op.source else ""
             self.warnings.append(f"{match.warning}{where}")
         return match.rule
+
+    def _warn_of_bits(self, op: DraftOp) -> None:
+        keys, bits = op.operands[0].type, op.results[0].type
+        if op.kind in self._warned or bits.elements <= keys.elements:
+            return
+        self._warned.add(op.kind)
+        needed = (
+            'jax.config.update("jax_threefry_partitionable", True)'
+            if keys.dtype == THREEFRY
+            else 'keys of threefry (jax.random.key(seed, impl="threefry2x32"))'
+        )
+        self.warnings.append(
+            f"random bits of {keys.dtype.removeprefix('key<').removesuffix('>')} keys are made whole on every device, "
+            f"first {bits} at {op.source}; to make them in parts use {needed}"
+        )
+
+
+THREEFRY = "key<fry>"
+
+
+def made_in_parts(keys: TensorType) -> bool:
+    """Whether any block of the bits drawn from these keys can be made by itself: hashes of positions."""
+    return keys.dtype == THREEFRY and bool(jax.config.jax_threefry_partitionable)
 
 
 # -- arguments and names ---------------------------------------------------------------------------------------
