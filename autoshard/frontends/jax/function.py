@@ -11,6 +11,7 @@ from jax import tree_util
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.draft import DraftOp, mark_zeros, number, prune
 from autoshard.frontends.jax.calls import Call, Options, argument_names, read_call
+from autoshard.frontends.jax.dead_work import LiveWork
 from autoshard.frontends.jax.facts import is_extended
 from autoshard.frontends.jax.placement import constraint_attrs
 from autoshard.frontends.jax.read import JaxOp, JaxprReader
@@ -108,7 +109,9 @@ def trace(
     jaxpr = _without_high_level_types(traced)
     reader = JaxprReader()
     body = reader.read(jaxpr)
+    work = LiveWork(body)
     prune(body, [True] * len(body.results))
+    forgotten = work.note(body)
     mark_zeros(body)
 
     leaves = len(jaxpr.in_avals)
@@ -127,7 +130,7 @@ def trace(
         input_names=input_names,
         output_names=_unique([_path("out", path) for path in _paths(traced.out_info)]),
         donated=_donated(abstract, [k in call.donated for k in call.open]),
-        warnings=(*reader.warnings, *rules.warnings),
+        warnings=(*reader.warnings, *rules.warnings, *((forgotten,) if forgotten else ())),
     )
     in_types = tuple(
         jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False)) for a in jaxpr.in_avals
