@@ -125,11 +125,13 @@ class Plan(PlanRecord):
         On which lines `f` stands may have changed since.
         donate_argnums: those of the plan where not given.
         """
+        from autoshard.frontends.jax.effects import effects_of
         from autoshard.frontends.jax.function import trace
 
         traced = trace(
             f, *specs, donate_argnums=donate_argnums or (), static_argnums=static_argnums,
             static_argnames=static_argnames, argnames=argnames, keywords=keywords, name=self.program.name,
+            effects=effects_of(self.program),
         )  # fmt: skip
         if donate_argnums is None:
             traced = replace(traced, program=replace(traced.program, donated=self.program.donated))
@@ -169,13 +171,14 @@ class Plan(PlanRecord):
         keywords are arguments of `f`.
         """
         from autoshard.api.bound import with_bound
+        from autoshard.frontends.jax.effects import effects_of
         from autoshard.verify import Asked, verify_plan
         from autoshard.verify.runs.checks import runnable_from
 
         words = {field.name for field in fields(Asked)}
         runnable = runnable_from(
             f, specs, name=self.program.name, donate_argnums=donate_argnums, static_argnums=static_argnums,
-            static_argnames=static_argnames, argnames=argnames,
+            static_argnames=static_argnames, argnames=argnames, effects=effects_of(self.program),
             keywords={name: given for name, given in asked.items() if name not in words},
         )  # fmt: skip
         asked = {name: given for name, given in asked.items() if name in words}

@@ -215,6 +215,7 @@ def trace_config(config: Config, problem: Problem, progress: Callable[[str], Non
             donate_argnums=problem.donate_argnums,
             argnames=problem.argnames,
             name=problem.name,
+            effects=config.settings.effects,
         )
     except AutoshardError:
         raise

@@ -84,6 +84,7 @@ def plan(
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
     carry: bool | str | Mapping[str, str] | None = None,
+    effects: str | None = None,
     argnames: Sequence[str] | None = None,
     baselines: Sequence[Baseline] = (),
     roles: Roles | None = None,
@@ -120,6 +121,7 @@ def plan(
     carry: which outputs are the next values of which inputs and have their layouts, so that a loop can hand them back:
         found by paths and types where nothing is said (docs/statements.md), ``False`` for none, or a mapping such as
         ``{"out/0": "params"}``.
+    effects: ``"drop"`` leaves debug output (`jax.debug.print`) out of the program, which is refused otherwise.
     baselines: named strategies (``fsdp+tensor``, see `autoshard.strategies.named`) or rules of one's own
         (``{"name": "mine", "rules": {"batch": ["data"]}}``) to price and to start from; `roles` names the logical axes
         of
@@ -144,7 +146,7 @@ def plan(
     limit_s, donated = limit_seconds(time_limit), argument_numbers(donate_argnums)
     traced = trace(
         f, *specs, donate_argnums=donated, static_argnums=argument_numbers(static_argnums, "static_argnums"),
-        static_argnames=static_argnames, argnames=argnames, keywords=keywords,
+        static_argnames=static_argnames, argnames=argnames, keywords=keywords, effects=effects,
     )  # fmt: skip
     traced_s = time.monotonic() - began
     left = None if limit_s is None else max(0.1, limit_s - traced_s)

@@ -319,6 +319,7 @@ class Schema(_Section):
     specs: Reference | None = None
     argnames: list[str] | None = None
     donate: list[Any] | None = None
+    effects: Literal["refuse", "drop"] = "refuse"
     carry: bool | Literal["auto", "none"] | dict[str, str] = True
     logical_axes: dict[str, list[str | None]] | None = None
 

@@ -213,8 +213,8 @@ def _bound(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
 
 _OPTIONS = (
     "mesh", "hardware", "constraints", "memory_limit", "time_limit", "donate_argnums", "static_argnums",
-    "static_argnames", "carry", "argnames", "baselines", "roles", "sub_axes", "effort", "seed", "accepted_gap",
-    "strategy", "priorities", "share_repeats", "price_sharing", "solver_memory", "progress",
+    "static_argnames", "carry", "effects", "argnames", "baselines", "roles", "sub_axes", "effort", "seed",
+    "accepted_gap", "strategy", "priorities", "share_repeats", "price_sharing", "solver_memory", "progress",
 )  # fmt: skip
 """Words of `autoshard.plan`, which a misspelt keyword may have meant."""
 

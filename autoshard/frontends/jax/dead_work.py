@@ -27,8 +27,8 @@ class LiveWork:
         largest, _ = max(gone, key=lambda item: item[1])
         where = f", the most at {largest.source}" if largest.source else ""
         return (
-            f"{dead / total:.0%} of the matmul FLOP feed no output{where}: is the state returned? What feeds no output is "
-            "neither planned nor run; objects that a function changes (flax NNX) have to be among its results"
+            f"{dead / total:.0%} of the matmul FLOP feed no output{where}: is the state returned? What feeds no output "
+            "is neither planned nor run; objects that a function changes (flax NNX) have to be among its results"
         )
 
 

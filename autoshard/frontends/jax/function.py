@@ -12,6 +12,7 @@ from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.draft import DraftOp, mark_zeros, number, prune
 from autoshard.frontends.jax.calls import Call, Options, argument_names, read_call
 from autoshard.frontends.jax.dead_work import LiveWork
+from autoshard.frontends.jax.effects import effects_given
 from autoshard.frontends.jax.facts import is_extended
 from autoshard.frontends.jax.placement import constraint_attrs
 from autoshard.frontends.jax.read import JaxOp, JaxprReader
@@ -71,6 +72,7 @@ def trace(
     static_argnums: int | Iterable[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     keywords: Mapping[str, Any] | None = None,
+    effects: str | None = None,
     name: str | None = None,
     argnames: Sequence[str] | None = None,
 ) -> TracedFunction:
@@ -80,6 +82,7 @@ def trace(
         (weakly typed, as in `jax.jit`); other leaves are static (see `autoshard.frontends.jax.calls`).
     donate_argnums: arguments whose buffers the program may reuse, all their leaves; static_argnums, static_argnames:
         arguments that are no arrays. Where nothing is said, as a `jax.jit` around `f` was told.
+    effects: of debug output (`jax.debug.print`, `jax.debug.callback`): ``refuse``, or ``drop`` to leave it out.
     argnames: first keys of the input names; by default the parameter names of `f`.
 
     Inputs are named by argument and pytree keys (``state/params/layers/wq``, ``state/opt/0/mu/layers/wq``), outputs
@@ -107,7 +110,7 @@ def trace(
     function = f if call.plain else call.traced()
     traced = jax.jit(function).trace(*abstract)
     jaxpr = _without_high_level_types(traced)
-    reader = JaxprReader()
+    reader = JaxprReader(effects_given(effects))
     body = reader.read(jaxpr)
     work = LiveWork(body)
     prune(body, [True] * len(body.results))

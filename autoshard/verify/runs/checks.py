@@ -136,9 +136,15 @@ def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
     from autoshard.config.problem import build_problem
     from autoshard.frontends.jax.function import trace
 
-    problem = build_problem(Config.from_dict(config))
+    read = Config.from_dict(config)
+    problem = build_problem(read)
     traced = trace(
-        problem.function, *problem.specs, donate_argnums=problem.donate_argnums, argnames=problem.argnames, name=name
+        problem.function,
+        *problem.specs,
+        donate_argnums=problem.donate_argnums,
+        argnames=problem.argnames,
+        name=name,
+        effects=read.settings.effects,
     )
 
     def arguments() -> tuple[Any, ...]:
