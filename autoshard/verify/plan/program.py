@@ -48,6 +48,14 @@ class Tensor:
         return self.origin == "literal"
 
     @property
+    def is_zero(self) -> bool:
+        """A literal that is zero; complex ones are pairs of texts in plan.json."""
+        given = self.literal
+        if isinstance(given, dict):
+            return [float(part) for part in given.get("complex", ())] == [0.0, 0.0]
+        return self.is_literal and given == 0
+
+    @property
     def is_inexact(self) -> bool:
         return self.dtype.startswith(("float", "bfloat", "complex")) and self.dtype != "float0"
 

@@ -246,7 +246,7 @@ def _linear_faults(op: Node, rule: Rule, graph: Graph) -> list[str]:
         return [f"{op.kind} is not linear, no partial sum passes it"]
     operands = [graph.values[v] for v in op.operands]
     everything = set(range(len(operands)))
-    zeros = {k for k, t in enumerate(operands) if t.is_literal and t.literal == 0}
+    zeros = {k for k, t in enumerate(operands) if t.is_zero}
     faults = []
     for members in rule.linear:
         given = set(members)
