@@ -144,6 +144,7 @@ class Plan(PlanRecord):
                 host_outputs=own.host_outputs,
                 orders=own.orders,
                 carried=own.carried,
+                in_code=own.in_code,
             ),
         )
         ours, theirs = (without_places(program_to_json(p)) for p in (traced.program, self.program))

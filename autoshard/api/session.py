@@ -157,6 +157,7 @@ def _plan_traced(
         solver_memory=config.solver.memory,
         memory_limit=config.memory_limits or None,
         carry=config.settings.carry,
+        in_code=config.settings.in_code,
         time_limit=time_limit_s,
         baselines=config.baselines,
         slow_axes=config.slow_axes,
@@ -198,7 +199,7 @@ def _ask(config: Config, traced: "TracedFunction", api: Any) -> Any:
     return api.ask(
         traced, mesh=_mesh(config), hardware=machine, constraints=config.statements,
         memory_limit=config.memory_limits or None, carry=config.settings.carry,
-        share_repeats=config.settings.share_repeats is not False,
+        in_code=config.settings.in_code, share_repeats=config.settings.share_repeats is not False,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.constraints import MatchedPin, Pin, in_memories, match_pins
 from autoshard.constraints.carry import carried
 from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups
-from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
+from autoshard.constraints.in_code import groups_in_code, in_code_given, manual_statements, statements_in_code
 from autoshard.constraints.orders import in_orders
 from autoshard.constraints.restrictions import Restricting, Restriction, match_restrictions
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
@@ -45,6 +45,7 @@ from autoshard.request.arguments import (
     stated_order,
     statements_given,
 )
+from autoshard.request.specs import is_stated, with_stated
 from autoshard.search.starts import each_start
 from autoshard.search.strategy import decide_by, default_strategy
 from autoshard.sharding.mesh import Mesh
@@ -85,6 +86,7 @@ def plan(
     static_argnames: str | Sequence[str] | None = None,
     carry: bool | str | Mapping[str, str] | None = None,
     effects: str | None = None,
+    in_code: str | None = None,
     argnames: Sequence[str] | None = None,
     baselines: Sequence[Baseline] = (),
     roles: Roles | None = None,
@@ -122,10 +124,11 @@ def plan(
         found by paths and types where nothing is said (docs/statements.md), ``False`` for none, or a mapping such as
         ``{"out/0": "params"}``.
     effects: ``"drop"`` leaves debug output (`jax.debug.print`) out of the program, which is refused otherwise.
+    in_code: what shardings in the code are: ``"hard"`` (they hold), ``"hints"`` (a baseline that the search starts
+        from) or ``"ignore"``.
     baselines: named strategies (``fsdp+tensor``, see `autoshard.strategies.named`) or rules of one's own
         (``{"name": "mine", "rules": {"batch": ["data"]}}``) to price and to start from; `roles` names the logical axes
-        of
-        the inputs for them.
+        of the inputs for them. Or shardings, ``{"name": "mine", "in_shardings": ..., "out_shardings": ...}``.
     sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; chosen from the program where not given.
     strategy: how to decide, by name (docs/strategies.md): ``joint`` where nothing is said,
         ``staged`` where priorities are stated. What propagation and greedy find are starts of these two.
@@ -152,7 +155,7 @@ def plan(
     left = None if limit_s is None else max(0.1, limit_s - traced_s)
     result = plan_traced(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, time_limit=left,
-        carry=carry,
+        carry=carry, in_code=in_code,
         baselines=baselines, roles=roles, sub_axes=sub_axes, effort=effort, seed=seed, accepted_gap=accepted_gap,
         strategy=strategy, priorities=priorities, share_repeats=share_repeats,
         price_sharing=price_sharing, solver_memory=solver_memory, progress=progress,
@@ -168,6 +171,7 @@ def plan_traced(
     constraints: Constraint | Sequence[Constraint] = (),
     memory_limit: float | str | Mapping[str, Any] | None = None,
     carry: bool | str | Mapping[str, str] | None = None,
+    in_code: str | None = None,
     time_limit: float | None = None,
     baselines: Sequence[Baseline] = (),
     slow_axes: Collection[str] | None = None,
@@ -207,6 +211,7 @@ def plan_traced(
                 "accepted_gap": accepted_gap, "strategy": strategy, "priorities": priorities, "config": config,
                 "share_repeats": share_repeats, "price_sharing": price_sharing, "solver_memory": solver_memory,
                 "notes": notes, "model_flop": model_flop, "progress": progress, "carry": carry,
+                "in_code": in_code,
             },
         )  # fmt: skip
     began = time.monotonic()
@@ -214,11 +219,12 @@ def plan_traced(
     chosen = None if strategy is None else StrategyName.parse(strategy)
     asked = ask(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, sub_axes=sub_axes,
-        share_repeats=share_repeats, carry=carry,
+        share_repeats=share_repeats, carry=carry, in_code=in_code,
     )  # fmt: skip
     problem = asked.problem
     program = problem.program
     traced = replace(traced, program=program)
+    baselines = with_stated(baselines, traced, program, problem.mesh.mesh)
     model = build_model(problem, progress)
     check_room(model)
     built = time.monotonic()
@@ -329,10 +335,10 @@ def _search_mesh(traced: TracedFunction, search: MeshSearch, time_limit: float |
     if not allowed:
         raise InputError(f"no sizes of {', '.join(search.axes)} fit the machine: {refused[0][1]}")
     baselines = given.pop("baselines")
-    words = {k: given[k] for k in ("constraints", "memory_limit", "carry", "sub_axes", "share_repeats")}
+    words = {k: given[k] for k in ("constraints", "memory_limit", "carry", "in_code", "sub_axes", "share_repeats")}
 
     def solve(sizes: Mapping[str, int], left: float | None, decided: Decision | None) -> Plan:
-        fits = [b for b in baselines if _reads(read_baseline, b, Mesh.from_dict(dict(sizes)))]
+        fits = [b for b in baselines if is_stated(b) or _reads(read_baseline, b, Mesh.from_dict(dict(sizes)))]
         return plan_traced(
             traced, mesh=dict(sizes), hardware=hardware, time_limit=left, baselines=fits, decided=decided, **given
         )
@@ -373,11 +379,14 @@ def ask(
     constraints: Constraint | Sequence[Constraint] = (),
     memory_limit: float | str | Mapping[str, Any] | None = None,
     carry: bool | str | Mapping[str, str] | None = None,
+    in_code: str | None = None,
     sub_axes: Mapping[str, Sequence[int]] | None = None,
     share_repeats: bool = True,
 ) -> Asked:
     """The problem that a traced function (or its program alone) and the user's words make; arguments as of `plan`."""
     program, of_carry = carried(traced if isinstance(traced, Program) else traced.program, carry)
+    program = replace(program, in_code=in_code_given(in_code))
+    traced = program if isinstance(traced, Program) else replace(traced, program=program)
     constraints = (*statements_given(constraints, get_args(Constraint), _STATEMENTS), *of_carry)
     logical, machine = placed(mesh, hardware)
     of_jax = [c for c in constraints if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
@@ -385,11 +394,11 @@ def ask(
     if not isinstance(mesh, Mesh):
         logical = replace(logical, device_ids=order)
     in_specs = () if isinstance(traced, Program) else pins_of_specs(traced, logical)
-    in_code, code_notes = statements_in_code(program, logical)
+    of_code, code_notes = statements_in_code(program, logical)
     pins = [c for c in constraints if isinstance(c, Pin) and isinstance(c.sharding, TensorSharding)]
     matched = (
         *match_pins(pins, program, logical, compare=False), *match_jax_pins(of_jax, program, logical),
-        *in_specs, *in_code,
+        *in_specs, *of_code,
     )  # fmt: skip
     groups = match_groups([c for c in constraints if isinstance(c, SameSharding)], program) + groups_in_code(program)
     restrictions = match_restrictions([c for c in constraints if isinstance(c, Restricting)], program, logical)

@@ -320,6 +320,7 @@ class Schema(_Section):
     argnames: list[str] | None = None
     donate: list[Any] | None = None
     effects: Literal["refuse", "drop"] = "refuse"
+    in_code: Literal["hard", "hints", "ignore"] = "hard"
     carry: bool | Literal["auto", "none"] | dict[str, str] = True
     logical_axes: dict[str, list[str | None]] | None = None
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from autoshard.constraints.groups import MatchedGroup
 from autoshard.constraints.model import MatchedPin
-from autoshard.errors import ShardingError, UnsupportedError
-from autoshard.program.program import Op, Program
+from autoshard.errors import InputError, ShardingError, UnsupportedError
+from autoshard.program.program import IN_CODE, Op, Program
 from autoshard.sharding.device_orders import Translated, same_grid, translate
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
@@ -30,6 +30,10 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
     """
     found: list[MatchedPin] = []
     notes: dict[str, None] = {}
+    if program.in_code != "hard":
+        count = sum(op.kind == KIND for op, _ in program.walk())
+        said = "hints, priced as the baseline 'in code'" if program.in_code == "hints" else "ignored"
+        return (), (f"in_code={program.in_code!r}: {count} shardings in the code are {said}",) if count else ()
     check_devices((op.attrs.get("mesh"), op.attrs.get("devices", ()), _place(op)) for op, _ in program.walk())
     for op, outer in program.walk():
         if op.kind != KIND or "sharding" not in op.attrs or any(o.kind == "shard_map" for o in outer):
@@ -66,7 +70,7 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
 def groups_in_code(program: Program) -> tuple[MatchedGroup, ...]:
     """The sharding groups that the ops of a program make (`jax.experimental.shard_alike`)."""
     members: dict[int, list[Op]] = {}
-    for op, _ in program.walk():
+    for op, _ in program.walk() if program.in_code == "hard" else ():
         if op.kind == KIND and "alike" in op.attrs:
             members.setdefault(op.attrs["alike"], []).append(op)
     return tuple(
@@ -77,6 +81,18 @@ def groups_in_code(program: Program) -> tuple[MatchedGroup, ...]:
         for ops in members.values()
         if len(ops) > 1  # results that nothing reads are gone
     )  # fmt: skip
+
+
+def in_code_given(given: str | None) -> str:
+    """``hard``, ``hints`` or ``ignore``; None is ``hard``."""
+    if given is None:
+        return "hard"
+    if given not in IN_CODE:
+        raise InputError(
+            f"in_code is {given!r}; shardings in the code are 'hard' (they hold), 'hints' (they are priced and "
+            "searched from) or to be ignored ('ignore')"
+        )
+    return given
 
 
 def on_other_mesh(stated: str, other: str | None, mesh: Mesh, where: str) -> Translated | None:

@@ -41,7 +41,7 @@ def with_rows(plan: PlanRecord, rows: int) -> Program:
         ) from error
     if _names(program) != _names(plan.program):
         raise UnsupportedError(f"{problem.name} is another program with a batch of {rows} rows: its values differ")
-    return replace(program, carried=plan.program.carried)
+    return replace(program, carried=plan.program.carried, in_code=plan.program.in_code)
 
 
 def _names(program: Program) -> list[str]:

@@ -246,7 +246,7 @@ def _devices_of(traced: TracedFunction | Program, pins: Sequence[Pin]) -> list[_
     if not isinstance(traced, Program):
         named = zip(traced.in_stated, program.input_names, strict=False)
         found += [(s.mesh, s.devices, f"argument {name}") for s, name in named if s is not None]
-    for op, _ in program.walk():
+    for op, _ in program.walk() if program.in_code == "hard" else ():
         if op.attrs.get("mesh") is not None:
             found.append((op.attrs["mesh"], op.attrs.get("devices", ()), op.source))
     for pin in pins:

@@ -13,7 +13,7 @@ from autoshard.config.load import Config
 from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.constraints import MatchedPin, Pin, SameSharding, in_memories, match_groups, match_pins
 from autoshard.constraints.carry import carried
-from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
+from autoshard.constraints.in_code import groups_in_code, in_code_given, manual_statements, statements_in_code
 from autoshard.constraints.orders import in_orders
 from autoshard.constraints.restrictions import Restricting, match_restrictions
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
@@ -46,6 +46,7 @@ class Asked:
     constraints: Any = ()
     memory_limit: Any = None
     carry: Any = None
+    in_code: str | None = None
     priorities: Sequence[str | Mapping[str, Any]] = ()
     roles: Mapping[str, Any] | None = None
     slow_axes: Sequence[str] | None = None
@@ -71,6 +72,7 @@ class Asked:
             constraints=config.statements,
             memory_limit=config.memory_limits or None,
             carry=config.settings.carry,
+            in_code=config.settings.in_code,
             priorities=config.priorities,
             roles=roles,
             slow_axes=sorted(config.slow_axes),
@@ -112,6 +114,7 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
     bare, of_carry = carried(
         replace(program, host_inputs=frozenset(), host_outputs=frozenset(), orders=(), carried=()), asked.carry
     )
+    bare = replace(bare, in_code=in_code_given(asked.in_code))
     whole = None if traced is None else replace(traced, program=bare)
     mesh, machine, links = _placed(asked, plan)
     given = (*statements_given(asked.constraints, _KINDS, "pins, groups and restrictions"), *of_carry)
@@ -137,6 +140,7 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         "machine": machine.to_dict(),
         "host": {"inputs": sorted(lying.host_inputs), "outputs": sorted(lying.host_outputs)},
         "orders": [asdict(order) for order in lying.orders],
+        "in_code": lying.in_code,
         "carried": [list(pair) for pair in lying.carried],
         "strategy": _strategy(asked.strategy),
         "shares": asked.share_repeats is not False,

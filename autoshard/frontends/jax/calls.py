@@ -213,7 +213,7 @@ def _bound(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
 
 _OPTIONS = (
     "mesh", "hardware", "constraints", "memory_limit", "time_limit", "donate_argnums", "static_argnums",
-    "static_argnames", "carry", "effects", "argnames", "baselines", "roles", "sub_axes", "effort", "seed",
+    "static_argnames", "carry", "effects", "in_code", "argnames", "baselines", "roles", "sub_axes", "effort", "seed",
     "accepted_gap", "strategy", "priorities", "share_repeats", "price_sharing", "solver_memory", "progress",
 )  # fmt: skip
 """Words of `autoshard.plan`, which a misspelt keyword may have meant."""

@@ -213,7 +213,7 @@ THREEFRY = "key<fry>"
 
 def made_in_parts(keys: TensorType) -> bool:
     """Whether any block of the bits drawn from these keys can be made by itself: hashes of positions."""
-    return keys.dtype == THREEFRY and bool(jax.config.jax_threefry_partitionable)
+    return keys.dtype == THREEFRY and bool(getattr(jax.config, "jax_threefry_partitionable", False))
 
 
 # -- arguments and names ---------------------------------------------------------------------------------------

@@ -234,6 +234,8 @@ def _check_memories(plan: Mapping[str, Any], asked: Mapping[str, Any], findings:
             _differ(findings, "mesh", f"{what}, {where[0]} {_short(where[1])}", _short(where[2]))
         else:
             _differ(findings, "mesh", what, f"{count[1]} of them")
+    if program.get("in_code", "hard") != asked["in_code"]:
+        _differ(findings, "statements", f"in_code={asked['in_code']!r}", f"in_code={program.get('in_code', 'hard')!r}")
     if program.get("carried", []) != asked["carried"]:
         pairs = [
             [f"{names['outputs'][slot]} from {names['inputs'][number]}" for slot, number in listed]

@@ -11,6 +11,7 @@ from autoshard.files import read_json
 from autoshard.program.as_json import (
     carried_from_json,
     check_header,
+    in_code_from_json,
     mesh_from_json,
     orders_from_json,
     plain,
@@ -110,6 +111,7 @@ def _run(data: Mapping[str, Any], runnable: Runnable) -> tuple[Check, Check]:
         runnable.traced.program,
         host_inputs=frozenset(host.get("inputs", ())), host_outputs=frozenset(host.get("outputs", ())),
         orders=orders_from_json(data["program"]), carried=carried_from_json(data["program"]),
+        in_code=in_code_from_json(data["program"]),
     )  # fmt: skip
     runnable = replace(runnable, traced=replace(runnable.traced, program=placed))
     now, then = (without_places(p) for p in (plain(program_to_json(runnable.traced.program)), data["program"]))
