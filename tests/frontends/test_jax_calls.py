@@ -144,6 +144,7 @@ def test_modules_with_functions_and_text_as_leaves_are_planned_and_run_in_a_loop
 def test_plans_of_modules_verify_and_lower_to_every_target():
     plan = autoshard.plan(train, Dense(SQUARE), X, **ASKED)
     assert plan.verify(train, Dense(SQUARE), X, **ASKED).ok
+    assert np.isfinite(jax.jit(lambda w, x: plan.lowered.fn(Dense(w), x)[1])(ones(SQUARE), ones(X)))
     for target in ("explicit", "constraints", "shardings"):
         _, loss = plan.lower(target).jit()(Dense(ones(SQUARE)), ones(X))
         assert np.isfinite(loss)

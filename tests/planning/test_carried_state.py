@@ -9,6 +9,7 @@ import autoshard
 from autoshard import InputError, Pin, SameSharding
 from autoshard.frontends.jax.function import trace
 from autoshard.program.ties import carried_state, donated_ties
+from autoshard.verify import check_plan
 
 MESH = {"data": 2, "model": 4}
 ASKED = {"mesh": MESH, "hardware": "tpu_v5e"}
@@ -140,6 +141,18 @@ def test_a_plan_with_carried_state_verifies_and_survives_its_file(planned, tmp_p
 def test_verification_finds_that_something_else_was_asked_to_be_carried(planned):
     found = planned.verify(step, PARAMS, BATCH, **ASKED, carry=False)
     assert not found.ok and "carry: asked: carried nothing" in str(found)
+
+
+def test_the_checker_finds_pairs_that_are_none_and_layouts_that_differ(planned):
+    def findings(plan, pairs):
+        data = plan.to_dict()
+        data["program"]["carried"] = pairs
+        return "\n".join(map(str, check_plan(data).findings))
+
+    assert "output 0 is the next value of input 1" in findings(planned, [[0, 1]])
+    assert "output 7 is the next value of input 0, there are not as many" in findings(planned, [[7, 0]])
+    loose = autoshard.plan(step, PARAMS, BATCH, **ASKED, carry=False)
+    assert "output out/0/w1 is the next value of the input params/w1, which is" in findings(loose, [[0, 0]])
 
 
 def test_a_pin_on_the_output_goes_before_what_is_found_and_the_price_is_told():
