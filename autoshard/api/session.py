@@ -156,7 +156,7 @@ def _plan_traced(
         price_sharing=config.settings.share_repeats == "price",
         solver_memory=config.solver.memory,
         memory_limit=config.memory_limits or None,
-        carry=config.settings.carry,
+        carry=config.carry,
         in_code=config.settings.in_code,
         time_limit=time_limit_s,
         baselines=config.baselines,
@@ -198,7 +198,7 @@ def _ask(config: Config, traced: "TracedFunction", api: Any) -> Any:
     _, machine = api.placed(_mesh(config), config.hardware)
     return api.ask(
         traced, mesh=_mesh(config), hardware=machine, constraints=config.statements,
-        memory_limit=config.memory_limits or None, carry=config.settings.carry,
+        memory_limit=config.memory_limits or None, carry=config.carry,
         in_code=config.settings.in_code, share_repeats=config.settings.share_repeats is not False,
     )  # fmt: skip
 

@@ -24,6 +24,7 @@ from autoshard.config.schema import (
     check_spec,
 )
 from autoshard.config.yaml_text import Document, KeyPath, Place, load_yaml
+from autoshard.constraints.carry import carry_groups
 from autoshard.constraints.groups import SameSharding
 from autoshard.constraints.manual import REPLICATED
 from autoshard.constraints.model import Pin
@@ -147,7 +148,14 @@ class Config:
     @property
     def statements(self) -> tuple[Pin | SameSharding | Restricting, ...]:
         """Everything stated in the file but the memory limit."""
-        return (*self.pins, *self.same_sharding, *self.restrictions)
+        pairs = self.settings.carry
+        stated = carry_groups(pairs, self.place("carry")) if isinstance(pairs, Mapping) else ()
+        return (*self.pins, *self.same_sharding, *self.restrictions, *stated)
+
+    @property
+    def carry(self) -> bool | str | None:
+        """Whether carried state is looked for; pairs that the file states are among the statements."""
+        return False if isinstance(self.settings.carry, Mapping) else self.settings.carry
 
     @property
     def model(self) -> ModelSection | None:

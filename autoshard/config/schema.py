@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from autoshard.constraints.carry import carry_groups
 from autoshard.errors import InputError
 from autoshard.units import MemoryAmount, limit_amount, memory_amount, seconds
 
@@ -246,6 +247,12 @@ def _axis_names(axes: dict[str, Any]) -> dict[str, Any]:
     return axes
 
 
+def _carry(given: Any) -> Any:
+    if not (given is None or isinstance(given, bool) or given in ("auto", "none")):
+        carry_groups(given)  # says what is wrong with it
+    return given
+
+
 def check_spec(given: Any, path: tuple[str | int, ...] = ()) -> None:
     """Raise `InputError` where a tree of argument specs has a malformed leaf; `SpecError.path` says where."""
     if isinstance(given, str):
@@ -321,7 +328,7 @@ class Schema(_Section):
     donate: list[Any] | None = None
     effects: Literal["refuse", "drop"] = "refuse"
     in_code: Literal["hard", "hints", "ignore"] = "hard"
-    carry: bool | Literal["auto", "none"] | dict[str, str] = True
+    carry: Annotated[Any, AfterValidator(_carry)] = True
     logical_axes: dict[str, list[str | None]] | None = None
 
     mesh: Annotated[

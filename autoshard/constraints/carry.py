@@ -11,9 +11,7 @@ from autoshard.program.ties import with_carried
 _TRY = "give 'auto', 'none', or a mapping of outputs to inputs such as {'out/0': 'params'}"
 
 
-def carried(
-    program: Program, carry: bool | str | Mapping[str, str] | None, source: str = ""
-) -> tuple[Program, tuple[SameSharding, ...]]:
+def carried(program: Program, carry: bool | str | Mapping[str, str] | None) -> tuple[Program, tuple[SameSharding, ...]]:
     """The program with its carried state marked, and the groups that state the user's own pairs.
 
     carry: None, True or ``auto``: what is found by paths and types, where nothing else is stated. False or ``none``:
@@ -23,18 +21,25 @@ def carried(
         return with_carried(program), ()
     if carry is False or carry == "none":
         return program, ()
+    return program, carry_groups(carry)
+
+
+def carry_groups(carry: Any, source: str = "") -> tuple[SameSharding, ...]:
+    """The groups that a mapping of outputs to inputs states; `InputError` where it is none."""
+    place = f"{source}: " if source else ""
     if not isinstance(carry, Mapping):
-        raise InputError(f"carry is {carry!r}; {_TRY}")
+        raise InputError(f"{place}carry is {carry!r}; {_TRY}")
     groups = []
     for output, given in carry.items():
+        said = f"{place}carry holds {output!r}: {given!r}"
         if not _is_path(output) or not _is_path(given):
-            raise InputError(f"carry holds {output!r}: {given!r}; {_TRY}")
+            raise InputError(f"{said}; {_TRY}")
         if output != "out" and not output.startswith("out/"):
-            raise InputError(f"carry holds {output!r}: {given!r}; an output comes first, 'out' or 'out/...'")
+            raise InputError(f"{said}; an output comes first, 'out' or 'out/...'")
         if given == "out" or given.startswith("out/"):
-            raise InputError(f"carry holds {output!r}: {given!r}; an input comes second, not another output")
-        groups.append(SameSharding([given, output], source=source or "carry", by_leaf=True))
-    return program, tuple(groups)
+            raise InputError(f"{said}; an input comes second, not another output")
+        groups.append(SameSharding([given, output], source=f"{place}carry", by_leaf=True))
+    return tuple(groups)
 
 
 def _is_path(given: Any) -> bool:

@@ -71,7 +71,7 @@ class Asked:
             hardware=config.hardware,
             constraints=config.statements,
             memory_limit=config.memory_limits or None,
-            carry=config.settings.carry,
+            carry=config.carry,
             in_code=config.settings.in_code,
             priorities=config.priorities,
             roles=roles,

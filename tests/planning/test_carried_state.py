@@ -236,4 +236,7 @@ carry: {carry}
     config = load_config(tmp_path / "config.yaml")
     plan = plan_config(config, build_problem(config))
     assert plan["out/0"] == plan["w"]
-    assert plan.statements[0]["source"] == "carry"
+    assert plan.statements[0]["source"].endswith("config.yaml:6:8: carry")
+    (tmp_path / "config.yaml").write_text(text.format(carry="{w: out/0}"))
+    with pytest.raises(InputError, match=r"config.yaml:6:8: carry: carry holds 'w': 'out/0'; an output comes first"):
+        load_config(tmp_path / "config.yaml")
