@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from autoshard.api.carry_hint import tells_of_carry
 from autoshard.api.plans import Plan
 from autoshard.config.mesh_sizes import MeshSearch
 from autoshard.constraints import MatchedPin, Pin, in_memories, match_pins
@@ -163,6 +164,7 @@ def plan(
     return result.with_seconds("trace", traced_s)
 
 
+@tells_of_carry
 def plan_traced(
     traced: TracedFunction,
     *,
