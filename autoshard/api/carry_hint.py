@@ -19,8 +19,9 @@ def tells_of_carry(plan: Callable[P, R]) -> Callable[P, R]:
         try:
             return plan(*args, **kwargs)
         except (InfeasibleError, OutOfTimeError) as error:
-            traced: Any = args[0]
-            found = with_carried(traced.program).carried if kwargs.get("carry") in (None, True, "auto") else ()
+            request: Any = args[0]
+            program = getattr(request.traced, "program", request.traced)
+            found = with_carried(program).carried if request.carry in (None, True, "auto") else ()
             if found and "carry=False" not in str(error):
                 error.args = (
                     f"{error}\n{len(found)} outputs were found to be the next values of inputs, with their layouts; "

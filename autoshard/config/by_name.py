@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from autoshard.errors import InputError
+from autoshard.errors import InputError, listing
 
 
 def by_name(
@@ -28,8 +28,6 @@ def by_name(
     takes = [n for n, p in parameters.items() if p.kind is not p.VAR_KEYWORD]
     unknown = [name for name in names if name not in takes]
     if unknown and inspect.Parameter.VAR_KEYWORD not in kinds:
-        from autoshard.config.load import listing
-
         raise InputError(
             f"{place('args', unknown[0])}: args: {unknown[0]!r} is no parameter of the function; "
             f"{listing(unknown[0], takes)} (a list gives arguments by position)"

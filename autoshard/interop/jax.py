@@ -18,9 +18,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from autoshard.errors import InputError, ShardingError, UnsupportedError
 from autoshard.sharding import axis_algebra as algebra
 from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.refine import refine, refined_mesh
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 
 def mesh_from_jax(mesh: Any, name: str = "mesh") -> Mesh:

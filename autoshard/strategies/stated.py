@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from autoshard.constraints.model import MatchedPin
+from autoshard.constraints.pin import MatchedPin
 
 
 @dataclass(frozen=True)

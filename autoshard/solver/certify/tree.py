@@ -18,8 +18,8 @@ from autoshard.solver.certify.write import record_of
 from autoshard.solver.dual import passes as duals
 from autoshard.solver.dual.fixing import Part, make_consistent, restrict
 from autoshard.solver.dual.flat import Flat
+from autoshard.solver.dual.passes import prefix_of
 from autoshard.solver.dual.settling import Stop
-from autoshard.solver.local.search import prefix_of
 
 PASSES = 40
 """Most double passes between two records: compiled as one loop, they cost less than the parts that they save."""
