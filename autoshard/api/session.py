@@ -146,6 +146,7 @@ def trace_config(config: Config, problem: Workload, progress: Callable[[str], No
             donate_argnums=problem.donate_argnums,
             argnames=problem.argnames,
             name=problem.name,
+            effects=config.settings.effects,
         )
     except AutoshardError:
         raise

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
+from autoshard.api.carry_hint import tells_of_carry
 from autoshard.api.plans import Plan
 from autoshard.costmodels import Machine, Profile, ProfileError
 from autoshard.errors import InputError
@@ -30,10 +31,12 @@ from autoshard.program.program import Program
 from autoshard.request.arguments import argument_numbers, limit_seconds
 from autoshard.request.asking import Asked, Constraint, asked, placed
 from autoshard.request.request import Request, SearchWords, request_of
+from autoshard.request.specs import is_stated, with_stated
 from autoshard.search.starts import each_start
 from autoshard.search.strategy import decide_by, default_strategy
 from autoshard.sharding.mesh import Mesh
 from autoshard.strategies.choice import SEARCHES, StrategyName
+from autoshard.strategies.stated import StatedShardings
 
 if TYPE_CHECKING:
     from autoshard.frontends.jax.function import TracedFunction
@@ -57,19 +60,24 @@ def plan(
     constraints: Constraint | Sequence[Constraint] = (),
     memory_limit: float | str | Mapping[str, Any] | None = None,
     time_limit: float | str | None = None,
-    donate_argnums: int | Sequence[int] = (),
+    donate_argnums: int | Sequence[int] | None = None,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    carry: bool | str | Mapping[str, str] | None = None,
+    effects: str | None = None,
+    in_code: str | None = None,
     argnames: Sequence[str] | None = None,
     baselines: Sequence[Baseline] = (),
     roles: Roles | None = None,
     priorities: Sequence[Named] = (),
     progress: Progress | None = None,
-    **search: Unpack[SearchWords],
+    **words: Any,
 ) -> Plan:
     """Decide the sharding of every value of `f`, minimising the seconds of one call.
 
     specs: pytrees of anything with shape and dtype; nothing is executed or allocated. A `jax.ShapeDtypeStruct` with a
-        `NamedSharding` states where that argument lies. Python numbers are weakly typed scalars; bind what is static
-        with `functools.partial`.
+        `NamedSharding` states where that argument lies. Python numbers are weakly typed scalars; leaves that are no
+        arrays (text, functions) are static. words: `SearchWords` about how to search, and arguments of `f` by name.
     mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``, or a
         `jax.sharding.Mesh`; with ``{"devices": 8, "axes": ["data", "model"]}`` the sizes are searched too
         (`Plan.mesh_search`).
@@ -81,11 +89,17 @@ def plan(
         that fits the device with the headroom of compilers (docs/memory.md); ``"none"`` lifts that.
     accepted_gap: where the search within a memory limit may end, in large programs.
     time_limit: seconds of wall clock or text (``"10min"``), a guard: the best plan so far is returned with its bound.
-    donate_argnums: positions of the arguments whose buffers the program may reuse, as in `jax.jit`.
+    donate_argnums: positions of the arguments whose buffers the program may reuse, as in `jax.jit`; static_argnums,
+        static_argnames: arguments that are no arrays, as there. Of a function that is jitted already these are known.
+    carry: which outputs are the next values of which inputs and have their layouts, so that a loop can hand them back:
+        found by paths and types where nothing is said (docs/statements.md), ``False`` for none, or a mapping such as
+        ``{"out/0": "params"}``.
+    effects: ``"drop"`` leaves debug output (`jax.debug.print`) out of the program, which is refused otherwise.
+    in_code: what shardings in the code are: ``"hard"`` (they hold), ``"hints"`` (a baseline that the search starts
+        from) or ``"ignore"``.
     baselines: named strategies (``fsdp+tensor``, see `autoshard.strategies.named`) or rules of one's own
         (``{"name": "mine", "rules": {"batch": ["data"]}}``) to price and to start from; `roles` names the logical axes
-        of
-        the inputs for them.
+        of the inputs for them. Or shardings, ``{"name": "mine", "in_shardings": ..., "out_shardings": ...}``.
     sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; chosen from the program where not given.
     strategy: how to decide, by name (docs/strategies.md): ``joint`` where nothing is said,
         ``staged`` where priorities are stated. What propagation and greedy find are starts of these two.
@@ -103,12 +117,18 @@ def plan(
     if progress is not None:
         progress("tracing")
     began, limit_s = time.monotonic(), limit_seconds(time_limit)
-    traced = trace(f, *specs, donate_argnums=argument_numbers(donate_argnums), argnames=argnames)
+    search = {name: given for name, given in words.items() if name in SearchWords.__annotations__}
+    traced = trace(
+        f, *specs, donate_argnums=argument_numbers(donate_argnums),
+        static_argnums=argument_numbers(static_argnums, "static_argnums"), static_argnames=static_argnames,
+        argnames=argnames, keywords={name: given for name, given in words.items() if name not in search},
+        effects=effects,
+    )  # fmt: skip
     traced_s = time.monotonic() - began
     request = request_of(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit,
         time_limit=None if limit_s is None else max(0.1, limit_s - traced_s), baselines=baselines, roles=roles,
-        priorities=priorities, progress=progress, **search,
+        priorities=priorities, progress=progress, carry=carry, in_code=in_code, **search,
     )  # fmt: skip
     return plan_request(request).with_seconds("trace", traced_s)
 
@@ -123,6 +143,7 @@ def ask(traced: TracedFunction | Program, **words: Any) -> Asked:
     return asked(request_of(traced, **words))
 
 
+@tells_of_carry
 def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     """The plan that a request asks for.
 
@@ -168,7 +189,7 @@ class _Run:
             return
         try:
             for one in each_baseline(
-                model, request.baselines, request.roles, slow=request.between_slices,
+                model, self.baselines(), request.roles, slow=request.between_slices,
                 options=options.part(BASELINE_SHARE),
             ):  # fmt: skip
                 self.priced.append(one)
@@ -180,6 +201,13 @@ class _Run:
             if self.by.name not in SEARCHES:  # what there is was not made by that strategy
                 raise
             self.decision = best_seen(model, self.starts)
+
+    def baselines(self) -> Sequence[Any]:
+        """Those of the request, those of shardings read, and hints in the code."""
+        traced, problem = self.request.traced, self.model.problem
+        if isinstance(traced, Program):
+            return self.request.baselines
+        return with_stated(self.request.baselines, traced, problem.program, problem.mesh.mesh)
 
     def decide(self) -> tuple[str, ...]:
         """The decision and what sharing costs; what is to be told of them."""
@@ -204,6 +232,7 @@ class _Run:
 
     def plan(self, question: Asked, told: Sequence[str], seconds: Mapping[str, float]) -> Plan:
         """The plan's record of all that."""
+        from autoshard.questions.carried import carry_notes
         from autoshard.strategies.named import batch_size
 
         request, problem, decision = self.request, question.problem, self.decision
@@ -214,6 +243,7 @@ class _Run:
         if cut:
             notes.append(f"the wall clock ended the pricing of {', '.join(cut)}: another run may price them otherwise")
         named = None if roles is None else named_words(request.priorities, roles, request.between_slices)
+        carried = carry_notes(program, decision.schedule, self.model.shared.tables)
         return Plan(
             program=program,
             schedule=decision.schedule,
@@ -228,7 +258,7 @@ class _Run:
             rounding_s=decision.rounding_s,
             statements=question.statements,
             baselines=tuple(b.cost for b in self.priced),
-            notes=(*notes, *program.warnings, *question.notes, *problem.machine.notes, *told),
+            notes=(*notes, *program.warnings, *question.notes, *problem.machine.notes, *told, *carried),
             config=request.config,
             trips=problem.trips,
             model_flop=request.model_flop,
@@ -286,6 +316,8 @@ def _reads(baseline: Baseline, mesh: Mesh) -> bool:
     from autoshard.search.baselines import read_baseline
     from autoshard.sharding.layout import AtomMesh
 
+    if is_stated(baseline) or isinstance(baseline, StatedShardings):
+        return True
     try:
         read_baseline(baseline, AtomMesh.split(mesh))
     except InputError:

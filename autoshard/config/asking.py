@@ -24,6 +24,8 @@ def request_of_config(config: Config, problem: Workload, traced: "TracedFunction
         hardware=config.hardware,
         statements=config.statements,
         memory_limit=config.memory_limits or None,
+        carry=config.carry,
+        in_code=config.settings.in_code,
         priorities=config.priorities,
         roles=roles_of_config(config, problem),
         slow_axes=config.slow_axes,

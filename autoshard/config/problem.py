@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from autoshard.config.by_name import by_name
 from autoshard.config.load import Config
 from autoshard.config.schema import is_leaf, parse_leaf
 from autoshard.config.workload import Workload
@@ -38,8 +39,8 @@ def build_problem(config: Config) -> Workload:
                 f"{config.place('argnames')}: argnames: {len(names)} names for the {len(specs)} arguments of 'specs'"
             )
     elif isinstance(settings.args, Mapping):
-        names = tuple(settings.args)
-        specs = tuple(_spec(tree) for tree in settings.args.values())
+        function, names = by_name(function, tuple(settings.args), config.place)
+        specs = tuple(_spec(settings.args[name]) for name in names)
     else:
         specs = tuple(_spec(tree) for tree in settings.args)
     from autoshard.frontends.jax.function import argument_names

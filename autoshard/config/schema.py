@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
 from autoshard.constraints import registry
+from autoshard.constraints.carry import carry_groups
 from autoshard.constraints.in_config import Axes, Section, mapping_or
 from autoshard.constraints.kind import Kind
 from autoshard.constraints.memory_limit import LimitSection
@@ -116,6 +117,12 @@ def _axis_names(axes: dict[str, Any]) -> dict[str, Any]:
     return axes
 
 
+def _carry(given: Any) -> Any:
+    if not (given is None or isinstance(given, bool) or given in ("auto", "none")):
+        carry_groups(given)  # says what is wrong with it
+    return given
+
+
 def check_spec(given: Any, path: tuple[str | int, ...] = ()) -> None:
     """Raise `InputError` where a tree of argument specs has a malformed leaf; `SpecError.path` says where."""
     if isinstance(given, str):
@@ -201,6 +208,9 @@ class Settings(Section):
     specs: Reference | None = None
     argnames: list[str] | None = None
     donate: list[Any] | None = None
+    effects: Literal["refuse", "drop"] = "refuse"
+    in_code: Literal["hard", "hints", "ignore"] = "hard"
+    carry: Annotated[Any, AfterValidator(_carry)] = True
     logical_axes: dict[str, list[str | None]] | None = None
 
     mesh: Annotated[

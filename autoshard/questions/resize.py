@@ -1,5 +1,6 @@
 """The program of a plan with another batch: the function is found by the plan's config, and traced again."""
 
+from dataclasses import replace
 from typing import Any
 
 from autoshard.config.load import Config
@@ -7,6 +8,7 @@ from autoshard.config.problem import build_problem
 from autoshard.config.workload import Workload
 from autoshard.errors import AutoshardError, InputError, UnsupportedError
 from autoshard.frontends.jax.batch import resized
+from autoshard.frontends.jax.effects import effects_of
 from autoshard.frontends.jax.function import trace
 from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Origin, Program
@@ -30,7 +32,7 @@ def with_rows(plan: PlanRecord, rows: int) -> Program:
     try:
         program = trace(
             problem.function, *specs, donate_argnums=problem.donate_argnums, argnames=problem.argnames,
-            name=problem.name,
+            name=problem.name, effects=effects_of(plan.program),
         ).program  # fmt: skip
     except AutoshardError:
         raise
@@ -40,7 +42,7 @@ def with_rows(plan: PlanRecord, rows: int) -> Program:
         ) from error
     if _names(program) != _names(plan.program):
         raise UnsupportedError(f"{problem.name} is another program with a batch of {rows} rows: its values differ")
-    return program
+    return replace(program, carried=plan.program.carried, in_code=plan.program.in_code)
 
 
 def _names(program: Program) -> list[str]:

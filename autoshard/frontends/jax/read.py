@@ -14,6 +14,7 @@ from jax.extend import core as jax_core
 
 from autoshard.errors import UnsupportedError
 from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue, literal
+from autoshard.frontends.jax.effects import is_debug, left_out, refuse_effects
 from autoshard.frontends.jax.facts import (
     axis_names,
     collective_attrs,
@@ -65,10 +66,6 @@ _CALLS = {
     "remat_opt": ("fwd_jaxpr",),
 }
 _REMAT = frozenset({"remat", "remat2", "checkpoint"})
-_CALLBACKS = frozenset(
-    {"pure_callback", "io_callback", "debug_callback", "debug_print", "infeed", "outfeed", "dce_sink"}
-)
-_HARMLESS_EFFECTS = frozenset({"NamedAxisEffect"})
 _PLACEMENT = frozenset({"sharding_constraint", "device_put", "layout_constraint", "reshard", "shard_alike"})
 
 
@@ -90,9 +87,13 @@ class _Site:
 
 
 class JaxprReader:
-    """Reads one closed jaxpr; `consts` are the arrays of the captured arguments after `read`."""
+    """Reads one closed jaxpr; `consts` are the arrays of the captured arguments after `read`.
 
-    def __init__(self) -> None:
+    effects: of debug output, ``refuse`` or ``drop``.
+    """
+
+    def __init__(self, effects: str = "refuse") -> None:
+        self._drop = effects == "drop"
         self.consts: list[Any] = []
         self.warnings: list[str] = []
         self._literals: dict[str, DraftValue] = {}
@@ -189,7 +190,10 @@ class JaxprReader:
         if kind in regions:
             op = regions[kind](frame, eqn, operands, here)
         else:
-            _refuse_effects(eqn, here)
+            if self._drop and is_debug(kind):
+                self._warn(left_out(kind, _describe(here)))
+                return []
+            refuse_effects(eqn, _describe(here))
             op = DraftOp(kind, operands, [], attrs=collective_attrs(kind, params, _describe(here)))
         op.results = [DraftValue(tensor_type(v.aval), Origin.OP) for v in eqn.outvars]
         op.source = _describe(here)
@@ -408,18 +412,6 @@ def _argument(aval: Any, origin: Origin) -> DraftValue:
 def _barrier_primitive() -> Any:
     """JAX has a public function for it but no public primitive."""
     return jax.make_jaxpr(jax.lax.optimization_barrier)(0.0).jaxpr.eqns[0].primitive
-
-
-def _refuse_effects(eqn: Any, here: _Site) -> None:
-    kind = str(eqn.primitive.name)
-    effects = sorted({type(e).__name__ for e in eqn.effects} - _HARMLESS_EFFECTS)
-    if kind not in _CALLBACKS and not effects:
-        return
-    why = f"has side effects ({', '.join(effects)})" if effects else "calls back into Python"
-    raise UnsupportedError(
-        f"primitive {kind} at {_describe(here)} {why}, which a planned program cannot keep in order on many devices; "
-        "remove it (jax.debug.print, callbacks, mutable references) from the function that is planned"
-    )
 
 
 def _with_scalar_predicate(eqn: Any) -> Any:
