@@ -61,12 +61,7 @@ def plan(
     memory_limit: float | str | Mapping[str, Any] | None = None,
     time_limit: float | str | None = None,
     donate_argnums: int | Sequence[int] | None = None,
-    static_argnums: int | Sequence[int] | None = None,
-    static_argnames: str | Sequence[str] | None = None,
     carry: bool | str | Mapping[str, str] | None = None,
-    effects: str | None = None,
-    in_code: str | None = None,
-    argnames: Sequence[str] | None = None,
     baselines: Sequence[Baseline] = (),
     roles: Roles | None = None,
     priorities: Sequence[Named] = (),
@@ -77,7 +72,7 @@ def plan(
 
     specs: pytrees of anything with shape and dtype; nothing is executed or allocated. A `jax.ShapeDtypeStruct` with a
         `NamedSharding` states where that argument lies. Python numbers are weakly typed scalars; leaves that are no
-        arrays (text, functions) are static. words: `SearchWords` about how to search, and arguments of `f` by name.
+        arrays (text, functions) are static. words: arguments of `f` by name, and what follows below `progress` here.
     mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``, or a
         `jax.sharding.Mesh`; with ``{"devices": 8, "axes": ["data", "model"]}`` the sizes are searched too
         (`Plan.mesh_search`).
@@ -87,26 +82,24 @@ def plan(
     memory_limit: bytes per device, at every point of the program, or text as in a config (``"14GiB"``, ``"90%"``), or
         both by kind of memory: ``{"device": "14GiB", "pinned_host": "64GiB"}``. Where none is given, the largest peak
         that fits the device with the headroom of compilers (docs/memory.md); ``"none"`` lifts that.
-    accepted_gap: where the search within a memory limit may end, in large programs.
     time_limit: seconds of wall clock or text (``"10min"``), a guard: the best plan so far is returned with its bound.
-    donate_argnums: positions of the arguments whose buffers the program may reuse, as in `jax.jit`; static_argnums,
-        static_argnames: arguments that are no arrays, as there. Of a function that is jitted already these are known.
+    donate_argnums: positions of the arguments whose buffers the program may reuse, as in `jax.jit`.
     carry: which outputs are the next values of which inputs and have their layouts, so that a loop can hand them back:
         found by paths and types where nothing is said (docs/statements.md), ``False`` for none, or a mapping such as
         ``{"out/0": "params"}``.
-    effects: ``"drop"`` leaves debug output (`jax.debug.print`) out of the program, which is refused otherwise.
-    in_code: what shardings in the code are: ``"hard"`` (they hold), ``"hints"`` (a baseline that the search starts
-        from) or ``"ignore"``.
     baselines: named strategies (``fsdp+tensor``, see `autoshard.strategies.named`) or rules of one's own
         (``{"name": "mine", "rules": {"batch": ["data"]}}``) to price and to start from; `roles` names the logical axes
         of the inputs for them. Or shardings, ``{"name": "mine", "in_shardings": ..., "out_shardings": ...}``.
-    sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; chosen from the program where not given.
-    strategy: how to decide, by name (docs/strategies.md): ``joint`` where nothing is said,
-        ``staged`` where priorities are stated. What propagation and greedy find are starts of these two.
     priorities: named strategies (or rules) to be decided in this order, such as ``["data", "tensor", "zero1"]``; they
         need `roles`.
-    share_repeats: let repeated layers share their decisions; price_sharing: work out what that costs at most also in
-        large programs. solver_memory: bytes of this process at which the search ends with the best plan so far.
+    progress: is told in lines what is being done.
+
+    Of the function: static_argnums, static_argnames: arguments that are no arrays, as in `jax.jit` (known of a function
+        that is jitted already). argnames: what to call the arguments. effects: ``"drop"`` leaves debug output
+        (`jax.debug.print`) out of the program, which is refused otherwise. in_code: what shardings in the code are:
+        ``"hard"`` (they hold), ``"hints"`` (a baseline that the search starts from) or ``"ignore"``.
+    Of the search: `SearchWords`: effort, seed, accepted_gap, strategy, sub_axes, share_repeats, price_sharing,
+        solver_memory.
 
     Raises `InputError` for bad arguments, `InfeasibleError` where it is proved that no plan exists, `NotFoundError`
     where none was found and that is not proved (`OutOfTimeError`, of which it is one, where the time ended before),
@@ -117,13 +110,13 @@ def plan(
     if progress is not None:
         progress("tracing")
     began, limit_s = time.monotonic(), limit_seconds(time_limit)
-    search = {name: given for name, given in words.items() if name in SearchWords.__annotations__}
+    search = {name: words.pop(name) for name in SearchWords.__annotations__ if name in words}
+    in_code = words.pop("in_code", None)
+    told: dict[str, Any] = {name: words.pop(name, None) for name in ("static_argnames", "argnames", "effects")}
+    static = argument_numbers(words.pop("static_argnums", None), "static_argnums")
     traced = trace(
-        f, *specs, donate_argnums=argument_numbers(donate_argnums),
-        static_argnums=argument_numbers(static_argnums, "static_argnums"), static_argnames=static_argnames,
-        argnames=argnames, keywords={name: given for name, given in words.items() if name not in search},
-        effects=effects,
-    )  # fmt: skip
+        f, *specs, donate_argnums=argument_numbers(donate_argnums), static_argnums=static, keywords=words, **told
+    )
     traced_s = time.monotonic() - began
     request = request_of(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit,
