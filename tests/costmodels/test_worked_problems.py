@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from autoshard.costmodels import questions as ask
-from autoshard.costmodels import strategy_questions
+from autoshard.costmodels.hardware_tables import critical_intensities
 from autoshard.costmodels.load import load_profile
 from autoshard.costmodels.model_questions import ask_inference, ask_model
+from autoshard.costmodels.strategy_questions import ask_critical_batch, ask_strategy
 
 V5E, V6E, V5P, V4 = "tpu_v5e", "tpu_v6e", "tpu_v5p", "tpu_v4"
 
@@ -213,7 +214,7 @@ CRITICAL = [
 @pytest.mark.parametrize("problem", CRITICAL, ids=lambda p: p[0])
 def test_a_critical_size(problem) -> None:
     _, model, strategy, mesh, hardware, options, row, value = problem
-    found = strategy_questions.ask_critical_batch(model, strategy, mesh, hardware, **options)[row]
+    found = ask_critical_batch(model, strategy, mesh, hardware, **options)[row]
     assert (found["at_least"] or found["at_most"]) == pytest.approx(value, rel=0.005)
 
 
@@ -230,12 +231,12 @@ STEPS = [
 @pytest.mark.parametrize("problem", STEPS, ids=lambda p: p[0])
 def test_what_bounds_a_step(problem) -> None:
     _, model, strategy, mesh, tokens, hardware, bound = problem
-    assert strategy_questions.ask_strategy(model, strategy, mesh, tokens, hardware).bound == bound
+    assert ask_strategy(model, strategy, mesh, tokens, hardware).bound == bound
 
 
 def test_llama_70b_on_15e12_tokens_takes_44_days_of_a_v5p_pod_at_40_percent() -> None:
     # book 6: 6 x 70e9 x 15e12 / (8960 x 4.59e14 x 0.4) = 3.8e6 s; with attention (13%) and less the lookup 4.4e6
-    step = strategy_questions.ask_strategy(
+    step = ask_strategy(
         "llama3_70b", "fsdp+tensor", {"fsdp": 2240, "tensor": 4}, 4.19e6, V5P, efficiency=0.4, seq=8192
     ).cost
     assert step.compute_s * 15e12 / 4.19e6 / 86400 == pytest.approx(44 * 1.145, rel=0.02)
@@ -314,4 +315,4 @@ def test_prefill_of_8192_tokens_takes_almost_a_second_at_40_percent() -> None:  
     ],
 )  # fmt: skip
 def test_flops_per_byte_of_a_machine(hardware, name, value) -> None:  # book 1, 2, 5 and 12; data sheets divided
-    assert ask.critical_intensities(load_profile(hardware))[name] == pytest.approx(value, rel=0.002)
+    assert critical_intensities(load_profile(hardware))[name] == pytest.approx(value, rel=0.002)
