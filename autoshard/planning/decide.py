@@ -26,10 +26,14 @@ from autoshard.solver.solution import Solution
 from autoshard.solver.work import Infeasible
 
 ACCEPTED_GAP = 1e-3
-"""Gap at which the search within a memory limit ends, in networks too large for exact search."""
+"""Gap at which the search within a memory limit ends, in large networks."""
 
 _MOST_ROUNDS = 30
 """How often what an answer holds too much of is decided in the network and the search made again."""
+_ROUNDS_BEFORE_ALL = 3
+_ALL_ENTRIES = 400_000
+"""After so many rounds the network of a small program knows of all that is held together, at all moments, where it then
+has at most so many table entries: one proof of it is cheaper than some for networks that know of a little more each."""
 _IDLE_ROUNDS = 3
 """Rounds that raise no bound, after which a plan that is known is the answer."""
 _ROUGH_GAPS = (0.25, 2e-2)
@@ -147,7 +151,12 @@ class _Run:
             if nearest is not None and room.knows(nearest):
                 chosen = room.missing(nearest, limit, chosen)
                 assert chosen != solved, "the network says less than the simulation although it knows of all of it"
-            network, solved = model.within(limit, chosen), chosen
+            network = model.within(limit, chosen)
+            if self.small and number >= _ROUNDS_BEFORE_ALL and chosen != room.everything:
+                whole = model.within(limit, room.everything)
+                if sum(edge.costs.size for edge in whole.edges) <= _ALL_ENTRIES:
+                    network, chosen, rough = whole, room.everything, 0.0  # every answer fits
+            solved = chosen
             near = starts if nearest is None else (*starts, nearest)
             given = [room.extended(start, chosen) for start in near if room.knows(start)]
             what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
@@ -294,11 +303,12 @@ class _Run:
         from autoshard.solver import solve
 
         share = _ROUGH_EFFORT if rough and self.small else 1.0
+        within_gap = network.usage_limit is not None and not (self.small and self.accepted_gap <= ACCEPTED_GAP)
         self.say(what)
         solution = solve(
             network, time_limit_s=seconds, effort=self.effort * share, seed=self.seed,
             starts=given,
-            gap=0.0 if network.usage_limit is None else self.accepted_gap, rough=rough,
+            gap=self.accepted_gap if within_gap else 0.0, rough=rough,
             progress=lambda p: self.say(f"{what}: {p}"),
         )  # fmt: skip
         bound = solution.lower_bound
