@@ -140,6 +140,8 @@ class _Run:
         if known is None:
             full = self._nothing_fits(full, free, limit)
             known = self._first(limit, free)
+        if known is not None and self._any_will_do(known[0]):
+            return self._finished(known)
         stopped = "interrupt" if interrupted_in(self.rounds) else None
         starts = [*self.starts, *([] if known is None or known[0].assignment is None else [known[0].assignment])]
         solved: dict[int, frozenset[int]] | None = None
@@ -176,7 +178,7 @@ class _Run:
             if memory.peak_bytes <= limit:
                 if known is None or not cheaper(known[0], solution):
                     known = solution, schedule, memory
-                if not rough or stopped in ("done", "time", "interrupt"):
+                if not rough or stopped in ("done", "time", "interrupt") or self._any_will_do(known[0]):
                     break
                 starts, nearest, rough = [*starts, solution.assignment], None, next(gaps)
                 continue
@@ -233,6 +235,10 @@ class _Run:
         What is written down of the bound at which a search ended may prove a little less than it said then.
         """
         return solution.cost is not None and solution.cost - self.bound <= 1.1 * self.accepted_gap * abs(solution.cost)
+
+    def _any_will_do(self, solution: Solution) -> bool:
+        """Whether little is asked of a plan, as where it is only to be seen whether there is one, and this one is that."""
+        return self.accepted_gap > ACCEPTED_GAP and self._close(solution)
 
     def _loosely(self, limit: int, free: Sequence[int], known: Known | None) -> Known | None:
         """A plan within the limit by a few searches of the network as it is, which knows nothing of copies for one use:
