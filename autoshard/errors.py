@@ -4,7 +4,7 @@ Every error that a user's input can cause derives from `AutoshardError`; the com
 message without a traceback and exits with its `exit_code`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -64,3 +64,18 @@ class OutOfTimeError(AutoshardError):
 
 class NotFoundError(OutOfTimeError):
     """The search did all it was to do and found no plan; more effort may."""
+
+
+def listing(wanted: str, known: Iterable[str], *, most: int = 40) -> str:
+    """The end of a message about an unknown name: the nearest known one, then the choices.
+
+    >>> listing("dat", ["data", "model"])
+    "did you mean 'data'? Choices: data, model"
+    """
+    from difflib import get_close_matches
+
+    known = list(known)
+    near = get_close_matches(wanted, known, n=1)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    rest = f" and {len(known) - most} more" if len(known) > most else ""
+    return f"{guess}Choices: {', '.join(known[:most]) or 'none'}{rest}"

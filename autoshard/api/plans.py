@@ -53,11 +53,11 @@ class Plan(PlanRecord):
 
         time_limit: seconds of wall clock, a guard. effort, seed, accepted_gap: those of the plan where not given.
         """
-        from autoshard.questions.again import Effort
+        from autoshard.questions.again import options_of
         from autoshard.questions.instead import instead
 
-        hard = Effort.of(self).but(effort=effort, seed=seed, accepted_gap=accepted_gap)
-        return instead(self, value, sharding, time_limit_s=time_limit, effort=hard)
+        options = options_of(self).but(effort=effort, seed=seed, accepted_gap=accepted_gap)
+        return instead(self, value, sharding, options.within(time_limit))
 
     def break_even(
         self,
@@ -75,10 +75,10 @@ class Plan(PlanRecord):
 
         effort: of each of its many searches, a tenth of the plan's where not given; seed, accepted_gap: the plan's.
         """
-        from autoshard.questions.break_even import break_even, effort_of
+        from autoshard.questions.break_even import break_even, quick_options
 
-        hard = effort_of(self).but(effort=effort, seed=seed, accepted_gap=accepted_gap)
-        return break_even(self, value, by, instead=instead, time_limit_s=time_limit, effort=hard)
+        options = quick_options(self).but(effort=effort, seed=seed, accepted_gap=accepted_gap)
+        return break_even(self, value, by, instead=instead, options=options, each_s=time_limit)
 
     def diff(self, other: Plan) -> PlanDiff:
         """What differs between this plan (a) and another one (b); `autoshard.questions.diff`."""

@@ -12,12 +12,12 @@ from autoshard.config.load import Config
 from autoshard.config.problem import Problem, build_problem
 from autoshard.errors import AutoshardError, InputError, UnsupportedError
 from autoshard.files import check_writable, write_json
+from autoshard.planning.options import SearchOptions
 from autoshard.report.progress import Progress
 
 if TYPE_CHECKING:
     from autoshard.api.plans import Plan
     from autoshard.frontends.jax.function import TracedFunction
-    from autoshard.planning import Decision
     from autoshard.questions.compare import Comparison
     from autoshard.strategies.choice import StrategyName
 
@@ -123,81 +123,13 @@ def plan_config(
 
     time_limit_s: wall clock for tracing and solving together; the config's where not given.
     """
-    began = time.monotonic()
+    from autoshard.api.verbs import plan_request
+    from autoshard.config.asking import request_of_config
+
+    options = SearchOptions(progress=progress).within(config.time_limit_s if time_limit_s is None else time_limit_s)
     traced = trace_config(config, problem, progress)
-    limit_s = config.time_limit_s if time_limit_s is None else time_limit_s
-    traced_s = time.monotonic() - began
-    left = None if limit_s is None else max(0.1, limit_s - traced_s)
-    if config.mesh_search is not None:
-        plan = _search_mesh(config, problem, traced, left, progress)
-    else:
-        plan = _plan_traced(config, problem, traced, left, progress)
-    return plan.with_seconds("trace", traced_s)
-
-
-def _plan_traced(
-    config: Config,
-    problem: Problem,
-    traced: "TracedFunction",
-    time_limit_s: float | None,
-    progress: Callable[[str], None] | None,
-    decided: "Decision | None" = None,
-) -> "Plan":
-    from autoshard.api import verbs as api
-
-    _, machine = api.placed(_mesh(config), config.hardware)
-    return api.plan_traced(
-        traced,
-        mesh=_mesh(config),
-        hardware=machine,
-        constraints=config.statements,
-        priorities=config.priorities,
-        share_repeats=config.settings.share_repeats is not False,
-        price_sharing=config.settings.share_repeats == "price",
-        solver_memory=config.solver.memory,
-        memory_limit=config.memory_limits or None,
-        time_limit=time_limit_s,
-        baselines=config.baselines,
-        slow_axes=config.slow_axes,
-        roles=_roles(config, problem),
-        effort=config.solver.effort,
-        seed=config.solver.seed,
-        accepted_gap=config.solver.accepted_gap,
-        strategy=config.settings.strategy,
-        config=config.to_dict(),
-        model_flop=None if problem.model is None else float(problem.model.model_flop_per_step),
-        decided=decided,
-        progress=progress,
-    )
-
-
-def _search_mesh(
-    config: Config,
-    problem: Problem,
-    traced: "TracedFunction",
-    time_limit_s: float | None,
-    progress: Callable[[str], None] | None,
-) -> "Plan":
-    from autoshard.api import verbs as api
-    from autoshard.search.meshes import search_mesh
-
-    assert config.mesh_search is not None
-    allowed, refused = config.mesh_search.allowed(config.hardware)
-    return search_mesh(
-        allowed, refused, lambda sizes: _ask(config.with_mesh(sizes), traced, api).problem,
-        lambda sizes, left, decided: _plan_traced(config.with_mesh(sizes), problem, traced, left, progress, decided),
-        names_count=bool(config.priorities), effort=config.solver.effort, seed=config.solver.seed,
-        accepted_gap=config.solver.accepted_gap, time_limit_s=time_limit_s, solver_memory=config.solver.memory,
-        progress=progress,
-    )  # fmt: skip
-
-
-def _ask(config: Config, traced: "TracedFunction", api: Any) -> Any:
-    _, machine = api.placed(_mesh(config), config.hardware)
-    return api.ask(
-        traced, mesh=_mesh(config), hardware=machine, constraints=config.statements,
-        memory_limit=config.memory_limits or None, share_repeats=config.settings.share_repeats is not False,
-    )  # fmt: skip
+    traced_s = options.deadline.spent()
+    return plan_request(request_of_config(config, problem, traced, options)).with_seconds("trace", traced_s)
 
 
 def trace_config(config: Config, problem: Problem, progress: Callable[[str], None] | None = None) -> "TracedFunction":
@@ -240,30 +172,19 @@ def compare_config(
     progress: Callable[[str], None] | None = None,
 ) -> "Comparison":
     """Solve what a config describes by several strategies; `baselines`: price the config's too."""
-    from autoshard.api import verbs as api
+    from autoshard.config.asking import request_of_config
     from autoshard.planning import build_model
-    from autoshard.questions.again import Effort
     from autoshard.questions.compare import compare_strategies
+    from autoshard.request.asking import asked
 
+    options = SearchOptions(progress=progress).within(config.time_limit_s if time_limit_s is None else time_limit_s)
     problem = build_problem(config)
-    began = time.monotonic()
-    traced = trace_config(config, problem, progress)
-    asked = _ask(config, traced, api)
-    model = build_model(asked.problem, progress)
-    limit_s = config.time_limit_s if time_limit_s is None else time_limit_s
+    request = request_of_config(config, problem, trace_config(config, problem, progress), options)
+    model = build_model(asked(request).problem, progress)
     return compare_strategies(
-        model, strategies, baselines=config.baselines if baselines else (), roles=_roles(config, problem),
-        slow=config.slow_axes, time_limit_s=None if limit_s is None else max(1.0, limit_s + began - time.monotonic()),
-        effort=Effort(config.solver.effort, config.solver.seed, config.solver.accepted_gap), progress=progress,
+        model, strategies, baselines=request.baselines if baselines else (), roles=request.roles,
+        slow=request.between_slices, options=request.options,
     )  # fmt: skip
-
-
-def _roles(config: Config, problem: Problem) -> Mapping[str, Any] | None:
-    return config.settings.logical_axes if problem.model is None else problem.model.logical_axes
-
-
-def _mesh(config: Config) -> dict[str, Any]:
-    return {name: {"size": axis.size, "link": axis.link} for name, axis in config.settings.mesh.items()}
 
 
 def verify_session(plan_file: Path) -> Any:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Unpack
 
 from autoshard.api.plans import Plan
-from autoshard.config.mesh_sizes import MeshSearch
-from autoshard.constraints import MatchedPin, Pin, in_memories, match_pins
-from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups
-from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
-from autoshard.constraints.orders import in_orders
-from autoshard.constraints.restrictions import Restricting, Restriction, match_restrictions
-from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
+from autoshard.costmodels import Machine, Profile, ProfileError
 from autoshard.errors import InputError
+from autoshard.plan_record import ToldLimit
 from autoshard.planning import (
-    ACCEPTED_GAP,
     STOPPED_BY_USER,
     Decision,
-    Problem,
+    Model,
+    SearchOptions,
     best_seen,
     build_model,
     check_room,
@@ -30,39 +25,22 @@ from autoshard.planning import (
 )
 from autoshard.planning.memory_cap import memory_cap
 from autoshard.planning.named_stages import Named, named_words
+from autoshard.planning.options import Progress
 from autoshard.program.program import Program
-from autoshard.request.arguments import (
-    Limits,
-    argument_numbers,
-    check_axis_names,
-    limit_notes,
-    limit_seconds,
-    limits_given,
-    match_jax_pins,
-    mesh_given,
-    pins_of_specs,
-    stated_order,
-    statements_given,
-)
+from autoshard.request.arguments import argument_numbers, limit_seconds
+from autoshard.request.asking import Asked, Constraint, asked, placed
+from autoshard.request.request import Request, SearchWords, request_of
 from autoshard.search.starts import each_start
 from autoshard.search.strategy import decide_by, default_strategy
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.strategies.choice import SEARCHES, StrategyName
 
 if TYPE_CHECKING:
     from autoshard.frontends.jax.function import TracedFunction
-    from autoshard.search.baselines import Baseline
+    from autoshard.search.baselines import Baseline, PricedBaseline
     from autoshard.strategies.named import Roles
 
-Progress = Callable[[str], None]
-
-Constraint = Pin | SameSharding | Restricting
-"""What `constraints` may hold."""
-
-_STATEMENTS = (
-    "Pin, SameSharding, Replicated, AxisOnly, NoCollective, MaxReshards, Barrier, MemoryKind and ManualComputation"
-)
+__all__ = ["Asked", "Constraint", "ask", "placed", "plan", "plan_request", "plan_traced"]
 
 START_SHARE = 0.2
 """The part of what is then left of it that looking for starts may take."""
@@ -83,16 +61,9 @@ def plan(
     argnames: Sequence[str] | None = None,
     baselines: Sequence[Baseline] = (),
     roles: Roles | None = None,
-    sub_axes: Mapping[str, Sequence[int]] | None = None,
-    effort: float = 1.0,
-    seed: int = 0,
-    accepted_gap: float = ACCEPTED_GAP,
-    strategy: str | None = None,
     priorities: Sequence[Named] = (),
-    share_repeats: bool = True,
-    price_sharing: bool = False,
-    solver_memory: int | None = None,
     progress: Progress | None = None,
+    **search: Unpack[SearchWords],
 ) -> Plan:
     """Decide the sharding of every value of `f`, minimising the seconds of one call.
 
@@ -129,313 +100,194 @@ def plan(
     """
     from autoshard.frontends.jax.function import trace
 
-    say = progress or (lambda text: None)
-    say("tracing")
-    began = time.monotonic()
-    limit_s, donated = limit_seconds(time_limit), argument_numbers(donate_argnums)
-    traced = trace(f, *specs, donate_argnums=donated, argnames=argnames)
+    if progress is not None:
+        progress("tracing")
+    began, limit_s = time.monotonic(), limit_seconds(time_limit)
+    traced = trace(f, *specs, donate_argnums=argument_numbers(donate_argnums), argnames=argnames)
     traced_s = time.monotonic() - began
-    left = None if limit_s is None else max(0.1, limit_s - traced_s)
-    result = plan_traced(
-        traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, time_limit=left,
-        baselines=baselines, roles=roles, sub_axes=sub_axes, effort=effort, seed=seed, accepted_gap=accepted_gap,
-        strategy=strategy, priorities=priorities, share_repeats=share_repeats,
-        price_sharing=price_sharing, solver_memory=solver_memory, progress=progress,
+    request = request_of(
+        traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit,
+        time_limit=None if limit_s is None else max(0.1, limit_s - traced_s), baselines=baselines, roles=roles,
+        priorities=priorities, progress=progress, **search,
     )  # fmt: skip
-    return result.with_seconds("trace", traced_s)
+    return plan_request(request).with_seconds("trace", traced_s)
 
 
-def plan_traced(
-    traced: TracedFunction,
-    *,
-    mesh: Mesh | Mapping[str, Any],
-    hardware: str | Path | Profile | Machine,
-    constraints: Constraint | Sequence[Constraint] = (),
-    memory_limit: float | str | Mapping[str, Any] | None = None,
-    time_limit: float | None = None,
-    baselines: Sequence[Baseline] = (),
-    slow_axes: Collection[str] | None = None,
-    roles: Roles | None = None,
-    sub_axes: Mapping[str, Sequence[int]] | None = None,
-    effort: float = 1.0,
-    seed: int = 0,
-    accepted_gap: float = ACCEPTED_GAP,
-    strategy: str | None = None,
-    priorities: Sequence[Named] = (),
-    share_repeats: bool = True,
-    price_sharing: bool = False,
-    solver_memory: int | None = None,
-    config: Mapping[str, Any] | None = None,
-    notes: Sequence[str] = (),
-    model_flop: float | None = None,
-    decided: Decision | None = None,
-    progress: Progress | None = None,
-) -> Plan:
-    """`plan` for a function that is traced already.
+def plan_traced(traced: TracedFunction, **words: Any) -> Plan:
+    """`plan` for a function that is traced already, with the same keywords (`request_of`)."""
+    return plan_request(request_of(traced, **words))
 
-    slow_axes: mesh axes between slices (those with ``link: dcn`` where not given); model_flop: useful FLOP of a call,
-    for MFU; decided: the decision about this very problem, where it was taken already (by a search over meshes that
-    was stopped).
+
+def ask(traced: TracedFunction | Program, **words: Any) -> Asked:
+    """The problem that a traced function (or its program alone) and keywords of `plan` make."""
+    return asked(request_of(traced, **words))
+
+
+def plan_request(request: Request, decided: Decision | None = None) -> Plan:
+    """The plan that a request asks for.
+
+    decided: the decision about this very problem, where it was taken already (by a search over meshes that was
+    stopped).
     """
-    from autoshard.search.baselines import PricedBaseline, each_baseline
-    from autoshard.strategies.named import batch_size
-
-    mesh = mesh_given(mesh)
-    if not isinstance(mesh, Mesh) and MeshSearch.is_one(mesh):
-        return _search_mesh(
-            traced, MeshSearch.read(mesh), time_limit,
-            {
-                "hardware": hardware, "constraints": constraints, "memory_limit": memory_limit, "baselines": baselines,
-                "slow_axes": slow_axes, "roles": roles, "sub_axes": sub_axes, "effort": effort, "seed": seed,
-                "accepted_gap": accepted_gap, "strategy": strategy, "priorities": priorities, "config": config,
-                "share_repeats": share_repeats, "price_sharing": price_sharing, "solver_memory": solver_memory,
-                "notes": notes, "model_flop": model_flop, "progress": progress,
-            },
-        )  # fmt: skip
-    began = time.monotonic()
-    program = traced.program
-    chosen = None if strategy is None else StrategyName.parse(strategy)
-    asked = ask(
-        traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit, sub_axes=sub_axes,
-        share_repeats=share_repeats,
-    )  # fmt: skip
-    problem = asked.problem
-    program = problem.program
-    traced = replace(traced, program=program)
-    model = build_model(problem, progress)
+    if request.mesh_search is not None:
+        return _search_mesh(request)
+    clock = _Clock()
+    chosen = None if request.strategy is None else StrategyName.parse(request.strategy)
+    question = asked(request)
+    model = build_model(question.problem, request.options.progress)
     check_room(model)
-    built = time.monotonic()
-    slow = _slow_axes(mesh) if slow_axes is None else slow_axes
-    by = chosen or (StrategyName("staged") if priorities else default_strategy(model))
-    priced: list[PricedBaseline] = []
-    starts: list[tuple[int, ...]] = []
-    decision = decided
-    if decision is None:
-        part = None if time_limit is None else BASELINE_SHARE * max(0.1, time_limit - (built - began))
+    clock.lap("build")
+    by = chosen or (StrategyName("staged") if request.priorities else default_strategy(model))
+    by = by if decided is None else StrategyName("joint")  # as searches over meshes look at theirs first
+    run = _Run(request, model, by, decision=decided)
+    run.look_for_starts()
+    clock.lap("baselines")
+    told = run.decide()
+    clock.lap("solve")
+    return run.plan(question, told, clock.seconds)
+
+
+@dataclass
+class _Run:
+    """One run: baselines and other starts first, then the search itself. decision: where it is taken already."""
+
+    request: Request
+    model: Model
+    by: StrategyName
+    priced: list[PricedBaseline] = field(default_factory=list)
+    starts: list[tuple[int, ...]] = field(default_factory=list)
+    decision: Decision | None = None
+    sharing: Any = None
+
+    def look_for_starts(self) -> None:
+        """Baselines priced, and what propagation and greedy find, where the search by cost can begin from it."""
+        from autoshard.search.baselines import each_baseline
+
+        request, model, options = self.request, self.model, self.request.options
+        if self.decision is not None:
+            return
         try:
-            for one in each_baseline(model, baselines, roles, slow=slow, time_limit_s=part, progress=progress):
-                priced.append(one)
-                starts += [] if one.assignment is None else [one.assignment]
-            part = None if time_limit is None else START_SHARE * max(0.1, time_limit - (time.monotonic() - began))
-            if by.name in SEARCHES:
-                for start in each_start(model, time_limit_s=part, progress=progress):
-                    starts.append(start)
+            for one in each_baseline(
+                model, request.baselines, request.roles, slow=request.between_slices,
+                options=options.part(BASELINE_SHARE),
+            ):  # fmt: skip
+                self.priced.append(one)
+                self.starts += [] if one.assignment is None else [one.assignment]
+            if self.by.name in SEARCHES:
+                for start in each_start(model, options.part(START_SHARE)):
+                    self.starts.append(start)
         except KeyboardInterrupt:
-            if by.name not in SEARCHES:  # what there is was not made by that strategy
+            if self.by.name not in SEARCHES:  # what there is was not made by that strategy
                 raise
-            decision = best_seen(model, starts)
-    compared = time.monotonic()
-    stages = named_stages(problem, priorities, roles, slow) if priorities else None
-    with memory_cap(solver_memory) as cap:
-        if decision is None:
-            left = None if time_limit is None else max(0.1, time_limit - (compared - began))
-            try:
-                decision = decide_by(
-                    model, by, stages=stages, starts=starts, time_limit_s=left, effort=effort, seed=seed,
-                    accepted_gap=accepted_gap, progress=progress,
-                )  # fmt: skip
-            except KeyboardInterrupt:
-                if by.name not in SEARCHES:
-                    raise
-                decision = best_seen(model, starts)
-        left = None if time_limit is None else max(0.1, time_limit - (time.monotonic() - began))
-        sharing = price_of_sharing(model, decision, always=price_sharing, time_limit_s=left, seed=seed)
-    told = (*decision.notes, *(() if sharing is None else sharing.notes))
-    if cap.reached:
-        told = (*(n for n in told if n != STOPPED_BY_USER), cap.note)
-    seconds = {"build": built - began, "baselines": compared - built, "solve": time.monotonic() - compared}
-    cut = [b.cost.name for b in priced if b.timed_out]
-    if cut:
-        notes = (*notes, f"the wall clock ended the pricing of {', '.join(cut)}: another run may price them otherwise")
-    return Plan(
-        program=program,
-        schedule=decision.schedule,
-        machine=problem.machine,
-        cost=decision.cost,
-        memory=decision.memory,
-        status=decision.status,
-        objective_s=decision.objective_s,
-        bound_s=decision.bound_s,
-        gap=decision.gap,
-        memory_price_s=decision.memory_price_s,
-        rounding_s=decision.rounding_s,
-        statements=asked.statements,
-        baselines=tuple(b.cost for b in priced),
-        notes=(*notes, *program.warnings, *asked.notes, *problem.machine.notes, *told),
-        config=config,
-        trips=problem.trips,
-        model_flop=model_flop,
-        batch=None if roles is None else batch_size(program, roles),
-        run={
-            "seconds": {k: round(v, 3) for k, v in seconds.items()},
-            "interrupted": decision.interrupted,
-            **decision.stats,
-        },
-        traced=traced,
-        stages=tuple(stage.to_dict() for stage in decision.stages),
-        joint=decision.joint,
-        sharing=None if sharing is None else sharing.to_dict(),
-        priorities=None if roles is None or not stages else named_words(priorities, roles, slow),
-        strategy=None if decided is not None or by.by_cost else str(by),
-        options={
-            "effort": effort,
-            "seed": seed,
-            "accepted_gap": accepted_gap,
-            "share_repeats": share_repeats,
-            "sub_axes": None if sub_axes is None else {axis: list(parts) for axis, parts in sub_axes.items()},
-            "strategy": strategy,
-        },
-        certificate=decision.certificate,
-        memory_limit={"bytes": problem.memory_limit, "from": "device" if problem.device_limit else "stated"},
-    )
+            self.decision = best_seen(model, self.starts)
+
+    def decide(self) -> tuple[str, ...]:
+        """The decision and what sharing costs; what is to be told of them."""
+        request, options = self.request, self.request.options
+        stages = None
+        if request.priorities:
+            stages = named_stages(self.model.problem, request.priorities, request.roles, request.between_slices)
+        with memory_cap(request.solver_memory) as cap:
+            if self.decision is None:
+                try:
+                    self.decision = decide_by(self.model, self.by, options, stages=stages, starts=self.starts)
+                except KeyboardInterrupt:
+                    if self.by.name not in SEARCHES:
+                        raise
+                    self.decision = best_seen(self.model, self.starts)
+            assert self.decision is not None
+            self.sharing = price_of_sharing(self.model, self.decision, options, always=request.price_sharing)
+        told = (*self.decision.notes, *(() if self.sharing is None else self.sharing.notes))
+        if cap.reached:
+            told = (*(n for n in told if n != STOPPED_BY_USER), cap.note)
+        return told
+
+    def plan(self, question: Asked, told: Sequence[str], seconds: Mapping[str, float]) -> Plan:
+        """The plan's record of all that."""
+        from autoshard.strategies.named import batch_size
+
+        request, problem, decision = self.request, question.problem, self.decision
+        assert decision is not None and not isinstance(request.traced, Program)
+        program, roles = problem.program, request.roles
+        notes = list(request.notes)
+        cut = [b.cost.name for b in self.priced if b.timed_out]
+        if cut:
+            notes.append(f"the wall clock ended the pricing of {', '.join(cut)}: another run may price them otherwise")
+        named = None if roles is None else named_words(request.priorities, roles, request.between_slices)
+        return Plan(
+            program=program,
+            schedule=decision.schedule,
+            machine=problem.machine,
+            cost=decision.cost,
+            memory=decision.memory,
+            status=decision.status,
+            objective_s=decision.objective_s,
+            bound_s=decision.bound_s,
+            gap=decision.gap,
+            memory_price_s=decision.memory_price_s,
+            rounding_s=decision.rounding_s,
+            statements=question.statements,
+            baselines=tuple(b.cost for b in self.priced),
+            notes=(*notes, *program.warnings, *question.notes, *problem.machine.notes, *told),
+            config=request.config,
+            trips=problem.trips,
+            model_flop=request.model_flop,
+            batch=None if roles is None else batch_size(program, roles),
+            run={"seconds": dict(seconds), "interrupted": decision.interrupted, **decision.stats},
+            traced=replace(request.traced, program=program),
+            stages=decision.stages,
+            joint=decision.joint,
+            sharing=None if self.sharing is None else self.sharing.price,
+            priorities=named if request.priorities else None,
+            strategy=None if self.by.by_cost else str(self.by),
+            options=request.told_options(),
+            certificate=decision.certificate,
+            memory_limit=ToldLimit(bytes=problem.memory_limit, source="device" if problem.device_limit else "stated"),
+        )
 
 
-def _search_mesh(traced: TracedFunction, search: MeshSearch, time_limit: float | None, given: dict[str, Any]) -> Plan:
-    """`plan_traced` with the sizes of the mesh searched; `given`: its other arguments."""
-    from autoshard.search.baselines import read_baseline
+class _Clock:
+    """Seconds of wall clock by part of a run."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        """What began when the part before ended is over."""
+        now = time.monotonic()
+        self.seconds[name], self.last = round(now - self.last, 3), now
+
+
+def _search_mesh(request: Request) -> Plan:
+    """A request whose mesh leaves its sizes open."""
     from autoshard.search.meshes import search_mesh
 
-    hardware = given.pop("hardware")
-    if isinstance(hardware, Machine):
-        raise InputError("a machine is placed for one mesh; give a profile to search the sizes of the mesh")
+    search = request.mesh_search
+    assert search is not None
     try:
-        allowed, refused = search.allowed(hardware)
+        allowed, refused = search.allowed(request.hardware)
     except ProfileError as error:
         raise InputError(str(error)) from error
     if not allowed:
         raise InputError(f"no sizes of {', '.join(search.axes)} fit the machine: {refused[0][1]}")
-    baselines = given.pop("baselines")
-    words = {k: given[k] for k in ("constraints", "memory_limit", "sub_axes", "share_repeats")}
 
-    def solve(sizes: Mapping[str, int], left: float | None, decided: Decision | None) -> Plan:
-        fits = [b for b in baselines if _reads(read_baseline, b, Mesh.from_dict(dict(sizes)))]
-        return plan_traced(
-            traced, mesh=dict(sizes), hardware=hardware, time_limit=left, baselines=fits, decided=decided, **given
-        )
+    def solve(sizes: Mapping[str, int], options: SearchOptions, decided: Decision | None) -> Plan:
+        return plan_request(replace(request.on(sizes, _reads), options=options), decided)
 
     return search_mesh(
-        allowed, refused, lambda sizes: ask(traced, mesh=dict(sizes), hardware=hardware, **words).problem,
-        solve, names_count=bool(given["priorities"]), effort=given["effort"], seed=given["seed"],
-        accepted_gap=given["accepted_gap"], time_limit_s=time_limit, solver_memory=given["solver_memory"],
-        progress=given["progress"],
+        allowed, refused, lambda sizes: asked(request.on(sizes, _reads)).problem, solve, request.options,
+        names_count=bool(request.priorities), solver_memory=request.solver_memory,
     )  # fmt: skip
 
 
-def _reads(read: Callable[..., Any], baseline: Baseline, mesh: Mesh) -> bool:
+def _reads(baseline: Baseline, mesh: Mesh) -> bool:
     """Whether a mesh has the axes that a baseline needs."""
+    from autoshard.search.baselines import read_baseline
     from autoshard.sharding.layout import AtomMesh
 
     try:
-        read(baseline, AtomMesh.split(mesh))
+        read_baseline(baseline, AtomMesh.split(mesh))
     except InputError:
         return False
     return True
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A problem with its statements as they stand in plan.json, and what was noticed in the program's own."""
-
-    problem: Problem
-    statements: tuple[dict[str, Any], ...]
-    notes: tuple[str, ...]
-
-
-def ask(
-    traced: TracedFunction | Program,
-    *,
-    mesh: Mesh | Mapping[str, Any],
-    hardware: str | Path | Profile | Machine,
-    constraints: Constraint | Sequence[Constraint] = (),
-    memory_limit: float | str | Mapping[str, Any] | None = None,
-    sub_axes: Mapping[str, Sequence[int]] | None = None,
-    share_repeats: bool = True,
-) -> Asked:
-    """The problem that a traced function (or its program alone) and the user's words make; arguments as of `plan`."""
-    program = traced if isinstance(traced, Program) else traced.program
-    constraints = statements_given(constraints, get_args(Constraint), _STATEMENTS)
-    logical, machine = placed(mesh, hardware)
-    of_jax = [c for c in constraints if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
-    order = stated_order(traced, of_jax, logical.size)
-    if not isinstance(mesh, Mesh):
-        logical = replace(logical, device_ids=order)
-    in_specs = () if isinstance(traced, Program) else pins_of_specs(traced, logical)
-    in_code, code_notes = statements_in_code(program, logical)
-    pins = [c for c in constraints if isinstance(c, Pin) and isinstance(c.sharding, TensorSharding)]
-    matched = (
-        *match_pins(pins, program, logical, compare=False), *match_jax_pins(of_jax, program, logical),
-        *in_specs, *in_code,
-    )  # fmt: skip
-    groups = match_groups([c for c in constraints if isinstance(c, SameSharding)], program) + groups_in_code(program)
-    restrictions = match_restrictions([c for c in constraints if isinstance(c, Restricting)], program, logical)
-    program = in_orders(in_memories(program, restrictions), matched, groups)
-    if program.host_inputs or program.host_outputs:
-        try:
-            machine.host_copy_s(0.0)
-        except ProfileError as error:
-            raise InputError(str(error)) from error
-    limits = limits_given(memory_limit, machine)
-    problem = Problem.make(
-        program, logical, machine, pins=matched, memory_limit=limits.device, sub_axes=sub_axes, groups=groups,
-        restrictions=restrictions, host_limit=limits.host, share_repeats=share_repeats, device_limit=limits.of_device,
-    )  # fmt: skip
-    stated = (*_statements(matched, groups, restrictions, limits), *manual_statements(program))
-    return Asked(problem, stated, (*code_notes, *limit_notes(limits, machine)))
-
-
-def placed(mesh: Mesh | Mapping[str, Any], hardware: str | Path | Profile | Machine) -> tuple[Mesh, Machine]:
-    """The mesh, and the machine with its axes on links."""
-    links: dict[str, str] = {}
-    if isinstance(mesh, Mesh):
-        logical = mesh
-    else:
-        sizes: dict[str, int] = {}
-        for name, axis in mesh.items():
-            if isinstance(axis, Mapping):
-                unknown = sorted(set(axis) - {"size", "link"})
-                if unknown or "size" not in axis:
-                    raise InputError(f"mesh axis {name!r}: give size and perhaps link, found {dict(axis)}")
-                sizes[name] = axis["size"]
-                if axis.get("link") is not None:
-                    links[name] = axis["link"]
-            else:
-                sizes[name] = axis
-        logical = Mesh.from_dict(sizes)
-    if not logical.axis_names:
-        raise InputError("the mesh has no axes; give at least one, such as {'data': 8}")
-    check_axis_names(logical.axis_names)
-    try:
-        if isinstance(hardware, Machine):
-            machine = hardware
-            if dict(machine.axes) != dict(zip(logical.axis_names, logical.axis_sizes, strict=True)):
-                raise InputError(f"the machine is placed for axes {dict(machine.axes)}, the mesh is {logical}")
-        else:
-            profile = hardware if isinstance(hardware, Profile) else load_profile(hardware)
-            axes = dict(zip(logical.axis_names, logical.axis_sizes, strict=True))
-            machine = place_mesh(profile, axes, links or None)
-    except ProfileError as error:
-        raise InputError(str(error)) from error
-    return logical, machine
-
-
-def _slow_axes(mesh: Mesh | Mapping[str, Any]) -> frozenset[str]:
-    if isinstance(mesh, Mesh):
-        return frozenset()
-    links = {name: axis.get("link") for name, axis in mesh.items() if isinstance(axis, Mapping)}
-    return frozenset(name for name, link in links.items() if link and str(link).split("=")[0].strip() == "dcn")
-
-
-def _statements(
-    pins: Sequence[MatchedPin],
-    groups: Sequence[MatchedGroup],
-    restrictions: Sequence[Restriction],
-    limits: Limits,
-) -> tuple[dict[str, Any], ...]:
-    out: list[dict[str, Any]] = [dict(pin.to_dict()) for pin in pins]
-    out += [dict(group.to_dict()) for group in groups]
-    out += [restriction.to_dict() for restriction in restrictions]
-    if limits.device is not None and not limits.of_device:
-        out.append({"kind": "memory_limit", "bytes": limits.device, "source": ""})
-    if limits.host is not None:
-        out.append({"kind": "host_memory_limit", "memory": "pinned_host", "bytes": limits.host, "source": ""})
-    return tuple(out)

@@ -1,7 +1,7 @@
 """``autoshard explain``: why one value is split as it is, in an MLIR module or in a plan."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -72,21 +72,26 @@ def _explain_module(file: str, value: str, strategy: str | None, conservative: b
 
 def _instead(file: str, value: str, sharding: str, limit_s: float | None, as_json: bool) -> None:
     from autoshard.api.plans import Plan
+    from autoshard.questions.again import options_of
     from autoshard.questions.instead import instead
     from autoshard.report.progress import Progress
 
     with Progress(quiet=as_json) as progress:
-        found = instead(Plan.load(file), value, sharding, time_limit_s=limit_s, progress=progress)
+        plan = Plan.load(file)
+        options = replace(options_of(plan), progress=progress).within(limit_s)
+        found = instead(plan, value, sharding, options)
     print(json.dumps(found.to_dict(), indent=1) if as_json else found)
 
 
 def _break_even(file: str, value: str, by: str, sharding: str | None, limit_s: float | None, as_json: bool) -> None:
     from autoshard.api.plans import Plan
-    from autoshard.questions.break_even import break_even
+    from autoshard.questions.break_even import break_even, quick_options
     from autoshard.report.progress import Progress
 
     with Progress(quiet=as_json) as progress:
-        found = break_even(Plan.load(file), value, by, instead=sharding, time_limit_s=limit_s, progress=progress)
+        plan = Plan.load(file)
+        options = replace(quick_options(plan), progress=progress)
+        found = break_even(plan, value, by, instead=sharding, options=options, each_s=limit_s)
     print(json.dumps(found.to_dict(), indent=1) if as_json else found)
 
 

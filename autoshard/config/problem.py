@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.config.load import Config
 from autoshard.config.schema import is_leaf, parse_leaf
-from autoshard.errors import InputError
+from autoshard.errors import InputError, listing
 
 if TYPE_CHECKING:
     from autoshard.models.model import ModelProgram
@@ -86,8 +86,6 @@ def import_reference(reference: str, directory: Path) -> Any:
         raise InputError(f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}") from error
     for attribute in attributes.split("."):
         if not hasattr(found, attribute):
-            from autoshard.config.load import listing
-
             public = [n for n in vars(found) if not n.startswith("_")] if hasattr(found, "__dict__") else []
             raise InputError(f"module {module_name!r} has no {attribute!r}; {listing(attribute, public, most=12)}")
         found = getattr(found, attribute)

@@ -2,12 +2,17 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
+from autoshard.constraints import registry
+from autoshard.constraints.in_config import Axes, Section, mapping_or
+from autoshard.constraints.kind import Kind
+from autoshard.constraints.memory_limit import LimitSection
 from autoshard.errors import InputError
-from autoshard.units import MemoryAmount, limit_amount, memory_amount, seconds
+from autoshard.units import memory_amount, seconds
 
 MAX_DEVICES = 2**24
 """Largest mesh that a config may ask for."""
@@ -27,19 +32,6 @@ def _reference(text: str) -> str:
     return text
 
 
-def _mapping_or(shorthand: str, what: str):
-    """A validator that takes `{shorthand: x}` for a bare scalar x."""
-
-    def before(given: Any) -> Any:
-        if isinstance(given, Mapping | BaseModel):
-            return given
-        if given is None or isinstance(given, list):
-            raise InputError(f"expected {what}, found {given!r}")
-        return {shorthand: given}
-
-    return BeforeValidator(before)
-
-
 def _plain_bytes(given: Any) -> int | None:
     if given is None:
         return None
@@ -51,44 +43,19 @@ def _plain_bytes(given: Any) -> int | None:
 
 Reference = Annotated[str, AfterValidator(_reference)]
 Seconds = Annotated[float, BeforeValidator(seconds)]
-Memory = Annotated[MemoryAmount, BeforeValidator(memory_amount)]
-Limit = Annotated[MemoryAmount | Literal["none"], BeforeValidator(limit_amount)]
-
-
-def _limits(given: Any) -> Any:
-    """An amount for device memory, or amounts by kind."""
-    if not isinstance(given, Mapping):
-        return None if given is None else {"device": limit_amount(given)}
-    return given
-
-
-class LimitSection(BaseModel):
-    """Bytes per device in its own memory (none: no limit; what the device has room for where not given) and in that of
-    the host.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
-    device: Limit | None = None
-    pinned_host: Memory | None = None
 
 
 Positive = Annotated[int, Field(ge=1)]
-Axes = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
-"""One mesh axis or a list of them."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
-
-
-class AxisSection(_Section):
+class AxisSection(Section):
     """One axis of the mesh: its size, and the link of the machine it runs on (chosen where not given)."""
 
     size: Positive
     link: str | None = None
 
 
-class ModelSection(_Section):
+class ModelSection(Section):
     """A model of the model library; keys besides these are options of the model."""
 
     model_config = ConfigDict(extra="allow")
@@ -113,99 +80,14 @@ class ModelSection(_Section):
         return dict(self.model_extra or {})
 
 
-class PinSection(_Section):
-    """One pin: which values, and their sharding."""
-
-    pattern: str
-    sharding: str
-    priority: Annotated[int, Field(ge=0)] = 0
-
-
-Patterns = Annotated[
-    list[str],
-    BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
-    Field(min_length=1),
-]
-"""One pattern or a list of them."""
-
-
-class ReplicatedSection(_Section):
-    """Values that no axis cuts, or none of `axes`."""
-
-    pattern: str
-    axes: Axes = []
-
-
-class AxisOnlySection(_Section):
-    """A mesh axis that only these values may use."""
-
-    axis: str
-    patterns: Patterns
-
-
-class NoCollectiveSection(_Section):
-    """A mesh axis without collectives, everywhere or in a part of the program."""
-
-    axis: str
-    pattern: str = "**"
-
-
-class MaxReshardsSection(_Section):
-    """How many reshards there may be, of one axis or in a part of the program where these are given."""
-
-    limit: Annotated[int, Field(ge=0)]
-    axis: str | None = None
-    pattern: str = "**"
-
-
-class BarrierSection(_Section):
-    """Values through which hints do not flow."""
-
-    pattern: str
-    direction: Literal["forward", "backward", "both"] = "both"
-
-
-def _border(given: Any) -> Any:
-    texts = given.values() if isinstance(given, Mapping) else given if isinstance(given, list) else [None]
-    if not all(isinstance(text, str) for text in texts):
-        raise InputError(f"expected a list of shardings, or a mapping from patterns to shardings, found {given!r}")
-    return given
-
-
-class MemoryKindSection(_Section):
-    """Inputs and outputs that live in a memory."""
-
-    pattern: str
-    kind: Literal["device", "pinned_host"] = "pinned_host"
-
-
-def _kinds(given: Any) -> Any:
-    if isinstance(given, Mapping):
-        return [{"pattern": pattern, "kind": kind} for pattern, kind in given.items()]
-    return given
-
-
-Border = Annotated[dict[str, str] | list[str], BeforeValidator(_border)]
-"""Shardings by the pattern of the values that have them, or in order."""
-
-
-class ManualSection(_Section):
-    """A region of the program that is local over mesh axes, and the shardings at its borders."""
-
-    region: Patterns
-    axes: Annotated[Axes, Field(min_length=1)]
-    in_shardings: Border
-    out_shardings: Border
-
-
-class BaselineSection(_Section):
+class BaselineSection(Section):
     """A strategy of one's own: logical axes on mesh axes (MaxText's logical_axis_rules), earlier rules first."""
 
     name: str
     rules: dict[str, Axes]
 
 
-class SolverSection(_Section):
+class SolverSection(Section):
     """How hard the solver tries: effort 1.0 is the normal amount of deterministic work.
 
     accepted_gap: (cost - bound) / cost at which the search within a memory limit ends. memory: of the planning process
@@ -218,23 +100,11 @@ class SolverSection(_Section):
     memory: Annotated[int | None, BeforeValidator(_plain_bytes)] = None
 
 
-class RunSection(_Section):
+class RunSection(Section):
     """Run the planned program after solving, for so many train steps."""
 
     steps: Annotated[int, Field(ge=1, le=1_000_000)]
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-
-
-def _pins(given: Any) -> Any:
-    if isinstance(given, Mapping):
-        return [{"pattern": pattern, "sharding": text} for pattern, text in given.items()]
-    return given
-
-
-def _axes_only(given: Any) -> Any:
-    if isinstance(given, Mapping):
-        return [{"axis": axis, "patterns": patterns} for axis, patterns in given.items()]
-    return given
 
 
 def _axis_names(axes: dict[str, Any]) -> dict[str, Any]:
@@ -308,11 +178,14 @@ def parse_leaf(given: Any, path: tuple[str | int, ...] = ()) -> tuple[tuple[int,
     return tuple(shape), dtype
 
 
-class Schema(_Section):
-    """The whole file. Either `model`, or `function` with `args` or `specs`."""
+class Settings(Section):
+    """The keys of the file that are no statements. Either `model`, or `function` with `args` or `specs`.
+
+    Statements stand under the keys of their kinds (`statements_of`), which `schema` adds.
+    """
 
     model: (
-        Annotated[ModelSection, _mapping_or("name", "the name of a model, or a mapping with name and dims")] | None
+        Annotated[ModelSection, mapping_or("name", "the name of a model, or a mapping with name and dims")] | None
     ) = None
     function: Reference | None = None
     args: Any = None
@@ -322,24 +195,11 @@ class Schema(_Section):
     logical_axes: dict[str, list[str | None]] | None = None
 
     mesh: Annotated[
-        dict[str, Annotated[AxisSection, _mapping_or("size", "a size, or a mapping with size and link")]],
+        dict[str, Annotated[AxisSection, mapping_or("size", "a size, or a mapping with size and link")]],
         AfterValidator(_axis_names),
     ]
     hardware: str
-    pins: Annotated[list[PinSection], BeforeValidator(_pins)] = []
-    priorities: list[str | BaselineSection] = []
-    same_sharding: list[Annotated[list[str], Field(min_length=1)]] = []
-    replicated: list[Annotated[ReplicatedSection, _mapping_or("pattern", "a pattern, or pattern and axes")]] = []
-    axis_only: Annotated[list[AxisOnlySection], BeforeValidator(_axes_only)] = []
-    no_collective: list[Annotated[NoCollectiveSection, _mapping_or("axis", "an axis, or axis and pattern")]] = []
-    max_reshards: Annotated[
-        list[Annotated[MaxReshardsSection, _mapping_or("limit", "a number, or limit with axis or pattern")]],
-        BeforeValidator(lambda given: given if isinstance(given, list) else [given]),
-    ] = []
-    barriers: list[Annotated[BarrierSection, _mapping_or("pattern", "a pattern, or pattern and direction")]] = []
-    manual_computations: list[ManualSection] = []
-    memory_kinds: Annotated[list[MemoryKindSection], BeforeValidator(_kinds)] = []
-    memory_limit: Annotated[LimitSection | None, BeforeValidator(_limits)] = None
+    priorities: list[str | BaselineSection] = Field(default_factory=list)
     time_limit: Seconds | None = None
     baselines: list[str | BaselineSection] | None = None
     logical_axis_rules: dict[str, Axes] | None = None
@@ -351,3 +211,25 @@ class Schema(_Section):
     verify: bool = False
     run: RunSection | None = None
     output: str | None = None
+
+    def statements_of(self, kind: Kind) -> Any:
+        """What stands under the key of a kind."""
+        assert kind.config is not None
+        return getattr(self, kind.config.name)
+
+    @property
+    def limits(self) -> LimitSection | None:
+        """What stands under ``memory_limit``."""
+        return getattr(self, "memory_limit", None)
+
+
+def schema() -> type[Settings]:
+    """The schema of the whole file, with the keys of all kinds of statements there are now."""
+    return _schema_of(registry.kinds())
+
+
+@lru_cache(maxsize=4)
+def _schema_of(kinds: tuple[Kind, ...]) -> type[Settings]:
+    keys = [kind.config for kind in kinds if kind.config is not None]
+    fields: dict[str, Any] = {key.name: (key.holds, key.default) for key in keys}
+    return create_model("Schema", __base__=Settings, __doc__=Settings.__doc__, **fields)

@@ -1,21 +1,33 @@
 """Sharding groups: values that get one and the same sharding, whichever it is (S4.8 to S4.13)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Self
 
-from autoshard.constraints.model import MatchedPin
+from pydantic import Field
+
+from autoshard.constraints.in_config import ConfigKey
+from autoshard.constraints.kind import Kind
 from autoshard.constraints.patterns import Addresses
+from autoshard.constraints.pin import MatchedPin
 from autoshard.constraints.place import written_at
+from autoshard.constraints.statement import (
+    Matched,
+    Member,
+    Statement,
+    members_of,
+    name_of,
+    shape_of,
+    with_place,
+)
 from autoshard.errors import InputError, ShardingError
 from autoshard.program.program import Program
+from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
-
-Member = tuple[str, int]
-"""``("value", id)`` or ``("output", slot)``."""
 
 
 @dataclass(frozen=True, slots=True)
-class SameSharding:
+class SameSharding(Statement):
     """Everything that the patterns address has the same sharding. Hard; no data need flow between the members (S4.9).
 
     patterns: as of a `Pin`, together addressing at least two values. source: where it was written, for messages.
@@ -37,12 +49,24 @@ class SameSharding:
         object.__setattr__(self, "patterns", tuple(self.patterns))
 
     def __str__(self) -> str:
-        place = f"{self.source}: " if self.source else ""
-        return f"{place}same sharding: {', '.join(self.patterns)}"
+        return with_place(f"same sharding: {', '.join(self.patterns)}", self.source)
+
+    @classmethod
+    def from_config(cls, given: Any, source: str) -> Self:
+        """The group that an entry of ``same_sharding`` makes."""
+        return cls(given, source=source)
+
+    def match(self, addresses: Addresses, mesh: Mesh | None = None) -> "MatchedGroup":
+        """Its members in one program.
+
+        Raises `InputError` where a pattern addresses nothing or there is one member only, `ShardingError` where the
+        members have different shapes (S4.12).
+        """
+        return _match(self, addresses)
 
 
 @dataclass(frozen=True, slots=True)
-class MatchedGroup:
+class MatchedGroup(Matched):
     """A group and its members in one program: value ids and output slots, ascending."""
 
     patterns: tuple[str, ...]
@@ -51,17 +75,35 @@ class MatchedGroup:
     source: str = ""
     written: str = field(default="", compare=False, repr=False)
 
+    kind: ClassVar[str] = "same_sharding"
+
     @property
     def cited(self) -> str:
         """In the user's words, with its place."""
-        place = f"{self.source or self.written}: " if self.source or self.written else ""
-        return f"{place}same sharding: {', '.join(self.patterns)}"
+        return with_place(f"same sharding: {', '.join(self.patterns)}", self.source, self.written)
+
+    @property
+    def told(self) -> str:
+        """With its place in a file, for answers."""
+        return with_place(f"same sharding {', '.join(self.patterns)}", self.source)
 
     @property
     def members(self) -> tuple[Member, ...]:
-        return (*(("value", v) for v in self.values), *(("output", k) for k in self.outputs))
+        """Values and outputs that are tied."""
+        return members_of(self.values, self.outputs)
 
-    def to_dict(self) -> dict[str, object]:
+    @property
+    def alike(self) -> tuple[Member, ...]:
+        """All of them."""
+        return self.members
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
+        """The inverse of `to_dict`."""
+        values, outputs = (tuple(map(int, data[key])) for key in ("values", "outputs"))
+        return cls(tuple(data["patterns"]), values, outputs, str(data.get("source", "")))
+
+    def to_dict(self) -> dict[str, Any]:
         """As an entry of ``statements`` in plan.json."""
         return {
             "kind": "same_sharding",
@@ -79,7 +121,7 @@ def match_groups(groups: Sequence[SameSharding], program: Program) -> tuple[Matc
     members have different shapes (S4.12).
     """
     addresses = Addresses(program)
-    return tuple(_match(group, addresses) for group in groups)
+    return tuple(group.match(addresses) for group in groups)
 
 
 def _match(group: SameSharding, addresses: Addresses) -> MatchedGroup:
@@ -106,16 +148,6 @@ def _match(group: SameSharding, addresses: Addresses) -> MatchedGroup:
                 f"{list(other)}; a group ties values of one shape"
             )
     return found
-
-
-def name_of(member: Member, program: Program) -> str:
-    kind, index = member
-    return program.values[index].name if kind == "value" else program.output_names[index]
-
-
-def shape_of(member: Member, program: Program) -> tuple[int, ...]:
-    kind, index = member
-    return program.type_of(index if kind == "value" else program.body.results[index]).shape
 
 
 def spread_pins(
@@ -154,3 +186,6 @@ def _joined(groups: Sequence[MatchedGroup]) -> list[set[Member]]:
                 members |= other
         out = [*apart, members]
     return out
+
+
+KIND = Kind(MatchedGroup, SameSharding, ConfigKey("same_sharding", list[Annotated[list[str], Field(min_length=1)]]))

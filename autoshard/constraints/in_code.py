@@ -4,20 +4,21 @@ A front end keeps each as an op ``sharding_constraint``; its result has the stat
 constraint is free (S4.5), and uses of the result may reshard it again.
 """
 
-import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from autoshard.constraints.groups import MatchedGroup
-from autoshard.constraints.model import MatchedPin
+from autoshard.constraints.other_mesh import on_other_mesh
+from autoshard.constraints.patterns import line_of
+from autoshard.constraints.pin import MatchedPin
+from autoshard.constraints.shard_map import manual_statements
 from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.program.program import Op, Program
-from autoshard.sharding.device_orders import Translated, same_grid, translate
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 KIND = "sharding_constraint"
-_PLACE = re.compile(r"^(.*?:\d+)\b")
+
+__all__ = ["check_devices", "groups_in_code", "manual_statements", "on_other_mesh", "statements_in_code"]
 
 
 def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, ...], tuple[str, ...]]:
@@ -30,12 +31,12 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
     """
     found: list[MatchedPin] = []
     notes: dict[str, None] = {}
-    check_devices((op.attrs.get("mesh"), op.attrs.get("devices", ()), _place(op)) for op, _ in program.walk())
+    check_devices((op.attrs.get("mesh"), op.attrs.get("devices", ()), line_of(op.source)) for op, _ in program.walk())
     for op, outer in program.walk():
         if op.kind != KIND or "sharding" not in op.attrs or any(o.kind == "shard_map" for o in outer):
             continue
         (value,) = op.results
-        where = _place(op)
+        where = line_of(op.source)
         name, type_ = program.values[value].name, program.type_of(value)
         other = on_other_mesh(op.attrs["sharding"], op.attrs.get("mesh"), mesh, where)
         if other is not None:
@@ -72,27 +73,11 @@ def groups_in_code(program: Program) -> tuple[MatchedGroup, ...]:
     return tuple(
         MatchedGroup(
             tuple(program.values[op.results[0]].name for op in ops), tuple(sorted(op.results[0] for op in ops)), (),
-            _place(ops[0]),
+            line_of(ops[0].source),
         )
         for ops in members.values()
         if len(ops) > 1  # results that nothing reads are gone
     )  # fmt: skip
-
-
-def on_other_mesh(stated: str, other: str | None, mesh: Mesh, where: str) -> Translated | None:
-    """A sharding stated on another mesh as one on the planning mesh, or None where axes are to be taken by name.
-
-    Raises `UnsupportedError` where no parts of the axes cut the devices so.
-    """
-    written = None if other is None else Mesh.from_text(other)
-    if written is None or written.size != mesh.size or same_grid(written, mesh):
-        return None
-    try:
-        return translate(TensorSharding.from_text(stated, written), written, mesh)
-    except ShardingError as error:
-        raise UnsupportedError(
-            f"{where}: {error}; plan on that mesh, or on one whose axes both can be cut from"
-        ) from None
 
 
 def check_devices(stated: Iterable[tuple[str | None, Sequence[int], str]]) -> None:
@@ -113,31 +98,6 @@ def check_devices(stated: Iterable[tuple[str | None, Sequence[int], str]]) -> No
         first = first or (found, where)
 
 
-def manual_statements(program: Program) -> tuple[dict[str, Any], ...]:
-    """The user's own `shard_map` regions as statements of plan.json: where their operands and results are.
-
-    Their bodies run on local arrays as they are written, so their axes are not for the planner to place in them.
-    """
-    found: list[dict[str, Any]] = []
-    for op, outer in program.walk():
-        if op.kind != "shard_map" or any(o.kind == "shard_map" for o in outer):
-            continue
-        sides = [[_sharding_text(names) for names in op.attrs[key]] for key in ("in_names", "out_names")]
-        axes = [axis if isinstance(axis, str) else axis[0] for axis in op.attrs["mesh_axes"]]
-        found.append(
-            {
-                "kind": "manual", "text": f"shard_map over {', '.join(axes)}", "source": _place(op), "op": op.id,
-                "axes": list(axes), "in_shardings": sides[0], "out_shardings": sides[1],
-            }
-        )  # fmt: skip
-    return tuple(found)
-
-
-def _sharding_text(names: Sequence[Sequence[str]]) -> str:
-    dims = ("{" + ", ".join(f'"{name}"' for name in axes) + "}" for axes in names)
-    return "[" + ", ".join(dims) + "]"
-
-
 def _known_axes(op: Op, mesh: Mesh, where: str) -> None:
     missing = [name for name, _ in op.attrs["mesh_axes"] if name not in mesh.axis_names]
     if missing:
@@ -145,8 +105,3 @@ def _known_axes(op: Op, mesh: Mesh, where: str) -> None:
             f"{where}: a sharding constraint in the code uses mesh axes {missing}, which the planning mesh {mesh} does "
             "not have; give the plan a mesh with these axes, or take the constraint out"
         )
-
-
-def _place(op: Op) -> str:
-    match = _PLACE.match(op.source)
-    return match[1] if match else op.source

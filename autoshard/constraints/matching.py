@@ -1,78 +1,18 @@
-"""From what the user wrote to what it means in one program: pins matched to values and checked."""
+"""Two statements about one value: whether they can both hold."""
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from autoshard.constraints.model import MatchedPin, Pin
-from autoshard.constraints.patterns import Addresses, Match
-from autoshard.errors import InfeasibleError, InputError, ShardingError
+from autoshard.errors import InfeasibleError
 from autoshard.program.program import Program
 from autoshard.sharding.axis import AxisRef
-from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
 
-
-def match_pins(pins: Iterable[Pin], program: Program, mesh: Mesh, *, compare: bool = True) -> tuple[MatchedPin, ...]:
-    """Find what every pin addresses, and check its sharding against mesh, rank and shape.
-
-    compare: also look for two pins that ask different things of one value; `InfeasibleError` names them.
-    Raises `InputError` where a pattern addresses nothing, `ShardingError` where a sharding does not fit.
-    """
-    addresses = Addresses(program)
-    matched = tuple(_match(pin, addresses, mesh) for pin in pins)
-    if compare:
-        check_contradictions(matched, program)
-    return matched
+if TYPE_CHECKING:
+    from autoshard.constraints.pin import MatchedPin
 
 
-def _match(pin: Pin, addresses: Addresses, mesh: Mesh) -> MatchedPin:
-    program = addresses.program
-    try:
-        sharding = TensorSharding.from_text(str(pin.parsed), mesh)
-    except ShardingError as error:
-        raise ShardingError(f"{pin.where}: {error}") from None
-    match = addresses.find(pin.pattern)
-    if not match:
-        raise InputError(f"{pin.where} matches no value of {program.name}; {addresses.hint(pin.pattern)}")
-    if match.any_rank:
-        match = _of_rank(match, sharding.rank, pin, program)
-    for value, name in _named(match, program):
-        shape = program.type_of(value).shape
-        if len(shape) != sharding.rank:
-            raise ShardingError(
-                f"{pin.where}: the sharding {sharding} has {sharding.rank} dimensions, "
-                f"but {name} is {program.type_of(value)} with {len(shape)}" + _ranks_hint(match, program)
-            )
-        faults = sharding.violations(mesh, shape, what=f"{name} {program.type_of(value)}")
-        if faults:
-            raise ShardingError(f"{pin.where}: " + "; ".join(faults))
-    return MatchedPin(pin.pattern, sharding, match.values, match.outputs, pin.source, pin.priority, pin.written)
-
-
-def _named(match: Match, program: Program) -> list[tuple[int, str]]:
-    found = [(v, program.values[v].name) for v in match.values]
-    return found + [(program.body.results[k], program.output_names[k]) for k in match.outputs]
-
-
-def _of_rank(match: Match, rank: int, pin: Pin, program: Program) -> Match:
-    """Only the values of the stated rank: a line of source makes values of several ranks."""
-    values = tuple(v for v in match.values if program.type_of(v).rank == rank)
-    if not values:
-        types = sorted({str(program.type_of(v)) for v in match.values})
-        raise ShardingError(
-            f"{pin.where}: the sharding {pin.sharding} has {rank} dimensions, but the {len(match.values)} values "
-            f"there are {', '.join(types[:6])}"
-        )
-    return Match(values=values, any_rank=True)
-
-
-def _ranks_hint(match: Match, program: Program) -> str:
-    ranks = sorted({program.type_of(v).rank for v, _ in _named(match, program)})
-    if len(ranks) == 1:
-        return ""
-    return f"; the pattern matches values of ranks {', '.join(map(str, ranks))}: write one pin for each rank"
-
-
-def check_contradictions(pins: Sequence[MatchedPin], program: Program) -> None:
+def check_contradictions(pins: "Sequence[MatchedPin]", program: Program) -> None:
     """Raise `InfeasibleError` naming the two pins where two of them cannot both hold for a value."""
     by_target: dict[tuple[str, int], list[MatchedPin]] = {}
     for pin in pins:

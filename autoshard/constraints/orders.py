@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autoshard.constraints.groups import MatchedGroup
-from autoshard.constraints.model import MatchedPin
+from autoshard.constraints.pin import MatchedPin
 from autoshard.errors import InfeasibleError, UnsupportedError
 from autoshard.program.program import Origin, OtherOrder, Program
 from autoshard.program.ties import donated_ties

@@ -22,7 +22,6 @@ from autoshard.program.program import Op, Origin, Program
 
 _LINE = re.compile(r"^(?P<file>[^@]*[^/@:]):(?P<line>\d+)(?:-(?P<last>\d+))?(?:/(?P<kind>[^/]+))?$")
 _SOURCE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)\b")
-_GLOB = re.compile(r"[*?\[]")
 _SCOPE = "scope:"
 _STACK = re.compile(r" \[(?P<stack>[^\[\]]*)\]$")
 _WRAPPED = re.compile(r"^(?P<how>\w+)\((?P<what>.*)\)$")
@@ -89,10 +88,12 @@ class Addresses:
 
     @cached_property
     def tags(self) -> tuple[tuple[str, int], ...]:
+        """Tag and value id of everything that was named with ``checkpoint_name``."""
         return tuple((tag, value.id) for value in self.program.values for tag in value.tags)
 
     @cached_property
     def ops(self) -> tuple[Op, ...]:
+        """All ops, those inside of others included."""
         return tuple(op for op, _ in self.program.walk())
 
     def find(self, pattern: str) -> Match:
@@ -175,6 +176,16 @@ class Addresses:
             return "the ops come from " + _some(sorted(found)) if found else "the ops of this program carry no source"
         text = f"ops of {file} come from lines " + _some(map(str, lines), most=12)
         return text + (f" and are {_some(sorted(kinds), most=12)}" if kind else "")
+
+
+def line_of(source: str) -> str:
+    """File and line of an op's source, without the function and scopes behind them.
+
+    >>> line_of("m.py:3 (f) [jvp(layer)]")
+    'm.py:3'
+    """
+    match = _SOURCE.match(source)
+    return f"{match['file']}:{match['line']}" if match else source
 
 
 def _ids(found) -> tuple[int, ...]:

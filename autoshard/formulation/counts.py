@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoshard.constraints.restrictions import Kind, Restriction
+from autoshard.constraints import Restriction
 from autoshard.costs.reshard import ReshardTable
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
 from autoshard.formulation.model import Link, Node, NodeKind
-from autoshard.formulation.restrict import concerns
 from autoshard.program.program import Program
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
@@ -39,12 +38,13 @@ def with_counts(
     facets, usages = list(encoded.network.facets), list(encoded.network.usages)
     states, priced = list(encoded.states), list(encoded.priced)
     for restriction in restrictions:
-        if restriction.kind is not Kind.MAX_RESHARDS:
+        most = restriction.most_reshards
+        if most is None:
             continue
-        atoms = frozenset(a for name in restriction.axes for a in mesh.atoms_of[name])
+        atoms = frozenset(a for name in most.axes for a in mesh.atoms_of[name])
         nodes: list[int] = []
         for link in collected.links:
-            if not concerns(restriction, link):
+            if not most.counts(link.value, link.use):
                 continue
             changed = _changed(encoded.table(program.type_of(link.value), link), link, encoded, atoms)
             if not changed.any():
@@ -71,7 +71,7 @@ def with_counts(
                 free = np.array([np.ones(len(states[end]), bool), *table])
                 if not free.all():
                     edges.append(Edge(number, end, np.where(free, 0, IMPOSSIBLE).astype(np.int64)))
-        counts.append(Count(restriction.limit, tuple(nodes)))
+        counts.append(Count(most.limit, tuple(nodes)))
     if not counts:
         return encoded, ()
     network = CostNetwork(tuple(costs), tuple(edges), tuple(usages), encoded.network.usage_limit, tuple(facets))

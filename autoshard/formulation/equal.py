@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from autoshard.constraints.groups import MatchedGroup, Member, name_of
+from autoshard.constraints import MatchedGroup
+from autoshard.constraints.statement import Member, name_of
 from autoshard.errors import UnsupportedError
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded

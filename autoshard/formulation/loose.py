@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.constraints import MatchedPin
-from autoshard.constraints.groups import MatchedGroup, Member
-from autoshard.constraints.restrictions import Restriction
+from autoshard.constraints import MatchedGroup, MatchedPin, Restriction
+from autoshard.constraints.statement import Member
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.domains import Domains
 from autoshard.formulation.equal import member_port
@@ -42,12 +41,9 @@ class Loose:
         self._masks: dict[int, Masks] = {}
         self._ports = {}
         for number, statement in enumerate(self.statements):
-            if isinstance(statement, MatchedPin):
-                for member in _members(statement):
-                    self._claims.setdefault(member, []).append((number, statement.sharding))
-            elif isinstance(statement, Restriction):
-                for member, pin in statement.claims(self.program):
-                    self._claims.setdefault(member, []).append((number, pin))
+            for member, pin in statement.claims(self.program):
+                self._claims.setdefault(member, []).append((number, pin))
+            if isinstance(statement, Restriction):
                 self._masks[number] = state_masks(self.collected, self.program, self.mesh, statement, self.ties)
         self._known: dict[object, np.ndarray] = {}
 
@@ -72,9 +68,8 @@ class Loose:
     def _tied(self, kept: Collection[int]) -> list[list[Member]]:
         classes: list[set[Member]] = []
         for number in sorted(kept):
-            statement = self.statements[number]
-            if isinstance(statement, MatchedGroup):
-                members = set(statement.members)
+            members = set(self.statements[number].alike)
+            if members:
                 for other in [c for c in classes if c & members]:
                     classes.remove(other)
                     members |= other
@@ -96,10 +91,6 @@ class Loose:
             mask[kept] = True
             self._known[key] = mask
         return self._known[key]
-
-
-def _members(statement: MatchedPin) -> list[Member]:
-    return [*(("value", v) for v in statement.values), *(("output", k) for k in statement.outputs)]
 
 
 def _and(masks: Masks, node: int, mask: np.ndarray) -> None:

@@ -3,13 +3,14 @@
 Knows no front end.
 """
 
-from autoshard.planning.decide import ACCEPTED_GAP, decide
+from autoshard.planning.decide import decide
 from autoshard.planning.decision import STOPPED_BY_USER, Decision, assumptions, best_seen, finish
 from autoshard.planning.model import Model, Problem, build_model, donated_ties
 from autoshard.planning.named_stages import check_names, named_stages
 from autoshard.planning.no_plan import check_room, name_nodes
+from autoshard.planning.options import ACCEPTED_GAP, SearchOptions
 from autoshard.planning.sharing import price_of_sharing
-from autoshard.planning.stages import Stage, StagePlan, decide_staged, stated_stages
+from autoshard.planning.stages import StagePlan, decide_staged, stated_stages
 
 __all__ = [
     "ACCEPTED_GAP",
@@ -17,7 +18,7 @@ __all__ = [
     "Decision",
     "Model",
     "Problem",
-    "Stage",
+    "SearchOptions",
     "StagePlan",
     "assumptions",
     "best_seen",

@@ -9,9 +9,10 @@ import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from autoshard.errors import InputError
+from autoshard.plan_record import BoundProof
 from autoshard.planning.model import Model
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution
@@ -44,13 +45,13 @@ class Proved:
             return model.with_limit(self.limit)
         return model.within(self.limit, dict(self.moments))
 
-    def to_dict(self) -> dict[str, Any]:
-        """As ``certificate`` in plan.json."""
-        return {
-            "bound": self.bound, "limit": self.limit,
-            "moments": None if self.moments is None else {str(k): sorted(v) for k, v in sorted(self.moments.items())},
-            "data": base64.b64encode(self.certificate).decode(),
-        }  # fmt: skip
+    def told(self, of: Literal["plan", "joint"]) -> BoundProof:
+        """As a plan's record has it."""
+        moments = None
+        if self.moments is not None:
+            moments = {str(k): tuple(sorted(v)) for k, v in sorted(self.moments.items())}
+        data = base64.b64encode(self.certificate).decode()
+        return BoundProof(of=of, bound=self.bound, limit=self.limit, moments=moments, data=data)
 
     @staticmethod
     def from_dict(data: Any) -> "Proved":

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from autoshard.constraints import MatchedPin
-from autoshard.constraints.groups import MatchedGroup, Member, name_of
-from autoshard.constraints.matching import conflict
-from autoshard.constraints.restrictions import Kind, Restriction
+from autoshard.constraints import MatchedGroup, MatchedPin, Restriction, conflict
+from autoshard.constraints.statement import LayoutCheck, Member, Place, name_of
 from autoshard.errors import InfeasibleError
 from autoshard.formulation.domains import Domains
 from autoshard.planning.minimal import minimal_conflict
 from autoshard.program.program import Program
+from autoshard.program.schedule import PROGRAM, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.tensor_sharding import TensorSharding
 
@@ -24,10 +23,10 @@ Stated = MatchedPin | MatchedGroup | Restriction
 
 @dataclass
 class _Claims:
-    """What is said about one value: pins by the number of their statement, and axes that it may not use."""
+    """What is said about one value: pins and checks of its layout by the number of their statement."""
 
     pins: dict[int, list[TensorSharding]] = field(default_factory=dict)
-    barred: dict[int, frozenset[int]] = field(default_factory=dict)
+    checks: dict[int, LayoutCheck] = field(default_factory=dict)
 
 
 def implied_pins(restriction: Restriction, program: Program) -> list[MatchedPin]:
@@ -74,27 +73,20 @@ class _Judge:
         self.statements = statements
         self.claims: dict[Member, _Claims] = {}
         self.groups: dict[int, list[Member]] = {}
-        exclusive: list[tuple[int, Restriction]] = []
         for number, statement in enumerate(statements):
-            if isinstance(statement, MatchedGroup):
-                self.groups[number] = [self._alias(m) for m in statement.members]
-            elif isinstance(statement, MatchedPin):
-                for member in _members(statement):
-                    self._of(member).pins.setdefault(number, []).append(statement.sharding)
-            else:
-                for member, pin in statement.claims(program):
-                    self._of(member).pins.setdefault(number, []).append(pin)
-                if statement.kind is Kind.AXIS_ONLY:
-                    exclusive.append((number, statement))
+            if statement.alike:
+                self.groups[number] = [self._alias(m) for m in statement.alike]
+            for member, pin in statement.claims(program):
+                self._of(member).pins.setdefault(number, []).append(pin)
         for members in self.groups.values():
             for member in members:
                 self._of(member)
-        for number, statement in exclusive:
-            named = {*_members(statement), *(("output", k) for k, v in ties.items() if v in statement.values)}
-            atoms = frozenset(a for name in statement.axes for a in mesh.atoms_of[name])
+        for number, statement in enumerate(statements):
+            of = statement.layouts(program, mesh, ties)
             for member, claims in self.claims.items():
-                if member not in named:
-                    claims.barred[number] = atoms
+                check = None if of is None else of(self._place(member))
+                if check is not None:
+                    claims.checks[number] = check
         self._left: dict[object, frozenset[Layout]] = {}
 
     def _of(self, member: Member) -> _Claims:
@@ -107,9 +99,9 @@ class _Judge:
             return ("value", self.ties[index])
         return member
 
-    def _shape(self, member: Member) -> tuple[int, ...]:
+    def _place(self, member: Member) -> Place:
         kind, index = member
-        return self.program.type_of(index if kind == "value" else self.program.body.results[index]).shape
+        return Place(index) if kind == "value" else Place(self.program.body.results[index], Use(PROGRAM, index))
 
     def classes(self, among: Iterable[int]) -> list[list[Member]]:
         """Members that the groups among these statements tie, in the order of their first claim."""
@@ -127,7 +119,7 @@ class _Judge:
     def concerning(self, members: Sequence[Member]) -> list[int]:
         """The statements that say something about these values, in the user's order."""
         inside = set(members)
-        found = {n for m in members for n in (*self.claims[m].pins, *self.claims[m].barred)}
+        found = {n for m in members for n in (*self.claims[m].pins, *self.claims[m].checks)}
         found |= {n for n, tied in self.groups.items() if inside.intersection(tied)}
         return sorted(found)
 
@@ -149,18 +141,16 @@ class _Judge:
 
     def _layouts(self, member: Member, kept: frozenset[int], pins: tuple[TensorSharding, ...]) -> frozenset[Layout]:
         claims = self.claims[member]
-        barred = frozenset().union(*(atoms for n, atoms in claims.barred.items() if n in kept))
+        checks = frozenset(check for n, check in claims.checks.items() if n in kept)
         kind, index = member
         type_ = self.program.type_of(index if kind == "value" else self.program.body.results[index])
         place = "output" if kind == "output" else "input" if index in self._inputs else "form"
-        key = (place, type_, pins, barred)
+        key = (place, type_, pins, checks)
         if key not in self._left:
             of = {"output": self.domains.of_output, "input": self.domains.of_input, "form": self.domains.of_form}
             layouts, indices = of[place](type_, pins)
             found = (layouts[k] for k in indices.tolist())
-            self._left[key] = frozenset(
-                lay for lay in found if not barred & {*(a for d in lay.dims for a in d), *lay.unreduced}
-            )
+            self._left[key] = frozenset(lay for lay in found if all(check(lay) for check in checks))
         return self._left[key]
 
     @property
@@ -173,10 +163,6 @@ class _Judge:
             if set(tied) & set(members) and not self.holds(tied, found):
                 return list(tied)
         return []
-
-
-def _members(statement: MatchedPin | Restriction) -> list[Member]:
-    return [*(("value", v) for v in statement.values), *(("output", k) for k in statement.outputs)]
 
 
 def _error(program: Program, found: Sequence[Stated], members: Sequence[Member]) -> InfeasibleError:

@@ -1,6 +1,5 @@
 """Deciding: solve the network of a problem, without its memory limit and then within it."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,14 +18,12 @@ from autoshard.planning.decision import (
 )
 from autoshard.planning.fitting import first_fit
 from autoshard.planning.heap import give_back
-from autoshard.planning.model import Model, Progress
+from autoshard.planning.model import Model
 from autoshard.planning.no_plan import no_answer, none_found
+from autoshard.planning.options import ACCEPTED_GAP, SearchOptions
 from autoshard.solver.network import CostNetwork
-from autoshard.solver.solution import Solution
+from autoshard.solver.solution import Solution, Stopped
 from autoshard.solver.work import Infeasible
-
-ACCEPTED_GAP = 1e-3
-"""Gap at which the search within a memory limit ends, in large networks."""
 
 _MOST_ROUNDS = 30
 """How often what an answer holds too much of is decided in the network and the search made again."""
@@ -59,14 +56,10 @@ most programs are within that."""
 
 def decide(
     model: Model,
+    options: SearchOptions | None = None,
     *,
     starts: Sequence[Sequence[int]] = (),
-    time_limit_s: float | None = None,
-    effort: float = 1.0,
-    seed: int = 0,
-    accepted_gap: float = ACCEPTED_GAP,
     explain: bool = True,
-    progress: Progress | None = None,
 ) -> Decision:
     """Solve the model under its memory limit. `InfeasibleError` where it is proved that there is no plan, else
     `NotFoundError` or `OutOfTimeError`.
@@ -76,12 +69,10 @@ def decide(
     holds where it is too full, then for what each answer holds where it is, until an answer fits. No network says more
     than the simulation, so every bound on the way holds for every plan, and a network without an answer is a proof that
     there is no plan. Where a search ends without either, the cheapest plan within the limit that was seen is it.
-    accepted_gap: (cost - bound) / cost at which the search within a limit may end.
     explain: where there is no plan, work out the smallest set of statements at odds.
     Ctrl-C at any moment gives the cheapest plan seen by then, `starts` among them; it is raised where there was none.
     """
-    deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
-    run = _Run(model, tuple(starts), deadline, effort, seed, accepted_gap, explain, progress or (lambda text: None))
+    run = _Run(model, options or SearchOptions(), tuple(starts), explain)
     try:
         return run.decision()
     except KeyboardInterrupt:
@@ -93,13 +84,9 @@ class _Run:
     """One decision. seen: what searches found; rounds: how they went; proofs: what they proved."""
 
     model: Model
+    options: SearchOptions
     starts: tuple[Sequence[int], ...]
-    deadline: float | None
-    effort: float
-    seed: int
-    accepted_gap: float
     explain: bool
-    say: Progress
     seen: list[Sequence[int]] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     proofs: list[Search] = field(default_factory=list)
@@ -111,7 +98,7 @@ class _Run:
         """The cheapest plan, or an error that says that there is none or that none was found."""
         model, limit = self.model, self.model.problem.memory_limit
         share = 1.0 if limit is None else _FREE_SHARE_OF_DEVICE if model.problem.device_limit else _FREE_SHARE
-        free = self._search(model.with_limit(None), "solving", self.starts, self._left(share))
+        free = self._search(model.with_limit(None), "solving", self.starts, self.options.deadline.left(share))
         if free.assignment is None:
             no_answer(model, free, self.explain, [])
         schedule = model.schedule(free.assignment)
@@ -142,13 +129,13 @@ class _Run:
             known = self._first(limit, free)
         if known is not None and self._any_will_do(known[0]):
             return self._finished(known)
-        stopped = "interrupt" if interrupted_in(self.rounds) else None
+        stopped = Stopped.INTERRUPT if interrupted_in(self.rounds) else None
         starts = [*self.starts, *([] if known is None or known[0].assignment is None else [known[0].assignment])]
         solved: dict[int, frozenset[int]] | None = None
         idle, gaps = 0, iter((*_ROUGH_GAPS[0 if self.small else -1 :], 0.0))
         rough = next(gaps)
         for number in range(_MOST_ROUNDS):
-            if stopped == "interrupt" or (idle >= _IDLE_ROUNDS and known is not None):
+            if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and known is not None):
                 break
             if nearest is not None and room.knows(nearest):
                 chosen = room.missing(nearest, limit, chosen)
@@ -162,14 +149,14 @@ class _Run:
             near = starts if nearest is None else (*starts, nearest)
             given = [room.extended(start, chosen) for start in near if room.knows(start)]
             what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
-            seconds, before = self._left(_LIMITED_SHARE), self.bound
+            seconds, before = self.options.deadline.left(_LIMITED_SHARE), self.bound
             solution = self._search(network, what, given, seconds, rough, within=limit, moments=chosen)
-            stopped = solution.stats.get("stopped")
+            stopped = solution.stopped
             if solution.status == "infeasible":
                 no_answer(model, solution, self.explain, self.seen)
             idle = 0 if rough or self.bound > before else idle + 1
             if solution.assignment is None:
-                if not rough or stopped != "effort":
+                if not rough or stopped is not Stopped.EFFORT:
                     break
                 nearest, rough = None, next(gaps)
                 continue
@@ -178,18 +165,19 @@ class _Run:
             if memory.peak_bytes <= limit:
                 if known is None or not cheaper(known[0], solution):
                     known = solution, schedule, memory
-                if not rough or stopped in ("done", "time", "interrupt") or self._any_will_do(known[0]):
+                ended = stopped in (Stopped.DONE, Stopped.TIME, Stopped.INTERRUPT)
+                if not rough or ended or self._any_will_do(known[0]):
                     break
                 starts, nearest, rough = [*starts, solution.assignment], None, next(gaps)
                 continue
             known = earlier_fit(model, solution, limit, known)
             nearest = solution.assignment
-            if stopped == "time":
+            if stopped is Stopped.TIME:
                 break
-            if known is None and stopped != "interrupt":
+            if known is None and stopped is not Stopped.INTERRUPT:
                 full = self._nothing_fits(full, nearest, limit)
         if known is not None:
-            if not rough and known[0].stats.get("stopped") == "gap":  # by what it ended that looked for better ones
+            if not rough and known[0].stopped is Stopped.GAP:  # by what it ended that looked for better ones
                 known = replace(known[0], stats=known[0].stats | {"stopped": stopped}), *known[1:]
             return self._finished(known)
         if interrupted_in(self.rounds):
@@ -211,7 +199,9 @@ class _Run:
         if leaves_something(network):
             return more
         what = "looking whether anything fits the memory limit"
-        solution = self._search(network, what, (), self._left(_LIMITED_SHARE), within=limit, moments=more)
+        solution = self._search(
+            network, what, (), self.options.deadline.left(_LIMITED_SHARE), within=limit, moments=more
+        )
         if solution.status == "infeasible":
             no_answer(self.model, solution, self.explain, self.seen)
         return more
@@ -234,11 +224,13 @@ class _Run:
 
         What is written down of the bound at which a search ended may prove a little less than it said then.
         """
-        return solution.cost is not None and solution.cost - self.bound <= 1.1 * self.accepted_gap * abs(solution.cost)
+        return solution.cost is not None and solution.cost - self.bound <= 1.1 * self.options.accepted_gap * abs(
+            solution.cost
+        )
 
     def _any_will_do(self, solution: Solution) -> bool:
-        """Whether little is asked of a plan, as where it is only to be seen whether there is one, and this one is that."""
-        return self.accepted_gap > ACCEPTED_GAP and self._close(solution)
+        """Whether little is asked of a plan, as where it is only to be seen whether there is one."""
+        return self.options.accepted_gap > ACCEPTED_GAP and self._close(solution)
 
     def _loosely(self, limit: int, free: Sequence[int], known: Known | None) -> Known | None:
         """A plan within the limit by a few searches of the network as it is, which knows nothing of copies for one use:
@@ -274,21 +266,15 @@ class _Run:
         search: Callable[[int, Sequence[Sequence[int]], float | None], Solution],
     ) -> Known | None:
         """What `first_fit` finds by so many searches, in a part of the time that is left."""
-        left = self._left(share)
-        until = None if left is None else time.monotonic() + left
+        until = self.options.deadline.part(share)
 
         def run(room: int, given: Sequence[Sequence[int]]) -> Solution | None:
-            seconds = None if until is None else until - time.monotonic()
-            over = (seconds is not None and seconds <= 0) or interrupted_in(self.rounds)
-            return None if over else search(room, given, seconds)
+            over = until.passed or interrupted_in(self.rounds)
+            return None if over else search(room, given, until.left())
 
         first = first_fit(self.model, limit, free, run, tries)
         found = None if first is None else best_start(self.model, [first], limit)
-        return None if found is None else (replace(found[0], stats={"stopped": "copies"}), *found[1:])
-
-    def _left(self, share: float) -> float | None:
-        """Seconds: a part of what is left."""
-        return None if self.deadline is None else max(0.1, self.deadline - time.monotonic()) * share
+        return None if found is None else (replace(found[0], stats={"stopped": Stopped.COPIES}), *found[1:])
 
     def _search(
         self,
@@ -308,14 +294,14 @@ class _Run:
         """
         from autoshard.solver import solve
 
+        options = self.options
         share = _ROUGH_EFFORT if rough and self.small else 1.0
-        within_gap = network.usage_limit is not None and not (self.small and self.accepted_gap <= ACCEPTED_GAP)
-        self.say(what)
+        to_the_end = network.usage_limit is None or (self.small and options.accepted_gap <= ACCEPTED_GAP)
+        options.say(what)
         solution = solve(
-            network, time_limit_s=seconds, effort=self.effort * share, seed=self.seed,
-            starts=given,
-            gap=self.accepted_gap if within_gap else 0.0, rough=rough,
-            progress=lambda p: self.say(f"{what}: {p}"),
+            network, time_limit_s=seconds, effort=options.effort * share, seed=options.seed, starts=given,
+            gap=0.0 if to_the_end else options.accepted_gap, rough=rough,
+            progress=lambda p: options.say(f"{what}: {p}"),
         )  # fmt: skip
         bound = solution.lower_bound
         self.rounds.append(

@@ -11,11 +11,12 @@ import numpy as np
 
 from autoshard.costs.memory import MemoryProfile
 from autoshard.costs.price import PlanCost, price
+from autoshard.plan_record import BoundProof, JointOptimum, StageRecord
 from autoshard.planning.certified import Proved
 from autoshard.planning.model import Model, Problem
 from autoshard.program.schedule import Schedule
 from autoshard.solver.network import evaluate
-from autoshard.solver.solution import Solution
+from autoshard.solver.solution import Solution, Stopped
 
 STOPPED_BY_USER = "the run was stopped by the user"
 """The note of a plan whose search Ctrl-C ended."""
@@ -45,8 +46,8 @@ class Decision:
     rounding_s: float
     notes: tuple[str, ...] = ()
     stats: dict[str, Any] = field(default_factory=dict)
-    stages: tuple[Any, ...] = ()
-    joint: Mapping[str, Any] | None = None
+    stages: tuple[StageRecord, ...] = ()
+    joint: JointOptimum | None = None
     proved: Proved | None = None
 
     @property
@@ -55,11 +56,9 @@ class Decision:
         return interrupted_in(self.stats.get("rounds", ()))
 
     @property
-    def certificate(self) -> dict[str, Any] | None:
-        """As ``certificate`` in plan.json."""
-        if self.proved is None:
-            return None
-        return {"of": "plan" if self.joint is None else "joint", **self.proved.to_dict()}
+    def certificate(self) -> BoundProof | None:
+        """What shows the bound, for the plan."""
+        return None if self.proved is None else self.proved.told("plan" if self.joint is None else "joint")
 
     @property
     def gap(self) -> float:
@@ -89,13 +88,13 @@ def best_seen(
 
     bounds = [trivial_bound(model.with_limit(None)), *(r["bound"] for r in rounds if r["proves"])]
     bound = min(max(bounds), found.cost)
-    found = replace(found, status="optimal" if bound == found.cost else "feasible", stats={"stopped": "seen"})
-    told = [*map(dict, rounds), {"what": "the cheapest plan seen", "stopped": "interrupt"}]
+    found = replace(found, status="optimal" if bound == found.cost else "feasible", stats={"stopped": Stopped.SEEN})
+    told = [*map(dict, rounds), {"what": "the cheapest plan seen", "stopped": Stopped.INTERRUPT}]
     return finish(model, found, schedule, memory, bound, told, proofs)
 
 
 def interrupted_in(rounds: Sequence[Mapping[str, Any]]) -> bool:
-    return any(r.get("stopped") == "interrupt" for r in rounds)
+    return any(r.get("stopped") is Stopped.INTERRUPT for r in rounds)
 
 
 def best_start(model: Model, starts: Sequence[Sequence[int]], limit: int | None) -> Known | None:
@@ -110,7 +109,7 @@ def best_start(model: Model, starts: Sequence[Sequence[int]], limit: int | None)
         memory = model.simulate(schedule)
         if limit is None or memory.peak_bytes <= limit:
             whole = tuple(int(x) for x in start)
-            best = (Solution(whole, found.cost, 0, "feasible", stats={"stopped": "baseline"}), schedule, memory)
+            best = (Solution(whole, found.cost, 0, "feasible", stats={"stopped": Stopped.BASELINE}), schedule, memory)
     return best
 
 
@@ -122,7 +121,7 @@ def earlier_fit(model: Model, solution: Solution, limit: int, known: Known | Non
     network = model.with_limit(None)
     for assignment in solution.earlier:
         cost = evaluate(network, assignment).cost
-        found = Solution(assignment, cost, 0, "feasible", stats={"stopped": "copies"})
+        found = Solution(assignment, cost, 0, "feasible", stats={"stopped": Stopped.COPIES})
         if known is not None and not cheaper(found, known[0]):
             return known
         schedule = model.schedule(assignment)
@@ -181,18 +180,18 @@ def finish(
     if model.repeats.shared:
         notes.append(model.repeats.note)
     status = "optimal" if bound == solution.cost else "feasible"
-    stopped = solution.stats.get("stopped")
-    if stopped == "interrupt" or interrupted_in(rounds):
+    stopped = solution.stopped
+    if stopped is Stopped.INTERRUPT or interrupted_in(rounds):
         notes.append(STOPPED_BY_USER)
-    if stopped == "time":
+    if stopped is Stopped.TIME:
         notes.append("the run was stopped by the time limit")
-    elif stopped == "gap":
+    elif stopped is Stopped.GAP:
         notes.append("the search ended at the accepted gap")
-    elif stopped == "copies":
+    elif stopped is Stopped.COPIES:
         notes.append("the cheapest plan that was seen within the limit; the search itself went on and found no other")
-    elif stopped == "baseline":
+    elif stopped is Stopped.BASELINE:
         notes.append("the best named baseline that fits: no search found a cheaper plan within the memory limit")
-    if stopped not in ("time", "interrupt") and any(r.get("stopped") == "time" for r in rounds):
+    if stopped not in (Stopped.TIME, Stopped.INTERRUPT) and any(r.get("stopped") is Stopped.TIME for r in rounds):
         notes.append("one of its searches was ended by the wall clock: another run may give another plan")
     return Decision(
         schedule, cost, memory, status, objective, extra, bound_s, rounding, tuple(notes), {"rounds": rounds},

@@ -6,10 +6,8 @@ which it is the other way round. A placement is given up as impossible where tha
 it was found.
 """
 
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,8 +16,10 @@ from autoshard.formulation.fixed import Fixed
 from autoshard.formulation.pieces import Group, Left, Piece, grouped, holds, part_of, pieces_of
 from autoshard.planning.decide import decide
 from autoshard.planning.model import Model, Problem, build_model
+from autoshard.planning.options import SearchOptions
 from autoshard.program.schedule import Schedule
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge
+from autoshard.solver.solution import Stopped
 
 MOST_CHECKS, LEAST_CHECKS = 150, 15
 CHECKED_ENTRIES = 60_000_000
@@ -69,7 +69,7 @@ class Keeper:
     searching: whether searches judge what nodes alone do not; without them all is taken to hold that nodes can have.
     """
 
-    def __init__(self, whole: Model, options: Mapping[str, Any], witnesses: Sequence[Schedule], *, searching: bool):
+    def __init__(self, whole: Model, options: SearchOptions, witnesses: Sequence[Schedule], *, searching: bool):
         self.whole, self.options, self.searching = whole, options, searching
         self.problem: Problem = whole.problem
         self.witnesses = list(witnesses)
@@ -77,7 +77,6 @@ class Keeper:
         self.checks = 0
         size = CHECKED_ENTRIES // max(1, whole.encoded.entries)
         self.most_checks = min(MOST_CHECKS, max(LEAST_CHECKS, size))
-        self.deadline: float | None = None
 
     def new(self, wanted: Fixed, dropped: Iterable[Dropped]) -> Fixed:
         """Without what was dropped before: it can hold even less beside more placements."""
@@ -170,7 +169,7 @@ class Keeper:
         return Dropped(group, with_it, answer.why, answer.proved)
 
     def _exhausted(self) -> bool:
-        return self.checks >= self.most_checks or (self.deadline is not None and time.monotonic() > self.deadline)
+        return self.checks >= self.most_checks or self.options.deadline.passed
 
     def _as_found(
         self, layers: Sequence[Fixed], wanted: Fixed, kept: list[Piece], dropped: list[Dropped],
@@ -205,10 +204,9 @@ class Keeper:
             return Answer(False, "placements")
         if limit is None:
             return self._possible(model)
-        left = None if self.deadline is None else max(0.2, CHECK_SHARE * (self.deadline - time.monotonic()))
-        options = {**self.options, "accepted_gap": ENOUGH_GAP, "effort": CHECK_EFFORT * self.options["effort"]}
+        options = replace(self.options, accepted_gap=ENOUGH_GAP, effort=CHECK_EFFORT * self.options.effort)
         try:
-            decision = decide(model, time_limit_s=left, explain=False, **options)
+            decision = decide(model, options.part(CHECK_SHARE), explain=False)
         except InfeasibleError as error:
             possible = self._possible(model, remember=False)
             if not possible.yes and possible.proved:
@@ -233,8 +231,8 @@ class Keeper:
         )
         costs = tuple(np.where(c >= IMPOSSIBLE, IMPOSSIBLE, 0) for c in network.costs)
         bare = CostNetwork(costs, edges, network.usages, network.usage_limit, network.facets)
-        found = solve(bare, effort=self.options["effort"], seed=self.options["seed"], gap=1.0)
-        if found.stats.get("stopped") == "interrupt":
+        found = solve(bare, effort=self.options.effort, seed=self.options.seed, gap=1.0)
+        if found.stopped is Stopped.INTERRUPT:
             raise KeyboardInterrupt
         if found.assignment is None:
             return Answer(False, "placements", found.status == "infeasible")

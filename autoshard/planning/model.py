@@ -1,13 +1,12 @@
 """A planning problem, and the network that is made of it: everything that baselines, solving and decoding share."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from autoshard.constraints import MatchedPin
-from autoshard.constraints.groups import MatchedGroup, spread_pins
-from autoshard.constraints.restrictions import Restriction
+from autoshard.constraints import MatchedGroup, MatchedPin, Restriction
+from autoshard.constraints.groups import spread_pins
 from autoshard.costmodels.machine import Machine
 from autoshard.costs import fusion as fusion_model
 from autoshard.costs import liveness as liveness_model
@@ -35,6 +34,7 @@ from autoshard.placements.partial import PartialReach
 from autoshard.placements.space import OpSpace
 from autoshard.planning.conflicts import check_layouts, implied_pins
 from autoshard.planning.heap import give_back
+from autoshard.planning.options import Progress
 from autoshard.program.program import Program
 from autoshard.program.schedule import Schedule
 from autoshard.program.ties import donated_ties
@@ -42,8 +42,6 @@ from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution
-
-Progress = Callable[[str], None]
 
 PRICED_ENTRIES = 300_000
 """Networks of all layers up to this many table entries are kept beside those in which layers share."""

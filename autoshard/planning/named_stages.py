@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from autoshard.constraints import MatchedPin
 from autoshard.errors import InputError
 from autoshard.formulation.fixed import Cut, Fixed
+from autoshard.plan_record import NamedPriorities
 from autoshard.planning.model import Problem
 from autoshard.planning.spread import factor_cuts, spread
 from autoshard.planning.stages import StagePlan
@@ -58,12 +59,12 @@ def named_stages(
     return out
 
 
-def named_words(names: Sequence[Named], roles: Roles, slow: Collection[str] = ()) -> dict[str, object]:
-    """What `named_stages` needs beside the problem, as ``priorities`` in plan.json."""
-    return {
-        "names": [name if isinstance(name, str) else dict(name) for name in names],
-        "roles": {path: list(axes) for path, axes in roles.items()}, "slow": sorted(slow),
-    }  # fmt: skip
+def named_words(names: Sequence[Named], roles: Roles, slow: Collection[str] = ()) -> NamedPriorities:
+    """What `named_stages` needs beside the problem, for the plan's record."""
+    return NamedPriorities(
+        names=tuple(name if isinstance(name, str) else dict(name) for name in names),
+        roles={path: tuple(axes) for path, axes in roles.items()}, slow=tuple(sorted(slow)),
+    )  # fmt: skip
 
 
 def _agreeing(pins: Sequence[MatchedPin], stated: int) -> list[MatchedPin]:

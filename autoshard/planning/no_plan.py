@@ -1,13 +1,13 @@
 """What is said where a search ends without a plan."""
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
 from autoshard.planning.contradiction import contradiction, limit_words, none_within
 from autoshard.planning.model import Model
 from autoshard.solver.network import evaluate
-from autoshard.solver.solution import Solution
+from autoshard.solver.solution import Solution, Stopped
 
 
 def no_answer(model: Model, solution: Solution, explain: bool, seen: Sequence[Sequence[int]]) -> NoReturn:
@@ -20,16 +20,15 @@ def no_answer(model: Model, solution: Solution, explain: bool, seen: Sequence[Se
             raise contradiction(model.problem, proved=True, reason=reason, achieved_bytes=achieved)
         within = "" if limit is None else f" within the {limit_words(model.problem)}"
         raise InfeasibleError(f"no plan exists{within} (proved): {reason}", facts={"proved": True})
-    stopped = solution.stats.get("stopped")
-    if stopped == "interrupt":
+    if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
-    if stopped == "time":
+    if solution.stopped is Stopped.TIME:
         raise OutOfTimeError(
             "no plan was found in the time given, and it is not proved that none exists; raise the time limit"
         )
     raise NotFoundError(
-        f"no plan was found, and it is not proved that none exists (the search ended: {stopped}); search with more "
-        "effort"
+        f"no plan was found, and it is not proved that none exists (the search ended: {solution.stopped}); search with "
+        "more effort"
     )
 
 
@@ -49,11 +48,11 @@ def name_nodes(model: Model, reason: str) -> str:
     return re.sub(r"\bnodes? (\d+)(?: and (\d+))?", named, reason)
 
 
-def none_found(model: Model, seen: Sequence[Sequence[int]], explain: bool, stopped: Any) -> Exception:
+def none_found(model: Model, seen: Sequence[Sequence[int]], explain: bool, stopped: Stopped | None) -> Exception:
     """That a search within the limit ended without a plan and without a proof."""
     limit, achieved = model.problem.memory_limit, lowest(model, seen)
     assert limit is not None
-    if stopped == "time":
+    if stopped is Stopped.TIME:
         smallest = "" if achieved is None else f" (the smallest plan seen holds {achieved} bytes)"
         return OutOfTimeError(
             f"no plan within {limit} bytes was found in the time given, and it is not proved that none exists"

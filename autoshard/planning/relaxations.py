@@ -18,6 +18,7 @@ from autoshard.formulation.loose import Masks
 from autoshard.placements.atoms import choose_atoms
 from autoshard.planning.least_memory import LeastMemory, Tensor
 from autoshard.planning.model import Problem, build_model, collect_loosely
+from autoshard.planning.options import SearchOptions
 from autoshard.planning.subsets import MinimalSet, Subsets
 from autoshard.sharding.mesh import Mesh
 
@@ -111,7 +112,7 @@ class _Searches:
         began = time.monotonic()
         try:
             model, part = build_model(problem), min(SEARCH_S, self.left_s)
-            found = decide(model, effort=SEARCH_EFFORT, time_limit_s=part, accepted_gap=1.0, explain=False)
+            found = decide(model, SearchOptions(effort=SEARCH_EFFORT, accepted_gap=1.0).within(part), explain=False)
             if found.interrupted:
                 self.left_s = 0.0
             return True, found.memory.peak_bytes

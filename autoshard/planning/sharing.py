@@ -1,47 +1,40 @@
 """What it costs at most that repeated layers share their decisions: the plan beside a bound for layers on their own."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from autoshard.planning.decide import ACCEPTED_GAP
+from autoshard.plan_record import SharingPrice
 from autoshard.planning.decision import Decision
 from autoshard.planning.model import PRICED_ENTRIES, Model, build_model
-from autoshard.solver.network import CostNetwork
+from autoshard.planning.options import ACCEPTED_GAP, SearchOptions
+from autoshard.solver.solution import Stopped
 
 _EFFORT = 0.2
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """decisions: how many there are, shared: how many of them are taken over from another layer. bound_s: no plan in
-    which layers differ costs less; None where that was not worked out. price_s: what sharing costs at most.
-    """
+    """What it costs, and what ended the proof before its time: `TIME` or `INTERRUPT`; None where nothing did."""
 
-    decisions: int
-    shared: int
-    bound_s: float | None
-    price_s: float | None
-    stopped: str = ""
-    """What ended the proof before its time: ``time`` or ``interrupt``; empty where nothing did."""
+    price: SharingPrice
+    stopped: Stopped | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """For the plan: another run may tell another figure."""
-        if not self.stopped:
+        if self.stopped is None:
             return ()
-        by = "the time limit" if self.stopped == "time" else "the user"
+        by = "the time limit" if self.stopped is Stopped.TIME else "the user"
         return (f"the proof of what it costs that layers are shared was ended by {by}",)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As ``sharing`` in plan.json."""
-        return {
-            "decisions": self.decisions, "shared": self.shared, "bound_s": self.bound_s,
-            "price_at_most_s": self.price_s,
-        }  # fmt: skip
+
+def unpriced(model: Model) -> SharingPrice:
+    """How many decisions are shared, without what that costs."""
+    whole, own = model.encoded.network.n_nodes, model.repeats.network.n_nodes
+    return SharingPrice(decisions=whole, shared=whole - own, bound_s=None, price_at_most_s=None)
 
 
 def price_of_sharing(
-    model: Model, decision: Decision, *, always: bool = False, time_limit_s: float | None = None, seed: int = 0
+    model: Model, decision: Decision, options: SearchOptions | None = None, *, always: bool = False
 ) -> Sharing | None:
     """None where nothing is shared. always: prove the bound however large the network of all layers is (else of up to
     `PRICED_ENTRIES`).
@@ -50,35 +43,31 @@ def price_of_sharing(
     """
     if not model.repeats.shared:
         return None
-    whole = model.encoded.network
-    shared = whole.n_nodes - model.repeats.network.n_nodes
     if decision.interrupted:
-        return Sharing(whole.n_nodes, shared, None, None, "interrupt")
+        return Sharing(unpriced(model), Stopped.INTERRUPT)
     try:
-        return _price(model, decision, whole, shared, always, time_limit_s, seed)
+        return _price(model, decision, options or SearchOptions(), always)
     except KeyboardInterrupt:  # the plan is there; this is only about it
-        return Sharing(whole.n_nodes, shared, None, None, "interrupt")
+        return Sharing(unpriced(model), Stopped.INTERRUPT)
 
 
-def _price(
-    model: Model, decision: Decision, whole: CostNetwork, shared: int, always: bool, time_limit_s: float | None,
-    seed: int,
-) -> Sharing:  # fmt: skip
+def _price(model: Model, decision: Decision, options: SearchOptions, always: bool) -> Sharing:
+    told = unpriced(model)
     if model.encoded.entries > PRICED_ENTRIES:
         if not always:
-            return Sharing(whole.n_nodes, shared, None, None)
+            return Sharing(told)
         model = build_model(model.problem, shared=model.shared, whole=True)
-        whole = model.encoded.network
     from autoshard.formulation.assign import assignment_of
     from autoshard.solver import solve
 
     start = assignment_of(model.collected, model.encoded, model.repeats, decision.schedule)
     solution = solve(
-        whole, effort=_EFFORT, seed=seed, gap=ACCEPTED_GAP, time_limit_s=time_limit_s,
+        model.encoded.network, effort=_EFFORT, seed=options.seed, gap=ACCEPTED_GAP,
+        time_limit_s=options.deadline.left(),
         starts=[] if start is None else [model.repeats.expand(start)],
     )  # fmt: skip
     bound = min(solution.lower_bound * model.encoded.tick_s - model.encoded.rounding_s, decision.objective_s)
     bound = max(0.0, bound)
-    stopped = solution.stats["stopped"]
-    early = stopped if stopped in ("time", "interrupt") else ""
-    return Sharing(whole.n_nodes, shared, bound, decision.objective_s - bound, early)
+    early = solution.stopped if solution.stopped in (Stopped.TIME, Stopped.INTERRUPT) else None
+    price = {"bound_s": bound, "price_at_most_s": decision.objective_s - bound}
+    return Sharing(told.model_copy(update=price), early)

@@ -4,9 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from autoshard.constraints import MatchedPin
-from autoshard.constraints.groups import MatchedGroup
-from autoshard.constraints.restrictions import Kind, Restriction
+from autoshard.constraints import MatchedGroup, MatchedPin, Restriction
 from autoshard.errors import ShardingError
 from autoshard.formulation.fixed import Cut
 from autoshard.program.program import Block, Op, Origin, Program, Value
@@ -38,17 +36,15 @@ def spread(
         for slot in pin.outputs:
             outputs[slot] = agreed(outputs[slot], sharding) if slot in outputs else sharding
     for restriction in restrictions:
-        if restriction.kind is Kind.REPLICATED:
-            for value in restriction.values:
-                sharding = restriction.sharding_for(program.type_of(value).rank)
-                values[value] = agreed(values[value], sharding) if value in values else sharding
+        for value, sharding in restriction.hints(program).items():
+            values[value] = agreed(values[value], sharding) if value in values else sharding
     tied = [group.values for group in groups if len(group.values) > 1]
     for _ in tied:  # as often as a sharding may have to pass from one group to the next
         for members in tied:
             stated = [values[v] for v in members if v in values]
             if stated:
                 values.update(dict.fromkeys((v for v in members if v in values), reduce(agreed, stated)))
-    barred = {v: r.direction for r in restrictions if r.kind is Kind.BARRIER for v in r.values}
+    barred = {value: way for r in restrictions for value, way in r.barriers.items()}
     whole = with_barriers(program, barred) if barred else program
     return propagate(whole, mesh.mesh, values, strategy=strategy, groups=tied, outputs=outputs)
 

@@ -10,7 +10,6 @@ those kept before it under all statements, later ones included: earlier stages f
 propagate before what its optimum chose, each in the order of `pieces_of`. The others are told as ``relaxed``.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,13 +20,16 @@ from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.fixed import Cut, Fixed, placed
 from autoshard.formulation.pieces import holds
-from autoshard.planning.decide import ACCEPTED_GAP, decide
+from autoshard.plan_record import JointOptimum, StageRecord
+from autoshard.planning.decide import decide
 from autoshard.planning.decision import Decision
 from autoshard.planning.keep import Dropped, Keeper
-from autoshard.planning.model import Model, Problem, Progress, build_model
+from autoshard.planning.model import Model, Problem, build_model
+from autoshard.planning.options import SearchOptions
 from autoshard.planning.relaxed import CHOSEN, PROPAGATED, priced, relaxed_note, relaxed_words, still_missing
 from autoshard.planning.spread import factor_cuts, spread
 from autoshard.program.schedule import Schedule
+from autoshard.solver.solution import Stopped
 
 JOINT_SHARE = 0.3
 """The part of a time limit that the joint optimum beside the stages may take."""
@@ -47,41 +49,6 @@ class StagePlan:
     statements: tuple[str, ...]
     given: Fixed = field(default_factory=Fixed)
     name: str = ""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What one stage decided.
-
-    cost_s, bound_s: of its optimum, and the proof. price_s: how much dearer than the stage before; the first one than
-    the optimum without any pin. placed: what it placed that stages before had not. relaxed: placements that it wanted
-    and could not keep; unlimited: its cost and peak with all that it wanted, without the memory limit, where that limit
-    left no room for some of it (see `planning.relaxed`).
-    """
-
-    priority: int
-    name: str
-    statements: tuple[str, ...]
-    axes: tuple[str, ...]
-    cost_s: float
-    bound_s: float
-    gap: float
-    status: str
-    peak_bytes: int
-    price_s: float
-    placed: Mapping[str, Any]
-    relaxed: tuple[Mapping[str, Any], ...] = ()
-    unlimited: Mapping[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As an entry of ``stages`` in plan.json."""
-        return {
-            "priority": self.priority, "name": self.name, "statements": list(self.statements), "axes": list(self.axes),
-            "cost_s": self.cost_s, "bound_s": self.bound_s, "gap": self.gap, "status": self.status,
-            "peak_bytes": self.peak_bytes, "price_s": self.price_s, "placed": dict(self.placed),
-            "relaxed": [dict(entry) for entry in self.relaxed],
-            "unlimited": None if self.unlimited is None else dict(self.unlimited),
-        }  # fmt: skip
 
 
 def stated_stages(problem: Problem) -> list[StagePlan]:
@@ -108,14 +75,10 @@ def stated_stages(problem: Problem) -> list[StagePlan]:
 def decide_staged(
     problem: Problem,
     plans: Sequence[StagePlan] | None = None,
+    options: SearchOptions | None = None,
     *,
     joint_model: Model | None = None,
     starts: Sequence[Sequence[int]] = (),
-    time_limit_s: float | None = None,
-    effort: float = 1.0,
-    seed: int = 0,
-    accepted_gap: float = ACCEPTED_GAP,
-    progress: Progress | None = None,
 ) -> Decision:
     """Decide stage after stage; `Decision.stages` tells them and `Decision.joint` the joint optimum beside them.
 
@@ -123,22 +86,19 @@ def decide_staged(
     optimum is the answer (S0.51). joint_model: the model of the whole problem, where it is built already, and `starts`
     of it. bound_s of the answer is that of the last stage. Raises `InfeasibleError` where the statements cannot hold.
     """
-    say = progress or (lambda text: None)
-    began = time.monotonic()
-    model = build_model(problem, progress) if joint_model is None else joint_model  # tells contradictions first
+    options = options or SearchOptions()
+    say = options.say
+    model = build_model(problem, options.progress) if joint_model is None else joint_model  # tells contradictions first
     plans = stated_stages(problem) if plans is None else list(plans)
     alone = len(plans) < 2 and not any(plan.name for plan in plans)
-    options: dict[str, Any] = {"effort": effort, "seed": seed, "accepted_gap": accepted_gap, "progress": progress}
-    limit = time_limit_s if time_limit_s is None or alone else JOINT_SHARE * time_limit_s
     say("solving all at once")
-    joint = decide(model, starts=starts, time_limit_s=limit, **options)
+    joint = decide(model, options if alone else options.part(JOINT_SHARE), starts=starts)
     if not alone and joint.interrupted:
         note = "the user stopped the run before any stage was decided: this is the best plan all at once"
         return replace(joint, notes=(*joint.notes, note))
     if alone:
         return replace(joint, stages=tuple(_only(plan, joint, problem) for plan in plans))
-    deadline = None if time_limit_s is None else began + time_limit_s
-    run = _Run(model, plans, joint, options, deadline)
+    run = _Run(model, plans, joint, options)
     try:
         try:
             stages = run.stages(searching=False)
@@ -150,7 +110,7 @@ def decide_staged(
         return replace(joint, notes=(*joint.notes, note))
     except KeyboardInterrupt:
         note = "the user stopped the run before all stages were decided: this is the best plan all at once"
-        rounds = [*joint.stats.get("rounds", ()), {"what": "stages", "stopped": "interrupt"}]
+        rounds = [*joint.stats.get("rounds", ()), {"what": "stages", "stopped": Stopped.INTERRUPT}]
         return replace(joint, notes=(*joint.notes, note), stats={**joint.stats, "rounds": rounds})
     last = run.last
     notes = [*last.notes, *(run.notes(stages))]
@@ -158,33 +118,28 @@ def decide_staged(
         f"decided in {len(stages)} stages; bound and gap are those of the last one, all at once costs "
         f"{joint.objective_s:.6g} s"
     )
-    beside = {
-        "cost_s": joint.objective_s, "bound_s": joint.bound_s, "gap": joint.gap, "status": joint.status,
-        "price_of_stages_s": last.objective_s - joint.objective_s,
-    }  # fmt: skip
+    beside = JointOptimum(
+        cost_s=joint.objective_s, bound_s=joint.bound_s, gap=joint.gap, status=joint.status,
+        price_of_stages_s=last.objective_s - joint.objective_s,
+    )  # fmt: skip
     return replace(last, notes=tuple(notes), stages=tuple(stages), joint=beside, proved=joint.proved)
 
 
 class _Run:
     """Deciding all stages in order; `decided` remembers their optima, so that going over them again costs little."""
 
-    def __init__(
-        self, whole: Model, plans: Sequence[StagePlan], joint: Decision, options: Mapping[str, Any],
-        deadline: float | None,
-    ) -> None:  # fmt: skip
-        self.whole, self.plans, self.joint, self.options, self.deadline = whole, plans, joint, options, deadline
+    def __init__(self, whole: Model, plans: Sequence[StagePlan], joint: Decision, options: SearchOptions) -> None:
+        self.whole, self.plans, self.joint, self.options = whole, plans, joint, options
         self.problem = whole.problem
         self.last = joint
         self.free_s = joint.objective_s
         self.decided: list[tuple[Problem, list[Fixed], Decision]] = []
 
-    def stages(self, *, searching: bool) -> list[Stage]:
+    def stages(self, *, searching: bool) -> list[StageRecord]:
         """All stages. Without searching for what can hold beside each other, a stage may turn out to have no plan; the
         last one then holds all statements and everything that was kept, and so shows that it could be.
         """
-        say = self.options["progress"] or (lambda text: None)
         keeper = Keeper(self.whole, self.options, [self.joint.schedule], searching=searching)
-        keeper.deadline = self.deadline
         fixed: list[Fixed] = []
         atoms: frozenset[int] = frozenset()
         decisions: list[Decision] = []
@@ -193,7 +148,7 @@ class _Run:
             last = number == len(self.plans) - 1
             part = self.problem if last else replace(self.problem, pins=plan.pins)
             title = plan.name or f"priority {plan.priority}"
-            say(f"stage {number + 1} of {len(self.plans)}: {title}")
+            self.options.say(f"stage {number + 1} of {len(self.plans)}: {title}")
             keeper.checks = 0
             wanted = keeper.new(plan.given, (one for before in told for one in before.dropped[: before.propagated]))
             given, dropped = keeper.keep(fixed, wanted)
@@ -221,7 +176,7 @@ class _Run:
         self.last = decisions[-1]
         return self._as_told(decisions, told)
 
-    def _as_told(self, decisions: Sequence[Decision], told: Sequence["_Told"]) -> list[Stage]:
+    def _as_told(self, decisions: Sequence[Decision], told: Sequence["_Told"]) -> list[StageRecord]:
         """Stages with their prices. Every plan of a stage is one of the stage before, too, which costs no more."""
         cheapest = list(decisions)
         for k in reversed(range(len(decisions) - 1)):
@@ -229,22 +184,20 @@ class _Run:
                 better, bound = cheapest[k + 1], min(cheapest[k].bound_s, cheapest[k + 1].objective_s)
                 cheapest[k] = replace(better, bound_s=bound, status=_status(better, bound))
         before = min(cheapest[0].objective_s, self.free_s)
-        stages: list[Stage] = []
+        stages: list[StageRecord] = []
         for plan, decision, one in zip(self.plans, cheapest, told, strict=True):
             stage = _stage(plan, decision, decision.objective_s - before, one.placed, self.problem)
             missing = still_missing(one.relaxed, one.dropped, self.last.schedule)
-            stages.append(replace(stage, relaxed=tuple(missing), unlimited=one.unlimited if missing else None))
+            told_of = {"relaxed": tuple(missing), "unlimited": one.unlimited if missing else None}
+            stages.append(stage.model_copy(update=told_of))
             before = decision.objective_s
         return stages
 
-    def notes(self, stages: Sequence[Stage]) -> list[str]:
+    def notes(self, stages: Sequence[StageRecord]) -> list[str]:
         """What was relaxed, a line for each stage."""
         limit = self.problem.memory_limit
         found = [relaxed_note(s.name or f"priority {s.priority}", s.relaxed, limit, s.unlimited) for s in stages]
         return [note for note in found if note]
-
-    def _left(self, share: int) -> float | None:
-        return None if self.deadline is None else max(0.2, (self.deadline - time.monotonic()) / share)
 
     def _solve(self, part: Problem, fixed: Sequence[Fixed], share: int, witnesses: Sequence[Schedule]) -> Decision:
         """The optimum of a stage; not worse than those witnesses that have its placements."""
@@ -263,10 +216,10 @@ class _Run:
         return decision
 
     def _decide(self, part: Problem, fixed: Sequence[Fixed], share: int, known: Sequence[Schedule]) -> Decision:
-        model = build_model(part, self.options["progress"], fixed=fixed, shared=self.whole.shared)
+        model = build_model(part, self.options.progress, fixed=fixed, shared=self.whole.shared)
         found = [assignment_of(model.collected, model.encoded, model.repeats, plan) for plan in known]
         starts = [start for start in found if start is not None]
-        return decide(model, starts=starts, time_limit_s=self._left(share), explain=False, **self.options)
+        return decide(model, self.options.part(1 / share), starts=starts, explain=False)
 
     def _unlimited(self, part: Problem, share: int, fixed: Sequence[Fixed]) -> Decision:
         found = self._solve(replace(part, memory_limit=None), fixed, share, ())
@@ -308,15 +261,16 @@ def _stage(
     price_s: float,
     words: Mapping[str, Any],
     problem: Problem,
-) -> Stage:
+) -> StageRecord:
     axes = tuple(n for n in problem.mesh.mesh.axis_names if set(problem.mesh.atoms_of[n]) & plan.atoms)
-    return Stage(
-        plan.priority, plan.name, plan.statements, axes, decision.objective_s, decision.bound_s, decision.gap,
-        decision.status, decision.memory.peak_bytes, price_s, words,
+    return StageRecord(
+        priority=plan.priority, name=plan.name, statements=plan.statements, axes=axes, cost_s=decision.objective_s,
+        bound_s=decision.bound_s, gap=decision.gap, status=decision.status, peak_bytes=decision.memory.peak_bytes,
+        price_s=price_s, placed=dict(words),
     )  # fmt: skip
 
 
-def _only(plan: StagePlan, joint: Decision, problem: Problem) -> Stage:
+def _only(plan: StagePlan, joint: Decision, problem: Problem) -> StageRecord:
     return _stage(plan, joint, 0.0, placed_words(placed(joint.schedule, problem.program, plan.atoms), problem), problem)
 
 

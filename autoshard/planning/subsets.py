@@ -16,7 +16,9 @@ from autoshard.formulation.loose import Loose, Masks
 from autoshard.planning.least_memory import Least, LeastMemory
 from autoshard.planning.minimal import minimal_conflict
 from autoshard.planning.model import Model, Problem, build_model, collect_loosely
+from autoshard.planning.options import SearchOptions
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge
+from autoshard.solver.solution import Stopped
 
 SEARCH_S = 12.0
 """Seconds that all searches for plans under subsets may take together."""
@@ -135,7 +137,8 @@ class Subsets:
         if part.memory_limit is None:
             return True
         try:
-            decide(model, effort=0.3, time_limit_s=max(0.5, self._left_s), accepted_gap=0.5, explain=False)
+            hard = SearchOptions(effort=0.3, accepted_gap=0.5).within(max(0.5, self._left_s))
+            decide(model, hard, explain=False)
         except InfeasibleError:
             return False
         except OutOfTimeError:  # none found is no proof
@@ -161,6 +164,6 @@ def may_hold(model: Model) -> bool | None:
         return all((c < IMPOSSIBLE).any() for c in costs)
     bare = CostNetwork(costs, edges, network.usages, network.usage_limit, network.facets)
     found = solve(bare, effort=0.3, gap=1.0, time_limit_s=SEARCH_S)
-    if found.stats["stopped"] == "interrupt":
+    if found.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
     return None if found.status == "unknown" else found.status != "infeasible"

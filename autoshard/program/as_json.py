@@ -343,8 +343,6 @@ def check_claims(data: Json) -> None:
     for entry in data["statements"]:
         if not isinstance(entry.get("kind"), str):
             raise InputError(f"plan: the statement {_short(entry)} has no kind")
-        if entry["kind"] == "memory_limit" and not isinstance(entry.get("bytes"), int):
-            raise InputError(f"plan: the statement {_short(entry)} has no bytes")
 
     limit = data.get("memory_limit")
     if limit is not None and (limit.get("from") not in ("stated", "device") or not _is_limit(limit.get("bytes"))):

@@ -4,34 +4,36 @@ A plan holds its program, machine and statements, so nothing is traced again. Th
 and the judges are those of planning; only what the caller changes differs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from autoshard.constraints import MatchedPin, in_memories, restrictions_of
-from autoshard.constraints.groups import MatchedGroup
-from autoshard.constraints.in_code import on_other_mesh
-from autoshard.constraints.matching import conflict
+from autoshard.constraints import (
+    HostMemoryLimit,
+    MatchedGroup,
+    MatchedPin,
+    MemoryLimit,
+    Restriction,
+    conflict,
+    in_memories,
+)
 from autoshard.constraints.orders import in_orders
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.domains import satisfies
 from autoshard.placements.atoms import stated_splits
-from autoshard.plan_record import PlanRecord
-from autoshard.planning import ACCEPTED_GAP, Decision, Model, Problem, build_model, decide
+from autoshard.plan_record import PlanRecord, ToldLimit, ToldOptions
+from autoshard.planning import Decision, Model, Problem, SearchOptions, build_model, decide
 from autoshard.planning.named_stages import named_stages
-from autoshard.planning.sharing import Sharing
+from autoshard.planning.sharing import unpriced
 from autoshard.planning.stages import decide_staged, stated_stages
 from autoshard.program.program import Program
 from autoshard.search.strategy import decide_by, settled
 from autoshard.sharding.layout import AtomMesh, Layout
-from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.strategies.choice import SEARCHES, StrategyName
-
-Progress = Callable[[str], None]
 
 KEEP: Any = object()
 """Stands for *as in the plan*, where None has a meaning of its own."""
@@ -53,41 +55,25 @@ class Changed:
 
 def stated_pins(plan: PlanRecord) -> tuple[MatchedPin, ...]:
     """The pins of a plan, matched to its values."""
-    return tuple(_pin(s, plan.schedule.mesh.mesh) for s in plan.statements if s["kind"] == "pin")
-
-
-def _pin(statement: Mapping[str, Any], mesh: Mesh) -> MatchedPin:
-    pin = MatchedPin(
-        statement["pattern"], TensorSharding.from_text(statement["sharding"], mesh), tuple(statement["values"]),
-        tuple(statement["outputs"]), statement.get("source", ""), int(statement.get("priority", 0)),
-    )  # fmt: skip
-    if "mesh" not in statement:
-        return pin
-    other = on_other_mesh(statement["stated"], statement["mesh"], mesh, pin.source)
-    moves = () if other is None else other.moves
-    return replace(pin, mesh=statement["mesh"], stated=statement["stated"], moves=moves)
+    return plan.stated_as(MatchedPin)
 
 
 def stated_groups(plan: PlanRecord) -> tuple[MatchedGroup, ...]:
     """The sharding groups of a plan."""
-    return tuple(
-        MatchedGroup(tuple(s["patterns"]), tuple(s["values"]), tuple(s["outputs"]), s.get("source", ""))
-        for s in plan.statements
-        if s["kind"] == "same_sharding"
-    )
+    return plan.stated_as(MatchedGroup)
 
 
 def limit_of(plan: PlanRecord) -> int | None:
     """Bytes per device that the plan was to stay within: those stated, or the device's."""
-    stated = next((int(s["bytes"]) for s in plan.statements if s["kind"] == "memory_limit"), None)
-    if stated is None and plan.memory_limit is not None and plan.memory_limit["from"] == "device":
-        return plan.memory_limit["bytes"]
+    stated = next((limit.bytes for limit in plan.stated_as(MemoryLimit)), None)
+    if stated is None and plan.memory_limit is not None and plan.memory_limit.source == "device":
+        return plan.memory_limit.bytes
     return stated
 
 
 def limit_of_device(plan: PlanRecord) -> bool:
     """Whether that is what the device has room for, and nobody stated it."""
-    return limit_of(plan) is not None and not any(s["kind"] == "memory_limit" for s in plan.statements)
+    return limit_of(plan) is not None and not plan.stated_as(MemoryLimit)
 
 
 def displaced(pins: Sequence[MatchedPin], by: Sequence[MatchedPin]) -> tuple[list[MatchedPin], list[MatchedPin]]:
@@ -136,7 +122,7 @@ def problem_of(plan: PlanRecord, changed: Changed | None = None) -> Problem:
     changed = changed or Changed()
     program = plan.program if changed.program is None else changed.program
     pins, _ = displaced(stated_pins(plan), changed.pins)
-    groups, restrictions = stated_groups(plan), restrictions_of(tuple(map(dict, plan.statements)))
+    groups, restrictions = stated_groups(plan), plan.stated_as(Restriction)
     every = (*pins, *new_pins(plan, changed.pins))
     if any(pin.moves for pin in every) or program.orders or changed.program is not None:
         program = in_orders(in_memories(replace(program, orders=()), restrictions), every, groups)
@@ -145,11 +131,16 @@ def problem_of(plan: PlanRecord, changed: Changed | None = None) -> Problem:
         program, plan.schedule.mesh.mesh, plan.machine if changed.machine is None else changed.machine, pins=every,
         memory_limit=limit, sub_axes=_splits(plan.schedule.mesh, [p.sharding for p in every]), trips=plan.trips,
         groups=groups, restrictions=restrictions,
-        # of earlier versions: where nothing is shared, there was nothing to share
-        share_repeats=bool((plan.options or {}).get("share_repeats", plan.sharing is not None)),
+        share_repeats=_shares(plan),
         device_limit=changed.memory_limit is KEEP and limit_of_device(plan),
-        host_limit=next((int(s["bytes"]) for s in plan.statements if s["kind"] == "host_memory_limit"), None),
+        host_limit=next((limit.bytes for limit in plan.stated_as(HostMemoryLimit)), None),
     )  # fmt: skip
+
+
+def _shares(plan: PlanRecord) -> bool:
+    """Whether repeated layers share; in plans of earlier versions where nothing is shared, there was nothing to."""
+    told = None if plan.options is None else plan.options.share_repeats
+    return plan.sharing is not None if told is None else told
 
 
 def _splits(mesh: AtomMesh, shardings: Sequence[TensorSharding]) -> Mapping[str, Sequence[int]]:
@@ -176,55 +167,29 @@ def _cuts(parts: Sequence[int]) -> set[int]:
     return found
 
 
-@dataclass(frozen=True)
-class Effort:
-    """How hard to search, and from where."""
-
-    effort: float = 1.0
-    seed: int = 0
-    accepted_gap: float = ACCEPTED_GAP
-
-    @staticmethod
-    def of(plan: PlanRecord) -> "Effort":
-        """What the plan was made with; of earlier versions what its config says, else the defaults."""
-        settings = (plan.config or {}).get("settings") or {}
-        made = plan.options if plan.options is not None else settings.get("solver") or {}
-        return Effort(
-            float(made.get("effort", 1.0)), int(made.get("seed", 0)), float(made.get("accepted_gap", ACCEPTED_GAP))
-        )
-
-    def but(
-        self, *, effort: float | None = None, seed: int | None = None, accepted_gap: float | None = None
-    ) -> "Effort":
-        """The same with what is given here."""
-        return Effort(
-            self.effort if effort is None else effort, self.seed if seed is None else seed,
-            self.accepted_gap if accepted_gap is None else accepted_gap,
-        )  # fmt: skip
-
-    def share(self, part: float) -> float:
-        """A part of it for one of many searches; what is below 1 is not cut further than to that part of 1."""
-        return min(self.effort, part * max(1.0, self.effort))
+def options_of(plan: PlanRecord) -> SearchOptions:
+    """What the plan was searched with; of earlier versions what its config says, else the defaults."""
+    settings = (plan.config or {}).get("settings") or {}
+    made = plan.options or ToldOptions.from_dict(settings.get("solver") or {})
+    return SearchOptions().but(effort=made.effort, seed=made.seed, accepted_gap=made.accepted_gap)
 
 
 def solve_again(
     plan: PlanRecord,
     changed: Changed | None = None,
-    *,
-    time_limit_s: float | None = None,
-    effort: Effort | None = None,
-    progress: Progress | None = None,
+    options: SearchOptions | None = None,
 ) -> PlanRecord:
     """The plan of the same program under what is `changed`; starts from the plan itself where that is still allowed.
 
-    Statements are those that hold in the answer. effort: that with which the plan was made where not given.
+    Statements are those that hold in the answer. options: those that the plan was made with where not given.
     Raises `InfeasibleError`, `NotFoundError` and `OutOfTimeError` as planning does.
     """
     changed = changed or Changed()
-    model = build_model(problem_of(plan, changed), progress)
+    options = options or options_of(plan)
+    model = build_model(problem_of(plan, changed), options.progress)
     kept = kept_pins(plan, new_pins(plan, changed.pins))
-    decision = decide_again(plan, model, time_limit_s, effort, progress, kept=kept)
-    return plan_of(plan, model, changed, decision, effort)
+    decision = decide_again(plan, model, options, kept=kept)
+    return plan_of(plan, model, changed, decision, options)
 
 
 def kept_pins(plan: PlanRecord, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
@@ -248,9 +213,7 @@ def kept_pins(plan: PlanRecord, pins: Sequence[MatchedPin]) -> tuple[MatchedPin,
 def decide_again(
     plan: PlanRecord,
     model: Model,
-    time_limit_s: float | None,
-    effort: Effort | None,
-    progress: Progress | None,
+    options: SearchOptions,
     *,
     explain: bool = True,
     kept: Sequence[MatchedPin] = (),
@@ -262,17 +225,13 @@ def decide_again(
     from stage number `since` on (the last one where not given), and stages before fix nothing that they forbid. So
     asking for what the plan has gives the plan.
     """
-    chosen = effort or Effort.of(plan)
     start = assignment_of(model.collected, model.encoded, model.repeats, plan.schedule)
     starts = [] if start is None else [start]
     by = None if plan.strategy is None else StrategyName.parse(plan.strategy)
     stated = replace(model.problem, pins=tuple(pin for pin in model.problem.pins if pin not in kept))
     if by is not None and by.name not in SEARCHES:
-        return decide_by(
-            replace(model, problem=stated), by, time_limit_s=time_limit_s, effort=chosen.effort, seed=chosen.seed,
-            accepted_gap=chosen.accepted_gap, progress=progress,
-        )  # fmt: skip
-    named = any(stage["name"] for stage in plan.stages)
+        return decide_by(replace(model, problem=stated), by, options)
+    named = any(stage.name for stage in plan.stages)
     if named and plan.priorities is None:
         raise UnsupportedError(
             "this plan was decided in stages by names of strategies by an earlier version, whose plans do not say what "
@@ -281,49 +240,46 @@ def decide_again(
     if named or len(plan.stages) > 1:
         if named and plan.priorities is not None:
             told = plan.priorities
-            stages = named_stages(stated, told["names"], told["roles"], told["slow"])
+            stages = named_stages(stated, told.names, told.roles, told.slow)
         else:
             stages = stated_stages(stated)
             if by is not None:
                 stages = [settled(model, stage, by.rule) for stage in stages]
         first = len(stages) if since is None else since
         stages = [replace(s, pins=(*s.pins, *kept)) if k >= first else s for k, s in enumerate(stages)]
-        return decide_staged(
-            model.problem, stages, joint_model=model, starts=starts, time_limit_s=time_limit_s, effort=chosen.effort,
-            seed=chosen.seed, accepted_gap=chosen.accepted_gap, progress=progress,
-        )  # fmt: skip
-    return decide(
-        model, starts=starts, time_limit_s=time_limit_s, effort=chosen.effort, seed=chosen.seed,
-        accepted_gap=chosen.accepted_gap, progress=progress, explain=explain,
-    )  # fmt: skip
+        return decide_staged(model.problem, stages, options, joint_model=model, starts=starts)
+    return decide(model, options, starts=starts, explain=explain)
 
 
 def plan_of(
-    plan: PlanRecord, model: Model, changed: Changed, decision: Decision, effort: Effort | None = None
+    plan: PlanRecord, model: Model, changed: Changed, decision: Decision, options: SearchOptions | None = None
 ) -> PlanRecord:
     """A decision about a changed problem as a plan."""
     kept, _ = displaced(stated_pins(plan), changed.pins)
     statements: list[Mapping[str, Any]] = [pin.to_dict() for pin in (*kept, *new_pins(plan, changed.pins))]
-    statements += [s for s in plan.statements if s["kind"] not in ("pin", "memory_limit")]
+    both = list(zip(plan.statements, plan.stated, strict=True))
+    statements += [said for said, one in both if not isinstance(one, MatchedPin | MemoryLimit)]
     if changed.memory_limit is KEEP:
         limit = plan.memory_limit
-        statements += [s for s in plan.statements if s["kind"] == "memory_limit"]
+        statements += [said for said, one in both if isinstance(one, MemoryLimit)]
     else:
-        limit = {"bytes": changed.memory_limit, "from": "stated"}
+        limit = ToldLimit(bytes=changed.memory_limit, source="stated")
         if changed.memory_limit is not None:
-            statements.append({"kind": "memory_limit", "bytes": changed.memory_limit, "source": ""})
-    program, whole, shared = model.problem.program, model.encoded.network.n_nodes, model.repeats.network.n_nodes
-    # what sharing costs is worked out for the plan alone
-    sharing = Sharing(whole, whole - shared, None, None).to_dict() if model.repeats.shared else None
+            statements.append(MemoryLimit(changed.memory_limit).to_dict())
+    program = model.problem.program
+    sharing = unpriced(model) if model.repeats.shared else None  # what it costs is worked out for the plan alone
+    made = options or options_of(plan)
+    told = {"effort": made.effort, "seed": made.seed, "accepted_gap": made.accepted_gap}
+    searched = (plan.options or ToldOptions()).model_copy(update=told)
     traced = None if plan.traced is None or changed.program is not None else replace(plan.traced, program=program)
     return replace(
         plan, program=program, traced=traced, sharing=sharing, mesh_search=None,
-        options={**(plan.options or {}), **asdict(effort or Effort.of(plan))},
+        options=searched,
         schedule=decision.schedule, machine=model.problem.machine,
         cost=decision.cost, memory=decision.memory, status=decision.status, objective_s=decision.objective_s,
         bound_s=decision.bound_s, gap=decision.gap, memory_price_s=decision.memory_price_s,
         rounding_s=decision.rounding_s, statements=tuple(statements), baselines=(), notes=decision.notes,
         run={"interrupted": decision.interrupted, **decision.stats},
-        stages=tuple(stage.to_dict() for stage in decision.stages), joint=decision.joint, memory_limit=limit,
+        stages=decision.stages, joint=decision.joint, memory_limit=limit,
         certificate=decision.certificate,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.model import NodeKind
 from autoshard.plan_record import PlanRecord
 from autoshard.planning import Model, build_model
-from autoshard.questions.again import Effort, problem_of
+from autoshard.questions.again import options_of, problem_of
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, evaluate
 
 NEARBY = 150
@@ -45,7 +45,7 @@ class Alternatives:
     """Prices the alternatives of values of one plan; the network is built once."""
 
     def __init__(self, plan: PlanRecord) -> None:
-        self.plan, self.effort = plan, Effort.of(plan)
+        self.plan, self.options = plan, options_of(plan)
         self.model: Model = build_model(problem_of(plan))
         model = self.model
         self.start = assignment_of(model.collected, model.encoded, model.repeats, plan.schedule)
@@ -106,7 +106,7 @@ class Alternatives:
         assert self.start is not None
         members = self._near(cls)
         local = self._local(members, cls, states)
-        solution = solve(local, effort=self.effort.share(EFFORT), seed=self.effort.seed)
+        solution = solve(local, effort=self.options.effort_of_one(EFFORT), seed=self.options.seed)
         if solution.assignment is None or solution.cost is None or solution.cost >= IMPOSSIBLE:
             return None
         whole = list(self.start)

@@ -16,16 +16,15 @@ from autoshard.constraints import MatchedPin
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import InfeasibleError, InputError, NotFoundError
 from autoshard.plan_record import PlanRecord
-from autoshard.planning import Model, build_model
+from autoshard.planning import Model, SearchOptions, build_model
 from autoshard.program.program import Program
 from autoshard.questions.again import (
     KEEP,
     Changed,
-    Effort,
-    Progress,
     decide_again,
     limit_of,
     new_pins,
+    options_of,
     plan_of,
     problem_of,
 )
@@ -160,14 +159,13 @@ def break_even(
     by: str,
     *,
     instead: str | TensorSharding | None = None,
-    time_limit_s: float | None = None,
-    effort: Effort | None = None,
-    progress: Progress | None = None,
+    options: SearchOptions | None = None,
+    each_s: float | None = None,
 ) -> BreakEven:
     """Where the sharding of the one value that `pattern` addresses flips as `by` moves (see `BY`).
 
-    instead: the sharding to hold it against; the best other one where not given. time_limit_s: wall clock of each
-    search, a guard. effort: of each search (`effort_of` where not given).
+    instead: the sharding to hold it against; the best other one where not given. options: of each
+    search (`quick_options` where not given). each_s: seconds of wall clock of each search, a guard.
     Raises `InputError` where `pattern` addresses several values that differ or `by` is unknown, `UnsupportedError` for
     batch where the plan does not say how to find its function again.
     """
@@ -175,13 +173,12 @@ def break_even(
         raise InputError(f"unknown break-even {by!r}; choices: {', '.join(BY)}")
     rival = None if instead is None else pin_for(plan, pattern, instead)
     kept, name, sharding = _kept(plan, pattern)
-    say = progress or (lambda text: None)
-
-    hard = effort or effort_of(plan)
+    options = options or quick_options(plan)
+    quiet = replace(options, progress=None)
     models: dict[object, Model] = {}  # limits share a network
 
     def solve(changed: Changed, what: str, pin: MatchedPin | None, since: int | None = None) -> PlanRecord | NoPlan:
-        say(f"break-even by {by}: {what}")
+        options.say(f"break-even by {by}: {what}")
         pinned = replace(changed, pins=() if pin is None else (pin,))
         try:
             key = (pin, id(changed.machine), id(changed.program))
@@ -192,7 +189,7 @@ def break_even(
             limit = limit_of(plan) if changed.memory_limit is KEEP else changed.memory_limit
             model = replace(model, problem=replace(model.problem, memory_limit=limit))
             own = new_pins(plan, pinned.pins) if pin is kept else ()
-            decision = decide_again(plan, model, time_limit_s, hard, None, explain=False, kept=own, since=since)
+            decision = decide_again(plan, model, quiet.within(each_s), explain=False, kept=own, since=since)
             if decision.interrupted:  # what it found by then is no verdict
                 raise KeyboardInterrupt
             return plan_of(plan, model, pinned, decision)
@@ -210,10 +207,10 @@ def break_even(
     return _by_bandwidth(plan, judge, name, sharding, told, solve)
 
 
-def effort_of(plan: PlanRecord) -> Effort:
+def quick_options(plan: PlanRecord) -> SearchOptions:
     """The plan's own options, with a part of its effort: there are many searches."""
-    own = Effort.of(plan)
-    return own.but(effort=own.share(EFFORT))
+    own = options_of(plan)
+    return own.but(effort=own.effort_of_one(EFFORT))
 
 
 def _kept(plan: PlanRecord, pattern: str) -> tuple[MatchedPin, str, str]:
@@ -282,7 +279,7 @@ def _cost(plan: PlanRecord | NoPlan) -> float | None:
 def _parted(kept: PlanRecord, best: PlanRecord) -> int | None:
     """The first stage but the last that places something else where the decision is kept; None: all place the same."""
     for number, (one, other) in enumerate(zip(kept.stages[:-1], best.stages[:-1], strict=False)):
-        if one["placed"] != other["placed"]:
+        if one.placed != other.placed:
             return number
     return None
 
@@ -294,9 +291,9 @@ def _may_be_kept(kept: PlanRecord | NoPlan, best: PlanRecord) -> bool:
     slack = kept.rounding_s + best.rounding_s
     if len(kept.stages) == len(best.stages):
         for one, other in zip(kept.stages, best.stages, strict=True):
-            if one["bound_s"] > other["cost_s"] + slack:
+            if one.bound_s > other.cost_s + slack:
                 return False
-            if one["cost_s"] + slack < other["bound_s"]:
+            if one.cost_s + slack < other.bound_s:
                 return True
     return kept.bound_s <= best.objective_s
 

@@ -5,27 +5,25 @@ holds for all.
 """
 
 import math
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from autoshard.costs.price import price
+from autoshard.deadline import Deadline
 from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
-from autoshard.planning import Decision, Model
-from autoshard.questions.again import Effort
+from autoshard.planning import Decision, Model, SearchOptions
 from autoshard.search.baselines import Baseline, price_baselines
 from autoshard.search.restricted import CannotBe
 from autoshard.search.strategy import BOUND_EFFORT, bound_of, decide_by, start_of
 from autoshard.solver.network import evaluate
+from autoshard.solver.solution import Stopped
 from autoshard.strategies.choice import NAMES, SEARCHES, StrategyName
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from autoshard.strategies.named import Roles
-
-Progress = Callable[[str], None]
 
 QUICK_SHARE = 0.4
 """The part of a time limit that all strategies without a proof may take together."""
@@ -97,22 +95,15 @@ class Comparison:
 class _Run:
     """What the rows of one comparison share: the model, the clock, and the starts found so far."""
 
-    def __init__(self, model: Model, time_limit_s: float | None, progress: Progress | None) -> None:
-        self.model, self.time_limit_s = model, time_limit_s
-        self.say = progress or (lambda text: None)
-        self.progress = progress
-        self.began = self.started = time.monotonic()
+    def __init__(self, model: Model, options: SearchOptions) -> None:
+        self.model, self.options = model, options
+        self.clock = Deadline()
         self.starts: list[Sequence[int]] = []
         self.best_s = math.inf
 
-    def left(self, share: float = 1.0) -> float | None:
-        if self.time_limit_s is None:
-            return None
-        return max(LEAST_S, self.time_limit_s - (time.monotonic() - self.began)) * share
-
     def begin(self, what: str) -> None:
-        self.say(what)
-        self.started = time.monotonic()
+        self.options.say(what)
+        self.clock = Deadline()
 
     def row(
         self,
@@ -125,15 +116,15 @@ class _Run:
     ) -> Row:
         if objective_s is not None:
             self.best_s = min(self.best_s, objective_s)
-        seconds = round(time.monotonic() - self.started, 3)
+        seconds = round(self.clock.spent(), 3)
         return Row(name, kind, objective_s, None, peak_bytes, seconds, status, reason)
 
     def quick(self, strategy: StrategyName, share: float) -> Row:
         """A strategy without a proof of its own."""
         self.begin(f"strategy {strategy}")
-        part, model = self.left(share), self.model
+        model = self.model
         try:
-            found = start_of(model, strategy, None if part is None else self.started + part)
+            found = start_of(model, strategy, self.options.deadline.part(share, least=LEAST_S))
         except CannotBe as error:
             return self.row(str(strategy), CANNOT_BE if error.exhausted else NONE_FOUND, reason=str(error))
         self.starts.append(found.assignment)
@@ -146,7 +137,7 @@ class _Run:
     def baseline(self, baseline: Baseline, roles: "Roles | None", slow: Collection[str]) -> Row:
         self.begin("a baseline")
         (priced,) = price_baselines(
-            self.model, [baseline], roles, slow=slow, time_limit_s=self.left(BASELINE_SHARE), progress=self.progress
+            self.model, [baseline], roles, slow=slow, options=self.options.part(BASELINE_SHARE, least=LEAST_S)
         )
         cost = priced.cost
         if priced.assignment is None:
@@ -155,14 +146,11 @@ class _Run:
         self.starts.append(priced.assignment)
         return self.row(cost.name, "found", cost.objective_s, cost.peak_bytes, kind="baseline")
 
-    def searched(self, strategy: StrategyName, share: float, effort: Effort) -> tuple[Row, Decision | None]:
+    def searched(self, strategy: StrategyName, share: float) -> tuple[Row, Decision | None]:
         """A strategy that decides by cost, from all that is known."""
         self.begin(f"strategy {strategy}")
         try:
-            found = decide_by(
-                self.model, strategy, starts=self.starts, time_limit_s=self.left(share), effort=effort.effort,
-                seed=effort.seed, accepted_gap=effort.accepted_gap, progress=self.progress,
-            )  # fmt: skip
+            found = decide_by(self.model, strategy, self.options.part(share, least=LEAST_S), starts=self.starts)
         except NotFoundError as error:
             return self.row(str(strategy), NONE_FOUND, reason=str(error)), None
         except OutOfTimeError as error:
@@ -173,15 +161,15 @@ class _Run:
             raise KeyboardInterrupt
         return self.row(str(strategy), found.status, found.objective_s, found.memory.peak_bytes), found
 
-    def bound(self, effort: Effort) -> float:
+    def bound(self) -> float:
         """A bound where no joint search has proved one."""
         model = self.model
         if not self.starts:
             return 0.0
         network = model.with_limit(None)
         best = min(self.starts, key=lambda start: evaluate(network, start).cost or math.inf)
-        proof = bound_of(model, best, self.left(), effort.effort / BOUND_EFFORT, effort.seed, self.progress)
-        if proof.stats["stopped"] == "interrupt":
+        proof = bound_of(model, best, self.options.but(effort=self.options.effort / BOUND_EFFORT))
+        if proof.stopped is Stopped.INTERRUPT:
             raise KeyboardInterrupt
         return max(0.0, proof.lower_bound * model.encoded.tick_s - model.encoded.rounding_s)
 
@@ -193,16 +181,14 @@ def compare_strategies(
     baselines: Sequence[Baseline] = (),
     roles: "Roles | None" = None,
     slow: Collection[str] = (),
-    time_limit_s: float | None = None,
-    effort: Effort | None = None,
-    progress: Progress | None = None,
+    options: SearchOptions | None = None,
 ) -> Comparison:
     """Solve a model by every strategy; what those without a proof find are starts of those with one.
 
-    time_limit_s: guard on the wall clock for all together. Raises `InputError` for unknown strategies.
+    The deadline is for all together. Raises `InputError` for unknown strategies.
     """
     named = [s if isinstance(s, StrategyName) else StrategyName.parse(s) for s in strategies]
-    run, hard = _Run(model, time_limit_s, progress), effort or Effort()
+    run = _Run(model, options or SearchOptions())
     rows: dict[StrategyName, Row] = {}
     quick = [s for s in named if s.name not in SEARCHES]
     for number, strategy in enumerate(quick):
@@ -211,10 +197,10 @@ def compare_strategies(
     bound_s = 0.0
     searched = [s for s in named if s.name in SEARCHES]
     for number, strategy in enumerate(searched):
-        rows[strategy], found = run.searched(strategy, 1 / (len(searched) - number), hard)
+        rows[strategy], found = run.searched(strategy, 1 / (len(searched) - number))
         if found is not None and strategy.name == "joint":  # of staged the bound holds for plans that keep its stages
             bound_s = found.bound_s
-    bound_s = min(bound_s or run.bound(hard), run.best_s)
+    bound_s = min(bound_s or run.bound(), run.best_s)
     problem = model.problem
     mesh = problem.mesh.mesh
     return Comparison(

@@ -171,21 +171,8 @@ def _setting(a: PlanRecord, b: PlanRecord) -> dict[str, tuple[Any, Any]]:
 
 
 def _statements(a: PlanRecord, b: PlanRecord) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    one, two = [statement_text(s) for s in a.statements], [statement_text(s) for s in b.statements]
+    one, two = [s.told for s in a.stated], [s.told for s in b.stated]
     return tuple(s for s in one if s not in two), tuple(s for s in two if s not in one)
-
-
-def statement_text(statement: Mapping[str, Any]) -> str:
-    """A statement of plan.json in words, with its place where it has one."""
-    place = f"{statement['source']}: " if statement.get("source") else ""
-    kind = statement["kind"].replace("_", " ")
-    if "bytes" in statement:
-        return f"{place}{kind} {statement['bytes']} bytes per device"
-    if "text" in statement:
-        return place + statement["text"]
-    told = [str(statement[k]) for k in ("pattern", "sharding", "axes", "axis", "value") if k in statement]
-    rest = " ".join(told or [", ".join(map(str, statement.get("patterns", ())))])
-    return f"{place}{kind} {rest}".strip()
 
 
 def _shardings(a: PlanRecord, b: PlanRecord) -> list[ChangedSharding]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints.patterns import Addresses
+from autoshard.constraints.statement import Member
 from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Op, Origin
 from autoshard.program.rule import factor_name
@@ -166,7 +167,7 @@ def _value(plan: PlanRecord, value: int, maker: Op | None) -> ExplainedValue:
     ]
     return ExplainedValue(
         what.name, str(what.type), layout.text(schedule.mesh), defined.text(schedule.mesh), _bytes(plan, value, layout),
-        _statements(plan, "values", value), _origin(plan, value, maker), tuple(readers),
+        _statements(plan, ("value", value)), _origin(plan, value, maker), tuple(readers),
         tuple(_moves(plan, value, None)), _stage(plan, "values", value, maker),
     )  # fmt: skip
 
@@ -179,7 +180,7 @@ def _output(plan: PlanRecord, slot: int) -> ExplainedValue:
     text = layout.text(mesh)
     return ExplainedValue(
         program.output_names[slot], str(program.type_of(value)), text, text, _bytes(plan, value, layout),
-        _statements(plan, "outputs", slot), f"it is {program.values[value].name}, handed back", (),
+        _statements(plan, ("output", slot)), f"it is {program.values[value].name}, handed back", (),
         tuple(_moves(plan, value, f"output {program.output_names[slot]}")), _stage(plan, "outputs", slot, None),
     )  # fmt: skip
 
@@ -188,15 +189,15 @@ def _stage(plan: PlanRecord, kind: str, index: int, maker: Op | None) -> str:
     """The stage that placed a value, an output or the op that makes it, and what that stage cost."""
     kinds = ("outputs",) if kind == "outputs" else ("inputs", "shared", "boundaries")
     for number, stage in enumerate(plan.stages):
-        placed = stage["placed"]
+        placed = stage.placed
         by_value = any(any(map(bool, placed.get(k, {}).get(str(index), ()))) for k in kinds)
         by_op = maker is not None and any(map(bool, placed.get("ops", {}).get(str(maker.id), ())))
         if by_value or by_op:
-            name = stage["name"] or f"priority {stage['priority']}"
+            name = stage.name or f"priority {stage.priority}"
             through = "" if by_value else " by the op that makes it"
             return (
                 f"fixed{through} in stage {number + 1} of {len(plan.stages)} ({name}): all up to it costs "
-                f"{seconds_text(stage['cost_s'])}, {seconds_text(stage['price_s'])} of that is its price"
+                f"{seconds_text(stage.cost_s)}, {seconds_text(stage.price_s)} of that is its price"
             )
     return "decided by cost, when all stages were fixed" if len(plan.stages) > 1 else ""
 
@@ -215,19 +216,8 @@ def _moves(plan: PlanRecord, value: int, only: str | None) -> Iterator[Move]:
             yield Move(row.where, row.kind, axes, row.bytes, row.seconds, row.times)
 
 
-def _statements(plan: PlanRecord, key: str, index: int) -> tuple[str, ...]:
-    out = []
-    for statement in plan.statements:
-        place = f"{statement['source']}: " if statement.get("source") else ""
-        for border, way in (("in_shardings", "comes into"), ("out_shardings", "leaves")):
-            if key == "values" and statement["kind"] == "manual_computation":
-                said = [item["sharding"] for item in statement[border] if item["value"] == index]
-                out += [f"{place}{text}, as it {way} the {statement['text']}" for text in said]
-        if index in statement.get(key, ()):
-            told = [str(statement[k]) for k in ("pattern", "sharding") if k in statement]
-            rest = " ".join(told or [", ".join(statement.get("patterns", ()))])
-            out.append(place + statement.get("text", f"{statement['kind'].replace('_', ' ')} {rest}".strip()))
-    return tuple(out)
+def _statements(plan: PlanRecord, member: Member) -> tuple[str, ...]:
+    return tuple(text for statement in plan.stated for text in statement.told_of(member))
 
 
 def _origin(plan: PlanRecord, value: int, maker: Op | None) -> str:

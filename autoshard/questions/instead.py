@@ -11,8 +11,9 @@ from typing import Any
 from autoshard.constraints import MatchedPin
 from autoshard.errors import InputError, ShardingError
 from autoshard.plan_record import PlanRecord
-from autoshard.questions.again import Changed, Effort, Progress, displaced, solve_again, stated_pins
-from autoshard.questions.diff import PlanDiff, diff_plans, statement_text
+from autoshard.planning import SearchOptions
+from autoshard.questions.again import Changed, displaced, solve_again, stated_pins
+from autoshard.questions.diff import PlanDiff, diff_plans
 from autoshard.questions.explain import addressed
 from autoshard.report.amounts import bytes_text, seconds_text
 from autoshard.sharding.tensor_sharding import TensorSharding
@@ -126,10 +127,7 @@ def instead(
     plan: PlanRecord,
     pattern: str,
     sharding: str | TensorSharding,
-    *,
-    time_limit_s: float | None = None,
-    effort: Effort | None = None,
-    progress: Progress | None = None,
+    options: SearchOptions | None = None,
 ) -> Instead:
     """Solve a plan again with another sharding of what `pattern` addresses; all other statements hold.
 
@@ -138,10 +136,10 @@ def instead(
     """
     pin = pin_for(plan, pattern, sharding)
     _, lost = displaced(stated_pins(plan), [pin])
-    other = solve_again(plan, Changed((pin,)), time_limit_s=time_limit_s, effort=effort, progress=progress)
+    other = solve_again(plan, Changed((pin,)), options)
     names, now = _names(plan, pin.values, pin.outputs)
     return Instead(
-        names, now, str(pin.sharding), tuple(statement_text(p.to_dict()) for p in lost), plan, other,
+        names, now, str(pin.sharding), tuple(pin.told for pin in lost), plan, other,
         diff_plans(plan, other),
     )  # fmt: skip
 

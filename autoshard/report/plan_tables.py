@@ -6,6 +6,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from autoshard.constraints import HostMemoryLimit, MemoryLimit
+from autoshard.constraints.registry import read_only
 from autoshard.report.amounts import bytes_text, count_text, seconds_text
 from autoshard.report.rows import input_groups, traffic
 
@@ -192,14 +194,14 @@ def _memory(plan: Json) -> "list[RenderableType]":
     memory = plan.get("memory")
     if not memory:
         return []
-    stated = next((s["bytes"] for s in plan.get("statements", ()) if s["kind"] == "memory_limit"), None)
+    stated = next((limit.bytes for limit in read_only(MemoryLimit, plan.get("statements", ()))), None)
     limit = plan.get("memory_limit") or {"bytes": stated, "from": "stated"}
     head = f"memory: {bytes_text(memory['peak_bytes'])} per device at the peak"
     head += f" of {bytes_text(limit['bytes'])} allowed" if limit["bytes"] is not None else ""
     head += f", {memory['where']}" if memory.get("where") else ""
     head += f"\nlimit: {_limit_text(limit)}"
     if "host_bytes" in memory:
-        room = next((s["bytes"] for s in plan.get("statements", ()) if s["kind"] == "host_memory_limit"), None)
+        room = next((limit.bytes for limit in read_only(HostMemoryLimit, plan.get("statements", ()))), None)
         allowed = f" of {bytes_text(room)} allowed" if room is not None else ""
         head += f"\nin host memory: {bytes_text(memory['host_bytes'])} per device{allowed}"
     if "fits" in memory:

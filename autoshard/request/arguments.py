@@ -193,7 +193,7 @@ def _check_fits(program: Program, value: int, sharding: TensorSharding, mesh: Me
 
 
 def match_jax_pins(pins: Sequence[Pin], program: Program, mesh: Mesh) -> tuple[MatchedPin, ...]:
-    """Pins whose shardings are those of JAX (`autoshard.constraints.model.OF_JAX`), matched.
+    """Pins whose shardings are those of JAX (`autoshard.constraints.pin.OF_JAX`), matched.
 
     Raises what `match_pins` raises, and `ShardingError` for a pattern that matches values of different ranks.
     """

@@ -6,19 +6,19 @@ solved, so a baseline is the best version of itself. Its assignment is a start f
 than a baseline under the same statements.
 """
 
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from autoshard.costs.price import price
+from autoshard.deadline import Deadline
 from autoshard.errors import AutoshardError, InputError
 from autoshard.formulation.domains import satisfies
 from autoshard.formulation.model import NodeKind
 from autoshard.placements.switching import with_switches
 from autoshard.plan_record import BaselineCost
-from autoshard.planning import Model
+from autoshard.planning import Model, SearchOptions
 from autoshard.propagation import propagate
 from autoshard.search.placing import Placing, allowed_states, placed_states
 from autoshard.search.restricted import CannotBe, best_within
@@ -58,16 +58,15 @@ def price_baselines(
     roles: Roles | None,
     *,
     slow: Collection[str] = (),
-    time_limit_s: float | None = None,
-    progress: Callable[[str], None] | None = None,
+    options: SearchOptions | None = None,
 ) -> list[PricedBaseline]:
     """Price each strategy; one that cannot hold (memory, pins, divisibility) has no objective but a reason.
 
-    time_limit_s: guard on the wall clock, for all of them together.
+    The deadline is for all of them together.
     slow: mesh axes between slices, which named strategies use for data parallelism only.
     Raises `InputError` for unknown names, rules about unknown axes, and baselines without `roles`.
     """
-    return list(each_baseline(model, baselines, roles, slow=slow, time_limit_s=time_limit_s, progress=progress))
+    return list(each_baseline(model, baselines, roles, slow=slow, options=options))
 
 
 def each_baseline(
@@ -76,8 +75,7 @@ def each_baseline(
     roles: Roles | None,
     *,
     slow: Collection[str] = (),
-    time_limit_s: float | None = None,
-    progress: Callable[[str], None] | None = None,
+    options: SearchOptions | None = None,
 ) -> Iterator[PricedBaseline]:
     """`price_baselines` one after the other, so that a stopped run has those before."""
     if baselines and not roles:
@@ -87,7 +85,7 @@ def each_baseline(
             "['batch', None]}"
         )
     seen = set()
-    deadline = None if time_limit_s is None else time.monotonic() + time_limit_s
+    options = options or SearchOptions()
     for baseline in baselines:
         strategy = read_baseline(baseline, model.problem.mesh, slow)
         assert roles is not None
@@ -96,9 +94,8 @@ def each_baseline(
         if strategy.name in seen:
             continue
         seen.add(strategy.name)
-        if progress:
-            progress(f"pricing baseline {strategy.name}")
-        yield _price(model, strategy, roles, deadline)
+        options.say(f"pricing baseline {strategy.name}")
+        yield _price(model, strategy, roles, options.deadline)
 
 
 def read_baseline(baseline: Baseline, mesh: AtomMesh, slow: Collection[str] = ()) -> NamedStrategy:
@@ -113,21 +110,20 @@ def read_baseline(baseline: Baseline, mesh: AtomMesh, slow: Collection[str] = ()
     return strategy_from_rules(name, rules, mesh.mesh)
 
 
-def _price(model: Model, strategy: NamedStrategy, roles: Roles, deadline: float | None) -> PricedBaseline:
+def _price(model: Model, strategy: NamedStrategy, roles: Roles, deadline: Deadline) -> PricedBaseline:
     try:
         found = best_within(model, left_by(model, strategy, roles), deadline=deadline)
     except CannotBe as error:
-        return PricedBaseline(
-            BaselineCost(strategy.name, None, None, str(error)), None, error.timed_out, error.exhausted
-        )
+        none = BaselineCost(name=strategy.name, objective_s=None, reason=str(error))
+        return PricedBaseline(none, None, error.timed_out, error.exhausted)
     except AutoshardError as error:
-        return PricedBaseline(BaselineCost(strategy.name, None, None, str(error)), None, exhausted=True)
+        none = BaselineCost(name=strategy.name, objective_s=None, reason=str(error))
+        return PricedBaseline(none, None, exhausted=True)
     # priced from its schedule, as the plan is: ticks round, and would make equal plans differ
     cost = price(model.problem.program, found.schedule, model.fusion, model.prices, model.problem.trips)
     seconds = cost.step_s + model.memory_price_s(found.assignment)
-    return PricedBaseline(
-        BaselineCost(strategy.name, seconds, found.memory.peak_bytes), found.assignment, found.timed_out
-    )
+    told = BaselineCost(name=strategy.name, objective_s=seconds, peak_bytes=found.memory.peak_bytes)
+    return PricedBaseline(told, found.assignment, found.timed_out)
 
 
 def left_by(model: Model, strategy: NamedStrategy, roles: Roles) -> list[np.ndarray]:

@@ -6,24 +6,26 @@ a few searches under tighter memory limits, make the frontier of step time again
 """
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, NoReturn, TypeVar
 
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, NotFoundError, OutOfTimeError
-from autoshard.plan_record import PlanRecord
-from autoshard.planning import ACCEPTED_GAP, Decision, Problem, build_model, decide
+from autoshard.plan_record import MeshPoint, MeshSearched, MeshTried, PlanRecord
+from autoshard.planning import Decision, Problem, SearchOptions, build_model, decide
 from autoshard.planning.memory_cap import memory_cap
 
-Progress = Callable[[str], None]
 Sizes = Mapping[str, int]
 
 FIRST_EFFORT = 0.1
 """Work put into a mesh at first, as a part of that of the last search."""
 FIRST_SHARE, LAST_SHARE = 0.5, 0.7
 """Parts of a time limit: of all of it for the first look at all meshes, of what is then left for solving in full."""
+FIRST_GAP = 1e-2
+"""Gap at which the first look at a mesh may end."""
+TIGHTER_SHARE = 0.3
+"""The part of what is left that each search for the frontier may take."""
 TIGHTER = (0.75, 0.5)
 """Memory limits of the searches for the frontier, as parts of what the best plan takes."""
 FRONTIER_MESHES = 2
@@ -31,52 +33,26 @@ FRONTIER_MESHES = 2
 LEAST_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """What came of one mesh: its best plan and bound, or why there is none.
-
-    status: that of the plan, ``pruned`` (its bound rules it out), ``alike`` (the same but for the names of the axes as
-    the mesh in `reason`), ``cannot be`` (proved, or the machine has no such mesh), ``none found`` or ``out of time``.
-    """
-
-    sizes: Sizes
-    status: str
-    objective_s: float | None = None
-    bound_s: float | None = None
-    peak_bytes: int | None = None
-    reason: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "mesh": dict(self.sizes), "status": self.status, "objective_s": self.objective_s, "bound_s": self.bound_s,
-            "peak_bytes": self.peak_bytes, "reason": self.reason,
-        }  # fmt: skip
+def _tried(sizes: Sizes, status: str, *figures: Any, bound_s: float | None = None, reason: str = "") -> MeshTried:
+    """figures: seconds, bound and peak bytes, where there is a plan."""
+    objective_s, bound_s, peak = figures or (None, bound_s, None)
+    return MeshTried(
+        mesh=dict(sizes), status=status, objective_s=objective_s, bound_s=bound_s, peak_bytes=peak, reason=reason
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A plan on the frontier: none that was found is both quicker and smaller."""
-
-    sizes: Sizes
-    objective_s: float
-    peak_bytes: int
-    memory_limit: int | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "mesh": dict(self.sizes), "objective_s": self.objective_s, "peak_bytes": self.peak_bytes,
-            "memory_limit": self.memory_limit,
-        }  # fmt: skip
+def _point(sizes: Sizes, seconds: float, peak: int, limit: int | None) -> MeshPoint:
+    return MeshPoint(mesh=dict(sizes), objective_s=seconds, peak_bytes=peak, memory_limit=limit)
 
 
-def frontier(points: Sequence[Point]) -> list[Point]:
+def frontier(points: Sequence[MeshPoint]) -> list[MeshPoint]:
     """The points that no other one beats in both time and memory, quickest first.
 
-    >>> [p.peak_bytes for p in frontier([Point({}, 2.0, 5, None), Point({}, 1.0, 9, None), Point({}, 3.0, 7, None)])]
+    >>> [p.peak_bytes for p in frontier([_point({}, t, b, None) for t, b in ((2.0, 5), (1.0, 9), (3.0, 7))])]
     [9, 5]
     """
-    out: list[Point] = []
-    for point in sorted(points, key=lambda p: (p.objective_s, p.peak_bytes, tuple(p.sizes.values()))):
+    out: list[MeshPoint] = []
+    for point in sorted(points, key=lambda p: (p.objective_s, p.peak_bytes, tuple(p.mesh.values()))):
         if not out or point.peak_bytes < out[-1].peak_bytes:
             out.append(point)
     return out
@@ -89,26 +65,22 @@ def search_mesh(
     allowed: Sequence[Sizes],
     refused: Sequence[tuple[Sizes, str]],
     ask: Callable[[Sizes], Problem],
-    solve: Callable[[Sizes, float | None, Decision | None], P],
+    solve: Callable[[Sizes, SearchOptions, Decision | None], P],
+    options: SearchOptions,
     *,
     names_count: bool = False,
-    effort: float = 1.0,
-    seed: int = 0,
-    accepted_gap: float = ACCEPTED_GAP,
-    time_limit_s: float | None = None,
     solver_memory: int | None = None,
-    progress: Progress | None = None,
 ) -> P:
     """The best plan over all sizes, with what was tried in `PlanRecord.mesh_search`.
 
     allowed: sizes to look at; refused: others, with the machine's reasons. ask: the problem on a mesh; solve: the plan
-    on a mesh within seconds of wall clock, or of a decision taken already. Ctrl-C gives the
+    on a mesh by a search with these options, or of a decision taken already. Ctrl-C gives the
     best plan by then. names_count: it does something else with other names of the axes, whatever
     is stated (stages by names of strategies). Raises `InfeasibleError` where it is proved that no mesh has a plan,
     `NotFoundError` where none was found on any and not for all of them that is proved, `OutOfTimeError` where the time
     ended before any had.
     """
-    run = _Search(ask, solve, names_count, effort, seed, accepted_gap, time_limit_s, solver_memory, progress)
+    run = _Search(ask, solve, options, names_count, solver_memory)
     try:
         run.first_look(allowed)
         best = run.in_full()
@@ -116,16 +88,16 @@ def search_mesh(
     except KeyboardInterrupt:
         best = run.stopped(allowed)
     tried = [run.of(s) for s in allowed]
-    told = [*tried, *(Tried(s, "cannot be", reason=reason) for s, reason in refused)]
+    told = [*tried, *(_tried(s, "cannot be", reason=reason) for s, reason in refused)]
     bounds = [t.bound_s for t in tried if t.bound_s is not None]
     unknown = any(t.status in _OPEN and t.bound_s is None for t in tried)
-    found = {
-        "devices": math.prod(allowed[0].values()),
-        "axes": list(allowed[0]),
-        "bound_s": 0.0 if unknown else min(bounds, default=0.0),
-        "tried": [t.to_dict() for t in told],
-        "frontier": [p.to_dict() for p in frontier(run.points)],
-    }
+    found = MeshSearched(
+        devices=math.prod(allowed[0].values()),
+        axes=tuple(allowed[0]),
+        bound_s=0.0 if unknown else min(bounds, default=0.0),
+        tried=tuple(told),
+        frontier=tuple(frontier(run.points)),
+    )
     return replace(best, mesh_search=found)
 
 
@@ -151,85 +123,71 @@ class _Search(Generic[P]):
     def __init__(
         self,
         ask: Callable[[Sizes], Problem],
-        solve: Callable[[Sizes, float | None, Decision | None], P],
+        solve: Callable[[Sizes, SearchOptions, Decision | None], P],
+        options: SearchOptions,
         names_count: bool,
-        effort: float,
-        seed: int,
-        accepted_gap: float,
-        time_limit_s: float | None,
         solver_memory: int | None,
-        progress: Progress | None,
     ) -> None:
-        self.solver_memory = solver_memory
-        self.ask, self.solve, self.names_count = ask, solve, names_count
-        self.effort, self.seed, self.accepted_gap = effort, seed, accepted_gap
-        self.time_limit_s = time_limit_s
-        self.say = progress or (lambda text: None)
-        self.began = time.monotonic()
-        self.tried: dict[tuple[int, ...], Tried] = {}
-        self.points: list[Point] = []
+        self.ask, self.solve, self.options = ask, solve, options
+        self.names_count, self.solver_memory = names_count, solver_memory
+        self.tried: dict[tuple[int, ...], MeshTried] = {}
+        self.points: list[MeshPoint] = []
         self.twins: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.looked: tuple[Sizes, Decision] | None = None  # the best of the first look
         self.best: P | None = None
 
-    def left(self, share: float = 1.0) -> float | None:
-        if self.time_limit_s is None:
-            return None
-        return max(LEAST_S, (self.time_limit_s - (time.monotonic() - self.began)) * share)
-
-    def of(self, sizes: Sizes) -> Tried:
+    def of(self, sizes: Sizes) -> MeshTried:
         """What came of a mesh; for one that is like another, the figures of that one."""
         tried = self.tried[_key(sizes)]
         twin = self.twins.get(_key(sizes))
         if twin is None:
             return tried
         same = self.tried[twin]
-        return replace(tried, objective_s=same.objective_s, bound_s=same.bound_s, peak_bytes=same.peak_bytes)
+        return tried.model_copy(update={k: getattr(same, k) for k in ("objective_s", "bound_s", "peak_bytes")})
 
     def first_look(self, allowed: Sequence[Sizes]) -> None:
         """A plan and a bound for every mesh, those with fewer axes first: they are small and give bounds to beat."""
         known: dict[object, Sizes] = {}
         order = sorted(allowed, key=lambda s: (sum(n > 1 for n in s.values()), tuple(-n for n in s.values())))
         for number, sizes in enumerate(order):
-            self.say(f"mesh {_text(sizes)}")
+            self.options.say(f"mesh {_text(sizes)}")
             try:
                 problem = self.ask(sizes)
                 alike = None if problem.statements or self.names_count else _shape(problem.machine)
                 if alike is not None and alike in known:
-                    self.tried[_key(sizes)] = Tried(sizes, "alike", reason=_text(known[alike]))
+                    self.tried[_key(sizes)] = _tried(sizes, "alike", reason=_text(known[alike]))
                     self.twins[_key(sizes)] = _key(known[alike])
                     continue
                 known.setdefault(alike, sizes)
-                self.tried[_key(sizes)] = self._look(
-                    sizes, problem, None, self.left(FIRST_SHARE / (len(order) - number) if number else FIRST_SHARE)
-                )
+                share = FIRST_SHARE / (len(order) - number) if number else FIRST_SHARE
+                self.tried[_key(sizes)] = self._look(sizes, problem, None, share)
             except OutOfTimeError as error:
-                self.tried[_key(sizes)] = Tried(sizes, _without(error), reason=str(error))
+                self.tried[_key(sizes)] = _tried(sizes, _without(error), reason=str(error))
             except (InfeasibleError, InputError) as error:
-                self.tried[_key(sizes)] = Tried(sizes, "cannot be", reason=str(error))
+                self.tried[_key(sizes)] = _tried(sizes, "cannot be", reason=str(error))
 
-    def _look(self, sizes: Sizes, problem: Problem, limit: int | None, time_s: float | None) -> Tried:
+    def _look(self, sizes: Sizes, problem: Problem, limit: int | None, share: float) -> MeshTried:
         model = build_model(problem if limit is None else replace(problem, memory_limit=limit))
         with memory_cap(self.solver_memory):
-            found = decide(
-                model, time_limit_s=time_s, effort=FIRST_EFFORT * self.effort, seed=self.seed,
-                accepted_gap=max(self.accepted_gap, 1e-2), explain=False,
-            )  # fmt: skip
+            quick = self.options.but(
+                effort=FIRST_EFFORT * self.options.effort, accepted_gap=max(self.options.accepted_gap, FIRST_GAP)
+            )
+            found = decide(model, replace(quick, progress=None).part(share, least=LEAST_S), explain=False)
         peak = found.memory.peak_bytes
-        self.points.append(Point(dict(sizes), found.objective_s, peak, limit))
+        self.points.append(_point(dict(sizes), found.objective_s, peak, limit))
         if limit is None and (self.looked is None or found.objective_s < self.looked[1].objective_s):
             self.looked = sizes, found
         if found.interrupted:
             if limit is None:
-                self.tried[_key(sizes)] = Tried(dict(sizes), found.status, found.objective_s, found.bound_s, peak)
+                self.tried[_key(sizes)] = _tried(dict(sizes), found.status, found.objective_s, found.bound_s, peak)
             raise KeyboardInterrupt
-        return Tried(dict(sizes), found.status, found.objective_s, found.bound_s, peak)
+        return _tried(dict(sizes), found.status, found.objective_s, found.bound_s, peak)
 
     def in_full(self) -> P:
         """The best plan: meshes that their bounds leave are solved in full, the most promising first."""
         waiting = sorted(
             (t for t in self.tried.values() if t.objective_s is not None),
-            key=lambda t: (t.objective_s or 0.0, _key(t.sizes)),
+            key=lambda t: (t.objective_s or 0.0, _key(t.mesh)),
         )
         if not waiting:
             self._nothing()
@@ -238,28 +196,29 @@ class _Search(Generic[P]):
             # what the first look found is no plan yet, and none of the strategy where that is not the joint optimum
             if self.best is not None and tried.bound_s >= self.best.objective_s * (1 - 1e-9):
                 status = "pruned" if tried.status != "optimal" else "optimal"
-                self.tried[_key(tried.sizes)] = replace(tried, status=status)
+                self.tried[_key(tried.mesh)] = tried.model_copy(update={"status": status})
                 continue
-            self.say(f"mesh {_text(tried.sizes)} in full")
+            self.options.say(f"mesh {_text(tried.mesh)} in full")
+            share = LAST_SHARE if number == 0 else LAST_SHARE / 2
             try:
-                plan = self.solve(tried.sizes, self.left(LAST_SHARE if number == 0 else LAST_SHARE / 2), None)
+                plan = self.solve(tried.mesh, self.options.part(share, least=LEAST_S), None)
             except NotFoundError as error:  # of stages say, which the first look does not know
-                self.tried[_key(tried.sizes)] = Tried(
-                    tried.sizes, "none found", bound_s=tried.bound_s, reason=str(error)
+                self.tried[_key(tried.mesh)] = _tried(
+                    tried.mesh, "none found", bound_s=tried.bound_s, reason=str(error)
                 )
-                self.points = [p for p in self.points if p.sizes != tried.sizes]
+                self.points = [p for p in self.points if p.mesh != tried.mesh]
                 continue
             except OutOfTimeError as error:
-                self.tried[_key(tried.sizes)] = replace(tried, status="out of time", reason=str(error))
+                self.tried[_key(tried.mesh)] = tried.model_copy(update={"status": "out of time", "reason": str(error)})
                 continue
             except (InfeasibleError, InputError) as error:  # the first look knows no stages and no private copies
-                self.tried[_key(tried.sizes)] = Tried(tried.sizes, "cannot be", reason=str(error))
-                self.points = [p for p in self.points if p.sizes != tried.sizes]
+                self.tried[_key(tried.mesh)] = _tried(tried.mesh, "cannot be", reason=str(error))
+                self.points = [p for p in self.points if p.mesh != tried.mesh]
                 continue
             peak = plan.memory.peak_bytes
-            self.points.append(Point(dict(tried.sizes), plan.objective_s, peak, None))
+            self.points.append(_point(dict(tried.mesh), plan.objective_s, peak, None))
             bound = max(tried.bound_s, min(plan.bound_s, plan.objective_s))
-            self.tried[_key(tried.sizes)] = Tried(tried.sizes, plan.status, plan.objective_s, bound, peak)
+            self.tried[_key(tried.mesh)] = _tried(tried.mesh, plan.status, plan.objective_s, bound, peak)
             if self.best is None or plan.objective_s < self.best.objective_s:
                 self.best = plan
             if plan.run.get("interrupted"):
@@ -271,12 +230,12 @@ class _Search(Generic[P]):
         if self.best is None and self.looked is None:
             raise KeyboardInterrupt
         for sizes in allowed:
-            self.tried.setdefault(_key(sizes), Tried(sizes, "out of time", reason="the run was stopped"))
+            self.tried.setdefault(_key(sizes), _tried(sizes, "out of time", reason="the run was stopped"))
         note = "the run was stopped before the search over meshes was done: this is the best plan by then"
         best = self.best
         if best is None:
             assert self.looked is not None
-            best = self.solve(self.looked[0], None, self.looked[1])
+            best = self.solve(self.looked[0], self.options.within(None), self.looked[1])
         return replace(best, notes=(*best.notes, note), run={**best.run, "interrupted": True})
 
     def _nothing(self) -> NoReturn:
@@ -286,7 +245,7 @@ class _Search(Generic[P]):
                 f"no plan on any of {len(self.tried)} meshes was found in the time given, and it is not proved that "
                 "none exists; raise the time limit, or give sizes"
             )
-        reasons = "\n".join(f"  {_text(t.sizes)}: {t.reason.splitlines()[0]}" for t in list(self.tried.values())[:6])
+        reasons = "\n".join(f"  {_text(t.mesh)}: {t.reason.splitlines()[0]}" for t in list(self.tried.values())[:6])
         if any(t.status == "none found" for t in self.tried.values()):
             raise NotFoundError(
                 f"no plan was found on any of the {len(self.tried)} meshes that the machine allows, and it is not "
@@ -299,19 +258,18 @@ class _Search(Generic[P]):
     def tighten(self, best: P) -> None:
         """Further points of the frontier: the most promising meshes within less memory than the best plan takes."""
         solved = [t for t in self.tried.values() if t.objective_s is not None]
-        order = sorted(solved, key=lambda t: (t.bound_s or 0.0, _key(t.sizes)))
+        order = sorted(solved, key=lambda t: (t.bound_s or 0.0, _key(t.mesh)))
         for part in TIGHTER:
             limit = int(best.memory.peak_bytes * part)
             for tried in order[:FRONTIER_MESHES]:
                 within = [p.objective_s for p in self.points if p.peak_bytes <= limit]
-                time_s = self.left(0.3)
                 if within and (tried.bound_s or 0.0) >= min(within) * 0.99:
                     continue
-                if time_s is not None and time_s <= LEAST_S:
+                if self.options.deadline.passed:
                     return
-                self.say(f"mesh {_text(tried.sizes)} within {limit} bytes")
+                self.options.say(f"mesh {_text(tried.mesh)} within {limit} bytes")
                 try:
-                    self._look(tried.sizes, self.ask(tried.sizes), limit, time_s)
+                    self._look(tried.mesh, self.ask(tried.mesh), limit, TIGHTER_SHARE)
                 except AutoshardError:
                     continue
 

@@ -1,17 +1,17 @@
 """Solving a network of which only some states are left, within the memory limit."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from autoshard.costs.memory import MemoryProfile
+from autoshard.deadline import Deadline
 from autoshard.errors import NotFoundError
 from autoshard.planning import ACCEPTED_GAP, Model, name_nodes
 from autoshard.program.schedule import Schedule
 from autoshard.solver.network import CostNetwork, Edge, Usage
-from autoshard.solver.solution import Solution
+from autoshard.solver.solution import Solution, Stopped
 
 MEMORY_ROUNDS = 4
 """How often the limit is tightened for copies that the network does not see."""
@@ -44,11 +44,11 @@ class CannotBe(NotFoundError):
 
 
 def best_within(
-    model: Model, allowed: Sequence[np.ndarray], *, deadline: float | None = None, effort: float = EFFORT
+    model: Model, allowed: Sequence[np.ndarray], *, deadline: Deadline | None = None, effort: float = EFFORT
 ) -> Restricted:
     """The best assignment with `allowed` states (per node of the model's network) that is within the memory limit.
 
-    deadline: of `time.monotonic`. Raises `CannotBe` where none is found.
+    Raises `CannotBe` where none is found.
     """
     limit = model.problem.memory_limit
     found = unlimited(model, allowed, deadline=deadline, effort=effort)
@@ -67,7 +67,7 @@ def best_within(
 
 
 def unlimited(
-    model: Model, allowed: Sequence[np.ndarray], *, deadline: float | None = None, effort: float = EFFORT
+    model: Model, allowed: Sequence[np.ndarray], *, deadline: Deadline | None = None, effort: float = EFFORT
 ) -> Restricted:
     """The same whatever memory it takes."""
     for cls, keep in enumerate(allowed):
@@ -81,7 +81,7 @@ def _search(
     model: Model,
     allowed: Sequence[np.ndarray],
     limit: int | None,
-    deadline: float | None,
+    deadline: Deadline | None,
     effort: float,
     late: bool,
     *,
@@ -91,11 +91,10 @@ def _search(
     from autoshard.solver import solve
 
     network = restrict(model.with_limit(limit), allowed)
-    left = None if deadline is None else max(LEAST_S, deadline - time.monotonic())
+    left = None if deadline is None else deadline.left(least=LEAST_S)
     solution = solve(network, effort=effort, gap=ACCEPTED_GAP, time_limit_s=left)
-    stopped = solution.stats.get("stopped")
-    timed_out = late or stopped == "time"
-    if stopped == "interrupt":
+    timed_out = late or solution.stopped is Stopped.TIME
+    if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
     if solution.assignment is None:
         exhausted = whole and solution.status == "infeasible"

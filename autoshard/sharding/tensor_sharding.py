@@ -208,3 +208,16 @@ def bound_mesh(sharding: TensorSharding, meshes: Mapping[str, Mesh], *, what: st
         known = ", ".join(f"@{m}" for m in meshes) or "none"
         raise ShardingError(f"{what}: unknown mesh @{sharding.mesh_name}; the meshes are: {known}")
     return meshes[sharding.mesh_name]
+
+
+def satisfies(layout: Layout, pin: TensorSharding, mesh: AtomMesh) -> bool:
+    """Does a layout hold what a sharding says: closed dimensions exactly, open ones as a prefix (S0.7)."""
+    for have, want in zip(layout.dims, pin.dims, strict=True):
+        atoms = [a for ref in want.axes for a in mesh.atoms_for(ref) if mesh.sizes[a] > 1]
+        got = [a for a in have if mesh.sizes[a] > 1]
+        if got[: len(atoms)] != atoms or (not want.is_open and len(got) != len(atoms)):
+            return False
+    cut = {a for d in layout.dims for a in d}
+    if cut & {a for ref in pin.replicated for a in mesh.atoms_for(ref)}:
+        return False
+    return set(layout.unreduced) == {a for ref in pin.unreduced for a in mesh.atoms_for(ref)}

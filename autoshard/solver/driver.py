@@ -18,7 +18,7 @@ from autoshard.solver.engines import facets as facet_search
 from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race
 from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.reductions import reduce_network
-from autoshard.solver.solution import Solution, Status
+from autoshard.solver.solution import Solution, Status, Stopped
 from autoshard.solver.work import Infeasible, from_network, without_overlap
 
 if TYPE_CHECKING:
@@ -107,20 +107,20 @@ def solve(
     deadline = began + time_limit_s if time_limit_s is not None else math.inf
     race = Race(network, began, deadline, progress, endless=math.isinf(effort), accepted_gap=rough)
     stats: dict = {}
-    stopped, reason = "done", None
+    stopped, reason = Stopped.DONE, None
     try:
         for start in starts:
             race.offer(start)
         _run(race, effort, seed, workers, max(gap, rough), starts, stats)
     except CloseEnough:
-        stopped = "gap"
+        stopped = Stopped.GAP
     except Infeasible as why:
         reason = str(why)
         race.provers.append(Reduced.by(race.log))
     except OutOfTime:
-        stopped = "time"
+        stopped = Stopped.TIME
     except KeyboardInterrupt:
-        stopped = "interrupt"
+        stopped = Stopped.INTERRUPT
     race.close()
     if race.assignment is not None and evaluate(network, race.assignment).cost != race.cost:
         raise AssertionError("the cost of the best assignment is not what it was taken for")
@@ -136,8 +136,8 @@ def solve(
         status = "unknown" if race.cost is None else "feasible"
         if race.cost is not None and lower >= race.cost:
             status, lower = "optimal", race.cost
-    if stopped == "done" and status in ("feasible", "unknown"):
-        stopped = "gap" if race.cost is not None and lower > race.target() else "effort"
+    if stopped is Stopped.DONE and status in ("feasible", "unknown"):
+        stopped = Stopped.GAP if race.cost is not None and lower > race.target() else Stopped.EFFORT
     stats |= {"stopped": stopped, "seconds": round(race.seconds(), 3), "stages": race.engines}
     if proof is not None:
         stats["proof"] = {"parts": proof.parts, "records": proof.records}

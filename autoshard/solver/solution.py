@@ -1,10 +1,35 @@
 """What a solver hands back: an assignment, a proven bound, and how they were found."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from autoshard.solver.certify.proof import Proof
+
+
+class Stopped(StrEnum):
+    """What ended a search, or where the plan of a run is from (`Solution.stats["stopped"]`)."""
+
+    DONE = "done"
+    """There was nothing left to do."""
+    GAP = "gap"
+    """It was as close to its bound as was asked for."""
+    EFFORT = "effort"
+    """The work it was given was done."""
+    TIME = "time"
+    """The wall clock."""
+    INTERRUPT = "interrupt"
+    """The user, or the cap on the memory of planning."""
+    COPIES = "copies"
+    """The plan is one that a search came by; what it ended with holds too much once copies count."""
+    BASELINE = "baseline"
+    """The plan is one that the search began with."""
+    STRATEGY = "strategy"
+    """The plan is what a strategy without a proof decided."""
+    SEEN = "seen"
+    """The plan is the cheapest that was seen when the run was stopped."""
+
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
@@ -23,7 +48,7 @@ class Solution:
     trace: (seconds since the start, cost) of every improvement.
     earlier: the assignments that the best one took over from, the last first: at most `EARLIER` of them.
     proof: of `lower_bound`, or that there is no assignment; see `certificate`.
-    stats: sizes, engines, times; `stats["stopped"]` says what ended the run: "done", "effort", "time", "interrupt".
+    stats: sizes, engines, times; `stats["stopped"]`, a `Stopped`, says what ended the run.
     """
 
     assignment: tuple[int, ...] | None
@@ -36,6 +61,11 @@ class Solution:
     earlier: tuple[tuple[int, ...], ...] = ()
     stats: dict[str, Any] = field(default_factory=dict)
     proof: "Proof | None" = field(default=None, compare=False)
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """What ended the run; None of a solution that no run has made."""
+        return self.stats.get("stopped")
 
     def certificate(self) -> bytes | None:
         """The proof as bytes, for `autoshard network check` and `verify.certificate`; None where nothing is proved."""

@@ -10,15 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.config.load import Config
-from autoshard.config.mesh_sizes import MeshSearch
-from autoshard.constraints import MatchedPin, Pin, SameSharding, in_memories, match_groups, match_pins
+from autoshard.constraints import (
+    MatchedPin,
+    Pin,
+    Restricting,
+    SameSharding,
+    in_memories,
+    match_groups,
+    match_pins,
+    match_restrictions,
+    registry,
+)
 from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
 from autoshard.constraints.orders import in_orders
-from autoshard.constraints.restrictions import Restricting, match_restrictions
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 from autoshard.errors import InputError
 from autoshard.program.as_json import plain, program_from_json
 from autoshard.request.arguments import match_jax_pins, mesh_given, pins_of_specs, stated_order, statements_given
+from autoshard.request.mesh_sizes import MeshSearch
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.units import MemoryAmount, memory_amount
@@ -28,7 +37,6 @@ if TYPE_CHECKING:
     from autoshard.config.problem import Problem as ConfigProblem
     from autoshard.frontends.jax.function import TracedFunction
 
-_KINDS = (Pin, SameSharding, *Restricting.__args__)
 _BY_COST = ("joint", "staged")
 
 
@@ -109,7 +117,7 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
     bare = replace(program, host_inputs=frozenset(), host_outputs=frozenset(), orders=())
     whole = None if traced is None else replace(traced, program=bare)
     mesh, machine, links = _placed(asked, plan)
-    given = statements_given(asked.constraints, _KINDS, "pins, groups and restrictions")
+    given = statements_given(asked.constraints, registry.stated(), registry.stated_names())
     of_jax = [c for c in given if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
     if not isinstance(asked.mesh, Mesh) and not hasattr(asked.mesh, "axis_names"):
         mesh = replace(mesh, device_ids=stated_order(whole or bare, of_jax, mesh.size))
@@ -123,7 +131,8 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
     restrictions = match_restrictions([c for c in given if isinstance(c, Restricting)], bare, mesh)
     lying = in_orders(in_memories(bare, restrictions), pins, groups)
     limit, limits = _limits(asked.memory_limit, machine)
-    statements = [*(s.to_dict() for s in (*pins, *groups, *restrictions)), *limits, *manual_statements(bare)]
+    stated = [s.to_dict() for s in (*pins, *groups, *restrictions)]
+    statements = [*stated, *limits, *(s.to_dict() for s in manual_statements(bare))]
     found: dict[str, Any] = {
         "source": asked.source,
         "statements": statements,

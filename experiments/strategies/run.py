@@ -23,9 +23,8 @@ from autoshard.api.verbs import ask
 from autoshard.errors import AutoshardError
 from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.models import build
-from autoshard.planning import build_model
+from autoshard.planning import SearchOptions, build_model
 from autoshard.program.program import Program
-from autoshard.questions.again import Effort
 from autoshard.questions.compare import compare_strategies
 from autoshard.sharding.mesh import Mesh
 from autoshard.strategies.choice import NAMES
@@ -88,8 +87,8 @@ def problem_rows(model: str, traced: TracedFunction, roles: Any, mesh: str, prof
     built = time.monotonic() - began
     names = [*NAMES, *(RULES if pins else ())]
     found = compare_strategies(
-        network, names, baselines=default_baselines(Mesh.from_dict(sizes)), roles=roles, time_limit_s=LIMIT_S,
-        effort=Effort(effort=0.5),
+        network, names, baselines=default_baselines(Mesh.from_dict(sizes)), roles=roles,
+        options=SearchOptions(effort=0.5).within(LIMIT_S),
     )  # fmt: skip
     frame = found.frame()
     frame.insert(0, "model", model)

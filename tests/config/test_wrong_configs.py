@@ -74,6 +74,11 @@ WRONG: dict[str, tuple[str, str]] = {
         GOOD + "memory_limit: {devic: 3GiB}\n",
         r"memory_limit\.devic: unknown key 'devic'; did you mean 'device'\? Choices: device, pinned_host",
     ),
+    "no pattern for a memory kind": (
+        GOOD + "memory_kinds: [{pattern: ' '}]\n",
+        r"c\.yaml:4:16: memory_kinds\[0\]: expected a pattern such as params/\*\*, found an empty text",
+    ),
+    "a group of nothing": (GOOD + "same_sharding: [['']]\n", r"c\.yaml:4:17: same_sharding\[0\]: a sharding group needs a list"),
     "unknown key of a memory kind": (
         GOOD + "memory_kinds: [{patern: x, kind: pinned_host}]\n",
         r"unknown key 'patern'; did you mean 'pattern'\?",

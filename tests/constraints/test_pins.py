@@ -2,8 +2,7 @@
 
 import pytest
 
-from autoshard.constraints import Pin, conflict, match_pins
-from autoshard.constraints.model import MemoryLimit
+from autoshard.constraints import MemoryLimit, Pin, conflict, match_pins
 from autoshard.constraints.patterns import Addresses, path_matches
 from autoshard.errors import InfeasibleError, InputError, ShardingError
 from autoshard.program.program import Block, Op, Origin, Program, Value

@@ -177,4 +177,4 @@ def test_sizes_of_a_mesh_are_searched_within_the_device() -> None:
         lambda x, w: jnp.tanh(x @ w), f32(64, 64), f32(64, 64), mesh={"devices": 4, "axes": ["a", "b"]},
         hardware="tpu_v5e",
     )  # fmt: skip
-    assert found.memory_limit is not None and found.memory_limit["from"] == "device"
+    assert found.memory_limit is not None and found.memory_limit.source == "device"

@@ -15,7 +15,7 @@ from plan_cases import f32, machine
 from autoshard import ManualComputation, NoCollective, Pin, plan
 from autoshard.api.plans import Plan
 from autoshard.constraints import match_pins, match_restrictions
-from autoshard.constraints.restrictions import Restriction, restrictions_of
+from autoshard.constraints.restrictions.manual_computation import MatchedManual
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, ShardingError
 from autoshard.formulation.domains import satisfies
 from autoshard.frontends.jax.function import trace
@@ -49,8 +49,8 @@ def findings(data: dict[str, Any]) -> list[str]:
     return list(map(str, check_plan(json.loads(json.dumps(data))).findings))
 
 
-def restriction(found: Plan) -> Restriction:
-    (one,) = restrictions_of(tuple(map(dict, found.statements)))
+def restriction(found: Plan) -> MatchedManual:
+    (one,) = found.stated_as(MatchedManual)
     return one
 
 
@@ -238,7 +238,7 @@ def test_nested_regions_have_axes_of_their_own() -> None:  # S4.24
     with pytest.raises(ShardingError, match=r"axis 'y' is manual in .*scope:ffn already"):
         plan(model, *SPECS, mesh=AXES, hardware="tpu_v5e", constraints=[ROWS, inner])
     other = ManualComputation("tanh", "x", {"**": '[{?}, {"x"}]'}, ['[{?}, {"x"}]'])
-    assert len(restrictions_of(tuple(map(dict, planned(model, SPECS, ROWS, other).statements)))) == 2
+    assert len(planned(model, SPECS, ROWS, other).stated_as(MatchedManual)) == 2
 
 
 def test_a_shard_map_inside_has_axes_of_its_own() -> None:  # S4.24

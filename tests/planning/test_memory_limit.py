@@ -18,7 +18,7 @@ from autoshard.errors import InfeasibleError, InputError, NotFoundError
 from autoshard.planning import build_model, decide
 from autoshard.program.program import Program
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, evaluate
-from autoshard.solver.solution import Solution
+from autoshard.solver.solution import Solution, Stopped
 
 WIDE = (f32(64, 128), f32(128, 64), f32(32, 64))
 
@@ -210,7 +210,7 @@ def test_a_search_ended_by_the_wall_clock_is_told(monkeypatch: pytest.MonkeyPatc
 
     def slow_first(network: CostNetwork, **options: Any) -> Solution:
         found = whole(network, **options)
-        return replace(found, stats=found.stats | {"stopped": "time"}) if network.usage_limit is None else found
+        return replace(found, stats=found.stats | {"stopped": Stopped.TIME}) if network.usage_limit is None else found
 
     program = program_of(gradient, *WIDE)
     limit = int(0.9 * peak(program))

@@ -13,7 +13,7 @@ from autoshard.cli import main
 from autoshard.planning import build_model, decide
 from autoshard.questions.compare import compare_strategies
 from autoshard.solver.network import CostNetwork
-from autoshard.solver.solution import Solution
+from autoshard.solver.solution import Solution, Stopped
 
 WIDE = (f32(64, 128), f32(128, 64), f32(32, 64))
 GIVEN: dict[str, Any] = {"mesh": {"x": 2, "y": 2}, "hardware": "tpu_v5e", "argnames": ("w1", "w2", "x")}
@@ -36,7 +36,8 @@ def lost(monkeypatch: pytest.MonkeyPatch) -> None:
         found = whole(network, **options)
         if network.usage_limit is None:
             return found
-        return replace(found, assignment=None, cost=None, lower_bound=0, status="unknown", stats={"stopped": "effort"})
+        stats = {"stopped": Stopped.EFFORT}
+        return replace(found, assignment=None, cost=None, lower_bound=0, status="unknown", stats=stats)
 
     monkeypatch.setattr(solver, "solve", solve)
 
@@ -106,7 +107,8 @@ def test_a_search_that_the_clock_ended_is_told_as_such(monkeypatch: pytest.Monke
 
     def late(network: CostNetwork, **options: Any) -> Solution:
         found = whole(network, **options)
-        return replace(found, assignment=None, cost=None, lower_bound=0, status="unknown", stats={"stopped": "time"})
+        stats = {"stopped": Stopped.TIME}
+        return replace(found, assignment=None, cost=None, lower_bound=0, status="unknown", stats=stats)
 
     monkeypatch.setattr(solver, "solve", late)
     with pytest.raises(OutOfTimeError, match="in the time given, and it is not proved that none exists") as told:

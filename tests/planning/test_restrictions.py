@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
@@ -10,10 +11,9 @@ from plan_cases import f32, looped, mlp
 from autoshard import AxisOnly, Barrier, MaxReshards, NoCollective, Pin, Replicated, SameSharding, plan
 from autoshard.api.plans import Plan
 from autoshard.api.verbs import ask
-from autoshard.constraints import match_restrictions
+from autoshard.constraints.restrictions.axis_only import MatchedAxisOnly
 from autoshard.errors import InfeasibleError, InputError, ShardingError
 from autoshard.formulation.assign import assignment_of
-from autoshard.formulation.restrict import named_values
 from autoshard.frontends.jax.function import trace
 from autoshard.planning import build_model, decide
 from autoshard.solver.network import evaluate
@@ -65,10 +65,21 @@ def test_an_axis_is_used_for_the_named_values_only() -> None:
 def test_an_axis_for_a_stack_of_layers_reaches_the_slices_of_its_loop() -> None:
     specs = (f32(3, 64, 64), f32(64, 64))
     held = planned(looped, *specs, constraints=[AxisOnly("y", "w"), Pin("w", '[{}, {"y"}, {}]')])
-    (stated,) = match_restrictions([AxisOnly("y", "w")], held.program, held.schedule.mesh.mesh)
-    named = {held.program.values[v].type.shape for v in named_values(held.program, stated)}
+    (stated,) = held.stated_as(MatchedAxisOnly)
+    named = {held.program.values[v].type.shape for v in stated.named_values(held.program)}
     assert named == {(3, 64, 64), (64, 64)}
     assert {"w"} == uses_axis(held, "y") & set(held.program.input_names)
+
+
+def test_a_value_that_has_an_axis_to_itself_may_be_handed_back_and_tagged_so() -> None:
+    kept = planned(mlp, *MLP, constraints=[AxisOnly("y", "dot_general"), Pin("out", '[{"y"}, {}]')])
+    assert kept["out"] == '[{"y"}, {}]'
+
+    def layers(w: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda c, one: (jnp.tanh(c @ checkpoint_name(one, "one")), None), x, w)[0]
+
+    sliced = planned(layers, f32(3, 64, 64), f32(64, 64), constraints=[AxisOnly("y", "w"), Pin("@one", '[{"y"}, {?}]')])
+    assert uses_axis(sliced, "y") >= {"scan:0/w"}
 
 
 def test_no_collective_runs_over_a_barred_axis() -> None:

@@ -45,14 +45,14 @@ THREE_ROUNDS = [
 
 def test_batch_then_megatron_then_zero_as_three_stages() -> None:  # S2.5
     found = planned(step, *STEP, mesh={"d": 2, "t": 2}, constraints=THREE_ROUNDS, donate_argnums=(0,))
-    assert [s["priority"] for s in found.stages] == [0, 1, 2]
-    assert [s["axes"] for s in found.stages] == [["d"], ["t"], ["d"]]
-    costs = [s["cost_s"] for s in found.stages]
+    assert [s.priority for s in found.stages] == [0, 1, 2]
+    assert [s.axes for s in found.stages] == [("d",), ("t",), ("d",)]
+    costs = [s.cost_s for s in found.stages]
     assert costs == sorted(costs)
     assert found.objective_s == costs[-1]
-    assert all(s["bound_s"] <= s["cost_s"] for s in found.stages)
-    assert found.joint is not None and found.joint["cost_s"] <= found.objective_s
-    assert found.joint["price_of_stages_s"] == pytest.approx(found.objective_s - found.joint["cost_s"])
+    assert all(s.bound_s <= s.cost_s for s in found.stages)
+    assert found.joint is not None and found.joint.cost_s <= found.objective_s
+    assert found.joint.price_of_stages_s == pytest.approx(found.objective_s - found.joint.cost_s)
     assert '"d"' in found["x"] and '"t"' in found["state/w/w1"] and '"d"' in found["state/m/w1"]
 
 
@@ -60,10 +60,10 @@ def test_what_a_stage_placed_stays_in_all_later_ones() -> None:
     found = planned(step, *STEP, mesh={"d": 2, "t": 2}, constraints=THREE_ROUNDS)
     names = found.schedule.mesh.names
     for stage in found.stages:
-        for op, factors in stage["placed"]["ops"].items():
+        for op, factors in stage.placed["ops"].items():
             now = [[names[a] for a in atoms] for atoms in found.schedule.placements[int(op)].factors]
             assert all(set(early) <= set(late) for early, late in zip(factors, now, strict=True))
-    assert found.stages[0]["placed"]["ops"], "the batch axis runs through the ops"
+    assert found.stages[0].placed["ops"], "the batch axis runs through the ops"
 
 
 def test_the_batch_is_spread_over_ops_and_not_resharded_behind_the_pin() -> None:
@@ -90,12 +90,12 @@ def test_gaps_between_priorities_do_not_count() -> None:  # S0.45
 
     one, other = with_levels(0, 1), with_levels(2, 7)
     assert one.schedule == other.schedule
-    assert [s["cost_s"] for s in one.stages] == [s["cost_s"] for s in other.stages]
+    assert [s.cost_s for s in one.stages] == [s.cost_s for s in other.stages]
 
 
 def test_priorities_stand_at_dimensions_too() -> None:  # S0.42, S0.43
     found = planned(mlp, *MLP, constraints=[Pin("x", '[{"x", ?}, {"y", ?}p1]')])
-    assert [s["axes"] for s in found.stages] == [["x"], ["y"]]
+    assert [s.axes for s in found.stages] == [("x",), ("y",)]
     assert found["x"] == '[{"x"}, {"y"}]'
 
 
@@ -132,18 +132,18 @@ ROLES = {"x": ("batch", "embed"), "state/*/w1": ("embed", "mlp"), "state/*/w2": 
 def test_stages_by_the_names_of_strategies() -> None:  # S2.5
     names = ["data", "tensor", "zero1"]
     found = planned(step, *STEP, mesh={"data": 2, "model": 2}, priorities=names, roles=ROLES, donate_argnums=(0,))
-    assert [s["name"] for s in found.stages] == names
-    assert [s["axes"] for s in found.stages][:2] == [["data"], ["model"]]
+    assert [s.name for s in found.stages] == names
+    assert [s.axes for s in found.stages][:2] == [("data",), ("model",)]
     assert found["x"] == '[{"data"}, {}]'
     assert '"model"' in found["state/w/w1"] and '"model"' in found["state/w/w2"]
-    costs = [s["cost_s"] for s in found.stages]
+    costs = [s.cost_s for s in found.stages]
     assert costs == sorted(costs)
 
 
 def test_stages_by_rules_of_ones_own() -> None:
     rules = [{"name": "rows", "rules": {"batch": ["x"]}}, {"name": "columns", "rules": {"mlp": ["y"]}}]
     found = planned(step, *STEP, priorities=rules, roles=ROLES)
-    assert [(s["name"], s["axes"]) for s in found.stages] == [("rows", ["x"]), ("columns", ["y"])]
+    assert [(s.name, s.axes) for s in found.stages] == [("rows", ("x",)), ("columns", ("y",))]
     assert '"x"' in found["x"] and '"y"' in found["state/w/w1"]
 
 
@@ -170,7 +170,7 @@ def test_a_memory_limit_holds_in_every_stage() -> None:
     free = planned(step, *STEP, mesh={"d": 2, "t": 2}, constraints=THREE_ROUNDS)
     limit = int(0.9 * free.memory.peak_bytes)
     found = planned(step, *STEP, mesh={"d": 2, "t": 2}, constraints=THREE_ROUNDS, memory_limit=limit)
-    assert all(s["peak_bytes"] <= limit for s in found.stages)
+    assert all(s.peak_bytes <= limit for s in found.stages)
 
 
 def sgd(params: Any, x: Any, y: Any) -> Any:
@@ -196,32 +196,32 @@ def sgd_within(limit: int | None) -> Plan:
 
 def test_what_does_not_fit_the_memory_limit_is_told_with_its_price() -> None:
     free, tight = sgd_within(None), sgd_within(90 * 2**20)
-    assert not any(stage["relaxed"] for stage in free.stages)
+    assert not any(stage.relaxed for stage in free.stages)
     assert tight.objective_s < free.objective_s, "less is kept"
-    relaxed = tight.stages[1]["relaxed"]
+    relaxed = tight.stages[1].relaxed
     assert relaxed and all(entry["source"] == "propagated" and entry["why"] == "memory" for entry in relaxed)
     assert {tuple(entry["axes"]) for entry in relaxed} == {("model",)}
     priced = [entry for entry in relaxed if entry["price_s"] is not None]
     assert priced and all(entry["price_s"] > 0 and entry["peak_bytes"] > 90 * 2**20 for entry in priced)
-    assert tight.stages[1]["unlimited"]["cost_s"] == pytest.approx(free.stages[1]["cost_s"], rel=0.01)
+    assert tight.stages[1].unlimited["cost_s"] == pytest.approx(free.stages[1].cost_s, rel=0.01)
     assert any(note.startswith("priority 1: ") and "could not be kept" in note for note in tight.notes)
 
 
 def test_what_was_not_kept_is_told_once() -> None:
     tight = sgd_within(90 * 2**20)
-    told = [(e["what"], tuple(e["keys"]), e["on"], tuple(e["axes"])) for s in tight.stages for e in s["relaxed"]]
+    told = [(e["what"], tuple(e["keys"]), e["on"], tuple(e["axes"])) for s in tight.stages for e in s.relaxed]
     assert len(told) == len(set(told))
 
 
 def test_within_limits_that_leave_room_everything_is_kept() -> None:
-    assert not any(stage["relaxed"] for stage in sgd_within(120 * 2**20).stages)
+    assert not any(stage.relaxed for stage in sgd_within(120 * 2**20).stages)
 
 
 def test_stages_cost_more_and_more_under_limits_too() -> None:
     for mebibytes in (120, 100, 90):
         stages = sgd_within(mebibytes * 2**20).stages
-        assert all(stage["price_s"] >= 0 for stage in stages)
-        assert [s["cost_s"] for s in stages] == sorted(s["cost_s"] for s in stages)
+        assert all(stage.price_s >= 0 for stage in stages)
+        assert [s.cost_s for s in stages] == sorted(s.cost_s for s in stages)
 
 
 def test_a_stage_places_nothing_that_leaves_a_later_statement_no_room() -> None:
@@ -229,7 +229,7 @@ def test_a_stage_places_nothing_that_leaves_a_later_statement_no_room() -> None:
     pins = [Pin("x", '[{"x", ?}, {?}]'), Pin("w1", '[{"y"}, {}]', priority=1), Pin("w2", "[{}, {}]", priority=2)]
     found = planned(mlp, *MLP, constraints=pins)
     assert found["w1"] == '[{"y"}, {}]' and found["w2"] == "[{}, {}]"
-    for entry in (e for stage in found.stages for e in stage["relaxed"]):
+    for entry in (e for stage in found.stages for e in stage.relaxed):
         assert entry["why"] in ("statements", "placements") and entry["proved"] and entry["price_s"] is None
 
 
@@ -262,7 +262,7 @@ def test_stages_by_name_are_decided_again_from_the_plan_file(tmp_path: Path) -> 
         donate_argnums=(0,),
         constraints=stated,
     )
-    assert [s["name"] for s in other.other.stages] == names
+    assert [s.name for s in other.other.stages] == names
     assert other.other.objective_s == pytest.approx(fresh.objective_s, rel=1e-9)
     checked = check_plan(other.other.to_dict())
     assert checked.ok, checked.findings

@@ -95,7 +95,7 @@ def judge(seed: int, most_ops: int, levels: Sequence[int] = (0, 0, 1, 2)) -> str
         assert decision.status == "optimal"
         assert abs(decision.objective_s - best) <= slack, seed
         return "free"
-    joint = decision.objective_s if decision.joint is None else decision.joint["cost_s"]
+    joint = decision.objective_s if decision.joint is None else decision.joint.cost_s
     assert abs(joint - best) <= slack, seed
     if len(decision.stages) == 1:
         return "one stage"

@@ -14,6 +14,7 @@ from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.planning import memory_cap as caps
 from autoshard.planning import subsets
 from autoshard.planning.memory_cap import memory_cap
+from autoshard.solver.solution import Stopped
 from autoshard.verify import check_plan
 
 SPECS = (f32(64, 64), f32(64, 64), f32(512, 64))
@@ -79,7 +80,7 @@ def test_a_stopped_break_even_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> 
         from dataclasses import replace
 
         answer = decide_again(*args, **kwargs)
-        return replace(answer, stats={"rounds": [{"what": "solving", "stopped": "interrupt"}]})
+        return replace(answer, stats={"rounds": [{"what": "solving", "stopped": Stopped.INTERRUPT}]})
 
     monkeypatch.setattr(breakeven, "decide_again", stopped)
     with pytest.raises(KeyboardInterrupt):

@@ -79,7 +79,7 @@ def test_below_a_memory_limit_the_plan_changes_or_there_is_none(found: Plan) -> 
     (flip,) = [f for f in told.flips if f.direction == "down"]
     assert flip.flips_at < flip.stands_at <= found.memory.peak_bytes
     assert solve_again(found, Changed(memory_limit=int(flip.stands_at))).memory.peak_bytes <= flip.stands_at
-    assert told.now == found.memory_limit["bytes"]
+    assert told.now == found.memory_limit.bytes
     assert "below" in str(told) and "now 13.7 GiB" in str(told)
 
 
@@ -151,7 +151,7 @@ def test_asking_a_plan_in_stages_for_what_it_has_gives_the_plan() -> None:
     for name in ("x", "w", "v"):
         told = made.instead(name, made[name])
         assert abs(told.extra_s) <= made.rounding_s + told.other.rounding_s
-        assert [s["cost_s"] for s in told.other.stages] == pytest.approx([s["cost_s"] for s in made.stages])
+        assert [s.cost_s for s in told.other.stages] == pytest.approx([s.cost_s for s in made.stages])
 
 
 def test_wrong_questions_are_refused(found: Plan) -> None:

@@ -1,5 +1,6 @@
 """Questions ask the problem that the plan answers: with its options, its limit, its statements as they were made."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from jax.sharding import PartitionSpec as P
 
 from autoshard import InputError, NotFoundError, Pin, plan, solver
 from autoshard.api.plans import Plan
-from autoshard.questions.again import Changed, Effort, problem_of, solve_again
+from autoshard.plan_record import ToldLimit
+from autoshard.planning import ACCEPTED_GAP, SearchOptions
+from autoshard.questions.again import Changed, options_of, problem_of, solve_again
 from autoshard.questions.alternatives import Alternatives
 from autoshard.questions.break_even import break_even
 from autoshard.verify.plan.checker import check_plan
@@ -22,6 +25,10 @@ SPEC = jax.ShapeDtypeStruct
 X, W = SPEC((32, 64), jnp.float32), SPEC((64, 128), jnp.float32)
 GIVEN: dict[str, Any] = {"mesh": {"a": 2, "b": 4}, "hardware": "tpu_v5e", "argnames": ("x", "w")}
 MADE: dict[str, Any] = {"effort": 3.0, "seed": 7, "accepted_gap": 0.02}
+
+
+def _searched(options: SearchOptions) -> tuple[float, int, float]:
+    return options.effort, options.seed, options.accepted_gap
 
 
 def f(x: Any, w: Any) -> Any:
@@ -67,7 +74,7 @@ def test_instead_searches_with_the_options_of_the_plan(made: Plan, searches: Any
 def test_options_given_to_the_question_win(made: Plan, searches: Any) -> None:
     other = made.instead("w", '[{"a"}, {}]', effort=0.5, seed=1).other
     assert [(s["effort"], s["seed"]) for s in searches] == [(0.5, 1)]
-    assert Effort.of(other) == Effort(0.5, 1, 0.02)  # and those of questions to the answer
+    assert _searched(options_of(other)) == (0.5, 1, 0.02)  # and those of questions to the answer
 
 
 def test_the_accepted_gap_is_that_of_the_plan_where_memory_is_limited(made: Plan, searches: Any) -> None:
@@ -94,25 +101,27 @@ def test_alternatives_are_searched_with_the_seed_and_a_part_of_the_effort(made: 
 def test_a_loaded_plan_answers_with_the_same_options(made: Plan, tmp_path: Path) -> None:
     made.save(tmp_path / "plan.json")
     loaded = Plan.load(tmp_path / "plan.json")
-    assert loaded.options == made.options and Effort.of(loaded) == Effort(3.0, 7, 0.02)
+    assert loaded.options == made.options and _searched(options_of(loaded)) == (3.0, 7, 0.02)
 
 
 def test_a_plan_of_an_earlier_version_is_asked_with_the_defaults(made: Plan, tmp_path: Path) -> None:
     replace(made, options=None, memory_limit=None).save(tmp_path / "plan.json")
     loaded = Plan.load(tmp_path / "plan.json")
     assert loaded.options is None and "options" not in loaded.to_dict()
-    assert Effort.of(loaded) == Effort()
+    assert _searched(options_of(loaded)) == _searched(SearchOptions())
     assert loaded.instead("w", '[{"a"}, {}]').extra_s >= -made.rounding_s
 
 
 def test_a_plan_of_an_earlier_version_from_a_config_is_asked_with_what_that_says(made: Plan) -> None:
     config = {"settings": {"solver": {"effort": 2.0, "seed": 5}}}
-    assert Effort.of(replace(made, options=None, config=config)) == Effort(2.0, 5)
+    assert _searched(options_of(replace(made, options=None, config=config))) == (2.0, 5, ACCEPTED_GAP)
 
 
 @pytest.mark.parametrize(("key", "wrong"), [("effort", "much"), ("seed", 1.5), ("seed", True), ("share_repeats", 1)])
 def test_damaged_options_are_refused(made: Plan, tmp_path: Path, key: str, wrong: Any) -> None:
-    replace(made, options={**(made.options or {}), key: wrong}).save(tmp_path / "plan.json")
+    data = made.to_dict()
+    data["options"][key] = wrong
+    (tmp_path / "plan.json").write_text(json.dumps(data))
     with pytest.raises(InputError, match=f"options: {key} is"):
         Plan.load(tmp_path / "plan.json")
 
@@ -154,7 +163,7 @@ def test_the_strategy_is_that_of_the_plan() -> None:
 def test_the_limit_and_where_it_comes_from_are_those_of_the_plan(made: Plan) -> None:
     problem = problem_of(made)
     assert made.memory_limit is not None and problem.device_limit
-    assert problem.memory_limit == made.memory_limit["bytes"]
+    assert problem.memory_limit == made.memory_limit.bytes
     lifted = plan(f, X, W, **GIVEN, memory_limit="none")
     assert problem_of(lifted).memory_limit is None
     stated = plan(f, X, W, **GIVEN, memory_limit=10**6)
@@ -163,7 +172,7 @@ def test_the_limit_and_where_it_comes_from_are_those_of_the_plan(made: Plan) -> 
 
 def test_a_limit_that_a_question_states_is_stated_in_its_plan(made: Plan) -> None:
     other = solve_again(made, Changed(memory_limit=10**6))
-    assert other.memory_limit == {"bytes": 10**6, "from": "stated"}
+    assert other.memory_limit == ToldLimit(bytes=10**6, source="stated")
     assert {"kind": "memory_limit", "bytes": 10**6, "source": ""} in other.statements
 
 

@@ -11,7 +11,7 @@ import pytest
 from autoshard import InfeasibleError, InputError, Pin, plan
 from autoshard.api.plans import Plan
 from autoshard.cli import main
-from autoshard.config.mesh_sizes import MeshSearch
+from autoshard.request.mesh_sizes import MeshSearch
 from autoshard.verify.plan.checker import check_plan
 
 SPEC = jax.ShapeDtypeStruct
@@ -48,34 +48,34 @@ def test_every_way_to_write_the_number_as_a_product_occurs_once(devices: int, ax
 def test_the_answer_is_the_best_of_planning_on_every_mesh(found: Plan) -> None:
     search = found.mesh_search
     assert search is not None
-    assert len(search["tried"]) == 4
+    assert len(search.tried) == 4
     each = {}
     for a in (8, 4, 2, 1):
         each[a] = plan(f, W, X, mesh={"a": a, "b": 8 // a}, hardware="tpu_v5e", constraints=[Pin("x", '[{"a"}, {?}]')])
     best = min(p.objective_s for p in each.values())
     assert found.objective_s == pytest.approx(best, rel=1e-9)
-    assert search["bound_s"] <= best
-    for row in search["tried"]:
-        if row["bound_s"] is not None:
-            assert row["bound_s"] <= each[row["mesh"]["a"]].objective_s
+    assert search.bound_s <= best
+    for row in search.tried:
+        if row.bound_s is not None:
+            assert row.bound_s <= each[row.mesh["a"]].objective_s
 
 
 def test_the_frontier_holds_no_plan_that_another_one_beats(found: Plan) -> None:
     assert found.mesh_search is not None
-    points = found.mesh_search["frontier"]
+    points = found.mesh_search.frontier
     assert points
     for one, other in pairwise(points):
-        assert one["objective_s"] <= other["objective_s"]
-        assert one["peak_bytes"] > other["peak_bytes"]
-    assert points[0]["objective_s"] <= found.objective_s + found.rounding_s
+        assert one.objective_s <= other.objective_s
+        assert one.peak_bytes > other.peak_bytes
+    assert points[0].objective_s <= found.objective_s + found.rounding_s
 
 
 def test_without_statements_meshes_that_differ_in_names_only_are_looked_at_once() -> None:
     free = plan(f, W, X, mesh={"devices": 4, "axes": ["a", "b"]}, hardware="tpu_v5e")
     assert free.mesh_search is not None
-    rows = {tuple(r["mesh"].values()): r for r in free.mesh_search["tried"]}
-    assert rows[1, 4]["status"] == "alike"
-    assert rows[1, 4]["objective_s"] == rows[4, 1]["objective_s"]
+    rows = {tuple(r.mesh.values()): r for r in free.mesh_search.tried}
+    assert rows[1, 4].status == "alike"
+    assert rows[1, 4].objective_s == rows[4, 1].objective_s
 
 
 def test_the_order_of_two_axes_counts_even_where_nothing_is_stated() -> None:
@@ -92,8 +92,8 @@ def test_the_order_of_two_axes_counts_even_where_nothing_is_stated() -> None:
     assert abs(each[4].objective_s - each[2].objective_s) > 1e-3 * each[2].objective_s
     assert found.objective_s == pytest.approx(min(p.objective_s for p in each.values()), rel=1e-9)
     assert found.mesh_search is not None
-    for row in found.mesh_search["tried"]:
-        assert row["bound_s"] <= each[row["mesh"]["a"]].objective_s * (1 + 1e-9)
+    for row in found.mesh_search.tried:
+        assert row.bound_s <= each[row.mesh["a"]].objective_s * (1 + 1e-9)
 
 
 def test_stages_by_names_of_strategies_look_at_every_mesh() -> None:
@@ -102,7 +102,7 @@ def test_stages_by_names_of_strategies_look_at_every_mesh() -> None:
     options: dict = {"hardware": "tpu_v5e", "priorities": ["data", "tensor"], "roles": roles}
     found = plan(f, W, X, mesh={"devices": 8, "axes": ["data", "model"]}, **options)
     assert found.mesh_search is not None
-    assert {row["status"] for row in found.mesh_search["tried"]}.isdisjoint({"alike"})
+    assert {row.status for row in found.mesh_search.tried}.isdisjoint({"alike"})
     costs = [plan(f, W, X, mesh={"data": a, "model": 8 // a}, **options).objective_s for a in (4, 2)]
     assert found.objective_s <= min(costs) + found.rounding_s
 

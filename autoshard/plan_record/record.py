@@ -1,4 +1,4 @@
-"""The record of a plan: what was decided, what it costs and how sure that is, and its JSON in both directions."""
+"""`PlanRecord`: the content of plan.json, read and written."""
 
 from __future__ import annotations
 
@@ -6,13 +6,27 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from autoshard.constraints.registry import read_all
+from autoshard.constraints.statement import Matched
 from autoshard.costmodels.machine import Machine
 from autoshard.costs.memory import MemoryProfile, verdict
 from autoshard.costs.price import CommRow, PlanCost
 from autoshard.errors import InputError
 from autoshard.files import read_json, write_json
+from autoshard.plan_record.parts import (
+    BaselineCost,
+    BoundProof,
+    JointOptimum,
+    MeshSearched,
+    NamedPriorities,
+    Part,
+    SharingPrice,
+    StageRecord,
+    ToldLimit,
+    ToldOptions,
+)
 from autoshard.program.as_json import (
     FORMAT,
     VERSION,
@@ -38,26 +52,7 @@ if TYPE_CHECKING:
     from autoshard.costs.steptime import StepTime
     from autoshard.frontends.jax.function import TracedFunction
 
-
-@dataclass(frozen=True)
-class BaselineCost:
-    """What a named strategy costs in the same program: its objective in seconds, or why it cannot be."""
-
-    name: str
-    objective_s: float | None
-    peak_bytes: int | None = None
-    reason: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in plan.json."""
-        return {
-            "name": self.name, "objective_s": self.objective_s, "peak_bytes": self.peak_bytes, "reason": self.reason,
-        }  # fmt: skip
-
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> BaselineCost:
-        """The inverse."""
-        return BaselineCost(data["name"], data["objective_s"], data["peak_bytes"], data["reason"])
+M = TypeVar("M", bound=Matched)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +64,7 @@ class PlanRecord:
     gap: (objective_s - bound_s) / objective_s. memory: the peak of one device, where, and what is held there.
     model_flop: useful FLOP of a step where known (models of the library), batch: its tokens or rows; for MFU and flips.
     traced: the function, where the plan holds it; not part of plan.json.
+    statements: as they stand in plan.json; `stated` has them as values of their kinds.
     run: timings and solver reports; they differ from run to run and are not part of plan.json.
     stages: where statements have priorities, what each stage placed, its cost and its bound, and its price; bound and
     gap of the plan are then those of the last stage, and `joint` is the optimum all at once beside them.
@@ -104,15 +100,15 @@ class PlanRecord:
     batch: float | None = None
     run: Mapping[str, Any] = field(default_factory=dict, compare=False)
     traced: TracedFunction | None = field(default=None, compare=False, repr=False)
-    stages: tuple[Mapping[str, Any], ...] = ()
-    joint: Mapping[str, Any] | None = None
-    sharing: Mapping[str, Any] | None = None
-    mesh_search: Mapping[str, Any] | None = None
-    priorities: Mapping[str, Any] | None = None
+    stages: tuple[StageRecord, ...] = ()
+    joint: JointOptimum | None = None
+    sharing: SharingPrice | None = None
+    mesh_search: MeshSearched | None = None
+    priorities: NamedPriorities | None = None
     strategy: str | None = None
-    memory_limit: Mapping[str, Any] | None = None
-    options: Mapping[str, Any] | None = None
-    certificate: Mapping[str, Any] | None = field(default=None, repr=False)
+    memory_limit: ToldLimit | None = None
+    options: ToldOptions | None = None
+    certificate: BoundProof | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         mesh = self.schedule.mesh.mesh
@@ -123,6 +119,15 @@ class PlanRecord:
         )
 
     # -- reading it ----------------------------------------------------------------------------------
+
+    @cached_property
+    def stated(self) -> tuple[Matched, ...]:
+        """The statements, each a value of its kind. `InputError` where one of them cannot be read."""
+        return read_all(self.statements, self.schedule.mesh.mesh)
+
+    def stated_as(self, kind: type[M]) -> tuple[M, ...]:
+        """Those of one kind, or of several by their base."""
+        return tuple(one for one in self.stated if isinstance(one, kind))
 
     @cached_property
     def shardings(self) -> dict[str, str]:
@@ -253,8 +258,8 @@ class PlanRecord:
             "model_flop": self.model_flop,
             "batch": self.batch,
             "statements": [plain(s) for s in self.statements],
-            **({} if self.memory_limit is None else {"memory_limit": plain(self.memory_limit)}),
-            **({} if self.options is None else {"options": plain(self.options)}),
+            **_told("memory_limit", self.memory_limit),
+            **_told("options", self.options),
             "cost": self.cost_parts(),
             "memory": {
                 "peak_bytes": self.memory.peak_bytes,
@@ -266,12 +271,12 @@ class PlanRecord:
                     {"what": h.what, "bytes": h.bytes, "start": h.start, "stop": h.stop} for h in self.memory.held
                 ],
             },
-            "stages": [plain(stage) for stage in self.stages],
-            "joint": None if self.joint is None else plain(self.joint),
-            "sharing": None if self.sharing is None else plain(self.sharing),
-            **({} if self.certificate is None else {"certificate": plain(self.certificate)}),
-            **({} if self.mesh_search is None else {"mesh_search": plain(self.mesh_search)}),
-            **({} if self.priorities is None else {"priorities": plain(self.priorities)}),
+            "stages": [plain(stage.to_dict()) for stage in self.stages],
+            "joint": None if self.joint is None else plain(self.joint.to_dict()),
+            "sharing": None if self.sharing is None else plain(self.sharing.to_dict()),
+            **_told("certificate", self.certificate),
+            **_told("mesh_search", self.mesh_search),
+            **_told("priorities", self.priorities),
             **({} if self.strategy is None else {"strategy": self.strategy}),
             "baselines": [baseline.to_dict() for baseline in self.baselines],
             "shardings": self._boundary_shardings(),
@@ -299,6 +304,7 @@ class PlanRecord:
     def readable(self) -> Self:
         """The plan; raises what any of its answers would raise later: a damaged file is told when it is read."""
         self.to_dict()
+        self.stated  # noqa: B018
         return self
 
     @classmethod
@@ -334,13 +340,25 @@ class PlanRecord:
             trips=data["trips"],
             model_flop=data.get("model_flop"),
             batch=data.get("batch"),
-            stages=tuple(data.get("stages", ())),
-            joint=data.get("joint"),
-            sharing=data.get("sharing"),
-            mesh_search=data.get("mesh_search"),
-            priorities=data.get("priorities"),
+            stages=tuple(StageRecord.from_dict(stage) for stage in data.get("stages", ())),
+            joint=_read(JointOptimum, data, "joint"),
+            sharing=_read(SharingPrice, data, "sharing"),
+            mesh_search=_read(MeshSearched, data, "mesh_search"),
+            priorities=_read(NamedPriorities, data, "priorities"),
             strategy=data.get("strategy"),
-            memory_limit=data.get("memory_limit"),
-            options=data.get("options"),
-            certificate=data.get("certificate"),
+            memory_limit=_read(ToldLimit, data, "memory_limit"),
+            options=_read(ToldOptions, data, "options"),
+            certificate=_read(BoundProof, data, "certificate"),
         )
+
+
+P = TypeVar("P", bound=Part)
+
+
+def _told(key: str, part: Part | None) -> dict[str, Any]:
+    """A part that is left out of the file where there is none."""
+    return {} if part is None else {key: plain(part.to_dict())}
+
+
+def _read(kind: type[P], data: Mapping[str, Any], key: str) -> P | None:
+    return None if data.get(key) is None else kind.from_dict(data[key])

@@ -1,0 +1,54 @@
+"""The request that a config makes."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from autoshard.config.load import Config
+from autoshard.config.problem import Problem
+from autoshard.planning import SearchOptions
+from autoshard.request.request import Request
+
+if TYPE_CHECKING:
+    from autoshard.frontends.jax.function import TracedFunction
+
+
+def request_of_config(config: Config, problem: Problem, traced: "TracedFunction", options: SearchOptions) -> Request:
+    """What a config asks for. problem: what it describes, and `traced` its function; options: with time and progress,
+    effort, seed and gap are the config's.
+    """
+    options = options.but(effort=config.solver.effort, seed=config.solver.seed, accepted_gap=config.solver.accepted_gap)
+    request = Request(
+        traced=traced,
+        mesh=_mesh(config),
+        hardware=config.hardware,
+        statements=config.statements,
+        memory_limit=config.memory_limits or None,
+        priorities=config.priorities,
+        roles=roles_of_config(config, problem),
+        slow_axes=config.slow_axes,
+        baselines=config.baselines,
+        strategy=config.settings.strategy,
+        share_repeats=config.settings.share_repeats is not False,
+        price_sharing=config.settings.share_repeats == "price",
+        solver_memory=config.solver.memory,
+        options=options,
+        config=config.to_dict(),
+        model_flop=None if problem.model is None else float(problem.model.model_flop_per_step),
+    )
+    search = config.mesh_search
+    if search is None:
+        return request
+    return replace(
+        request, mesh={"devices": search.devices, "axes": list(search.axes)},
+        resized=lambda sizes: request_of_config(config.with_mesh(sizes), problem, traced, options),
+    )  # fmt: skip
+
+
+def roles_of_config(config: Config, problem: Problem) -> Mapping[str, Any] | None:
+    """The logical axes of the inputs: those of the config, or of the library's model."""
+    return config.settings.logical_axes if problem.model is None else problem.model.logical_axes
+
+
+def _mesh(config: Config) -> dict[str, Any]:
+    return {name: {"size": axis.size, "link": axis.link} for name, axis in config.settings.mesh.items()}

@@ -1,0 +1,46 @@
+"""How faults of a config are told: place, path of keys, message."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autoshard.config.yaml_text import Document, KeyPath, Place
+
+MOST_FAULTS, LONGEST_LINE = 20, 600
+"""How many faults are told, and how much of each."""
+
+
+def told(lines: Sequence[str]) -> str:
+    """Faults one a line; what a line repeats of the file is cut, and of very many faults the first are told."""
+    cut = [line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 3] + "..." for line in lines[:MOST_FAULTS]]
+    rest = len(lines) - len(cut)
+    return "\n".join([*cut, *([f"and {rest} more faults"] if rest else [])])
+
+
+def fault_line(document: Document, path: KeyPath, message: str, *, of_key: bool = False) -> str:
+    """One fault with its place and the path of its key."""
+    place = document.place(path, of_key=of_key) if document.values else Place(document.file, 1, 1)
+    return f"{place}: {key_text(path)}: {message}" if path else f"{place}: {message}"
+
+
+def key_text(path: KeyPath) -> str:
+    """A path of keys as people write it.
+
+    >>> key_text(("pins", 0, "sharding"))
+    'pins[0].sharding'
+    """
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text
+
+
+def shown(found: Any) -> str:
+    """What was found, in short."""
+    if isinstance(found, Mapping):
+        return "a mapping"
+    if isinstance(found, list):
+        return "a list"
+    if found is None:
+        return "nothing"
+    text = repr(found)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,97 @@
+"""Faults of a config that its schema finds, told with their places in the file."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from autoshard.config.messages import fault_line, shown
+from autoshard.config.schema import schema
+from autoshard.config.yaml_text import Document, KeyPath
+from autoshard.errors import listing
+
+
+def schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
+    """What pydantic found, in words, with its place in the file."""
+    for fault in error.errors():
+        path, of_key = _without_choices(fault["loc"], document.data), False
+        kind, context, found = fault["type"], fault.get("ctx", {}), fault["input"]
+        if fault["loc"][-1] == "str" and isinstance(found, Mapping):
+            continue  # what is wrong with it as a mapping is told
+        expected = _EXPECTED.get(kind)
+        if kind == "extra_forbidden":
+            message = f"unknown key {path[-1]!r}; {listing(str(path[-1]), _known_keys(path[:-1]))}"
+            path, of_key = path, True
+        elif kind == "missing":
+            message = f"key {path[-1]!r} is missing"
+            path = path[:-1]
+        elif kind == "value_error":
+            message = str(context.get("error", fault["msg"]))
+            path = _option_path(path, message, document)
+        elif kind == "literal_error":
+            message = f"expected {context['expected']}, found {shown(found)}"
+        elif expected is not None:
+            message = f"expected {expected}, found {shown(found)}"
+        else:
+            message = f"{fault['msg'].removeprefix('Input ')}, found {shown(found)}"
+        yield fault_line(document, path, message, of_key=of_key)
+
+
+def _without_choices(path: KeyPath, data: Any) -> KeyPath:
+    """The path in the file: pydantic also names which of several forms it tried (``baselines[0].BaselineSection``)."""
+    found: list[str | int] = []
+    for step in path:
+        if isinstance(data, Mapping) and step in data:
+            data = data[str(step)]
+        elif isinstance(data, list) and isinstance(step, int) and step < len(data):
+            data = data[step]
+        elif _is_form(step):
+            continue
+        found.append(step)
+    return tuple(found)
+
+
+def _is_form(step: str | int) -> bool:
+    return isinstance(step, str) and (
+        step.endswith("Section") or step in ("str", "bool") or step.startswith("literal[")
+    )
+
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+
+
+def _known_keys(section: KeyPath) -> list[str]:
+    """The keys that a section of the file may have, as its schema says."""
+    whole = schema()
+    field = whole.model_fields.get(str(section[0])) if section else None
+    model = whole if field is None else next(_models_in(field.annotation), whole)
+    return list(model.model_fields)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The schemas of mappings that an annotation allows."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
+
+
+def _option_path(path: KeyPath, message: str, document: Document) -> KeyPath:
+    """For faults of model options, which name the option in their message: the place of that option."""
+    if path != ("model",) or not isinstance(document.data["model"], Mapping):
+        return path
+    words = re.findall(r"\w+", message)
+    if words[:2] == ["no", "model"]:
+        return (*path, "name")
+    return next(((*path, word) for word in words if word in document.data["model"]), path)

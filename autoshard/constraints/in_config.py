@@ -1,0 +1,67 @@
+"""How kinds of statements are written in a config: their keys, and the forms that their entries may have."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from autoshard.errors import InputError
+
+
+class Section(BaseModel):
+    """Base of the mappings of a config: nothing besides the keys named, no conversions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+
+
+@dataclass(frozen=True, eq=False)
+class ConfigKey:
+    """The key of a config under which statements of a kind stand, and what it holds.
+
+    holds: type of its value, for pydantic. default: what it is where it is not there. by: where a mapping may stand for
+    the list, the field of an entry that is the key there; messages and plans then tell the place of that key.
+    """
+
+    name: str
+    holds: Any
+    default: Any = field(default_factory=list)
+    by: str = ""
+
+
+def _listed(given: Any) -> Any:
+    return [given] if isinstance(given, str) else given
+
+
+Axes = Annotated[list[str], BeforeValidator(_listed)]
+"""One mesh axis or a list of them."""
+
+Patterns = Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
+"""One pattern or a list of them."""
+
+
+def mapping_or(shorthand: str, what: str) -> BeforeValidator:
+    """A validator that takes `{shorthand: x}` for a bare scalar x; `what` is told where it is neither."""
+
+    def before(given: Any) -> Any:
+        if isinstance(given, Mapping | BaseModel):
+            return given
+        if given is None or isinstance(given, list):
+            raise InputError(f"expected {what}, found {given!r}")
+        return {shorthand: given}
+
+    return BeforeValidator(before)
+
+
+def mapping_by(key: str, value: str) -> BeforeValidator:
+    """A validator that takes ``{a: x, b: y}`` for the list ``[{key: a, value: x}, {key: b, value: y}]``."""
+
+    def before(given: Any) -> Any:
+        return [{key: k, value: v} for k, v in given.items()] if isinstance(given, Mapping) else given
+
+    return BeforeValidator(before)
+
+
+def one_or_list() -> BeforeValidator:
+    """A validator that takes one entry for a list of it."""
+    return BeforeValidator(lambda given: given if isinstance(given, list) else [given])

@@ -1,0 +1,74 @@
+"""The limit on what a device holds: an option of its own (``memory_limit``), since it may depend on the machine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator
+
+from autoshard.constraints.in_config import ConfigKey, Section
+from autoshard.constraints.kind import Kind
+from autoshard.constraints.statement import Matched, with_place
+from autoshard.errors import InputError
+from autoshard.sharding.mesh import Mesh
+from autoshard.units import MemoryAmount, limit_amount, memory_amount
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit(Matched):
+    """No device holds more than `bytes` at any point of the program."""
+
+    kind: ClassVar[str] = "memory_limit"
+    bytes: int
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bytes, bool) or not isinstance(self.bytes, int) or self.bytes <= 0:
+            raise InputError(f"a memory limit is a positive number of bytes per device, found {self.bytes}")
+
+    def __str__(self) -> str:
+        return f"memory limit: {self.bytes} bytes per device"
+
+    @property
+    def cited(self) -> str:
+        """In words with its place."""
+        return with_place(str(self), self.source)
+
+    @property
+    def told(self) -> str:
+        """For answers."""
+        return with_place(f"memory limit {self.bytes} bytes per device", self.source)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As an entry of ``statements`` in plan.json."""
+        return {"kind": self.kind, "bytes": self.bytes, "source": self.source}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
+        """The inverse."""
+        return cls(data["bytes"], str(data.get("source", "")))
+
+
+Limit = Annotated[MemoryAmount | Literal["none"], BeforeValidator(limit_amount)]
+Memory = Annotated[MemoryAmount, BeforeValidator(memory_amount)]
+
+
+class LimitSection(Section):
+    """Bytes per device in its own memory (none: no limit; what the device has room for where not given) and in that of
+    the host.
+    """
+
+    device: Limit | None = None
+    pinned_host: Memory | None = None
+
+
+def _limits(given: Any) -> Any:
+    """An amount for device memory, or amounts by kind."""
+    if not isinstance(given, Mapping):
+        return None if given is None else {"device": limit_amount(given)}
+    return given
+
+
+KIND = Kind(
+    MemoryLimit, config=ConfigKey("memory_limit", Annotated[LimitSection | None, BeforeValidator(_limits)], None)
+)

@@ -1,0 +1,120 @@
+"""An axis kept for some values: no other array is cut by it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Self
+
+from autoshard.constraints.in_config import ConfigKey, Patterns, Section, mapping_by
+from autoshard.constraints.kind import Kind
+from autoshard.constraints.patterns import Addresses
+from autoshard.constraints.place import written_at
+from autoshard.constraints.restrictions.restriction import (
+    Restricting,
+    Restriction,
+    axis_given,
+    known_axes,
+    part_of,
+    patterns_given,
+)
+from autoshard.constraints.statement import LayoutCheck, Place
+from autoshard.program.program import Op, Program
+from autoshard.program.schedule import PROGRAM
+from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.mesh import Mesh
+
+
+@dataclass(frozen=True, slots=True)
+class AxisOnly(Restricting):
+    """The mesh axis is used for these values only: no other array, in memory or on its way into an op, is cut by it
+    or a partial sum over it.
+
+    >>> str(AxisOnly("zero", ["state/moments/**", "out/moments/**"]))
+    'axis zero only for state/moments/**, out/moments/**'
+    """
+
+    axis: str
+    patterns: Sequence[str]
+    source: str = ""
+    written: str = field(default="", init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        axis_given(self.axis, "axis_only")
+        object.__setattr__(self, "patterns", patterns_given(self.patterns, f"axis_only {self.axis}"))
+        written_at(self)
+
+    def __str__(self) -> str:
+        return f"axis {self.axis} only for {', '.join(self.patterns)}"
+
+    @classmethod
+    def from_config(cls, given: Any, source: str) -> Self:
+        """The statement that an entry of ``axis_only`` makes."""
+        return cls(given.axis, given.patterns, source)
+
+    def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedAxisOnly":
+        """What it says of one program."""
+        axes = known_axes(self, (self.axis,), mesh)
+        part = part_of(self, tuple(self.patterns), addresses)
+        return MatchedAxisOnly(text=str(self), part=part, axes=axes, source=self.source, written=self.written)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchedAxisOnly(Restriction):
+    """axes: the one that other values do not use."""
+
+    kind: ClassVar[str] = "axis_only"
+
+    def named_values(self, program: Program) -> set[int]:
+        """The values it speaks of; arguments of regions count as the operands that they stand for."""
+        named = set(self.values)
+        for op, _ in program.walk():
+            named.update(arg for value, arg in _bound(op) if value in named)
+        return named
+
+    def layouts(
+        self, program: Program, mesh: AtomMesh, ties: Mapping[int, int]
+    ) -> Callable[[Place], LayoutCheck | None]:
+        """Everywhere but at its values, its outputs, and outputs in the place of its inputs."""
+        atoms = frozenset(a for name in self.axes for a in mesh.atoms_of[name])
+        named = self.named_values(program)
+        slots = {*self.outputs, *(slot for slot, value in ties.items() if value in named)}
+
+        def unused(layout: Layout) -> bool:
+            return not atoms & {*(a for d in layout.dims for a in d), *layout.unreduced}
+
+        def check(place: Place) -> LayoutCheck | None:
+            use = place.use
+            returned = use is not None and use.op == PROGRAM and use.slot in slots
+            return None if returned or place.value in named else unused
+
+        return check
+
+
+def _bound(op: Op) -> list[tuple[int, int]]:
+    """(operand, argument of a region that stands for it) of a region op."""
+    if op.kind in ("scan", "shard_map"):
+        return list(zip(op.operands, op.regions[0].args, strict=False))
+    if op.kind == "while":
+        test, body = op.regions
+        n, m = op.attrs["cond_nconsts"], op.attrs["body_nconsts"]
+        return [
+            *zip(op.operands[:n], test.args, strict=False),
+            *zip(op.operands[n:], body.args, strict=False),
+            *zip(op.operands[n + m :], test.args[n:], strict=False),
+        ]
+    if op.kind == "cond":
+        return [pair for region in op.regions for pair in zip(op.operands[1:], region.args, strict=False)]
+    return []
+
+
+class AxisOnlySection(Section):
+    """A mesh axis that only these values may use."""
+
+    axis: str
+    patterns: Patterns
+
+
+KIND = Kind(
+    MatchedAxisOnly,
+    AxisOnly,
+    ConfigKey("axis_only", Annotated[list[AxisOnlySection], mapping_by("axis", "patterns")], by="axis"),
+)

@@ -1,0 +1,112 @@
+"""Few reshards: places of the program where a value changes its layout."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field
+
+from autoshard.constraints.in_config import ConfigKey, Section, mapping_or, one_or_list
+from autoshard.constraints.kind import Kind
+from autoshard.constraints.patterns import Addresses
+from autoshard.constraints.place import written_at
+from autoshard.constraints.restrictions.restriction import (
+    EVERYTHING,
+    Restricting,
+    Restriction,
+    axis_given,
+    known_axes,
+    part_of,
+    pattern_given,
+)
+from autoshard.constraints.statement import MostReshards
+from autoshard.errors import InputError
+from autoshard.sharding.mesh import Mesh
+
+
+@dataclass(frozen=True, slots=True)
+class MaxReshards(Restricting):
+    """At most so many reshards: places of the program where a value changes its layout.
+
+    Counted are the uses that take a value in another layout, and the values whose uses share another one; a loop's
+    body counts once. axis: only those that move this mesh axis. pattern: only those in this part of the program (as of
+    `NoCollective`).
+
+    >>> str(MaxReshards(3, axis="model"))
+    'at most 3 reshards over model'
+    """
+
+    limit: int
+    axis: str | None = None
+    pattern: str = EVERYTHING
+    source: str = ""
+    written: str = field(default="", init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 0:
+            raise InputError(f"max_reshards needs a whole number of 0 or more, found {self.limit!r}")
+        if self.axis is not None:
+            axis_given(self.axis, "max_reshards")
+        pattern_given(self.pattern, "max_reshards")
+        written_at(self)
+
+    def __str__(self) -> str:
+        over = f" over {self.axis}" if self.axis else ""
+        at = "" if self.pattern == EVERYTHING else f" at {self.pattern}"
+        return f"at most {self.limit} reshards{over}{at}"
+
+    @classmethod
+    def from_config(cls, given: Any, source: str) -> Self:
+        """The statement that an entry of ``max_reshards`` makes."""
+        return cls(given.limit, given.axis, given.pattern, source)
+
+    def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedMaxReshards":
+        """What it says of one program."""
+        axes = known_axes(self, () if self.axis is None else (self.axis,), mesh)
+        part = part_of(self, (self.pattern,), addresses, of_ops=True, may_be_whole=True)
+        return MatchedMaxReshards(
+            text=str(self), part=part, axes=axes, source=self.source, written=self.written, limit=self.limit
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchedMaxReshards(Restriction):
+    """limit: how many reshards of its part move one of `axes` (of any axis, where there are none)."""
+
+    kind: ClassVar[str] = "max_reshards"
+    limit: int
+
+    @property
+    def most_reshards(self) -> MostReshards:
+        """The limit, and what counts."""
+        return MostReshards(self.limit, self.axes, self.part.concerns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As an entry of ``statements`` in plan.json."""
+        return {**Restriction.to_dict(self), "limit": self.limit}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
+        """The inverse."""
+        return cls(**Restriction.shared(data), limit=int(data["limit"]))
+
+
+class MaxReshardsSection(Section):
+    """How many reshards there may be, of one axis or in a part of the program where these are given."""
+
+    limit: Annotated[int, Field(ge=0)]
+    axis: str | None = None
+    pattern: str = EVERYTHING
+
+
+KIND = Kind(
+    MatchedMaxReshards,
+    MaxReshards,
+    ConfigKey(
+        "max_reshards",
+        Annotated[
+            list[Annotated[MaxReshardsSection, mapping_or("limit", "a number, or limit with axis or pattern")]],
+            one_or_list(),
+        ],
+    ),
+)

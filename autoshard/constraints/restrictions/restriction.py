@@ -1,0 +1,229 @@
+"""What restrictions have in common: statements that are no sharding of one value.
+
+What they speak of is addressed by the patterns of `autoshard.constraints.patterns`; ``**`` stands for the whole
+program. All are hard: they hold in the plan, or there is no plan.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from autoshard.constraints.patterns import Addresses, Match
+from autoshard.constraints.statement import Matched, Member, PlacementCheck, Statement, members_of, with_place
+from autoshard.errors import InputError, ShardingError
+from autoshard.program.program import Op
+from autoshard.program.schedule import PROGRAM, Use
+from autoshard.sharding.layout import AtomMesh
+from autoshard.sharding.mesh import Mesh
+
+EVERYTHING = "**"
+"""The pattern of the whole program."""
+
+
+class Restricting(Statement):
+    """Base of the restrictions that users write. `str` of one is how messages and plan.json tell it."""
+
+    __slots__ = ()
+    source: str
+    written: str
+
+    @property
+    def where(self) -> str:
+        """How messages about it begin."""
+        return with_place(str(self), self.source)
+
+    def match(self, addresses: Addresses, mesh: Mesh) -> "Restriction":
+        """What it says of one program.
+
+        Raises `InputError` where a pattern addresses nothing, `ShardingError` for an axis that the mesh lacks.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a program, as patterns address it.
+
+    values, outputs: ids and slots, ascending. ops: of a region, with all that is inside of them. whole: everything.
+    """
+
+    patterns: tuple[str, ...]
+    values: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    ops: tuple[int, ...] = ()
+    whole: bool = False
+
+    def concerns(self, value: int, use: Use | None) -> bool:
+        """Whether a reshard lies in it: its value, the op that uses it, or the output it becomes."""
+        if self.whole or value in self.values:
+            return True
+        if use is None:
+            return False
+        return use.slot in self.outputs if use.op == PROGRAM else use.op in self.ops
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restriction(Matched):
+    """Base of restrictions that are matched to one program.
+
+    text: in the user's words. part: what it speaks of. axes: mesh axes that it names.
+    """
+
+    text: str
+    part: Part
+    axes: tuple[str, ...] = ()
+    source: str = ""
+    written: str = field(default="", compare=False, repr=False)
+
+    @property
+    def cited(self) -> str:
+        """With its place, for messages."""
+        return with_place(self.text, self.source, self.written)
+
+    @property
+    def told(self) -> str:
+        """With its place in a file, for answers."""
+        return with_place(self.text, self.source)
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """Ids of the values it speaks of, ascending."""
+        return self.part.values
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """Output slots it speaks of, ascending."""
+        return self.part.outputs
+
+    @property
+    def ops(self) -> tuple[int, ...]:
+        """The ops of its region."""
+        return self.part.ops
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The values and outputs that it speaks of."""
+        return members_of(self.values, self.outputs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As an entry of ``statements`` in plan.json. Every restriction has a limit and a direction there."""
+        return {
+            "kind": self.kind, "text": self.text, "patterns": list(self.part.patterns), "axes": list(self.axes),
+            "values": list(self.values), "outputs": list(self.outputs), "ops": list(self.ops),
+            "whole": self.part.whole, "limit": 0, "direction": "", "source": self.source,
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
+        """The inverse."""
+        return cls(**Restriction.shared(data))
+
+    @staticmethod
+    def shared(data: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields that all restrictions have, of an entry of plan.json."""
+        values, outputs, ops = (tuple(map(int, data[key])) for key in ("values", "outputs", "ops"))
+        part = Part(tuple(data["patterns"]), values, outputs, ops, bool(data["whole"]))
+        return {"text": str(data["text"]), "part": part, "axes": tuple(data["axes"]), "source": str(data["source"])}
+
+
+# -- reading what users write --------------------------------------------------------------------------------------
+
+
+def pattern_given(given: Any, what: str) -> str:
+    """One pattern; `InputError` where it is none."""
+    if not isinstance(given, str) or not given.strip():
+        raise InputError(f"{what} needs a pattern such as params/**, found {given!r}")
+    return given
+
+
+def patterns_given(given: str | Sequence[str], what: str) -> tuple[str, ...]:
+    """One pattern or several; `InputError` where it is none."""
+    listed = (given,) if isinstance(given, str) else tuple(given)
+    if not listed or not all(isinstance(p, str) and p.strip() for p in listed):
+        raise InputError(f"{what} needs a pattern such as params/** or a list of them, found {given!r}")
+    return listed
+
+
+def axis_given(given: Any, what: str) -> str:
+    """The name of a mesh axis; `InputError` where it is none."""
+    if not isinstance(given, str) or not given.strip():
+        raise InputError(f"{what} needs the name of a mesh axis, found {given!r}")
+    return given
+
+
+# -- matching them to a program ------------------------------------------------------------------------------------
+
+
+def known_axes(statement: Restricting, axes: Iterable[str], mesh: Mesh) -> tuple[str, ...]:
+    """The axes that a statement names; `ShardingError` for one that the mesh lacks."""
+    axes = tuple(axes)
+    for axis in axes:
+        if axis not in mesh.axis_names:
+            raise ShardingError(
+                f"{statement.where}: the mesh has no axis {axis!r}; its axes are {', '.join(mesh.axis_names)}"
+            )
+    return axes
+
+
+def part_of(
+    statement: Restricting,
+    patterns: Sequence[str],
+    addresses: Addresses,
+    *,
+    of_ops: bool = False,
+    may_be_whole: bool = False,
+    check: Callable[[str, Match], None] | None = None,
+) -> Part:
+    """What patterns address; `InputError` where one addresses nothing.
+
+    of_ops: patterns of places in the source speak of the ops there too. may_be_whole: ``**`` is the whole program.
+    check: called with each pattern and what it addresses, to refuse it.
+    """
+    if may_be_whole and EVERYTHING in patterns:
+        return Part(tuple(patterns), whole=True)
+    values: set[int] = set()
+    outputs: set[int] = set()
+    ops: set[int] = set()
+    for pattern in patterns:
+        found = addresses.find(pattern)
+        if not found:
+            raise InputError(
+                f"{statement.where}: {pattern!r} matches no value of {addresses.program.name}; "
+                f"{addresses.hint(pattern)}"
+            )
+        if check is not None:
+            check(pattern, found)
+        values.update(found.values)
+        outputs.update(found.outputs)
+        if of_ops and found.any_rank:
+            made = set(found.values)
+            for op in addresses.ops:
+                if made.intersection(op.results):
+                    ops.update(_with_inner(op))
+    return Part(tuple(patterns), tuple(sorted(values)), tuple(sorted(outputs)), tuple(sorted(ops)))
+
+
+def _with_inner(op: Op) -> list[int]:
+    return [op.id, *(i for region in op.regions for inner in region.ops for i in _with_inner(inner))]
+
+
+# -- what several of them ask of plans -----------------------------------------------------------------------------
+
+
+def no_combining(part: Part, axes: Iterable[str], mesh: AtomMesh) -> Callable[[Op], PlacementCheck | None]:
+    """Ops in a part have no collectives of their own over the axes: results by max or min, edges exchanged."""
+    inside = set(part.ops)
+    atoms = frozenset(a for name in axes for a in mesh.atoms_of[name])
+
+    def check(op: Op) -> PlacementCheck | None:
+        rule = op.rule
+        if rule is None or not (part.whole or op.id in inside) or (rule.combiner == "add" and not rule.halos):
+            return None
+
+        def free(placement: Any) -> bool:
+            exchanged = (a for exchange in placement.exchanges(rule) for a in exchange.atoms)
+            return atoms.isdisjoint((*placement.combine_atoms(rule), *exchanged))
+
+        return free
+
+    return check

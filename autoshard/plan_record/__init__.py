@@ -1,0 +1,31 @@
+"""The record of a plan: what was decided, what it costs and how sure that is, and its JSON in both directions."""
+
+from autoshard.plan_record.parts import (
+    BaselineCost,
+    BoundProof,
+    JointOptimum,
+    MeshPoint,
+    MeshSearched,
+    MeshTried,
+    NamedPriorities,
+    SharingPrice,
+    StageRecord,
+    ToldLimit,
+    ToldOptions,
+)
+from autoshard.plan_record.record import PlanRecord
+
+__all__ = [
+    "BaselineCost",
+    "BoundProof",
+    "JointOptimum",
+    "MeshPoint",
+    "MeshSearched",
+    "MeshTried",
+    "NamedPriorities",
+    "PlanRecord",
+    "SharingPrice",
+    "StageRecord",
+    "ToldLimit",
+    "ToldOptions",
+]

@@ -1,0 +1,162 @@
+"""Parts of a plan's record, as they stand in plan.json: typed, frozen, and checked when they are read.
+
+Names of fields are those of the file, in its order. Amounts are bytes and seconds.
+"""
+
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from autoshard.errors import InputError
+
+Number = int | float
+"""Kept as it was written: ``2`` stays ``2``."""
+
+
+class Part(BaseModel):
+    """One part. Fields of later versions are left out when a file is read."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in plan.json."""
+        return self.model_dump(by_alias=True)
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """The inverse; `InputError` where it is none."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(at) for at in first["loc"]) or cls.__name__
+            raise InputError(f"plan: {where}: {first['msg']}, found {str(first.get('input'))[:60]!r}") from None
+
+
+class BaselineCost(Part):
+    """What a named strategy costs in the same program: its objective, or why it cannot be."""
+
+    name: str
+    objective_s: Number | None
+    peak_bytes: int | None = None
+    reason: str = ""
+
+
+class StageRecord(Part):
+    """What one stage decided.
+
+    cost_s, bound_s: of its optimum, and the proof. price_s: how much dearer than the stage before; the first one than
+    the optimum without any pin. placed: what it placed that stages before had not. relaxed: placements that it wanted
+    and could not keep; unlimited: its cost and peak with all that it wanted, without the memory limit, where that limit
+    left no room for some of it (see `planning.relaxed`).
+    """
+
+    priority: int
+    name: str
+    statements: tuple[str, ...]
+    axes: tuple[str, ...]
+    cost_s: Number
+    bound_s: Number
+    gap: Number
+    status: str
+    peak_bytes: int
+    price_s: Number
+    placed: dict[str, Any]
+    relaxed: tuple[dict[str, Any], ...] = ()
+    unlimited: dict[str, Any] | None = None
+
+
+class JointOptimum(Part):
+    """The optimum all at once, beside a decision in stages; price_of_stages_s: what the stages cost more."""
+
+    cost_s: Number
+    bound_s: Number
+    gap: Number
+    status: str
+    price_of_stages_s: Number
+
+
+class SharingPrice(Part):
+    """decisions: how many there are, shared: how many of them are taken over from another layer. bound_s: no plan in
+    which layers differ costs less; None where that was not worked out. price_at_most_s: what sharing costs at most.
+    """
+
+    decisions: int
+    shared: int
+    bound_s: Number | None
+    price_at_most_s: Number | None
+
+
+class MeshTried(Part):
+    """What came of one mesh: its best plan and bound, or why there is none.
+
+    status: that of the plan, ``pruned`` (its bound rules it out), ``alike`` (the same but for the names of the axes as
+    the mesh in `reason`), ``cannot be`` (proved, or the machine has no such mesh), ``none found`` or ``out of time``.
+    """
+
+    mesh: dict[str, int]
+    status: str
+    objective_s: Number | None = None
+    bound_s: Number | None = None
+    peak_bytes: int | None = None
+    reason: str = ""
+
+
+class MeshPoint(Part):
+    """A plan on the frontier: none that was found is both quicker and smaller."""
+
+    mesh: dict[str, int]
+    objective_s: Number
+    peak_bytes: int
+    memory_limit: int | None
+
+
+class MeshSearched(Part):
+    """The search over the sizes of a mesh. bound_s: no mesh that was looked at has a plan that costs less."""
+
+    devices: int
+    axes: tuple[str, ...]
+    bound_s: Number
+    tried: tuple[MeshTried, ...]
+    frontier: tuple[MeshPoint, ...]
+
+
+class NamedPriorities(Part):
+    """Stages by names of strategies: the names, the logical axes of the inputs, and the mesh axes between slices."""
+
+    names: tuple[str | dict[str, Any], ...]
+    roles: dict[str, tuple[str | None, ...]]
+    slow: tuple[str, ...]
+
+
+class ToldLimit(Part):
+    """The limit on bytes per device (None: lifted) and where it is from."""
+
+    bytes: int | None
+    source: Literal["stated", "device"] = Field(validation_alias="from", serialization_alias="from")
+
+
+class ToldOptions(Part):
+    """With which the plan was made, and with which questions to it are answered; None where a file does not say."""
+
+    effort: Number | None = None
+    seed: int | None = None
+    accepted_gap: Number | None = None
+    share_repeats: bool | None = None
+    sub_axes: dict[str, tuple[int, ...]] | None = None
+    strategy: str | None = None
+
+
+class BoundProof(Part):
+    """The proof of a bound, and which network it is about (`planning.certified`).
+
+    of: whether of the plan's bound or of the optimum all at once beside its stages. bound: in ticks. limit: bytes that
+    the network was held to; moments: at which it knew of what depends on several decisions. data: the certificate, in
+    base64.
+    """
+
+    of: Literal["plan", "joint"]
+    bound: int
+    limit: int | None
+    moments: dict[str, tuple[int, ...]] | None
+    data: str = Field(repr=False)

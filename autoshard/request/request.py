@@ -1,0 +1,151 @@
+"""What is asked for, as one value: made from keywords (`request_of`) or from a config (`config.request`)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from autoshard.costmodels import Machine
+from autoshard.deadline import Deadline
+from autoshard.errors import InputError
+from autoshard.plan_record import ToldOptions
+from autoshard.planning import ACCEPTED_GAP, SearchOptions
+from autoshard.planning.options import Progress
+from autoshard.request.arguments import limit_seconds, mesh_given
+from autoshard.request.mesh_sizes import MeshSearch
+from autoshard.sharding.mesh import Mesh
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from autoshard.costmodels import Profile
+    from autoshard.frontends.jax.function import TracedFunction
+    from autoshard.program.program import Program
+
+
+class SearchWords(TypedDict, total=False):
+    """Keywords of `autoshard.plan` about how to search; none changes what holds in the answer.
+
+    effort: scales the work of the search. seed: where it starts from. accepted_gap: where the search within a memory
+    limit may end, in large programs.
+    strategy: how to decide, by name (docs/strategies.md): ``joint`` where nothing is said, ``staged`` where priorities
+        are stated. What propagation and greedy find are starts of these two.
+    sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; chosen from the program where not given.
+    share_repeats: let repeated layers share their decisions; price_sharing: work out what that costs at most also in
+        large programs. solver_memory: bytes of this process at which the search ends with the best plan so far.
+    """
+
+    effort: float
+    seed: int
+    accepted_gap: float
+    strategy: str | None
+    sub_axes: Mapping[str, Sequence[int]] | None
+    share_repeats: bool
+    price_sharing: bool
+    solver_memory: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A program, a mesh, a machine, what is stated, and how to search; the words are those of `autoshard.plan`.
+
+    slow_axes: mesh axes between slices (those with ``link: dcn`` where None). config: as it stands in plan.json, where
+    it came from one. model_flop: useful FLOP of a call, for MFU. resized: the same request with a mesh of other sizes,
+    where more than the mesh depends on them.
+    """
+
+    traced: TracedFunction | Program
+    mesh: Mesh | Mapping[str, Any]
+    hardware: str | Path | Profile | Machine
+    statements: Any = ()
+    memory_limit: float | str | Mapping[str, Any] | None = None
+    priorities: Sequence[Any] = ()
+    roles: Mapping[str, Any] | None = None
+    slow_axes: Collection[str] | None = None
+    baselines: Sequence[Any] = ()
+    strategy: str | None = None
+    sub_axes: Mapping[str, Sequence[int]] | None = None
+    share_repeats: bool = True
+    price_sharing: bool = False
+    solver_memory: int | None = None
+    options: SearchOptions = field(default_factory=SearchOptions)
+    config: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+    model_flop: float | None = None
+    resized: Callable[[Mapping[str, int]], Request] | None = field(default=None, repr=False)
+
+    @property
+    def mesh_search(self) -> MeshSearch | None:
+        """The search over sizes, where the mesh leaves them open."""
+        if isinstance(self.mesh, Mesh) or not MeshSearch.is_one(self.mesh):
+            return None
+        return MeshSearch.read(self.mesh)
+
+    @property
+    def between_slices(self) -> Collection[str]:
+        """Mesh axes that lie between slices."""
+        if self.slow_axes is not None:
+            return self.slow_axes
+        if isinstance(self.mesh, Mesh):
+            return frozenset()
+        links = {name: axis.get("link") for name, axis in self.mesh.items() if isinstance(axis, Mapping)}
+        return frozenset(name for name, link in links.items() if link and str(link).split("=")[0].strip() == "dcn")
+
+    def on(self, sizes: Mapping[str, int], reads: Callable[[Any, Mesh], bool]) -> Request:
+        """The request on a mesh of these sizes. reads: whether a baseline finds the axes it needs on a mesh."""
+        if self.resized is not None:
+            return self.resized(sizes)
+        mesh = Mesh.from_dict(dict(sizes))
+        return replace(self, mesh=dict(sizes), baselines=[one for one in self.baselines if reads(one, mesh)])
+
+    def told_options(self) -> ToldOptions:
+        """For the plan's record."""
+        cut = None if self.sub_axes is None else {axis: tuple(parts) for axis, parts in self.sub_axes.items()}
+        return ToldOptions(
+            effort=self.options.effort, seed=self.options.seed, accepted_gap=self.options.accepted_gap,
+            share_repeats=self.share_repeats, sub_axes=cut, strategy=self.strategy,
+        )  # fmt: skip
+
+
+def request_of(
+    traced: TracedFunction | Program,
+    *,
+    mesh: Any,
+    hardware: str | Path | Profile | Machine,
+    constraints: Any = (),
+    memory_limit: float | str | Mapping[str, Any] | None = None,
+    time_limit: float | str | None = None,
+    baselines: Sequence[Any] = (),
+    roles: Mapping[str, Any] | None = None,
+    priorities: Sequence[Any] = (),
+    progress: Progress | None = None,
+    **search: Any,
+) -> Request:
+    """The request that the keywords of `autoshard.plan` make; `search` are `SearchWords`.
+
+    The time limit begins here. Raises `InputError` where a mesh with open sizes meets a machine that is placed already.
+    """
+    words = _known(search)
+    options = SearchOptions(
+        effort=words.pop("effort", 1.0), seed=words.pop("seed", 0),
+        accepted_gap=words.pop("accepted_gap", ACCEPTED_GAP),
+        deadline=Deadline.after(limit_seconds(time_limit)), progress=progress,
+    )  # fmt: skip
+    request = Request(
+        traced=traced, mesh=mesh_given(mesh), hardware=hardware, statements=constraints, memory_limit=memory_limit,
+        priorities=priorities, roles=roles, baselines=baselines, options=options, **words,
+    )  # fmt: skip
+    if request.mesh_search is not None and isinstance(hardware, Machine):
+        raise InputError("a machine is placed for one mesh; give a profile to search the sizes of the mesh")
+    return request
+
+
+def _known(search: Mapping[str, Any]) -> dict[str, Any]:
+    names = list(SearchWords.__annotations__)
+    for name in search:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            raise TypeError(f"unknown keyword {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return dict(search)
