@@ -19,9 +19,9 @@ from autoshard.solver.dual.fixing import Part, reduced_costs
 from autoshard.solver.dual.flat import Flat
 from autoshard.solver.local.search import prefix_of
 
-CANDIDATES = 16
+CANDIDATES = 8
 """Most nodes that are considered for one split."""
-RELIABLE = 4
+RELIABLE = 2
 """Halves of a node that have been seen before it is taken to give what it gave on average."""
 LEAST_GAIN = 1e-3
 """Gains count as this share of what is missing at least, so that one good half counts for something."""

@@ -25,7 +25,7 @@ PASSES = 40
 """Most double passes between two records: compiled as one loop, they cost less than the parts that they save."""
 ROOT_PASSES = 200
 """The same on the whole network."""
-TRIED_PASSES = 6
+TRIED_PASSES = 4
 """Double passes that show what a split is worth."""
 LEAST_PASSES = 4
 LOOKED_AT = 4
