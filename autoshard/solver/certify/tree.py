@@ -1,6 +1,7 @@
 """Branch and bound that leaves a proof: parts of a network, each closed by a record of messages and prices.
 
-The open part with the least bound is split next, so that the bound of the whole rises; `branching` says where. Each
+The better half of the last split is split next while it stays open, then the part with the least bound; `branching` says
+where. Each
 half is made consistent, its messages and prices go on from where they stood (or begin anew, where those are worse than
 none), and what they rule out is dropped by the record that goes into the certificate.
 """
@@ -74,6 +75,7 @@ class Tree:
     threshold: returns the cost from which on assignments are of no interest; it may only fall. offer: takes positions.
     check: called between passes; may raise to stop. costs: whether costs count, or only what can be held. work: table
     entries visited so far, the measure of effort. stuck: least bound of parts that can neither be closed nor split.
+    newest: how many parts there were before the last split.
     """
 
     whole: Whole
@@ -84,6 +86,7 @@ class Tree:
     work: int = 0
     parts: int = 0
     stuck: float = math.inf
+    newest: int = 0
     open: list[tuple[float, int, _Open]] = field(default_factory=list)
     root: Step = field(default_factory=Step)
 
@@ -109,24 +112,41 @@ class Tree:
         """Split parts until none is open, or so many table entries have been visited; True when none is."""
         until = self.work + most_work
         while self.open and self.work < until:
-            bound, _, at = heapq.heappop(self.open)
+            bound, number, at = self._next()
             missing = self.threshold() - bound
             if missing <= 0:
                 continue
+            parts = self.parts
             try:
                 whole = self._taken_up(at)
                 node = self._where(whole, at, bound, missing)
                 first = at.options[node]
                 at.step.node, at.step.first_half = node, first
                 at.step.halves = [Step(bound=bound), Step(bound=bound)]
-                for number, (half, kept) in enumerate(zip(at.step.halves, (first, ~first), strict=True)):
+                for side, (half, kept) in enumerate(zip(at.step.halves, (first, ~first), strict=True)):
                     self._half(half, whole, self._kept(whole, node, kept), at.prices, bound)
-                    self.branching.learn(node, number, (half.bound - bound) / missing)
+                    self.branching.learn(node, side, (half.bound - bound) / missing)
             except BaseException:
-                heapq.heappush(self.open, (bound, self.parts, at))
+                self.open = [entry for entry in self.open if entry[1] <= parts]  # halves of what is open again
+                heapq.heapify(self.open)
+                heapq.heappush(self.open, (bound, number, at))
                 at.step.halves, at.step.node = [], -1
                 raise
+            self.newest = parts
         return not self.open
+
+    def _next(self) -> tuple[float, int, _Open]:
+        """The better half of the last split where that stays open, so that assignments are met early; else the part
+        with the least bound."""
+        halves = [k for k, entry in enumerate(self.open) if entry[1] > self.newest]
+        if not halves:
+            return heapq.heappop(self.open)
+        place = min(halves, key=lambda k: self.open[k][:2])
+        found, last = self.open[place], self.open.pop()
+        if place < len(self.open):
+            self.open[place] = last
+            heapq.heapify(self.open)
+        return found
 
     def _where(self, whole: Part, at: _Open, bound: float, missing: float) -> int:
         """The node to split a part at."""
