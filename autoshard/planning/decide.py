@@ -27,7 +27,7 @@ from autoshard.solver.work import Infeasible
 
 _MOST_ROUNDS = 30
 """How often what an answer holds too much of is decided in the network and the search made again."""
-_ROUNDS_BEFORE_ALL = 3
+_ROUNDS_BEFORE_ALL = 6
 _ALL_ENTRIES = 400_000
 """After so many rounds the network of a small program knows of all that is held together, at all moments, where it then
 has at most so many table entries: one proof of it is cheaper than some for networks that know of a little more each."""
