@@ -1,8 +1,8 @@
 """Branch and bound that leaves a proof: parts of a network, each closed by a record of messages and prices.
 
 The better half of the last split is split next while it stays open, then the part with the least bound; `branching`
-says where. Each half is made consistent, its messages and prices go on from where they stood (or begin anew, where those
-are worse than none), and what they rule out is dropped by the record that goes into the certificate.
+says where. Each half is made consistent, its messages and prices go on from where they stood (or begin anew, where
+those are worse than none), and what they rule out is dropped by the record that goes into the certificate.
 """
 
 import heapq
