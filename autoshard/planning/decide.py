@@ -39,7 +39,7 @@ answers cost is the network's, which does not know yet what they hold too much o
 _SMALL_NODES = 400
 """Up to so many nodes rough searches get little effort. In larger networks they are mostly making ready, and are made
 to the finer gap only."""
-_ROUGH_EFFORT = 0.1
+_ROUGH_EFFORT = 0.05
 """The part of the effort that goes into one rough search of a small network."""
 _FIRST_SHARE, _FIRST_TRIES = 0.1, 11
 """The part of what is left of a time limit, and how many searches, that a first plan within the limit may take."""

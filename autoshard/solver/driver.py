@@ -47,7 +47,7 @@ PIECES = 12
 """Pieces solved exactly in one round."""
 BUDGET = 16_000_000_000
 """Table entries that message passing and search visit at effort 1 in large networks: some 20 s on one core."""
-BUDGET_PASSES = 20_000
+BUDGET_PASSES = 40_000
 """The same in small networks, as a multiple of their table entries."""
 LEAST_BUDGET = 200_000_000
 BRANCH_NODES = 2_000
