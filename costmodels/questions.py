@@ -1,4 +1,4 @@
-"""Small questions without a program: a collective, a sharded matmul, a strategy on a model, the hardware.
+"""Small questions without a program: a collective, a sharded matmul.
 
 Every answer is a frozen dataclass whose `to_dict()` is plain data for JSON. `seconds` of an answer is the lower
 figure that books print (the maximum of latency and bandwidth, see `machine`); `upper_seconds` is their sum.
@@ -12,7 +12,7 @@ from typing import Any
 
 from autoshard.costmodels.collectives import CollectiveKind
 from autoshard.costmodels.errors import ProfileError
-from autoshard.costmodels.load import list_profiles, load_profile
+from autoshard.costmodels.load import load_profile
 from autoshard.costmodels.machine import AxisPart, Machine
 from autoshard.costmodels.matmul import (
     MatmulCollective,
@@ -22,10 +22,8 @@ from autoshard.costmodels.matmul import (
     parse_matmul,
     price_ways,
 )
-from autoshard.costmodels.models import load_model
 from autoshard.costmodels.place import place_mesh
-from autoshard.costmodels.profile import Profile, SwitchLevel, TorusLevel
-from autoshard.costmodels.strategies import CriticalBatch, StrategyCost, critical_values, price_strategy
+from autoshard.costmodels.profile import Profile
 
 _PART = re.compile(r'^"?(?P<name>[^":]+)"?(?::\((?P<pre>\d+)\)(?P<size>\d+))?$')
 _KINDS = {
@@ -44,7 +42,9 @@ _DTYPE = re.compile(
 _WORTH_MENTIONING = 0.95  # a quicker way is told only if it saves at least 5%
 
 
-class _Answer:
+class Answer:
+    """Plain data by `to_dict`."""
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         assert is_dataclass(self) and not isinstance(self, type)
@@ -88,7 +88,7 @@ def dtype_bytes(dtype: str) -> float:
     return int(match[match.lastgroup or 0]) / 8
 
 
-def _place(
+def placed(
     hardware: str | Profile,
     mesh: Mapping[str, int],
     links: Mapping[str, str] | None,
@@ -111,7 +111,7 @@ class LevelShare:
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveAnswer(_Answer):
+class CollectiveAnswer(Answer):
     """Time of one collective on part of a mesh."""
 
     kind: str
@@ -150,7 +150,7 @@ def ask_collective(
     >>> round(answer.seconds, 4), answer.bound, answer.links
     (0.0333, 'bandwidth', ('ici: dimension 0 (line of 4)',))
     """
-    machine = _place(hardware, mesh, links, slice_shape, in_network_reduction)
+    machine = placed(hardware, mesh, links, slice_shape, in_network_reduction)
     if not axes:
         raise ProfileError(f"name the axes that the {kind} runs over; the mesh has {dict(mesh)}")
     parts = tuple(axis_part(machine, axis) for axis in axes)
@@ -221,7 +221,7 @@ class NeededCollective:
 
 
 @dataclass(frozen=True, slots=True)
-class MatmulAnswer(_Answer):
+class MatmulAnswer(Answer):
     """What a sharded matmul needs and how long it takes."""
 
     text: str
@@ -268,7 +268,7 @@ def ask_matmul(
     >>> [(c.kind, c.tensor, c.verdict) for c in answer.collectives], answer.bound
     ([('reduce_scatter', 'result', 'communication')], 'communication')
     """
-    machine = _place(hardware, mesh, links, slice_shape, False)
+    machine = placed(hardware, mesh, links, slice_shape, False)
     operands = parse_matmul(text, mesh)
     _check_sizes(text, operands, dims)
     if storage is not None and len(storage) != len(operands):
@@ -333,173 +333,3 @@ def _needed(item: MatmulCollective) -> NeededCollective:
         machine_flops_per_byte=item.machine_flops_per_byte,
         verdict="compute" if item.is_compute_bound else "communication",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class StrategyAnswer(_Answer):
-    """A training step of a named model under a named strategy."""
-
-    model: str
-    strategy: str
-    hardware: str
-    mesh: dict[str, int]
-    batch_tokens: float
-    params: int
-    seconds: float  # lower bound of the step
-    estimate_seconds: float
-    upper_seconds: float
-    mfu: float  # at the estimate
-    tokens_per_s_per_device: float  # at the estimate
-    bound: str  # "compute" or "communication"
-    cost: StrategyCost
-    critical: tuple[CriticalBatch, ...]
-    layout: dict[str, Any]
-
-
-def ask_strategy(
-    model: str,
-    strategy: str,
-    mesh: Mapping[str, int],
-    batch_tokens: float,
-    hardware: str | Profile,
-    *,
-    seq: int | None = None,
-    dtype: str = "bfloat16",
-    microbatches: int | None = None,
-    repeats: int = 1,
-    efficiency: float | None = None,
-    recompute: float = 0.0,
-    links: Mapping[str, str] | None = None,
-    slice_shape: Sequence[int] | None = None,
-) -> StrategyAnswer:
-    """Collectives, bounds and verdict of a training step; `batch_tokens` is the whole batch in tokens.
-
-    `efficiency`: share of the peak that work reaches, that of the profile for the estimate where not given;
-    `recompute`: share of the forward work repeated; `microbatches`, `repeats`: see `strategies.price_strategy`.
-
-    >>> answer = ask_strategy("llama3_70b", "fsdp+tensor", {"fsdp": 64, "tensor": 8}, 4e6, "tpu_v5p")
-    >>> answer.bound, [term.kind for term in answer.cost.terms]
-    ('compute', ['all_gather', 'reduce_scatter', 'all_gather', 'reduce_scatter'])
-    """
-    machine = _place(hardware, mesh, links, slice_shape, False)
-    card = load_model(model)
-    if not batch_tokens > 0:
-        raise ProfileError(f"a batch of {batch_tokens} tokens; give the tokens of the whole batch")
-    cost = price_strategy(
-        machine, card, strategy, batch_tokens,
-        seq=seq, dtype=dtype, dtype_bytes=dtype_bytes(dtype), microbatches=microbatches, repeats=repeats,
-        efficiency=efficiency, recompute=recompute,
-    )  # fmt: skip
-    return StrategyAnswer(
-        model=model,
-        strategy=strategy,
-        hardware=machine.profile.name,
-        mesh=dict(mesh),
-        batch_tokens=batch_tokens,
-        params=card.params(),
-        seconds=cost.lower_s,
-        estimate_seconds=cost.estimate_s,
-        upper_seconds=cost.upper_s,
-        mfu=cost.mfu,
-        tokens_per_s_per_device=cost.tokens_per_device / cost.estimate_s,
-        bound=cost.bound,
-        cost=cost,
-        critical=tuple(critical_values(machine, card, strategy, dtype)),
-        layout=machine.describe(),
-    )
-
-
-def ask_critical_batch(
-    model: str,
-    strategy: str,
-    mesh: Mapping[str, int],
-    hardware: str | Profile,
-    *,
-    batch_tokens: float | None = None,
-    dtype: str = "bfloat16",
-    links: Mapping[str, str] | None = None,
-    slice_shape: Sequence[int] | None = None,
-) -> list[dict[str, Any]]:
-    """Batch and axis sizes at which each part of a strategy turns compute bound, as plain rows.
-
-    With `batch_tokens`, fsdp+tensor has one more: the devices of fsdp that communicate least.
-    """
-    machine = _place(hardware, mesh, links, slice_shape, False)
-    card = load_model(model)
-    dtype_bytes(dtype)  # refuses what is no type
-    return [asdict(value) for value in critical_values(machine, card, strategy, dtype, batch_tokens)]
-
-
-def hardware_rows(profile: Profile) -> list[dict[str, Any]]:
-    """The table of `autoshard hardware NAME`: every number with unit, direction, source, date and note."""
-    rows = []
-    for name, quantity in profile.quantities().items():
-        source = profile.sources[quantity.source]
-        rows.append(
-            {
-                "what": name,
-                "value": quantity.value,
-                "unit": quantity.unit,
-                "direction": quantity.direction,
-                "source": source.title,
-                "url": source.url,
-                "date": source.date,
-                "note": quantity.note,
-            }
-        )
-    return rows
-
-
-def critical_intensities(profile: Profile, dtype: str = "bfloat16") -> dict[str, float]:
-    """FLOP per byte at which work and traffic take equally long: memory, then each link level (one-way figures).
-
-    A torus level has two: one dimension as a ring (2w) and as a line (w). A level between nodes counts the whole node,
-    ``node FLOP/s / node egress`` is the same; for a collective over nodes of d devices the ratio is 1/d of it.
-
-    >>> {name: round(value) for name, value in critical_intensities(load_profile("tpu_v5e")).items()}
-    {'memory': 243, 'ici ring': 2189, 'ici line': 4378, 'dcn': 63040}
-    """
-    peak = profile.matmul_flops_per_s(dtype)
-    found = {"memory": peak / profile.memory.bandwidth.value}
-    inner = 1
-    for level in profile.levels:
-        if isinstance(level, TorusLevel):
-            found[f"{level.name} ring"] = peak / (2 * level.link.value)
-            found[f"{level.name} line"] = peak / level.link.value
-        elif isinstance(level, SwitchLevel):
-            found[level.name] = peak / level.egress.value
-            if inner > 1:  # all devices of a domain carry a collective's outer part together
-                found[f"{level.name}, whole domain of {inner}"] = peak / (inner * level.egress.value)
-        else:
-            found[level.name] = peak / (level.link.value * (level.size - 1))
-        inner *= level.size or 1 if not isinstance(level, TorusLevel) else 1
-    return found
-
-
-def hardware_overview() -> list[dict[str, Any]]:
-    """The table of `autoshard hardware`: one row per packaged profile."""
-    rows = []
-    for name in list_profiles():
-        profile = load_profile(name)
-        rows.append(
-            {
-                "name": name,
-                "title": profile.title,
-                "bf16_flops_per_s": profile.matmul_flops_per_s("bfloat16"),
-                "memory_bytes": profile.memory.bytes.value,
-                "memory_bytes_per_s": profile.memory.bandwidth.value,
-                "links": [_level_words(level) for level in profile.levels],
-                "flops_per_byte": critical_intensities(profile),
-            }
-        )
-    return rows
-
-
-def _level_words(level: Any) -> str:
-    if isinstance(level, TorusLevel):
-        shape = "x".join(map(str, level.max_shape))
-        return f"{level.name}: torus up to {shape}, {level.link.value:.4g} bytes/s per link one way"
-    if isinstance(level, SwitchLevel):
-        size = "any number" if level.size is None else str(level.size)
-        return f"{level.name}: switch of {size}, {level.egress.value:.4g} bytes/s per device one way"
-    return f"{level.name}: {level.size} with a link of {level.link.value:.4g} bytes/s one way per pair"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -115,23 +115,36 @@ class Plan(PlanRecord):
         f: Any,
         *specs: Any,
         donate_argnums: int | Sequence[int] | None = None,
+        static_argnums: int | Sequence[int] | None = None,
+        static_argnames: str | Sequence[str] | None = None,
         argnames: Sequence[str] | None = None,
+        **keywords: Any,
     ) -> Plan:
         """A copy of the plan that can run `f`; `InputError` unless `f` traces to the very program that was planned.
 
         On which lines `f` stands may have changed since.
         donate_argnums: those of the plan where not given.
         """
+        from autoshard.frontends.jax.effects import effects_of
         from autoshard.frontends.jax.function import trace
 
-        traced = trace(f, *specs, donate_argnums=donate_argnums or (), argnames=argnames, name=self.program.name)
+        traced = trace(
+            f, *specs, donate_argnums=donate_argnums or (), static_argnums=static_argnums,
+            static_argnames=static_argnames, argnames=argnames, keywords=keywords, name=self.program.name,
+            effects=effects_of(self.program),
+        )  # fmt: skip
         if donate_argnums is None:
             traced = replace(traced, program=replace(traced.program, donated=self.program.donated))
         own = self.program
         traced = replace(
             traced,
             program=replace(
-                traced.program, host_inputs=own.host_inputs, host_outputs=own.host_outputs, orders=own.orders
+                traced.program,
+                host_inputs=own.host_inputs,
+                host_outputs=own.host_outputs,
+                orders=own.orders,
+                carried=own.carried,
+                in_code=own.in_code,
             ),
         )
         ours, theirs = (without_places(program_to_json(p)) for p in (traced.program, self.program))
@@ -146,38 +159,61 @@ class Plan(PlanRecord):
         self,
         f: Any,
         *specs: Any,
-        donate_argnums: int | Sequence[int] = (),
+        donate_argnums: int | Sequence[int] | None = None,
+        static_argnums: int | Sequence[int] | None = None,
+        static_argnames: str | Sequence[str] | None = None,
         argnames: Sequence[str] | None = None,
         **asked: Any,
     ) -> Verification:
         """The checks of ``autoshard verify``, with what the plan was asked for in the words of `autoshard.plan`.
 
         asked: its keywords that state something: mesh, hardware, constraints, memory_limit, priorities, roles,
-        strategy (`autoshard.verify.Asked`). Statements, limits, mesh and machine are derived from them again.
+        strategy (`autoshard.verify.Asked`). Statements, limits, mesh and machine are derived from them again. Other
+        keywords are arguments of `f`.
         """
         from autoshard.api.bound import with_bound
+        from autoshard.frontends.jax.effects import effects_of
         from autoshard.verify import Asked, verify_plan
         from autoshard.verify.runs.checks import runnable_from
 
-        runnable = runnable_from(f, specs, name=self.program.name, donate_argnums=donate_argnums, argnames=argnames)
+        words = {field.name for field in fields(Asked)}
+        runnable = runnable_from(
+            f, specs, name=self.program.name, donate_argnums=donate_argnums, static_argnums=static_argnums,
+            static_argnames=static_argnames, argnames=argnames, effects=effects_of(self.program),
+            keywords={name: given for name, given in asked.items() if name not in words},
+        )  # fmt: skip
+        asked = {name: given for name, given in asked.items() if name in words}
         data = self.to_dict()
         return with_bound(
             verify_plan(data, runnable, asked=Asked(**asked), name=f"the plan of {self.program.name}"), data
         )
 
     def jit(self, **options: Any) -> Any:
-        """The jitted function: arrays in and out as before, sharded as planned. `options` go to `jax.jit`."""
-        return self.lowered.jit(**options)
+        """The jitted function: arrays in and out as before, sharded as planned. `options` go to `jax.jit`.
 
-    def place(self, *arguments: Any) -> tuple[Any, ...]:
-        """Arguments from the host as global arrays, sharded as planned; each process copies its own shards."""
+        It is called as `f` was planned, keywords and static leaves included.
+        """
+        from autoshard.lowering.called import as_called
+
+        return as_called(self.lowered.jit(**options), self.lowered.traced.call)
+
+    def place(self, *arguments: Any, **keywords: Any) -> tuple[Any, ...]:
+        """Arguments from the host as global arrays, sharded as planned; each process copies its own shards.
+
+        Those by keyword come after those by position, in the order of the function; what is static stays as it is.
+        """
         from autoshard.interop.place import place_tree
 
-        return place_tree(tuple(arguments), self.in_shardings)
+        call = self.lowered.traced.call
+        if call is None and not keywords:
+            return place_tree(tuple(arguments), self.in_shardings)
+        if call is None:
+            raise InputError(f"the function was planned without keywords, found {', '.join(keywords)}")
+        return tuple(call.whole(place_tree(call.taken(arguments, keywords), self.in_shardings)))
 
     @property
     def in_shardings(self) -> Any:
-        """`NamedSharding`s as a pytree like the arguments."""
+        """`NamedSharding`s as a pytree like the arguments (of several kinds those that are arrays)."""
         return self.lowered.in_shardings
 
     @property

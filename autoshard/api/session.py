@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard import __version__
 from autoshard.config.load import Config
-from autoshard.config.problem import Problem, build_problem
+from autoshard.config.problem import build_problem
+from autoshard.config.workload import Workload
 from autoshard.errors import AutoshardError, InputError, UnsupportedError
 from autoshard.files import check_writable, write_json
 from autoshard.planning.options import SearchOptions
@@ -114,7 +115,7 @@ def _save(plan: "Plan", file: Path) -> None:
 
 def plan_config(
     config: Config,
-    problem: Problem,
+    problem: Workload,
     *,
     time_limit_s: float | None = None,
     progress: Callable[[str], None] | None = None,
@@ -132,7 +133,7 @@ def plan_config(
     return plan_request(request_of_config(config, problem, traced, options)).with_seconds("trace", traced_s)
 
 
-def trace_config(config: Config, problem: Problem, progress: Callable[[str], None] | None = None) -> "TracedFunction":
+def trace_config(config: Config, problem: Workload, progress: Callable[[str], None] | None = None) -> "TracedFunction":
     """Trace the function of a config; `InputError` where it cannot be traced with its arguments."""
     from autoshard.frontends.jax.function import trace
 
@@ -145,11 +146,12 @@ def trace_config(config: Config, problem: Problem, progress: Callable[[str], Non
             donate_argnums=problem.donate_argnums,
             argnames=problem.argnames,
             name=problem.name,
+            effects=config.settings.effects,
         )
     except AutoshardError:
         raise
     except Exception as error:  # what the user's function does with these arguments
-        key = "model" if problem.model is not None else "function"
+        key = "function" if config.settings.function is not None else "model"
         raise InputError(
             f"{config.place(key)}: {key}: {problem.name} cannot be traced with these arguments: "
             f"{type(error).__name__}: {error}"
@@ -196,7 +198,7 @@ def verify_session(plan_file: Path) -> Any:
     return with_bound(verify_file(plan_file), read_json(plan_file, what="plan"))
 
 
-def train(plan: "Plan", problem: Problem, steps: int, seed: int, progress: Callable[[str], None]) -> tuple[float, ...]:
+def train(plan: "Plan", problem: Workload, steps: int, seed: int, progress: Callable[[str], None]) -> tuple[float, ...]:
     """Run train steps as planned, on the devices JAX has; returns the loss of each."""
     model = problem.model
     assert model is not None, "a config with 'run' names a model"

@@ -16,6 +16,7 @@ from jax.sharding import Mesh as JaxMesh
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.interop.jax import auto_abstract_mesh
+from autoshard.lowering.called import as_called
 from autoshard.lowering.constrained import constrained_function
 from autoshard.lowering.lower import Lowered
 from autoshard.lowering.sdy_text import on_logical_mesh
@@ -106,7 +107,7 @@ class Target:
 
     @cached_property
     def fn(self) -> Callable[..., Any]:
-        return self.function(self.jax_mesh())
+        return as_called(self.function(self.jax_mesh()), self.lowered.traced.call)
 
     @property
     def in_shardings(self) -> Any:
@@ -120,6 +121,10 @@ class Target:
 
     def jit(self, *, devices: Sequence[Any] | None = None, **options: Any) -> Any:
         """`jax.jit` of the function with its shardings and donations; `options` replace them."""
+        return as_called(self._jit(devices, options), self.lowered.traced.call)
+
+    def _jit(self, devices: Sequence[Any] | None, options: dict[str, Any]) -> Any:
+        """Of arrays by position."""
         if self.name == "explicit":
             return self.lowered.jit(devices=devices, **options)
         mesh = self.jax_mesh(devices)
@@ -157,7 +162,7 @@ class Target:
         """
         mesh, lowered = self.lowered.schedule.mesh, self.lowered
         specs = tree_util.tree_unflatten(lowered.traced.in_tree, lowered.traced.in_types)
-        staged = self.jit(devices=devices).lower(*specs)
+        staged = self._jit(devices, {}).lower(*specs)
         on_cpu = jax.default_backend() == "cpu"
         # where the collectives are written out, XLA's later merging of them is left out of the account
         options = dict(UNCOMBINED) if self.name == "explicit" and on_cpu else None

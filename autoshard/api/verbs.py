@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
+from autoshard.api.carry_hint import tells_of_carry
 from autoshard.api.plans import Plan
 from autoshard.costmodels import Machine, Profile, ProfileError
 from autoshard.errors import InputError
@@ -30,10 +31,12 @@ from autoshard.program.program import Program
 from autoshard.request.arguments import argument_numbers, limit_seconds
 from autoshard.request.asking import Asked, Constraint, asked, placed
 from autoshard.request.request import Request, SearchWords, request_of
+from autoshard.request.specs import is_stated, with_stated
 from autoshard.search.starts import each_start
 from autoshard.search.strategy import decide_by, default_strategy
 from autoshard.sharding.mesh import Mesh
 from autoshard.strategies.choice import SEARCHES, StrategyName
+from autoshard.strategies.stated import StatedShardings
 
 if TYPE_CHECKING:
     from autoshard.frontends.jax.function import TracedFunction
@@ -57,19 +60,19 @@ def plan(
     constraints: Constraint | Sequence[Constraint] = (),
     memory_limit: float | str | Mapping[str, Any] | None = None,
     time_limit: float | str | None = None,
-    donate_argnums: int | Sequence[int] = (),
-    argnames: Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    carry: bool | str | Mapping[str, str] | None = None,
     baselines: Sequence[Baseline] = (),
     roles: Roles | None = None,
     priorities: Sequence[Named] = (),
     progress: Progress | None = None,
-    **search: Unpack[SearchWords],
+    **words: Any,
 ) -> Plan:
     """Decide the sharding of every value of `f`, minimising the seconds of one call.
 
     specs: pytrees of anything with shape and dtype; nothing is executed or allocated. A `jax.ShapeDtypeStruct` with a
-        `NamedSharding` states where that argument lies. Python numbers are weakly typed scalars; bind what is static
-        with `functools.partial`.
+        `NamedSharding` states where that argument lies. Python numbers are weakly typed scalars; leaves that are no
+        arrays (text, functions) are static. words: arguments of `f` by name, and what follows below `progress` here.
     mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``, or a
         `jax.sharding.Mesh`; with ``{"devices": 8, "axes": ["data", "model"]}`` the sizes are searched too
         (`Plan.mesh_search`).
@@ -79,20 +82,24 @@ def plan(
     memory_limit: bytes per device, at every point of the program, or text as in a config (``"14GiB"``, ``"90%"``), or
         both by kind of memory: ``{"device": "14GiB", "pinned_host": "64GiB"}``. Where none is given, the largest peak
         that fits the device with the headroom of compilers (docs/memory.md); ``"none"`` lifts that.
-    accepted_gap: where the search within a memory limit may end, in large programs.
     time_limit: seconds of wall clock or text (``"10min"``), a guard: the best plan so far is returned with its bound.
     donate_argnums: positions of the arguments whose buffers the program may reuse, as in `jax.jit`.
+    carry: which outputs are the next values of which inputs and have their layouts, so that a loop can hand them back:
+        found by paths and types where nothing is said (docs/statements.md), ``False`` for none, or a mapping such as
+        ``{"out/0": "params"}``.
     baselines: named strategies (``fsdp+tensor``, see `autoshard.strategies.named`) or rules of one's own
         (``{"name": "mine", "rules": {"batch": ["data"]}}``) to price and to start from; `roles` names the logical axes
-        of
-        the inputs for them.
-    sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; chosen from the program where not given.
-    strategy: how to decide, by name (docs/strategies.md): ``joint`` where nothing is said,
-        ``staged`` where priorities are stated. What propagation and greedy find are starts of these two.
+        of the inputs for them. Or shardings, ``{"name": "mine", "in_shardings": ..., "out_shardings": ...}``.
     priorities: named strategies (or rules) to be decided in this order, such as ``["data", "tensor", "zero1"]``; they
         need `roles`.
-    share_repeats: let repeated layers share their decisions; price_sharing: work out what that costs at most also in
-        large programs. solver_memory: bytes of this process at which the search ends with the best plan so far.
+    progress: is told in lines what is being done.
+
+    Of the function: static_argnums, static_argnames: arguments that are no arrays, as in `jax.jit` (known of a function
+        that is jitted already). argnames: what to call the arguments. effects: ``"drop"`` leaves debug output
+        (`jax.debug.print`) out of the program, which is refused otherwise. in_code: what shardings in the code are:
+        ``"hard"`` (they hold), ``"hints"`` (a baseline that the search starts from) or ``"ignore"``.
+    Of the search: `SearchWords`: effort, seed, accepted_gap, strategy, sub_axes, share_repeats, price_sharing,
+        solver_memory.
 
     Raises `InputError` for bad arguments, `InfeasibleError` where it is proved that no plan exists, `NotFoundError`
     where none was found and that is not proved (`OutOfTimeError`, of which it is one, where the time ended before),
@@ -103,12 +110,18 @@ def plan(
     if progress is not None:
         progress("tracing")
     began, limit_s = time.monotonic(), limit_seconds(time_limit)
-    traced = trace(f, *specs, donate_argnums=argument_numbers(donate_argnums), argnames=argnames)
+    search = {name: words.pop(name) for name in SearchWords.__annotations__ if name in words}
+    in_code = words.pop("in_code", None)
+    told: dict[str, Any] = {name: words.pop(name, None) for name in ("static_argnames", "argnames", "effects")}
+    static = argument_numbers(words.pop("static_argnums", None), "static_argnums")
+    traced = trace(
+        f, *specs, donate_argnums=argument_numbers(donate_argnums), static_argnums=static, keywords=words, **told
+    )
     traced_s = time.monotonic() - began
     request = request_of(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit,
         time_limit=None if limit_s is None else max(0.1, limit_s - traced_s), baselines=baselines, roles=roles,
-        priorities=priorities, progress=progress, **search,
+        priorities=priorities, progress=progress, carry=carry, in_code=in_code, **search,
     )  # fmt: skip
     return plan_request(request).with_seconds("trace", traced_s)
 
@@ -123,6 +136,7 @@ def ask(traced: TracedFunction | Program, **words: Any) -> Asked:
     return asked(request_of(traced, **words))
 
 
+@tells_of_carry
 def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     """The plan that a request asks for.
 
@@ -168,7 +182,7 @@ class _Run:
             return
         try:
             for one in each_baseline(
-                model, request.baselines, request.roles, slow=request.between_slices,
+                model, self.baselines(), request.roles, slow=request.between_slices,
                 options=options.part(BASELINE_SHARE),
             ):  # fmt: skip
                 self.priced.append(one)
@@ -180,6 +194,13 @@ class _Run:
             if self.by.name not in SEARCHES:  # what there is was not made by that strategy
                 raise
             self.decision = best_seen(model, self.starts)
+
+    def baselines(self) -> Sequence[Any]:
+        """Those of the request, those of shardings read, and hints in the code."""
+        traced, problem = self.request.traced, self.model.problem
+        if isinstance(traced, Program):
+            return self.request.baselines
+        return with_stated(self.request.baselines, traced, problem.program, problem.mesh.mesh)
 
     def decide(self) -> tuple[str, ...]:
         """The decision and what sharing costs; what is to be told of them."""
@@ -204,6 +225,7 @@ class _Run:
 
     def plan(self, question: Asked, told: Sequence[str], seconds: Mapping[str, float]) -> Plan:
         """The plan's record of all that."""
+        from autoshard.questions.carried import carry_notes
         from autoshard.strategies.named import batch_size
 
         request, problem, decision = self.request, question.problem, self.decision
@@ -214,6 +236,7 @@ class _Run:
         if cut:
             notes.append(f"the wall clock ended the pricing of {', '.join(cut)}: another run may price them otherwise")
         named = None if roles is None else named_words(request.priorities, roles, request.between_slices)
+        carried = carry_notes(program, decision.schedule, self.model.shared.tables)
         return Plan(
             program=program,
             schedule=decision.schedule,
@@ -228,7 +251,7 @@ class _Run:
             rounding_s=decision.rounding_s,
             statements=question.statements,
             baselines=tuple(b.cost for b in self.priced),
-            notes=(*notes, *program.warnings, *question.notes, *problem.machine.notes, *told),
+            notes=(*notes, *program.warnings, *question.notes, *problem.machine.notes, *told, *carried),
             config=request.config,
             trips=problem.trips,
             model_flop=request.model_flop,
@@ -286,6 +309,8 @@ def _reads(baseline: Baseline, mesh: Mesh) -> bool:
     from autoshard.search.baselines import read_baseline
     from autoshard.sharding.layout import AtomMesh
 
+    if is_stated(baseline) or isinstance(baseline, StatedShardings):
+        return True
     try:
         read_baseline(baseline, AtomMesh.split(mesh))
     except InputError:

@@ -78,7 +78,7 @@ def model_step(
             f"autoshard cost needs {', '.join(missing)} for a strategy on a model, or a command: collective, matmul, "
             "critical-batch, model, inference"
         )
-    from autoshard.costmodels.questions import ask_strategy
+    from autoshard.costmodels.strategy_questions import ask_strategy
 
     assert model is not None and strategy is not None and mesh is not None and hardware is not None
     answer = ask_strategy(
@@ -120,8 +120,9 @@ def critical_batch(
     as_json: AsJson = False,
 ) -> None:
     """Batch and axis sizes at which each part of a strategy turns compute bound."""
+    from autoshard.costmodels.hardware_tables import critical_intensities
     from autoshard.costmodels.load import load_profile
-    from autoshard.costmodels.questions import ask_critical_batch, critical_intensities
+    from autoshard.costmodels.strategy_questions import ask_critical_batch
 
     rows = ask_critical_batch(
         model,

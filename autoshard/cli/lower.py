@@ -9,8 +9,9 @@ import typer
 from autoshard.cli.common import reports_errors
 from autoshard.errors import InputError
 
-NAMES = ("explicit", "constraints", "shardings", "mlir")
-"""As in `autoshard.api.targets.TARGETS`, which imports JAX."""
+ONNX = "onnx"
+NAMES = ("explicit", "constraints", "shardings", "mlir", ONNX)
+"""The first four as in `autoshard.api.targets.TARGETS`, which imports JAX."""
 
 
 @reports_errors
@@ -20,10 +21,10 @@ def lower(
         str,
         typer.Option(
             help="explicit: collectives written out; constraints: a sharding constraint on every value; shardings: of "
-            "inputs and outputs only; mlir: StableHLO with sdy shardings on the plan's mesh."
+            "inputs and outputs only; mlir: StableHLO with sdy shardings on the plan's mesh; onnx: annotated model."
         ),
     ] = "explicit",
-    output: Annotated[Path | None, typer.Option(help="File for the StableHLO text.")] = None,
+    output: Annotated[Path | None, typer.Option(help="File for the StableHLO text, or the ONNX model.")] = None,
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Compile on simulated devices, compare the collectives.")
     ] = True,
@@ -32,6 +33,9 @@ def lower(
     """Lower a plan; report which planned collectives XLA keeps, changes, drops or adds."""
     if target not in NAMES:
         raise InputError(f"--target: no target {target!r}; there are {', '.join(NAMES)}")
+    if target == ONNX:
+        _write_onnx(plan, output, as_json)
+        return
     from autoshard.devices import MAX_SIMULATED_DEVICES, simulate_devices
     from autoshard.files import check_writable, write_text
     from autoshard.running.group import existing_plan
@@ -63,3 +67,23 @@ def lower(
         print(found)
     if output is not None:
         print(f"StableHLO: {output}")
+
+
+def _write_onnx(plan: Path, output: Path | None, as_json: bool) -> None:
+    """The annotated model of a plan, and what its annotations cannot say."""
+    from autoshard.api.onnx_export import export_plan
+    from autoshard.api.plans import Plan
+    from autoshard.files import check_writable
+
+    if output is None:
+        raise InputError("--target onnx writes a model: name its file with --output, such as planned.onnx")
+    check_writable(output)
+    made = export_plan(Plan.load(plan), output, name=str(plan))
+    if as_json:
+        print(json.dumps({"target": ONNX, "output": str(output), **made.to_dict()}, indent=1))
+        return
+    folded = f"; {made.folded} are shape arithmetic or constants and have none" if made.folded else ""
+    print(f"annotated {made.annotated} nodes{folded}")
+    for line in made.unsaid:
+        print(f"not said: {line}")
+    print(f"model: {output}")

@@ -1,8 +1,8 @@
-"""The commands about MLIR modules: propagate and check; explain reads its modules here too."""
+"""The commands propagate and check: MLIR modules here, ONNX models in `onnx.py`; explain reads its modules here too."""
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +10,7 @@ import typer
 
 from autoshard.cli.common import reports_errors
 from autoshard.cli.guarded import guarded
+from autoshard.cli.onnx import check_model, finding_data, is_onnx, lines, propagate_model, shape_option
 from autoshard.errors import AutoshardError, InputError
 
 if TYPE_CHECKING:
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
 STDIN = "-"
 _STDIN_NAME = "<stdin>"
 
-Files = Annotated[list[str], typer.Argument(help="StableHLO with sdy shardings, text or bytecode; - is stdin.")]
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        help="StableHLO with sdy shardings, text or bytecode (- is stdin), or ONNX models (.onnx, .json, .textproto)."
+    ),
+]
+Configuration = Annotated[str | None, typer.Option(help="ONNX: the configuration of devices that is meant.")]
+Shape = Annotated[list[str] | None, typer.Option(help="ONNX: a number for a symbolic dimension, batch=8; repeatable.")]
 Strategy = Annotated[
     str | None,
     typer.Option(help="basic, aggressive, op-priority or user-priority: that step alone; without, the whole pipeline."),
@@ -32,12 +40,32 @@ def propagate(
     strategy: Strategy = None,
     conservative: Conservative = False,
     output: Annotated[
-        Path | None, typer.Option(help="Write the module here; with several files, a directory for their results.")
+        Path | None, typer.Option(help="Write the result here; with several files, a directory for their results.")
     ] = None,
+    configuration: Configuration = None,
+    shape: Shape = None,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="ONNX: spread the specs as hints, in both directions.")
+    ] = False,
+    implied: Annotated[
+        bool, typer.Option("--implied", help="ONNX: print the communication that the specs imply.")
+    ] = False,
 ) -> None:
-    """Spread the shardings in an MLIR module over all its values, as Shardy does; the module comes back."""
+    """Spread the shardings in an MLIR module over all its values, as Shardy does; the module comes back.
+
+    In an ONNX model the specs that are missing are filled in.
+    """
     targets = _targets(files, output)
     _known_strategy(strategy)
+    models = [is_onnx(file) for file in files]
+    _only_for_onnx(
+        files, {"--configuration": configuration, "--shape": shape, "--spread": spread, "--implied": implied}
+    )
+    if any(models) and (strategy is not None or conservative):
+        raise InputError("--strategy and --conservative are for MLIR modules; ONNX models take --spread")
+    if all(models):
+        _propagate_models(files, targets, configuration, shape, spread, implied)
+        return
     from autoshard.files import write_text
     from autoshard.frontends.mlir.context import mlir_context
     from autoshard.propagation.mlir.module import propagate_mlir
@@ -46,6 +74,9 @@ def propagate(
     failed = False
     for file, target in zip(files, targets, strict=True):
         try:
+            if is_onnx(file):
+                _propagate_models([file], [target], configuration, shape, spread, implied)
+                continue
             text = guarded(propagate_mlir, read_module(file), strategy=strategy, conservative=conservative)
             if target is None:
                 print(text, end="" if text.endswith("\n") else "\n")
@@ -63,16 +94,32 @@ def check(
     files: Files,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors too, and more is asked for.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    configuration: Configuration = None,
+    shape: Shape = None,
 ) -> None:
-    """Check the shardings of MLIR modules. Exit code 2 where anything is wrong; warnings alone are no fault."""
+    """Check the shardings of MLIR modules and ONNX models. Exit code 2 where anything is wrong; warnings alone are no
+    fault.
+    """
     _once(files)
-    from autoshard.frontends.mlir.check import check_mlir
-
+    _only_for_onnx(files, {"--configuration": configuration, "--shape": shape})
+    shapes = shape_option(shape or [])
     answers: list[dict[str, object]] = []
-    errors = warnings = 0
+    errors = warnings = unruled = 0
     for file in files:
         name = shown(file)
         try:
+            if is_onnx(file):
+                checked = check_model(file, configuration, strict, shapes)
+                errors += len(checked.errors)
+                warnings += len(checked.warnings)
+                unruled += len(checked.no_rule)
+                data = [finding_data(f) for f in checked.findings]
+                answers.append({"file": name, "ok": checked.ok, "findings": data, "notes": list(checked.notes)})
+                if not as_json:
+                    print("".join(f"{line}\n" for line in lines(name, checked)), end="")
+                continue
+            from autoshard.frontends.mlir.check import check_mlir
+
             found = check_mlir(read_module(file), strict=strict)
         except AutoshardError as error:  # a file that cannot be read; the others still are
             errors += 1
@@ -90,9 +137,45 @@ def check(
     if as_json:
         print(json.dumps(answers, indent=1))
     else:
-        print(f"{_count(len(files), 'file')}: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
+        more = f", {unruled} without rule" if unruled else ""
+        print(f"{_count(len(files), 'file')}: {_count(errors, 'error')}, {_count(warnings, 'warning')}{more}")
     if errors:
         raise SystemExit(InputError.exit_code)
+
+
+def _propagate_models(
+    files: Sequence[str],
+    targets: Sequence[Path | None],
+    configuration: str | None,
+    shape: list[str] | None,
+    spread: bool,
+    implied: bool,
+) -> None:
+    failed = False
+    for file, target in zip(files, targets, strict=True):
+        try:
+            propagate_model(
+                file,
+                target,
+                configuration=configuration,
+                shapes=shape_option(shape or []),
+                spread_hints=spread,
+                show_implied=implied,
+            )
+        except AutoshardError as error:
+            if len(files) == 1:
+                raise
+            _report(file, error)
+            failed = True
+    if failed:
+        raise SystemExit(InputError.exit_code)
+
+
+def _only_for_onnx(files: Sequence[str], options: Mapping[str, object]) -> None:
+    other = [file for file in files if not is_onnx(file)]
+    used = [name for name, value in options.items() if value]
+    if other and used:
+        raise InputError(f"{used[0]} is for ONNX models; {shown(other[0])} is none by its name")
 
 
 def finding_line(name: str, found: "Diagnostic") -> str:

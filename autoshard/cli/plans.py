@@ -91,7 +91,7 @@ def hardware(
 ) -> None:
     """List the hardware profiles, or show one with its sources."""
     from autoshard.costmodels import load_profile
-    from autoshard.costmodels.questions import hardware_overview
+    from autoshard.costmodels.hardware_tables import hardware_overview
     from autoshard.report.hardware import show_profile, show_profiles
 
     if as_json:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from autoshard.config.load import Config
-from autoshard.config.problem import Problem
+from autoshard.config.workload import Workload
 from autoshard.planning import SearchOptions
 from autoshard.request.request import Request
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from autoshard.frontends.jax.function import TracedFunction
 
 
-def request_of_config(config: Config, problem: Problem, traced: "TracedFunction", options: SearchOptions) -> Request:
+def request_of_config(config: Config, problem: Workload, traced: "TracedFunction", options: SearchOptions) -> Request:
     """What a config asks for. problem: what it describes, and `traced` its function; options: with time and progress,
     effort, seed and gap are the config's.
     """
@@ -24,6 +24,8 @@ def request_of_config(config: Config, problem: Problem, traced: "TracedFunction"
         hardware=config.hardware,
         statements=config.statements,
         memory_limit=config.memory_limits or None,
+        carry=config.carry,
+        in_code=config.settings.in_code,
         priorities=config.priorities,
         roles=roles_of_config(config, problem),
         slow_axes=config.slow_axes,
@@ -45,7 +47,7 @@ def request_of_config(config: Config, problem: Problem, traced: "TracedFunction"
     )  # fmt: skip
 
 
-def roles_of_config(config: Config, problem: Problem) -> Mapping[str, Any] | None:
+def roles_of_config(config: Config, problem: Workload) -> Mapping[str, Any] | None:
     """The logical axes of the inputs: those of the config, or of the library's model."""
     return config.settings.logical_axes if problem.model is None else problem.model.logical_axes
 

@@ -55,6 +55,11 @@ def key_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
 
 
 def _program_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
+    from autoshard.config import onnx_model
+
+    yield from onnx_model.faults(config)
+    if config.settings.model_file is not None:
+        return
     settings = config.settings
     if settings.model is None and settings.function is None:
         yield (), "name what to plan: either model: {name: ...} or function: module:function"

@@ -15,6 +15,7 @@ from autoshard.config.schema import MAX_DEVICES, ModelSection, RunSection, Setti
 from autoshard.config.schema_faults import schema_faults
 from autoshard.config.yaml_text import Document, load_yaml
 from autoshard.constraints import Pin, SameSharding, Statement, registry
+from autoshard.constraints.carry import carry_groups
 from autoshard.constraints.in_config import ConfigKey
 from autoshard.errors import InputError
 from autoshard.files import read_text
@@ -86,7 +87,19 @@ class Config:
             if kind.config is not None and kind.stated is not None:
                 for index, given in enumerate(self.settings.statements_of(kind)):
                     found.append(kind.stated.from_config(given, self._source(kind.config, index, given)))
-        return tuple(found)
+        if isinstance(self.settings.carry, Mapping):
+            found += carry_groups(self.settings.carry, self.place("carry"))
+        if self.settings.model_file is None:
+            return tuple(found)
+        from autoshard.config.onnx_model import statements_of
+
+        pins = statements_of(self, [one for one in found if isinstance(one, Pin)])
+        return (*pins, *(one for one in found if not isinstance(one, Pin)))
+
+    @property
+    def carry(self) -> bool | str | None:
+        """Whether carried state is looked for; pairs that the file states are among the statements."""
+        return False if isinstance(self.settings.carry, Mapping) else self.settings.carry
 
     def _source(self, key: ConfigKey, index: int, given: Any) -> str:
         """The place of an entry under a key."""

@@ -3,35 +3,17 @@
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from autoshard.config.by_name import by_name
 from autoshard.config.load import Config
 from autoshard.config.schema import is_leaf, parse_leaf
+from autoshard.config.workload import Workload
 from autoshard.errors import InputError, listing
 
-if TYPE_CHECKING:
-    from autoshard.models.model import ModelProgram
 
-
-@dataclass(frozen=True)
-class Problem:
-    """A function to plan.
-
-    specs: one pytree of abstract arrays for each argument. model: set where the function is a model's train
-    step; it brings initial state and batches to run with.
-    """
-
-    name: str
-    function: Callable[..., Any]
-    specs: tuple[Any, ...]
-    argnames: tuple[str, ...] | None
-    donate_argnums: tuple[int, ...]
-    model: "ModelProgram | None" = None
-
-
-def build_problem(config: Config) -> Problem:
+def build_problem(config: Config) -> Workload:
     """Build the model, or import the function, that a config names. Imports JAX and the user's code."""
     if config.model is not None:
         from autoshard.models import build
@@ -41,8 +23,12 @@ def build_problem(config: Config) -> Problem:
         except InputError as error:
             raise InputError(f"{config.place('model')}: model: {error}") from None
         name = config.model.name + (f" {config.model.dims}" if config.model.dims else "")
-        return Problem(name, program.step, program.specs, program.argnames, program.donate_argnums, program)
+        return Workload(name, program.step, program.specs, program.argnames, program.donate_argnums, program)
     settings = config.settings
+    if settings.model_file is not None:
+        from autoshard.config.onnx_model import problem_of
+
+        return problem_of(config)
     assert settings.function is not None
     function = _callable(settings.function, config, "function")
     names = tuple(settings.argnames) if settings.argnames is not None else None
@@ -53,14 +39,14 @@ def build_problem(config: Config) -> Problem:
                 f"{config.place('argnames')}: argnames: {len(names)} names for the {len(specs)} arguments of 'specs'"
             )
     elif isinstance(settings.args, Mapping):
-        names = tuple(settings.args)
-        specs = tuple(_spec(tree) for tree in settings.args.values())
+        function, names = by_name(function, tuple(settings.args), config.place)
+        specs = tuple(_spec(settings.args[name]) for name in names)
     else:
         specs = tuple(_spec(tree) for tree in settings.args)
     from autoshard.frontends.jax.function import argument_names
 
     told = argument_names(function, len(specs), names)
-    return Problem(settings.function, function, specs, names, _donated(config, told, len(specs)))
+    return Workload(settings.function, function, specs, names, _donated(config, told, len(specs)))
 
 
 def import_reference(reference: str, directory: Path) -> Any:

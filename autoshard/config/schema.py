@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_model, model_validator
 
 from autoshard.constraints import registry
+from autoshard.constraints.carry import carry_groups
 from autoshard.constraints.in_config import Axes, Section, mapping_or
 from autoshard.constraints.kind import Kind
 from autoshard.constraints.memory_limit import LimitSection
@@ -116,6 +117,12 @@ def _axis_names(axes: dict[str, Any]) -> dict[str, Any]:
     return axes
 
 
+def _carry(given: Any) -> Any:
+    if not (given is None or isinstance(given, bool) or given in ("auto", "none")):
+        carry_groups(given)  # says what is wrong with it
+    return given
+
+
 def check_spec(given: Any, path: tuple[str | int, ...] = ()) -> None:
     """Raise `InputError` where a tree of argument specs has a malformed leaf; `SpecError.path` says where."""
     if isinstance(given, str):
@@ -178,20 +185,32 @@ def parse_leaf(given: Any, path: tuple[str | int, ...] = ()) -> tuple[tuple[int,
     return tuple(shape), dtype
 
 
+Shapes = Positive | Annotated[list[Positive], Field(min_length=1)]
+"""The size of a symbolic dimension, or the whole shape of an input."""
+
+
 class Settings(Section):
-    """The keys of the file that are no statements. Either `model`, or `function` with `args` or `specs`.
+    """The keys of the file that are no statements. Either `model` (of the library, or an ONNX file), or `function`.
 
     Statements stand under the keys of their kinds (`statements_of`), which `schema` adds.
+    model_file: set where `model` names an ONNX file; not a key of its own.
     """
 
     model: (
         Annotated[ModelSection, mapping_or("name", "the name of a model, or a mapping with name and dims")] | None
     ) = None
+    model_file: str | None = None
+    shapes: dict[str, Shapes] | None = None
+    annotations: Literal["pins", "hints", "ignore"] | None = None
+    configuration: str | None = None
     function: Reference | None = None
     args: Any = None
     specs: Reference | None = None
     argnames: list[str] | None = None
     donate: list[Any] | None = None
+    effects: Literal["refuse", "drop"] = "refuse"
+    in_code: Literal["hard", "hints", "ignore"] = "hard"
+    carry: Annotated[Any, AfterValidator(_carry)] = True
     logical_axes: dict[str, list[str | None]] | None = None
 
     mesh: Annotated[
@@ -211,6 +230,15 @@ class Settings(Section):
     verify: bool = False
     run: RunSection | None = None
     output: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _file_as_model(cls, data: Any) -> Any:
+        from autoshard.config.onnx_model import is_file
+
+        if isinstance(data, Mapping) and is_file(data.get("model")) and "model_file" not in data:
+            return {**{k: v for k, v in data.items() if k != "model"}, "model_file": data["model"]}
+        return data
 
     def statements_of(self, kind: Kind) -> Any:
         """What stands under the key of a kind."""

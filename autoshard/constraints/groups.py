@@ -8,6 +8,7 @@ from pydantic import Field
 
 from autoshard.constraints.in_config import ConfigKey
 from autoshard.constraints.kind import Kind
+from autoshard.constraints.leaves import leaf_names
 from autoshard.constraints.patterns import Addresses
 from autoshard.constraints.pin import MatchedPin
 from autoshard.constraints.place import written_at
@@ -22,8 +23,9 @@ from autoshard.constraints.statement import (
 )
 from autoshard.errors import InputError, ShardingError
 from autoshard.program.program import Program
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class SameSharding(Statement):
     """Everything that the patterns address has the same sharding. Hard; no data need flow between the members (S4.9).
 
     patterns: as of a `Pin`, together addressing at least two values. source: where it was written, for messages.
+    by_leaf: the patterns address trees (``state/params/**`` or its stem ``state/params``); each leaf is tied to its
+        counterparts of the same path: as many groups as leaves.
 
     >>> str(SameSharding(["state/params/w", "state/moments/w"]))
     'same sharding: state/params/w, state/moments/w'
@@ -38,6 +42,7 @@ class SameSharding(Statement):
 
     patterns: Sequence[str]
     source: str = ""
+    by_leaf: bool = False
     written: str = field(default="", init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -49,7 +54,8 @@ class SameSharding(Statement):
         object.__setattr__(self, "patterns", tuple(self.patterns))
 
     def __str__(self) -> str:
-        return with_place(f"same sharding: {', '.join(self.patterns)}", self.source)
+        how = " by leaf" if self.by_leaf else ""
+        return with_place(f"same sharding{how}: {', '.join(self.patterns)}", self.source)
 
     @classmethod
     def from_config(cls, given: Any, source: str) -> Self:
@@ -121,7 +127,28 @@ def match_groups(groups: Sequence[SameSharding], program: Program) -> tuple[Matc
     members have different shapes (S4.12).
     """
     addresses = Addresses(program)
-    return tuple(group.match(addresses) for group in groups)
+    return tuple(
+        one.match(addresses) for group in groups for one in (by_leaf(group, addresses) if group.by_leaf else (group,))
+    )
+
+
+def by_leaf(group: SameSharding, addresses: Addresses) -> tuple[SameSharding, ...]:
+    """A group of trees as groups of leaves; `InputError` where a leaf has no counterpart."""
+    sides = [leaf_names(pattern, addresses, str(group)) for pattern in group.patterns]
+    if len(sides) < 2:
+        raise InputError(f"{group}: there is one tree only; name a second one")
+    for pattern, leaves in zip(group.patterns, sides, strict=True):
+        for other, theirs in zip(group.patterns, sides, strict=True):
+            alone = next((path for path in leaves if path not in theirs), None)
+            if alone is not None:
+                raise InputError(
+                    f"{group}: {leaves[alone]} of {pattern!r} has no counterpart in {other!r}, which has "
+                    f"{', '.join(list(theirs.values())[:6])}; name trees of the same paths"
+                )
+    found = [SameSharding([leaves[path] for leaves in sides], group.source) for path in sides[0]]
+    for one in found:
+        object.__setattr__(one, "written", group.written)
+    return tuple(found)
 
 
 def _match(group: SameSharding, addresses: Addresses) -> MatchedGroup:

@@ -11,14 +11,21 @@ from autoshard.constraints.other_mesh import on_other_mesh
 from autoshard.constraints.patterns import line_of
 from autoshard.constraints.pin import MatchedPin
 from autoshard.constraints.shard_map import manual_statements
-from autoshard.errors import ShardingError, UnsupportedError
-from autoshard.program.program import Op, Program
+from autoshard.errors import InputError, ShardingError, UnsupportedError
+from autoshard.program.program import IN_CODE, Op, Program
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 KIND = "sharding_constraint"
 
-__all__ = ["check_devices", "groups_in_code", "manual_statements", "on_other_mesh", "statements_in_code"]
+__all__ = [
+    "check_devices",
+    "groups_in_code",
+    "in_code_given",
+    "manual_statements",
+    "on_other_mesh",
+    "statements_in_code",
+]
 
 
 def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, ...], tuple[str, ...]]:
@@ -31,6 +38,10 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
     """
     found: list[MatchedPin] = []
     notes: dict[str, None] = {}
+    if program.in_code != "hard":
+        count = sum(op.kind == KIND for op, _ in program.walk())
+        said = "hints, priced as the baseline 'in code'" if program.in_code == "hints" else "ignored"
+        return (), (f"in_code={program.in_code!r}: {count} shardings in the code are {said}",) if count else ()
     check_devices((op.attrs.get("mesh"), op.attrs.get("devices", ()), line_of(op.source)) for op, _ in program.walk())
     for op, outer in program.walk():
         if op.kind != KIND or "sharding" not in op.attrs or any(o.kind == "shard_map" for o in outer):
@@ -67,7 +78,7 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
 def groups_in_code(program: Program) -> tuple[MatchedGroup, ...]:
     """The sharding groups that the ops of a program make (`jax.experimental.shard_alike`)."""
     members: dict[int, list[Op]] = {}
-    for op, _ in program.walk():
+    for op, _ in program.walk() if program.in_code == "hard" else ():
         if op.kind == KIND and "alike" in op.attrs:
             members.setdefault(op.attrs["alike"], []).append(op)
     return tuple(
@@ -78,6 +89,18 @@ def groups_in_code(program: Program) -> tuple[MatchedGroup, ...]:
         for ops in members.values()
         if len(ops) > 1  # results that nothing reads are gone
     )  # fmt: skip
+
+
+def in_code_given(given: str | None) -> str:
+    """``hard``, ``hints`` or ``ignore``; None is ``hard``."""
+    if given is None:
+        return "hard"
+    if given not in IN_CODE:
+        raise InputError(
+            f"in_code is {given!r}; shardings in the code are 'hard' (they hold), 'hints' (they are priced and "
+            "searched from) or to be ignored ('ignore')"
+        )
+    return given
 
 
 def check_devices(stated: Iterable[tuple[str | None, Sequence[int], str]]) -> None:

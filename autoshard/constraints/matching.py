@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 from autoshard.errors import InfeasibleError
 from autoshard.program.program import Program
 from autoshard.sharding.axis import AxisRef
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.dimension_sharding import DimensionSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 if TYPE_CHECKING:
     from autoshard.constraints.pin import MatchedPin

@@ -7,13 +7,14 @@ from autoshard.constraints.groups import MatchedGroup
 from autoshard.constraints.pin import MatchedPin
 from autoshard.errors import InfeasibleError, UnsupportedError
 from autoshard.program.program import Origin, OtherOrder, Program
-from autoshard.program.ties import donated_ties
+from autoshard.program.ties import layout_ties
 
 _Target = tuple[str, int]
 
 
 def in_orders(program: Program, pins: Sequence[MatchedPin], groups: Sequence[MatchedGroup] = ()) -> Program:
-    """The program with the orders of devices that pins state; outputs in the place of donated inputs follow them.
+    """The program with the orders of devices that pins state; outputs that are carried or take the place of
+    donated inputs follow them.
 
     Raises `InfeasibleError` where a value would have to lie in two orders, `UnsupportedError` for constants and values
     that are tied to others.
@@ -33,7 +34,7 @@ def in_orders(program: Program, pins: Sequence[MatchedPin], groups: Sequence[Mat
             if pin.moves:
                 found[target] = pin
     found = {target: pin for target, pin in found.items() if pin.moves}
-    for slot, value in donated_ties(program).items():
+    for slot, value in layout_ties(program).items():
         there = found.get(("input", program.body.args.index(value)))
         if there is not None:
             found.setdefault(("output", slot), there)

@@ -15,8 +15,9 @@ from autoshard.constraints.place import written_at
 from autoshard.constraints.statement import KeyPath, Matched, Member, Statement, members_of, with_place
 from autoshard.errors import InputError, ShardingError
 from autoshard.program.program import Program
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 OF_JAX = ("NamedSharding", "PartitionSpec", "P")
 """Types that JAX has for shardings (`P` is how newer versions call the second); JAX is not imported here."""

@@ -14,9 +14,10 @@ from autoshard.errors import InputError, UnsupportedError
 from autoshard.sharding import axis_algebra as algebra
 from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.device_orders import read_digits
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.refine import refine
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 _DEVICES = re.compile(
     r"devices=\[(?P<tiles>[\d,]+)\](?:<=\[(?P<iota>[\d,]+)\](?:T\((?P<perm>[\d,]+)\))?|(?P<list>\d+(?:,\d+)*))"

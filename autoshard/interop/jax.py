@@ -12,14 +12,16 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import tree_util
 from jax.sharding import NamedSharding, PartitionSpec
 
 from autoshard.errors import InputError, ShardingError, UnsupportedError
 from autoshard.sharding import axis_algebra as algebra
 from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.refine import refine, refined_mesh
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 
 def mesh_from_jax(mesh: Any, name: str = "mesh") -> Mesh:
@@ -78,6 +80,33 @@ def spec_from_jax(spec: PartitionSpec, rank: int, mesh: Mesh) -> TensorSharding:
     unreduced = tuple(AxisRef(str(n)) for n in getattr(spec, "unreduced", None) or ())
     found = TensorSharding(None, tuple(dims), (), algebra.in_mesh_order(unreduced, mesh))
     found.validate(mesh, what=str(spec))
+    return found
+
+
+def spread_specs(specs: Any, tree: Any, where: str) -> list[Any]:
+    """Of each leaf of a tree its `PartitionSpec` or `NamedSharding`, or None where nothing is said of it.
+
+    specs: a pytree of them that is like the tree or a prefix of it, as `jax.jit` takes shardings. `InputError` where it
+    is none.
+    """
+    if specs is None:
+        return [None] * tree.num_leaves
+
+    def is_leaf(x: Any) -> bool:
+        return x is None or isinstance(x, PartitionSpec | NamedSharding)
+
+    whole = tree_util.tree_unflatten(tree, range(tree.num_leaves))
+    found: list[Any] = [None] * tree.num_leaves
+    try:
+        tree_util.tree_map(
+            lambda spec, below: [found.__setitem__(k, spec) for k in tree_util.tree_leaves(below)],
+            specs, whole, is_leaf=is_leaf,
+        )  # fmt: skip
+    except ValueError as error:
+        raise InputError(f"{where}: the tree does not fit {tree}: {error}") from None
+    wrong = next((x for x in found if not is_leaf(x)), None)
+    if wrong is not None:
+        raise InputError(f"{where}: leaves are PartitionSpecs, NamedShardings or None, found {wrong!r}")
     return found
 
 

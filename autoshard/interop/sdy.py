@@ -7,8 +7,9 @@ from jaxlib.mlir.dialects import sdy
 
 from autoshard.errors import UnsupportedError
 from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 
 def is_maximal(attr: ir.Attribute) -> bool:

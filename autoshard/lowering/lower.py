@@ -20,6 +20,7 @@ from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.jax.function import TracedFunction
 from autoshard.interop.jax import auto_abstract_mesh, auto_mesh, spec_to_jax
 from autoshard.lowering.blocks import even_prefix
+from autoshard.lowering.called import as_called
 from autoshard.lowering.collectives import PlannedCollective, planned_collectives
 from autoshard.lowering.derivatives import with_derivatives
 from autoshard.lowering.interpret import LocalInterpreter
@@ -158,7 +159,7 @@ class Lowered:
     @cached_property
     def fn(self) -> Callable[..., Any]:
         """Global arrays in and out, same pytrees as the traced function; may be jitted."""
-        return self.function(self.jax_mesh())
+        return as_called(self.function(self.jax_mesh()), self.traced.call)
 
     def in_shardings_on(self, mesh: JaxMesh | AbstractMesh) -> Any:
         there = self.traced.program.host_inputs if self._on_host(mesh) else ()

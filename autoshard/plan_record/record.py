@@ -148,6 +148,15 @@ class PlanRecord:
         return out
 
     @cached_property
+    def _tagged(self) -> dict[str, tuple[str, ...]]:
+        """Names of the values with each tag."""
+        found: dict[str, tuple[str, ...]] = {}
+        for value in self.program.values:
+            for tag in value.tags:
+                found[tag] = (*found.get(tag, ()), value.name)
+        return found
+
+    @cached_property
     def output_layouts(self) -> tuple[Layout, ...]:
         from autoshard.program.schedule import PROGRAM, Use
 
@@ -158,12 +167,27 @@ class PlanRecord:
         return tuple(found)
 
     def __getitem__(self, path: str) -> str:
-        """The sharding of one value by its path; `InputError` with near names if there is none."""
+        """The sharding of one value by its path, or by its tag: ``plan["@attn_out"]``.
+
+        Of a value inside of a loop it is that of one turn, without the stacked dimension. `InputError` with near names
+        if there is none, and where a tag is on values that are sharded in different ways.
+        """
         if path in self.shardings:
             return self.shardings[path]
         import difflib
 
-        near = difflib.get_close_matches(path, self.shardings, n=3, cutoff=0.5)
+        names = self._tagged.get(path[1:], ()) if path.startswith("@") else ()
+        found = {name: self.shardings[name] for name in names if name in self.shardings}
+        if len(set(found.values())) > 1:
+            told = "; ".join(f"{name} {text}" for name, text in list(found.items())[:4])
+            rest = f" and {len(found) - 4} more" if len(found) > 4 else ""
+            raise InputError(
+                f"the tag {path!r} is on {len(found)} values that are sharded in different ways: {told}{rest}"
+            )
+        if found:
+            return next(iter(found.values()))
+        known = [f"@{tag}" for tag in self._tagged] if path.startswith("@") else list(self.shardings)
+        near = difflib.get_close_matches(path, known, n=3, cutoff=0.5)
         raise InputError(f"the plan has no value {path!r}" + (f"; did you mean {', '.join(near)}?" if near else ""))
 
     @cached_property

@@ -5,7 +5,7 @@ Knows no front end.
 
 from autoshard.planning.decide import decide
 from autoshard.planning.decision import STOPPED_BY_USER, Decision, assumptions, best_seen, finish
-from autoshard.planning.model import Model, Problem, build_model, donated_ties
+from autoshard.planning.model import Model, Problem, build_model
 from autoshard.planning.named_stages import check_names, named_stages
 from autoshard.planning.no_plan import check_room, name_nodes
 from autoshard.planning.options import ACCEPTED_GAP, SearchOptions
@@ -27,7 +27,6 @@ __all__ = [
     "check_room",
     "decide",
     "decide_staged",
-    "donated_ties",
     "finish",
     "name_nodes",
     "named_stages",

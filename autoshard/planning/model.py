@@ -37,7 +37,7 @@ from autoshard.planning.heap import give_back
 from autoshard.planning.options import Progress
 from autoshard.program.program import Program
 from autoshard.program.schedule import Schedule
-from autoshard.program.ties import donated_ties
+from autoshard.program.ties import layout_ties
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
 from autoshard.solver.network import CostNetwork
@@ -220,7 +220,7 @@ def build_model(
     """
     say = progress or (lambda text: None)
     program, mesh = problem.program, problem.mesh
-    ties = donated_ties(program)
+    ties = layout_ties(program)
     check_layouts(program, mesh, problem.statements, ties, _axis_orders(problem))
     if shared is None or not shared.fits(problem):
         shared = Shared.of(problem)
@@ -256,7 +256,7 @@ def build_model(
 def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
     """The decisions of a problem with none of its statements in force, ready for judging subsets of them."""
     program, mesh = problem.program, problem.mesh
-    ties, orders = donated_ties(program), _axis_orders(problem)
+    ties, orders = layout_ties(program), _axis_orders(problem)
     fusion, liveness, reach = _analysed(program, mesh)
     value_pins, output_pins = _by_target(problem)
     collected = Collector(

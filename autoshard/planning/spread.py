@@ -11,8 +11,9 @@ from autoshard.program.program import Block, Op, Origin, Program, Value
 from autoshard.program.rule import ShardingRule
 from autoshard.propagation import Propagated, propagate
 from autoshard.propagation.directions import Direction
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.layout import AtomMesh
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 BARRIER = "propagation_barrier"
 _OPEN_WAYS = {"both": Direction.NONE, "forward": Direction.BACKWARD, "backward": Direction.FORWARD}

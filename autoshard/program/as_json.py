@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any
 
 from autoshard.errors import AutoshardError, InputError
-from autoshard.program.program import Block, Op, Origin, OtherOrder, Program, Value
+from autoshard.program.program import IN_CODE, Block, Op, Origin, OtherOrder, Program, Value
 from autoshard.program.rule import Halo, ShardingRule, rule_from_text
 from autoshard.program.schedule import Placement, Schedule, Use
 from autoshard.program.types import TensorType
@@ -74,6 +74,8 @@ def program_to_json(program: Program) -> Json:
         "donated": sorted(program.donated),
         **({} if not program_on_host(program) else {"host": program_on_host(program)}),
         **({"orders": [plain(asdict(o)) for o in program.orders]} if program.orders else {}),
+        **({"carried": [list(pair) for pair in program.carried]} if program.carried else {}),
+        **({} if program.in_code == "hard" else {"in_code": program.in_code}),
         "warnings": list(program.warnings),
     }  # fmt: skip
 
@@ -117,6 +119,23 @@ def orders_from_json(program: Json) -> tuple[OtherOrder, ...]:
     return tuple(_order_from_json(o) for o in program.get("orders", ()))
 
 
+def carried_from_json(program: Json) -> tuple[tuple[int, int], ...]:
+    """Pairs of outputs and the inputs that they are the next values of, in the program of a plan file."""
+    sizes = len(program["output_names"]), len(program["input_names"])
+    for pair in program.get("carried", ()):
+        if len(pair) != 2 or not all(isinstance(k, int) and 0 <= k < n for k, n in zip(pair, sizes, strict=True)):
+            raise InputError(f"plan: {_short(pair)} is no pair of an output and an input")
+    return tuple((slot, number) for slot, number in program.get("carried", ()))
+
+
+def in_code_from_json(program: Json) -> str:
+    """What shardings in the code are, in the program of a plan file."""
+    found = program.get("in_code", "hard")
+    if found not in IN_CODE:
+        raise InputError(f"plan: shardings in the code are {_short(found)}, which is none of {', '.join(IN_CODE)}")
+    return found
+
+
 def _order_from_json(data: Json) -> OtherOrder:
     moves = tuple(data["moves"])
     if data["where"] not in ("input", "output", "value") or sorted(moves) != list(range(len(moves))):
@@ -146,7 +165,7 @@ def program_from_json(data: Json) -> Program:
     program = Program(
         data["name"], values, _block_from_json(data["body"]), tuple(data["input_names"]), tuple(data["output_names"]),
         frozenset(data["donated"]), tuple(data["warnings"]),
-        inputs, outputs, orders_from_json(data),
+        inputs, outputs, orders_from_json(data), carried_from_json(data), in_code_from_json(data),
     )  # fmt: skip
     _check_graph(program)
     return program

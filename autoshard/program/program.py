@@ -90,6 +90,10 @@ class OtherOrder:
     stated: str
 
 
+IN_CODE = ("hard", "hints", "ignore")
+"""What shardings that are stated in the code may be."""
+
+
 @dataclass(frozen=True)
 class Program:
     """A whole program.
@@ -99,6 +103,8 @@ class Program:
     donated: indices into inputs whose buffers the program may reuse.
     host_inputs, host_outputs: indices into inputs and outputs that live in host memory between calls.
     orders: what is stated to lie in another order of the devices than the plan's.
+    carried: (output slot, input index) of state that comes back in the layout in which it comes in.
+    in_code: what shardings in the code are: ``hard`` statements, ``hints`` or to be ignored (``ignore``).
     warnings: what the front end wants the user to know (unknown primitives and the like).
     """
 
@@ -112,6 +118,8 @@ class Program:
     host_inputs: frozenset[int] = frozenset()
     host_outputs: frozenset[int] = frozenset()
     orders: tuple[OtherOrder, ...] = ()
+    carried: tuple[tuple[int, int], ...] = ()
+    in_code: str = "hard"
 
     def type_of(self, value: int) -> TensorType:
         return self.values[value].type

@@ -1,6 +1,12 @@
-"""Outputs that take the place of donated inputs."""
+"""Outputs that come back as inputs: in the place of donated ones, or as the state that the next call takes."""
+
+from collections.abc import Iterable
+from dataclasses import replace
 
 from autoshard.program.program import Program
+
+_LONGEST_PREFIX = 4
+"""Keys of an output's name, ``out`` included, that may come before the path that it shares with an input."""
 
 
 def donated_ties(program: Program) -> dict[int, int]:
@@ -8,24 +14,65 @@ def donated_ties(program: Program) -> dict[int, int]:
 
     A train step ``(state, batch) -> (state, metrics)`` gives its new state back in the layouts of the old one.
     """
-    inputs = dict(zip(program.input_names, program.body.args, strict=False))
-    donated = {program.input_names[i] for i in program.donated}
+    return _pairs(program, sorted(program.donated))
+
+
+def carried_state(program: Program) -> dict[int, int]:
+    """Output slot -> the input that looks like the state it is the next value of; donated ones as `donated_ties`.
+
+    An argument that is one array needs its name in the output's (``out/w``), or donation: that a function returns an
+    array of the type of another one says little.
+    """
+    others = (number for number in range(len(program.input_names)) if number not in program.donated)
+    return _pairs(program, [*sorted(program.donated), *others])
+
+
+def with_carried(program: Program) -> Program:
+    """The program that keeps the layout of state, where it is not donated (and has it anyway)."""
+    number = {value: k for k, value in enumerate(program.body.args)}
+    pairs = sorted((slot, number[value]) for slot, value in carried_state(program).items())
+    return replace(program, carried=tuple(p for p in pairs if p[1] not in program.donated))
+
+
+def layout_ties(program: Program) -> dict[int, int]:
+    """Output slot -> the input whose layout it has where nothing else is stated of it: donated, or carried."""
+    return donated_ties(program) | {slot: program.body.args[number] for slot, number in program.carried}
+
+
+def _pairs(program: Program, inputs: Iterable[int]) -> dict[int, int]:
+    """Of each argument in the order of `inputs` the prefix of outputs that most of its leaves are found behind.
+
+    Where several have as many: one that ends in the argument's name, then the shortest, then the first. An output
+    belongs to one argument.
+    """
+    by_path: dict[str, list[tuple[str, int]]] = {}
+    for slot, name in enumerate(program.output_names):
+        for prefix in _prefixes(name):
+            by_path.setdefault(name[len(prefix) :], []).append((prefix, slot))
+    arguments: dict[str, dict[str, int]] = {}
+    for number in inputs:
+        argument, slash, rest = program.input_names[number].partition("/")
+        arguments.setdefault(argument, {})[slash + rest] = number
     out: dict[int, int] = {}
-    for argument in sorted({name.split("/", 1)[0] for name in donated}):
-        suffixes = {n[len(argument) :]: inputs[n] for n in sorted(donated) if n.split("/", 1)[0] == argument}
-        best: dict[int, int] = {}
-        for prefix in sorted({p for name in program.output_names for p in _prefixes(name)}):
-            found: dict[int, int] = {}
-            for slot, name in enumerate(program.output_names):
-                value = suffixes.get(name[len(prefix) :]) if name.startswith(prefix) else None
-                if value is not None and program.type_of(program.body.results[slot]) == program.type_of(value):
-                    found[slot] = value
-            if len(found) > len(best):
-                best = found
-        out.update({slot: value for slot, value in best.items() if slot not in out})
+    for argument, leaves in arguments.items():
+        behind: dict[str, dict[int, int]] = {}
+        for path, number in leaves.items():
+            value = program.body.args[number]
+            for prefix, slot in by_path.get(path, ()):
+                named = prefix.rpartition("/")[2] == argument
+                fits = program.type_of(program.body.results[slot]) == program.type_of(value)
+                if fits and slot not in out and (path or named or number in program.donated):
+                    behind.setdefault(prefix, {})[slot] = value
+        if behind:
+            out |= min(behind.items(), key=lambda item: _rank(*item, argument))[1]
     return out
+
+
+def _rank(prefix: str, found: dict[int, int], argument: str) -> tuple[int, bool, int, int]:
+    keys = prefix.split("/")
+    return -len(found), keys[-1] != argument, len(keys), min(found)
 
 
 def _prefixes(name: str) -> list[str]:
     parts = name.split("/")
-    return ["/".join(parts[:k]) for k in range(1, min(len(parts), 4) + 1)]
+    return ["/".join(parts[:k]) for k in range(1, min(len(parts), _LONGEST_PREFIX) + 1)]

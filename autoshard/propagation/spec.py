@@ -8,8 +8,9 @@ lets every step of propagation be remembered (`step.py`).
 from typing import NamedTuple
 
 from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 Ref = tuple[int, int, int]
 Refs = tuple[Ref, ...]

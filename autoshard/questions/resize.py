@@ -1,11 +1,14 @@
 """The program of a plan with another batch: the function is found by the plan's config, and traced again."""
 
+from dataclasses import replace
 from typing import Any
 
 from autoshard.config.load import Config
-from autoshard.config.problem import Problem, build_problem
+from autoshard.config.problem import build_problem
+from autoshard.config.workload import Workload
 from autoshard.errors import AutoshardError, InputError, UnsupportedError
 from autoshard.frontends.jax.batch import resized
+from autoshard.frontends.jax.effects import effects_of
 from autoshard.frontends.jax.function import trace
 from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Origin, Program
@@ -29,7 +32,7 @@ def with_rows(plan: PlanRecord, rows: int) -> Program:
     try:
         program = trace(
             problem.function, *specs, donate_argnums=problem.donate_argnums, argnames=problem.argnames,
-            name=problem.name,
+            name=problem.name, effects=effects_of(plan.program),
         ).program  # fmt: skip
     except AutoshardError:
         raise
@@ -39,7 +42,7 @@ def with_rows(plan: PlanRecord, rows: int) -> Program:
         ) from error
     if _names(program) != _names(plan.program):
         raise UnsupportedError(f"{problem.name} is another program with a batch of {rows} rows: its values differ")
-    return program
+    return replace(program, carried=plan.program.carried, in_code=plan.program.in_code)
 
 
 def _names(program: Program) -> list[str]:
@@ -47,7 +50,7 @@ def _names(program: Program) -> list[str]:
     return ["" if v.origin is Origin.LITERAL else v.name for v in program.values]
 
 
-def _found(plan: PlanRecord) -> tuple[Problem, dict[int, tuple[int, int]]]:
+def _found(plan: PlanRecord) -> tuple[Workload, dict[int, tuple[int, int]]]:
     """The problem of the plan's config, and input leaf -> (its batch dimension, size)."""
     if plan.config is None:
         raise UnsupportedError(

@@ -136,12 +136,14 @@ def statements_given(constraints: Any, kinds: tuple[type, ...], names: str) -> t
     return found
 
 
-def argument_numbers(given: Any, option: str = "donate_argnums") -> tuple[int, ...]:
-    """``donate_argnums`` as `jax.jit` takes it: a number, or several.
+def argument_numbers(given: Any, option: str = "donate_argnums") -> tuple[int, ...] | None:
+    """``donate_argnums`` as `jax.jit` takes it: a number, or several; None stays.
 
     >>> argument_numbers(0), argument_numbers([1, 2])
     ((0,), (1, 2))
     """
+    if given is None:
+        return None
     numbers = (given,) if isinstance(given, int) else given
     if isinstance(numbers, str) or not isinstance(numbers, Iterable):
         raise InputError(f"{option} is {given!r}; give positions of arguments, such as (0,)")
@@ -244,7 +246,7 @@ def _devices_of(traced: TracedFunction | Program, pins: Sequence[Pin]) -> list[_
     if not isinstance(traced, Program):
         named = zip(traced.in_stated, program.input_names, strict=False)
         found += [(s.mesh, s.devices, f"argument {name}") for s, name in named if s is not None]
-    for op, _ in program.walk():
+    for op, _ in program.walk() if program.in_code == "hard" else ():
         if op.attrs.get("mesh") is not None:
             found.append((op.attrs["mesh"], op.attrs.get("devices", ()), op.source))
     for pin in pins:

@@ -22,7 +22,8 @@ from autoshard.constraints import (
     match_restrictions,
     registry,
 )
-from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
+from autoshard.constraints.carry import carried
+from autoshard.constraints.in_code import groups_in_code, in_code_given, manual_statements, statements_in_code
 from autoshard.constraints.orders import in_orders
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 from autoshard.errors import InputError
@@ -61,8 +62,10 @@ class Asked:
 def asked(request: Request) -> Asked:
     """The problem that a request states."""
     traced = request.traced
-    program = traced if isinstance(traced, Program) else traced.program
-    stated = statements_given(request.statements, registry.stated(), registry.stated_names())
+    program, of_carry = carried(traced if isinstance(traced, Program) else traced.program, request.carry)
+    program = replace(program, in_code=in_code_given(request.in_code))
+    traced = program if isinstance(traced, Program) else replace(traced, program=program)
+    stated = (*statements_given(request.statements, registry.stated(), registry.stated_names()), *of_carry)
     logical, machine = placed(request.mesh, request.hardware)
     of_jax = [c for c in stated if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
     order = stated_order(traced, of_jax, logical.size)

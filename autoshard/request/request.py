@@ -61,6 +61,8 @@ class Request:
     hardware: str | Path | Profile | Machine
     statements: Any = ()
     memory_limit: float | str | Mapping[str, Any] | None = None
+    carry: bool | str | Mapping[str, str] | None = None
+    in_code: str | None = None
     priorities: Sequence[Any] = ()
     roles: Mapping[str, Any] | None = None
     slow_axes: Collection[str] | None = None
@@ -116,6 +118,8 @@ def request_of(
     hardware: str | Path | Profile | Machine,
     constraints: Any = (),
     memory_limit: float | str | Mapping[str, Any] | None = None,
+    carry: bool | str | Mapping[str, str] | None = None,
+    in_code: str | None = None,
     time_limit: float | str | None = None,
     baselines: Sequence[Any] = (),
     roles: Mapping[str, Any] | None = None,
@@ -135,6 +139,7 @@ def request_of(
     )  # fmt: skip
     request = Request(
         traced=traced, mesh=mesh_given(mesh), hardware=hardware, statements=constraints, memory_limit=memory_limit,
+        carry=carry, in_code=in_code,
         priorities=priorities, roles=roles, baselines=baselines, options=options, **words,
     )  # fmt: skip
     if request.mesh_search is not None and isinstance(hardware, Machine):

@@ -1,9 +1,11 @@
 """Random numbers: keys are elements like any other, the bits drawn from one key belong together.
 
 What one key gives depends on the whole shape asked for: the counters run over it, and how they are
-dealt out is each generator's own affair. A device asked for its block alone would draw other
-numbers, so the drawn dimensions must be whole (and may be cut afterwards, which is free). Batches of keys are
-independent. The counter-based primitives underneath (``threefry2x32``, ...) are elementwise.
+dealt out is each generator's own affair. Partitionable threefry (the default of JAX) hashes the position of every
+element by itself, so that a device makes its block of the very same bits, from the positions of its elements. Of other
+generators a device asked for its block alone would draw other numbers, so the drawn dimensions must be whole (and may
+be cut afterwards, which is free). Batches of keys are independent. The counter-based primitives underneath
+(``threefry2x32``, ...) are elementwise.
 """
 
 from autoshard.program.rule import ShardingRule
@@ -22,7 +24,27 @@ def _leading(call: Call, rank: int) -> ShardingRule:
     return call.build(tensors[:n], tensors[n:], need_replication=whole)
 
 
-@rule("random_bits", "random_split")
+IN_PARTS = "_in_parts"
+"""Key under which the front end says that the bits of any block can be made by themselves."""
+
+_LONGEST = 2**31
+"""Longer dimensions are not cut: positions of blocks are counted in 32 bits."""
+
+
+@rule(
+    "random_bits",
+    local_care="where dimensions of the drawn shape are cut, a device hashes the positions of its elements",
+)
+def random_bits(call: Call) -> ShardingRule:
+    """Dimensions of the keys, then the drawn shape: free where it can be made in parts, else whole."""
+    keys, bits = call.operands[0], call.results[0]
+    if not call.params.get(IN_PARTS):
+        return drawn(call)
+    long = [d for d in range(keys.rank, bits.rank) if bits.shape[d] >= _LONGEST]
+    return call.build([range(keys.rank)], [range(bits.rank)], need_replication=long)
+
+
+@rule("random_split")
 def drawn(call: Call) -> ShardingRule:
     """Dimensions of the keys, then the drawn shape, which must be whole."""
     return _leading(call, call.operands[0].rank)

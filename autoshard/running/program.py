@@ -11,7 +11,7 @@ from autoshard.errors import InputError
 
 if TYPE_CHECKING:
     from autoshard.api.plans import Plan
-    from autoshard.config.problem import Problem
+    from autoshard.config.workload import Workload
 
 Report = Callable[[Mapping[str, Any]], None]
 """Takes what is known as soon as it is known; see `run` for the records."""
@@ -29,7 +29,7 @@ class Job:
     seed: int | None = None
 
 
-def load(plan_file: str) -> "tuple[Plan, Problem]":
+def load(plan_file: str) -> "tuple[Plan, Workload]":
     """A plan from its file, attached to the function that its config names. Imports JAX and the user's code."""
     from autoshard.api.plans import Plan
 
@@ -72,7 +72,7 @@ def run(job: Job, report: Report) -> None:
         }
     )  # fmt: skip
     _check_memory(plan)
-    inputs = _train_inputs(plan, problem, seed) if problem.model is not None else _call_inputs(plan, seed)
+    inputs = _inputs(plan, problem, seed)
     began = time.monotonic()
     jitted = plan.jit()
     function = jitted.lower(*problem.specs).compile()
@@ -121,7 +121,7 @@ def _check_memory(plan: "Plan") -> None:
         )
 
 
-def _amounts(job: Job, plan: "Plan", problem: "Problem") -> tuple[int, int]:
+def _amounts(job: Job, plan: "Plan", problem: "Workload") -> tuple[int, int]:
     from autoshard.config.load import Config
 
     assert plan.config is not None
@@ -136,7 +136,7 @@ Inputs = Callable[[Any], tuple[Any, ...]]
 """From the result of the last step (None before the first) to the arguments of the next."""
 
 
-def _train_inputs(plan: "Plan", problem: "Problem", seed: int) -> Inputs:
+def _train_inputs(plan: "Plan", problem: "Workload", seed: int) -> Inputs:
     """First the initial state, made shard by shard, then the state of the last step; every time a new batch."""
     import jax
 
@@ -156,6 +156,16 @@ def _train_inputs(plan: "Plan", problem: "Problem", seed: int) -> Inputs:
         return state, place_tree(next(batches), batch_shardings)
 
     return arguments
+
+
+def _inputs(plan: "Plan", problem: "Workload", seed: int) -> Inputs:
+    if problem.model is not None:
+        return _train_inputs(plan, problem, seed)
+    own = problem.arguments
+    if own is None:
+        return _call_inputs(plan, seed)
+    seeds = itertools.count(seed)
+    return lambda result: plan.place(*own(next(seeds)))
 
 
 def _call_inputs(plan: "Plan", seed: int) -> Inputs:

@@ -20,6 +20,7 @@ from autoshard.placements.switching import with_switches
 from autoshard.plan_record import BaselineCost
 from autoshard.planning import Model, SearchOptions
 from autoshard.propagation import propagate
+from autoshard.search.by_stated import check_stated, left_by_stated
 from autoshard.search.placing import Placing, allowed_states, placed_states
 from autoshard.search.restricted import CannotBe, best_within
 from autoshard.sharding.layout import AtomMesh
@@ -31,11 +32,15 @@ from autoshard.strategies.named import (
     statements,
     strategy_from_rules,
 )
+from autoshard.strategies.stated import StatedShardings
 
 LEAST_S = 1.0
 """What the search for one baseline is given at least, however little is left of the time limit."""
-Baseline = str | Mapping[str, object] | NamedStrategy
-"""A name (``fsdp+tensor``), the user's rules (``{"name": "mine", "rules": {"batch": ["data"]}}``), or a strategy."""
+Baseline = str | Mapping[str, object] | NamedStrategy | StatedShardings
+"""A name (``fsdp+tensor``), the user's rules (``{"name": "mine", "rules": {"batch": ["data"]}}``), or a strategy.
+
+Shardings of one's own (``{"name": "mine", "in_shardings": ...}``) become `StatedShardings` where the function is known.
+"""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ def each_baseline(
     options: SearchOptions | None = None,
 ) -> Iterator[PricedBaseline]:
     """`price_baselines` one after the other, so that a stopped run has those before."""
-    if baselines and not roles:
+    if not roles and any(not isinstance(b, StatedShardings) for b in baselines):
         raise InputError(
             "baselines need the logical axes of the inputs; models of the library have them, for your own function "
             "give logical_axes (config) or roles (Python), such as {'params/w1': ['embed', 'mlp'], 'batch/x': "
@@ -87,9 +92,12 @@ def each_baseline(
     seen = set()
     options = options or SearchOptions()
     for baseline in baselines:
-        strategy = read_baseline(baseline, model.problem.mesh, slow)
-        assert roles is not None
+        if isinstance(baseline, StatedShardings):
+            strategy = baseline
+        else:
+            strategy = read_baseline(baseline, model.problem.mesh, slow)
         if isinstance(baseline, Mapping):
+            assert isinstance(strategy, NamedStrategy) and roles is not None
             check_rules(strategy, roles)
         if strategy.name in seen:
             continue
@@ -98,7 +106,9 @@ def each_baseline(
         yield _price(model, strategy, roles, options.deadline)
 
 
-def read_baseline(baseline: Baseline, mesh: AtomMesh, slow: Collection[str] = ()) -> NamedStrategy:
+def read_baseline(
+    baseline: str | Mapping[str, object] | NamedStrategy, mesh: AtomMesh, slow: Collection[str] = ()
+) -> NamedStrategy:
     """The strategy that a name or a mapping of rules stands for; `InputError` where it is none."""
     if isinstance(baseline, NamedStrategy):
         return baseline
@@ -110,9 +120,15 @@ def read_baseline(baseline: Baseline, mesh: AtomMesh, slow: Collection[str] = ()
     return strategy_from_rules(name, rules, mesh.mesh)
 
 
-def _price(model: Model, strategy: NamedStrategy, roles: Roles, deadline: Deadline) -> PricedBaseline:
+def _price(
+    model: Model, strategy: NamedStrategy | StatedShardings, roles: Roles | None, deadline: Deadline
+) -> PricedBaseline:
     try:
-        found = best_within(model, left_by(model, strategy, roles), deadline=deadline)
+        if isinstance(strategy, StatedShardings):
+            found = best_within(model, left_by_stated(model, strategy), deadline=deadline)
+            check_stated(model, found.schedule, strategy)
+        else:
+            found = best_within(model, left_by(model, strategy, roles or {}), deadline=deadline)
     except CannotBe as error:
         none = BaselineCost(name=strategy.name, objective_s=None, reason=str(error))
         return PricedBaseline(none, None, error.timed_out, error.exhausted)

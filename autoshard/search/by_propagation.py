@@ -4,6 +4,8 @@ What propagation says of inputs, outputs and what crosses loops is kept too. Ope
 reshard, all-reduce or reduce-scatter, and what a conflict rule leaves to the solver.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from autoshard.formulation.model import NodeKind
@@ -20,15 +22,22 @@ def propagated(problem: Problem, ladder: str) -> Propagated:
 
 def left_by_propagation(model: Model, ladder: str, conflicts: Conflicts) -> list[np.ndarray]:
     """Per node of the model's network the states that propagation leaves."""
-    problem = model.problem
-    program, mesh = problem.program, problem.mesh
-    found = propagated(problem, ladder)
+    return left_by_found(model, propagated(model.problem, ladder), conflicts)
+
+
+def left_by_found(
+    model: Model, found: Propagated, conflicts: Conflicts, stated: Mapping[int, np.ndarray] | None = None
+) -> list[np.ndarray]:
+    """The same of any shardings; stated: nodes whose states are settled otherwise."""
+    program, mesh = model.problem.program, model.problem.mesh
     placing = Placing(program, mesh, found.values, conflicts)
     ops = program.ops
     slots = {name: k for k, name in enumerate(program.output_names)}
 
     def wanted(index: int) -> np.ndarray | None:
         node = model.collected.nodes[index]
+        if stated is not None and index in stated:
+            return stated[index]
         if node.kind is NodeKind.OP:
             assert node.op is not None
             return placed_states(model, index, *placing.of(ops[node.op]))

@@ -15,10 +15,11 @@ import numpy as np
 from autoshard.errors import ShardingError
 from autoshard.sharding import axis_algebra as algebra
 from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.refine import refine
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,19 @@ Shardings with several faults get one message for each fault, so that a user can
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 from math import prod
+from typing import TYPE_CHECKING
 
 from autoshard.sharding import axis_algebra as algebra
 from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+
+if TYPE_CHECKING:
+    from autoshard.sharding.tensor_sharding import TensorSharding
 
 
 def sharding_violations(
-    sharding: TensorSharding,
+    sharding: "TensorSharding",
     mesh: Mesh,
     shape: Sequence[int] | None = None,
     *,
@@ -63,14 +67,14 @@ def divisibility_violations(
     )
 
 
-def _lists(sharding: TensorSharding) -> Iterator[tuple[str, tuple[AxisRef, ...]]]:
+def _lists(sharding: "TensorSharding") -> Iterator[tuple[str, tuple[AxisRef, ...]]]:
     for index, dim in enumerate(sharding.dims):
         yield f"dimension {index}", dim.axes
     yield "replicated axes", sharding.replicated
     yield "unreduced axes", sharding.unreduced
 
 
-def _places(sharding: TensorSharding) -> list[tuple[str, AxisRef]]:
+def _places(sharding: "TensorSharding") -> list[tuple[str, AxisRef]]:
     return [(place, ref) for place, refs in _lists(sharding) for ref in refs]
 
 

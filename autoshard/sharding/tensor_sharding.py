@@ -11,34 +11,14 @@ from math import prod
 from autoshard.errors import ShardingError
 from autoshard.sharding import axis_algebra as algebra
 from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.dimension_sharding import DimensionSharding
+from autoshard.sharding.invariants import sharding_violations
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.text import read_sharding
 
 Block = tuple[tuple[int, int], ...]
 """The part of a tensor that a device holds: (start, stop) of each dimension."""
-
-
-@dataclass(frozen=True, slots=True)
-class DimensionSharding:
-    """Axes of one dimension, major to minor; open (``?``) if it may gain more at the minor end.
-
-    `priority` is None where none was written; that means 0, the highest (S0.43).
-
-    >>> str(DimensionSharding((AxisRef("z"),), is_open=True, priority=2))
-    '{"z", ?}p2'
-    """
-
-    axes: tuple[AxisRef, ...] = ()
-    is_open: bool = False
-    priority: int | None = None
-
-    @property
-    def effective_priority(self) -> int:
-        return self.priority or 0
-
-    def __str__(self) -> str:
-        entries = [str(a) for a in self.axes] + (["?"] if self.is_open else [])
-        return "{" + ", ".join(entries) + "}" + ("" if self.priority is None else f"p{self.priority}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +46,7 @@ class TensorSharding:
     @staticmethod
     def from_text(text: str, mesh: Mesh | None = None) -> "TensorSharding":
         """Parse either notation; with `mesh`, check the mesh name and put replicated axes in mesh order (S0.12)."""
-        from autoshard.sharding.text import parse_tensor_sharding
-
-        found = parse_tensor_sharding(text)
+        found = TensorSharding(*read_sharding(text))
         if mesh is None:
             return found
         if found.mesh_name is not None and found.mesh_name != mesh.name:
@@ -182,8 +160,6 @@ class TensorSharding:
         what: how to call the tensor in messages. full_axes_only: reject sub-axes, as for shardings
         that a user wrote (S0.31).
         """
-        from autoshard.sharding.invariants import sharding_violations
-
         return sharding_violations(self, mesh, shape, what=what, full_axes_only=full_axes_only)
 
     def validate(

@@ -1,10 +1,11 @@
 """Reading the text form of tensor shardings, ``<@mesh, [{"x"}p1, {?}], replicated={"y"}>`` or the part in brackets."""
 
 import re
+from typing import NamedTuple
 
 from autoshard.errors import ShardingError
 from autoshard.sharding.axis import AxisRef
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.dimension_sharding import DimensionSharding
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -118,8 +119,17 @@ class _Reader:
         return int(word[1:])
 
 
-def parse_tensor_sharding(text: str) -> TensorSharding:
-    """Parse either notation; axis names may lack quotes. `ShardingError` names the column."""
+class Written(NamedTuple):
+    """What a text says, in the order of the fields of a `TensorSharding`."""
+
+    mesh_name: str | None
+    dims: tuple[DimensionSharding, ...]
+    replicated: tuple[AxisRef, ...]
+    unreduced: tuple[AxisRef, ...]
+
+
+def read_sharding(text: str) -> Written:
+    """Read either notation; axis names may lack quotes. `ShardingError` names the column."""
     reader = _Reader(_PREFIX.sub("", text))
     mesh_name: str | None = None
     angled = reader.accept("<")
@@ -150,4 +160,4 @@ def parse_tensor_sharding(text: str) -> TensorSharding:
         reader.expect(">")
     if reader.kind() != "end":
         raise reader.fail("the end")
-    return TensorSharding(mesh_name, tuple(dims), lists.get("replicated", ()), lists.get("unreduced", ()))
+    return Written(mesh_name, tuple(dims), lists.get("replicated", ()), lists.get("unreduced", ()))

@@ -7,6 +7,7 @@ any change, or an upgrade, all is compiled again.
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ FAST = {"nnan", "nsz", "reassoc"}
 _TOP = Path(__file__).parent.parent
 _ROOMS = ("solver", "formulation")
 """The rooms that have compiled functions."""
+_IMPORTED = re.compile(rb"^from autoshard\.([\w.]+) import", re.MULTILINE)
 _KEPT = 8
 """So many folders stay, the ones used last: of other versions and other installations."""
 
@@ -53,7 +55,8 @@ def _folder() -> Path | None:
         folder = (Path(root) if root else Path.home() / ".cache") / "autoshard" / "compiled" / _contents()
         folder.mkdir(parents=True, exist_ok=True)
         os.utime(folder)
-        for old in sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+        others = [path for path in folder.parent.iterdir() if path != folder]
+        for old in sorted(others, key=lambda path: path.stat().st_mtime)[: 1 - _KEPT]:
             shutil.rmtree(old, ignore_errors=True)
     except (OSError, RuntimeError):  # no home, or nothing may be written there
         return None
@@ -61,10 +64,12 @@ def _folder() -> Path | None:
 
 
 def _contents() -> str:
-    """A name for the contents of every file with compiled functions."""
+    """A name for the contents of every file with compiled functions, and of those it takes constants and types from."""
+    texts = {path: path.read_bytes() for room in _ROOMS for path in (_TOP / room).rglob("*.py")}
+    hot = [path for path, text in texts.items() if b"\n@compiled\n" in text]
+    named = {name.decode() for path in hot for name in _IMPORTED.findall(texts[path])}
+    taken = {_TOP.joinpath(*name.split(".")).with_suffix(".py") for name in named}
     digest = hashlib.sha256()
-    for path in sorted(path for room in _ROOMS for path in (_TOP / room).rglob("*.py")):
-        text = path.read_bytes()
-        if b"\n@compiled\n" in text:
-            digest.update(text)
+    for path in sorted(taken.intersection(texts).union(hot)):
+        digest.update(texts[path])
     return digest.hexdigest()[:16]

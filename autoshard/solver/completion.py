@@ -4,8 +4,8 @@ The steps of a long trail are undone at once by compiled code: what `Work.comple
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,10 +16,10 @@ from autoshard.solver.reductions.follow import Followed
 from autoshard.solver.work import Step, Work
 
 FOLLOWED, ELIMINATED = 0, 1
+"""Kinds of steps, as `Trail.kind` has them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trail:
+class Trail(NamedTuple):
     """Steps in the order in which they are undone; step s is about node[s], whose strategies start at domain_at[s].
 
     Of a neighbour k = near_at[s]..near_at[s + 1]: its node, where its domain then starts and how long it is, and where
@@ -42,10 +42,7 @@ class Trail:
 
     def undo(self, chosen: np.ndarray) -> None:
         """Fill in the original strategies of the nodes that the steps removed."""
-        _undo(
-            self.kind, self.node, self.domain_at, self.cost_at, self.size, self.near_at, self.near,
-            self.near_domain_at, self.near_size, self.table_at, self.domains, self.costs, self.tables, chosen,
-        )  # fmt: skip
+        _undo(self, chosen)
 
 
 class _Pool:
@@ -105,6 +102,7 @@ class Completion:
 
     @cached_property
     def trail(self) -> Trail | None:
+        """The steps of the network's trail as arrays; None where one is of a kind that is not known here."""
         return trail_of(self.work.trail)
 
     def complete(self, chosen: np.ndarray) -> np.ndarray:
@@ -129,7 +127,7 @@ class Completion:
 
 
 @compiled
-def _place(domains, at, size, strategy):
+def _place(domains: np.ndarray, at: int, size: int, strategy: int):
     """Where a strategy stands in an increasing stretch of `domains`."""
     low = 0
     high = size
@@ -143,16 +141,18 @@ def _place(domains, at, size, strategy):
 
 
 @compiled
-def _undo(
-    kind, node, domain_at, cost_at, size, near_at, near, near_domain_at, near_size, table_at, domains, costs, tables,
-    chosen,
-):  # fmt: skip
+def _undo(trail: Trail, chosen: np.ndarray):
+    """Fills in what the steps removed: a followed node's partner, or what is cheapest beside an eliminated one."""
+    (
+        kind, node, domain_at, cost_at, size, near_at, near, near_domain_at, near_size, table_at,
+        domains, costs, tables,
+    ) = trail  # fmt: skip
     widest = 1
     for s in range(len(size)):
         widest = max(widest, size[s])
     total = np.empty(widest, dtype=np.int64)
     for s in range(len(node)):
-        if kind[s] == 0:
+        if kind[s] == FOLLOWED:
             k = near_at[s]
             at = _place(domains, near_domain_at[k], near_size[k], chosen[near[k]])
             chosen[node[s]] = domains[domain_at[s] + tables[table_at[k] + at]]

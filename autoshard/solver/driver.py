@@ -13,8 +13,8 @@ import numpy as np
 
 from autoshard.errors import InputError
 from autoshard.solver.certify.proof import Reduced
-from autoshard.solver.contest.garbage import uncollected
 from autoshard.solver.engines import facets as facet_search
+from autoshard.solver.garbage import uncollected
 from autoshard.solver.incumbent import CloseEnough, OutOfTime, Progress, Race
 from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.reductions import reduce_network
@@ -25,6 +25,25 @@ if TYPE_CHECKING:
     from autoshard.solver.certify.prove import Prover
     from autoshard.solver.portfolio import Portfolio
 
+MOST_ROUNDS = 10**9
+MOST_PASSES = 10**9
+"""Rounds, and double passes in one, of a run that only time or a proof ends: more than there will be."""
+REDUCING_WORK = 3_000_000_000
+MOST_REDUCING_EFFORT = 10.0
+"""Additions that eliminations may take at effort 1, and the effort from which they get no more."""
+QUICK_BACKTRACKS = 2_000
+MOST_QUICK_EFFORT = 100.0
+"""Backtracks of exact search in small networks at effort 1, and the effort from which they get no more."""
+EXACT_BACKTRACKS = 10_000
+"""Those of exact search on what the bound leaves; as many times more as rounds were made."""
+FACET_BACKTRACKS = 2_000
+"""Those of one search over facets."""
+MOST_PROOF_WORK = 10**15
+"""Table entries that a proof may visit in any case: a bound for what an infinite effort asks."""
+FIXED_ROUNDS = 2
+"""Rounds after which what the bound leaves is looked at in any case."""
+IDLE_FROM = 3
+"""The round from which on one that changes neither the cost nor the bound ends the run."""
 SMALL_ENTRIES = 20_000
 """Reduced networks up to this many table entries go to exact search at once, without compiled message passing."""
 ROUNDS = 4
@@ -168,7 +187,7 @@ def _run(
         stats["before"] = work.sizes()
         reduce_network(
             work,
-            elimination=int(3_000_000_000 * min(effort, 10.0)),
+            elimination=int(REDUCING_WORK * min(effort, MOST_REDUCING_EFFORT)),
             check=race.check,
             enough=lambda: race.enough(REDUCING_SHARE),
         )
@@ -194,12 +213,12 @@ def _run(
         if race.settled():
             return
         race.enter("exact")
-        search_exactly(race, work, int(2_000 * min(effort, 100.0)), slots)
+        search_exactly(race, work, int(QUICK_BACKTRACKS * min(effort, MOST_QUICK_EFFORT)), slots)
         race.enter("proof")
         first = quick if race.cost is not None and not quick.done else prover(race, work, costs=race.cost is not None)
         if first is not quick:
             first.begin()
-        first.go_on(int(min(PROOF_SHARE * budget, 1e15)))
+        first.go_on(int(min(PROOF_SHARE * budget, MOST_PROOF_WORK)))
         if race.settled():
             return
     race.accepted_gap = gap
@@ -230,9 +249,9 @@ def _bound_and_search(
     proving: Prover | None = None
     none: Prover | None = None  # that there is no assignment
     fallen, skipped = math.inf, 0  # what pieces took off the cost when they were last tried, and rounds since
-    rounds = max(1, math.ceil(ROUNDS * effort)) if math.isfinite(effort) else 10**9
+    rounds = max(1, math.ceil(ROUNDS * effort)) if math.isfinite(effort) else MOST_ROUNDS
     share = min(1.0, effort)
-    most_passes = 10**9
+    most_passes = MOST_PASSES
     if math.isfinite(effort):  # what large tables leave of the budget goes to the search as well
         most_passes = max(LEAST_PASSES, int(DUAL_SHARE * state.budget / (2 * max(1, len(state.flat.tables)))))
     race.enter("starts")
@@ -260,7 +279,7 @@ def _bound_and_search(
             state.budget -= none.effort - spent
             if finished and race.settled():
                 return
-        elif round_ < 2 or gap < FIXED_AGAIN * fixed_at:
+        elif round_ < FIXED_ROUNDS or gap < FIXED_AGAIN * fixed_at:
             fixed_at = gap
             race.enter("fix")
             proving = proof.prover(race, work)
@@ -282,10 +301,10 @@ def _bound_and_search(
             sizes = stats["core"] = core.sizes()
             if sizes["entries"] <= (EXACT_ENTRIES if work.limit is None else EXACT_ENTRIES_WITH_MEMORY):
                 race.enter("exact")
-                proof.search_exactly(race, core, int(10_000 * share) * (round_ + 1), slots)
+                proof.search_exactly(race, core, int(EXACT_BACKTRACKS * share) * (round_ + 1), slots)
             elif work.limit is not None and sizes["entries"] < WORTH_RELAXING * entries:
                 race.enter("relaxed")
-                proof.search_by_slots(race, core, state, int(10_000 * share))
+                proof.search_by_slots(race, core, state, int(EXACT_BACKTRACKS * share))
         if round_ == 0 and facet_search.facet_count(race.network) and (not small or race.cost is None):
             race.enter("facets")
             _facets(race, work.limit is not None, share)
@@ -307,7 +326,7 @@ def _bound_and_search(
                 skipped, fallen = 0, math.inf if cost is None or race.cost is None else cost - race.cost
         if race.settled() or state.budget <= 0:
             return
-        if (race.cost, race.lower) == before and round_ >= 3 and math.isfinite(effort):
+        if (race.cost, race.lower) == before and round_ >= IDLE_FROM and math.isfinite(effort):
             return
 
 
@@ -315,7 +334,7 @@ def _facets(race: Race, limited: bool, share: float) -> None:
     """Facet by facet: from scratch, then downhill; in large networks only when nothing is known yet."""
     if limited and race.cost is not None and race.network.n_nodes > FACET_NODES:
         return
-    backtracks = int(2_000 * share)
+    backtracks = int(FACET_BACKTRACKS * share)
     if race.cost is None or race.network.n_nodes <= FACET_NODES:
         facet_search.build_up(race, backtracks=backtracks, largest=EXACT_ENTRIES)
     facet_search.descend(race, pairs=True, backtracks=backtracks, largest=EXACT_ENTRIES)

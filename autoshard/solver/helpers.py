@@ -16,6 +16,13 @@ from autoshard.solver.portfolio import Portfolio
 WAITING_S = 0.02
 """Between two looks at whether there is an incumbent to search around."""
 
+SEED_STEP = 7919
+"""Between the seeds of two helpers: a prime, so that runs with neighbouring seeds share none."""
+FIRST_SWEEPS, SWEEPS_AT_ONCE, NEWER_SWEEPS = 4, 10, 5
+"""Sweeps around the incumbent: before there are prices, once there are, and when there is a newer one."""
+SHAKES = 2
+"""Shakes between two looks at what is new."""
+
 
 class Helpers:
     """`count` searching threads, from entering the context to leaving it, however it is left."""
@@ -26,7 +33,7 @@ class Helpers:
         self.decoded: np.ndarray | None = None
         self.lock = threading.Lock()
         self.threads = [
-            threading.Thread(target=self._search, args=(seed + 7919 * (k + 1),), daemon=True) for k in range(count)
+            threading.Thread(target=self._search, args=(seed + SEED_STEP * (k + 1),), daemon=True) for k in range(count)
         ]
 
     def __enter__(self) -> "Helpers":
@@ -78,17 +85,17 @@ class Helpers:
                 self._check()
                 decoded = decode()
                 if searcher.restart():  # until there are prices to decode by, what is known is improved
-                    searcher.improve(4, nothing_newer)
+                    searcher.improve(FIRST_SWEEPS, nothing_newer)
                 elif not decoded and self.over.wait(WAITING_S):
                     return
-            searcher.improve(10, nothing_newer)
+            searcher.improve(SWEEPS_AT_ONCE, nothing_newer)
             while True:
                 before = state.race.cost
                 decoded = decode()
                 if state.race.cost != before or (decoded and state.race.gap() > FAR):
                     if searcher.restart():
-                        searcher.improve(5, nothing_newer)
+                        searcher.improve(NEWER_SWEEPS, nothing_newer)
                 elif not decoded:
-                    searcher.wander(2)
+                    searcher.wander(SHAKES)
         except (OutOfTime, CloseEnough):
             return

@@ -39,6 +39,8 @@ class Progress:
 
 
 PATIENT_SHARE = 0.2
+LEAST_PATIENCE_S = 0.1
+"""The part of the time left that one exact attempt may take where time alone ends the run, and the least it gets."""
 
 
 @dataclass
@@ -75,23 +77,27 @@ class Race:
 
     @cached_property
     def judge(self) -> Callable[[np.ndarray], Evaluation]:
+        """What `network.evaluate` says of assignments of the original network."""
         return judge_of(self.network)
 
     def seconds(self) -> float:
+        """Since the start of the run."""
         return time.monotonic() - self.started
 
     def left(self) -> float:
+        """Seconds until the deadline."""
         return self.deadline - time.monotonic()
 
     def patience(self) -> float:
         """Seconds that one exact attempt may take: all that is left, or a part where time alone ends the run."""
-        return max(0.1, self.left() * (PATIENT_SHARE if self.endless else 1.0))
+        return max(LEAST_PATIENCE_S, self.left() * (PATIENT_SHARE if self.endless else 1.0))
 
     def enough(self, share: float) -> bool:
         """Whether this share of the time is gone in a run that only time or a proof ends."""
         return self.endless and self.seconds() > share * (self.deadline - self.started)
 
     def check(self) -> None:
+        """Raises `OutOfTime` after the deadline, `CloseEnough` within the accepted gap."""
         if self.left() <= 0:
             raise OutOfTime
         self._end_if_close()
@@ -103,6 +109,7 @@ class Race:
         self._tell()
 
     def close(self) -> None:
+        """End the stage: books its time."""
         now = self.seconds()
         self.engines[self.stage] = round(self.engines.get(self.stage, 0.0) + now - self._since, 3)
         self._since = now
@@ -129,6 +136,7 @@ class Race:
             return self.cost, self.assignment
 
     def raise_bound(self, bound: int) -> None:
+        """Take a proven bound if it is better."""
         if self.lower is None or bound > self.lower:
             self.lower = bound
             self._tell()
@@ -152,6 +160,7 @@ class Race:
         return (self.cost - self.lower) / max(1, abs(self.cost))
 
     def proved(self) -> bool:
+        """Whether nothing costs less than the incumbent."""
         return self.cost is not None and self.lower is not None and self.lower >= self.cost
 
     def proved_by(self, prover: "Prover | Reduced | Standing") -> float:

@@ -75,6 +75,7 @@ class CostNetwork:
 
     @property
     def n_nodes(self) -> int:
+        """The number of nodes."""
         return len(self.costs)
 
 

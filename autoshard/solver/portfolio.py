@@ -25,6 +25,29 @@ from autoshard.solver.work import Infeasible, Work
 PIECE_NODES = 1_000
 PIECE_ENTRIES = 200_000
 """Table entries that a piece may touch before its strategies are thinned out."""
+PIECE_BACKTRACKS = 300
+"""Backtracks of exact search on one piece: most good pieces are found by then."""
+KEPT_IN_PIECES = (3, 2, 4, 3, 6)
+"""Strategies that every node of a piece keeps, round after round."""
+LEAST_SECONDS = 0.1
+"""An engine is never asked for an answer in less."""
+UNPRICED_PASSES = 8
+"""Passes, in either direction, before prices are asked, or the messages of an unlimited network are good enough."""
+LITTLE_RISE = 1e-6
+"""A bound that rises by less than this share of itself does not rise."""
+MOST_IDLE = 2
+"""Message passing ends when the bound has hardly risen so many times in a row."""
+MOST_GIVEN_UP = 6
+"""Looking ahead that fails is tried in one of 2, 4, 8, ... cases: at the rarest in one of two to the power of this."""
+MOST_THRESHOLD = 2.0**58
+"""Costs at which records drop strategies stay below this, so that they can be added up in int64."""
+STANDING_PASSES = 4
+"""Double passes between two attempts to reach a bound again that was seen."""
+AT_BEST_PRICES = 2
+"""Double passes in which the messages settle at other prices."""
+SWEEPS = 40
+SHAKES = 20
+"""Sweeps of tree moves, and shakes where those gain nothing, of one search at effort 1."""
 DECODED_EVERY = 20
 """Double passes between decodings that are repaired and polished."""
 WORTH_CUTTING = 0.9
@@ -64,13 +87,16 @@ class Portfolio:
 
     @property
     def bound(self) -> float:
+        """The best bound of the messages, without the constant of the work network."""
         return self.part.dual.bound
 
     @property
     def ready(self) -> bool:
         """Whether message passing has found prices of the right magnitude, or needs none."""
         return (
-            self.part.dual.passes > 8 if self.flat.limit is None else self.prices is not None and self.prices.scale < 0
+            self.part.dual.passes > UNPRICED_PASSES
+            if self.flat.limit is None
+            else self.prices is not None and self.prices.scale < 0
         )
 
     def target(self) -> float:
@@ -100,7 +126,7 @@ class Portfolio:
             self.budget -= 2 * len(self.part.flat.tables)
             if math.isfinite(dual.bound):
                 self.tell_bound(dual.bound)
-            if self.flat.limit is not None and dual.passes > 8:
+            if self.flat.limit is not None and dual.passes > UNPRICED_PASSES:
                 live = duals.usage(self.part.flat, chosen)
                 if self.prices is None:
                     self.prices = duals.first_prices(dual, live)
@@ -112,14 +138,14 @@ class Portfolio:
                 if not self.cut() or self.race.proved():
                     return
                 if self.flat.limit is None:
-                    little = 1e-6 * abs(before)
+                    little = LITTLE_RISE * abs(before)
                     if self.race.cost is not None and math.isfinite(before):
                         little = max(little, STALLED * (self.target() - before))
                     idle = idle + 1 if dual.bound - before <= little else 0
                 elif stalls and self.prices is not None and self.prices.scale < 0 and self.race.cost is not None:
                     idle = idle + 1 if dual.bound - before <= STALLED * (self.target() - before) else 0
                 before = dual.bound
-                if idle >= 2:
+                if idle >= MOST_IDLE:
                     break
 
     def begin_from(self, start: Sequence[int] | np.ndarray) -> None:
@@ -137,7 +163,7 @@ class Portfolio:
             return chosen
         self.budget -= len(self.part.flat.tables)
         found = decode_consistently(self.part.dual)
-        self.given_up = 0 if found is not None else min(self.given_up + 1, 6)
+        self.given_up = 0 if found is not None else min(self.given_up + 1, MOST_GIVEN_UP)
         return chosen if found is None else found
 
     def positions(self, chosen: np.ndarray) -> np.ndarray:
@@ -164,12 +190,12 @@ class Portfolio:
         self.to_best_prices()
         found: tuple[Record, Weighed] | None = None
         for k in range(max(1, passes)):
-            found = self.ground.weighed(math.floor(min(self.target(), 2.0**58)) + 1)
+            found = self.ground.weighed(math.floor(min(self.target(), MOST_THRESHOLD)) + 1)
             if found is None:
                 return
             if k == passes - 1 or self.work.constant + found[1].bound >= bound:
                 break
-            for _ in range(4):
+            for _ in range(STANDING_PASSES):
                 duals.run_pass(self.part.dual, True)
                 duals.run_pass(self.part.dual, False)
         assert found is not None
@@ -180,11 +206,12 @@ class Portfolio:
         """Let the messages settle at the prices of the best bound."""
         if self.prices is not None:
             duals.set_prices(self.part.dual, self.prices.best)
-        for _ in range(2):
+        for _ in range(AT_BEST_PRICES):
             duals.run_pass(self.part.dual, True)
             duals.run_pass(self.part.dual, False)
 
     def price(self) -> np.ndarray:
+        """The prices of the best bound, or 0 while there are none."""
         return np.zeros(self.flat.slots) if self.prices is None else self.prices.best
 
     def decode(self, chosen: np.ndarray) -> None:
@@ -202,9 +229,9 @@ class Portfolio:
             return self.budget > 0
 
         before = self.race.cost
-        self.searcher.improve(max(1, int(40 * effort)), spend)
+        self.searcher.improve(max(1, int(SWEEPS * effort)), spend)
         if self.race.cost == before:
-            for _ in range(max(1, int(20 * effort))):
+            for _ in range(max(1, int(SHAKES * effort))):
                 if not spend():
                     return
                 self.searcher.wander(1)
@@ -217,7 +244,7 @@ class Portfolio:
         race, searcher = self.race, self.searcher
         if not searcher.restart() or not toulbar2.available():
             return
-        keep = (3, 2, 4, 3, 6)[round_ % 5]
+        keep = KEPT_IN_PIECES[round_ % len(KEPT_IN_PIECES)]
         own = np.split(reach, self.flat.offsets[1:-1])
         options = [np.sort(np.argsort(r, kind="stable")[: min(keep, int(np.isfinite(r).sum()))]) for r in own]
         undecided = np.array([len(o) > 1 for o in options])
@@ -228,6 +255,6 @@ class Portfolio:
             race.check()
             root = int(roots[searcher.random.integers(len(roots))])
             piece = pieces.grow(self.flat, root, PIECE_NODES, PIECE_ENTRIES, searcher.random, undecided)
-            left = max(0.1, race.left())
-            if pieces.improve(searcher.field, piece, options, backtracks=300, seconds=left) > 0:
+            left = max(LEAST_SECONDS, race.left())
+            if pieces.improve(searcher.field, piece, options, backtracks=PIECE_BACKTRACKS, seconds=left) > 0:
                 searcher.offer()

@@ -19,6 +19,8 @@ RELAXED_ENTRIES = 600_000
 SLOTS_FIRST = 40
 SLOT_ROUNDS = 12
 """Slots that exact search first holds to the limit, and how often it may add overfilled ones."""
+PRICED = 1e-3
+"""Of these slots, those that are priced at this share of the highest price or less do not matter."""
 NOTHING_KNOWN = 2**59
 """The threshold while no assignment is known: more than any costs."""
 
@@ -45,7 +47,7 @@ def search_by_slots(race: Race, core: Work, state: Portfolio, backtracks: int) -
     if core.slots != state.flat.slots or core.limit is None or state.prices is None:
         return
     price = state.prices.best
-    active = {int(s) for s in np.argsort(-price, kind="stable")[:SLOTS_FIRST] if price[s] > 1e-3 * price.max()}
+    active = {int(s) for s in np.argsort(-price, kind="stable")[:SLOTS_FIRST] if price[s] > PRICED * price.max()}
     nodes = core.nodes()
     for _ in range(SLOT_ROUNDS):
         race.check()

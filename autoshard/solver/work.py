@@ -72,20 +72,25 @@ class Work:
     log: list[Event] | None = None
 
     def nodes(self) -> list[int]:
+        """The nodes that are left, in increasing order."""
         return [i for i, cost in enumerate(self.costs) if cost is not None]
 
     def cost(self, node: int) -> np.ndarray:
+        """The costs of a node that is left."""
         cost = self.costs[node]
         assert cost is not None
         return cost
 
     def edges(self) -> list[tuple[int, int]]:
+        """Each pair of nodes that has a table, the smaller one first."""
         return [(i, j) for i in self.nodes() for j in sorted(self.tables[i]) if i < j]
 
     def entries(self) -> int:
+        """Table entries of all edges."""
         return sum(self.tables[i][j].size for i, j in self.edges())
 
     def sizes(self) -> dict[str, int]:
+        """Nodes, edges, strategies and table entries that are left."""
         nodes = self.nodes()
         return {
             "nodes": len(nodes),
@@ -95,10 +100,12 @@ class Work:
         }
 
     def set_edge(self, i: int, j: int, table: np.ndarray) -> None:
+        """Give a pair these costs [strategy of i, strategy of j], in place of any it has."""
         self.tables[i][j] = table
         self.tables[j][i] = table.T
 
     def drop_edge(self, i: int, j: int) -> None:
+        """Take away the costs of a pair."""
         del self.tables[i][j]
         del self.tables[j][i]
 

@@ -25,8 +25,9 @@ from math import prod
 from autoshard.errors import InputError
 from autoshard.program.program import Program
 from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.strategies.names import assign_axes, fitting
 
 Roles = Mapping[str, Sequence[str | None]]

@@ -21,7 +21,8 @@ from autoshard.constraints import (
     match_restrictions,
     registry,
 )
-from autoshard.constraints.in_code import groups_in_code, manual_statements, statements_in_code
+from autoshard.constraints.carry import carried
+from autoshard.constraints.in_code import groups_in_code, in_code_given, manual_statements, statements_in_code
 from autoshard.constraints.orders import in_orders
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 from autoshard.errors import InputError
@@ -34,7 +35,7 @@ from autoshard.units import MemoryAmount, memory_amount
 from autoshard.verify.plan.memory import room
 
 if TYPE_CHECKING:
-    from autoshard.config.problem import Problem as ConfigProblem
+    from autoshard.config.workload import Workload
     from autoshard.frontends.jax.function import TracedFunction
 
 _BY_COST = ("joint", "staged")
@@ -52,6 +53,8 @@ class Asked:
     hardware: str | Path | Profile | Machine
     constraints: Any = ()
     memory_limit: Any = None
+    carry: Any = None
+    in_code: str | None = None
     priorities: Sequence[str | Mapping[str, Any]] = ()
     roles: Mapping[str, Any] | None = None
     slow_axes: Sequence[str] | None = None
@@ -65,7 +68,7 @@ class Asked:
     source: str = "what the caller passed"
 
     @staticmethod
-    def of_config(config: Config, problem: "ConfigProblem | None" = None) -> "Asked":
+    def of_config(config: Config, problem: "Workload | None" = None) -> "Asked":
         """What a config asks for. problem: what was built from it; a model brings the logical axes of its inputs."""
         settings = config.settings
         roles = settings.logical_axes
@@ -76,6 +79,8 @@ class Asked:
             hardware=config.hardware,
             constraints=config.statements,
             memory_limit=config.memory_limits or None,
+            carry=config.carry,
+            in_code=config.settings.in_code,
             priorities=config.priorities,
             roles=roles,
             slow_axes=sorted(config.slow_axes),
@@ -114,10 +119,13 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
     fit the program.
     """
     program = program_from_json(plan["program"])
-    bare = replace(program, host_inputs=frozenset(), host_outputs=frozenset(), orders=())
+    bare, of_carry = carried(
+        replace(program, host_inputs=frozenset(), host_outputs=frozenset(), orders=(), carried=()), asked.carry
+    )
+    bare = replace(bare, in_code=in_code_given(asked.in_code))
     whole = None if traced is None else replace(traced, program=bare)
     mesh, machine, links = _placed(asked, plan)
-    given = statements_given(asked.constraints, registry.stated(), registry.stated_names())
+    given = (*statements_given(asked.constraints, registry.stated(), registry.stated_names()), *of_carry)
     of_jax = [c for c in given if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
     if not isinstance(asked.mesh, Mesh) and not hasattr(asked.mesh, "axis_names"):
         mesh = replace(mesh, device_ids=stated_order(whole or bare, of_jax, mesh.size))
@@ -141,6 +149,8 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         "machine": machine.to_dict(),
         "host": {"inputs": sorted(lying.host_inputs), "outputs": sorted(lying.host_outputs)},
         "orders": [asdict(order) for order in lying.orders],
+        "in_code": lying.in_code,
+        "carried": [list(pair) for pair in lying.carried],
         "strategy": _strategy(asked.strategy),
         "shares": asked.share_repeats is not False,
         "memory_limit": limit,

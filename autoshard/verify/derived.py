@@ -10,7 +10,7 @@ from autoshard.verify.plan.program import Findings
 from autoshard.verify.report import Check, failed, not_done, ok
 
 if TYPE_CHECKING:
-    from autoshard.config.problem import Problem
+    from autoshard.config.workload import Workload
     from autoshard.frontends.jax.function import TracedFunction
 
 ASKED = "what was asked for: statements, mesh, machine, limits and priorities, derived again"
@@ -25,7 +25,7 @@ def check_derived(
     data: Mapping[str, Any],
     asked: Asked | None = None,
     traced: "TracedFunction | None" = None,
-    problem: "Problem | None" = None,
+    problem: "Workload | None" = None,
 ) -> Check:
     """Compare a plan that passed `check_plan` with what was asked for: `asked`, or else its config.
 
@@ -52,7 +52,7 @@ def check_derived(
     return failed(ASKED, [f"{topic}: {text}" for topic, text in findings]) if findings else ok(ASKED, facts)
 
 
-def _check_program(data: Mapping[str, Any], problem: "Problem", findings: Findings) -> None:
+def _check_program(data: Mapping[str, Any], problem: "Workload", findings: Findings) -> None:
     """The name of the program and its useful work, which only a config brings."""
     if data["program"]["name"] != problem.name:
         findings.add("program", f"asked: {problem.name}; found in the plan: {data['program']['name']}; solve again")

@@ -25,8 +25,8 @@ from scipy.stats import spearmanr  # noqa: E402
 from autoshard.costmodels import Machine, Profile, load_profile, place_mesh  # noqa: E402
 from autoshard.costmodels.models import load_model  # noqa: E402
 from autoshard.costmodels.profile import Quantity  # noqa: E402
-from autoshard.costmodels.questions import StrategyAnswer, ask_strategy  # noqa: E402
 from autoshard.costmodels.strategies import _hidden, _likely_work_s  # noqa: E402
+from autoshard.costmodels.strategy_questions import StrategyAnswer, ask_strategy  # noqa: E402
 
 ONE = Quantity(value=1.0, unit="fraction", source="assumption")
 

@@ -8,12 +8,11 @@ from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.models import load_model
 from autoshard.costmodels.questions import (
     ask_collective,
-    ask_critical_batch,
     ask_matmul,
-    ask_strategy,
     collective_kind,
     dtype_bytes,
 )
+from autoshard.costmodels.strategy_questions import ask_critical_batch, ask_strategy
 
 
 @pytest.mark.parametrize("text", ["all-gather", "all_gather", "AllGather", "all gather", "allgather", "ALL-GATHER"])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from autoshard.costmodels import ProfileError
+from autoshard.costmodels import ProfileError, strategy_questions
 from autoshard.costmodels import questions as ask
 from autoshard.costmodels.matmul import parse_matmul
 
@@ -154,12 +154,12 @@ def test_missing_sizes_are_named() -> None:
 # Strategies
 
 
-def terms(answer: ask.StrategyAnswer) -> dict[tuple[str, str], float]:
+def terms(answer: strategy_questions.StrategyAnswer) -> dict[tuple[str, str], float]:
     return {(t.part, t.kind): t.bytes * t.times for t in answer.cost.terms}
 
 
 def test_fsdp_moves_the_layers_three_times() -> None:  # two gathers and a scatter (S3.15)
-    answer = ask.ask_strategy("llama3_70b", "fsdp", {"fsdp": 512}, 4e6, "tpu_v5p")
+    answer = strategy_questions.ask_strategy("llama3_70b", "fsdp", {"fsdp": 512}, 4e6, "tpu_v5p")
     layers = 2 * (56371445760 + 12079595520)  # bytes of all layers, without embeddings
     assert terms(answer) == {
         ("fsdp", "all_gather"): pytest.approx(2 * layers),
@@ -168,20 +168,24 @@ def test_fsdp_moves_the_layers_three_times() -> None:  # two gathers and a scatt
 
 
 def test_data_parallelism_moves_the_gradients_once() -> None:  # S3.14
-    answer = ask.ask_strategy("llama2_7b", "dp", {"data": 64}, 4e6, "tpu_v5e")
+    answer = strategy_questions.ask_strategy("llama2_7b", "dp", {"data": 64}, 4e6, "tpu_v5e")
     assert terms(answer) == {("data", "all_reduce"): pytest.approx(2 * (4328521728 + 2147483648))}
 
 
 def test_strategies_compose() -> None:  # S3.8: each part keeps its bytes per unit of work
-    both = ask.ask_strategy("llama3_70b", "fsdp+tensor", {"fsdp": 64, "tensor": 8}, 4e6, "tpu_v5p")
-    tensor = ask.ask_strategy("llama3_70b", "tensor", {"tensor": 8}, 4e6, "tpu_v5p")
+    both = strategy_questions.ask_strategy("llama3_70b", "fsdp+tensor", {"fsdp": 64, "tensor": 8}, 4e6, "tpu_v5p")
+    tensor = strategy_questions.ask_strategy("llama3_70b", "tensor", {"tensor": 8}, 4e6, "tpu_v5p")
     ratio = {t.kind: t.flops_per_byte for t in both.cost.terms if t.part == "tensor"}
     assert ratio == {t.kind: pytest.approx(t.flops_per_byte) for t in tensor.cost.terms}
 
 
 def test_fsdp_cuts_the_weights_of_a_device() -> None:  # S3.16
-    whole = ask.ask_strategy("llama3_8b", "dp", {"data": 64}, 4e6, "tpu_v5e").cost.weight_bytes_per_device
-    cut = ask.ask_strategy("llama3_8b", "fsdp", {"fsdp": 64}, 4e6, "tpu_v5e").cost.weight_bytes_per_device
+    whole = strategy_questions.ask_strategy(
+        "llama3_8b", "dp", {"data": 64}, 4e6, "tpu_v5e"
+    ).cost.weight_bytes_per_device
+    cut = strategy_questions.ask_strategy(
+        "llama3_8b", "fsdp", {"fsdp": 64}, 4e6, "tpu_v5e"
+    ).cost.weight_bytes_per_device
     assert (whole, cut) == (2 * 8029995008, whole / 64)
 
 
@@ -189,7 +193,7 @@ def test_critical_batches_of_v5p() -> None:
     # How To Scale Your Model, chapter 5: 2550 tokens a chip on one axis, 850 on three; F / 2550 chips of tensor; and
     # 2550^2 / (a_x a_y F) for both, with collectives that overlap.
     def critical(strategy: str, mesh: dict[str, int]) -> dict[str, float]:
-        rows = ask.ask_critical_batch("llama3_70b", strategy, mesh, "tpu_v5p", slice_shape=(16, 16, 16))
+        rows = strategy_questions.ask_critical_batch("llama3_70b", strategy, mesh, "tpu_v5p", slice_shape=(16, 16, 16))
         return {
             row["strategy"] + ("*" if "add" in row["what"] else ""): row["at_least"] or row["at_most"] for row in rows
         }
@@ -203,12 +207,12 @@ def test_critical_batches_of_v5p() -> None:
 
 
 def test_mixtures_need_a_larger_batch_by_their_sparsity() -> None:
-    rows = ask.ask_critical_batch("deepseek_v3", "fsdp", {"fsdp": 8}, "h100")
+    rows = strategy_questions.ask_critical_batch("deepseek_v3", "fsdp", {"fsdp": 8}, "h100")
     assert rows[0]["at_least"] == pytest.approx(989e12 / 450e9 * 256 / 8)
 
 
 def test_data_parallelism_between_slices_needs_many_tokens_a_slice() -> None:
-    rows = ask.ask_critical_batch(
+    rows = strategy_questions.ask_critical_batch(
         "llama3_70b", "data+fsdp", {"data": 4, "fsdp": 256}, "tpu_v5p", links={"data": "dcn", "fsdp": "ici"}
     )
     assert rows[0]["what"] == "batch tokens / (data)"
@@ -223,19 +227,21 @@ def test_a_training_step_has_a_lower_and_an_upper_bound_and_an_estimate_between(
         ("fsdp+sp", {"fsdp": 32, "sequence": 8}),
         ("pp+dp+tp", {"pipeline": 8, "data": 4, "tensor": 8}),
     ):
-        cost = ask.ask_strategy("llama3_70b", strategy, mesh, 1e6, "h100").cost
+        cost = strategy_questions.ask_strategy("llama3_70b", strategy, mesh, 1e6, "h100").cost
         assert cost.compute_s <= cost.lower_s <= cost.estimate_s <= cost.upper_s
         assert 0 < cost.mfu_bounds[0] <= cost.mfu_bounds[1] <= 1
 
 
 def test_kernel_efficiency_and_recompute_are_terms_of_their_own() -> None:
     mesh = {"fsdp": 32, "tensor": 8}
-    plain = ask.ask_strategy("llama3_70b", "fsdp+tensor", mesh, 1e6, "h100").cost
-    slower = ask.ask_strategy("llama3_70b", "fsdp+tensor", mesh, 1e6, "h100", efficiency=0.5, recompute=1.0).cost
+    plain = strategy_questions.ask_strategy("llama3_70b", "fsdp+tensor", mesh, 1e6, "h100").cost
+    slower = strategy_questions.ask_strategy(
+        "llama3_70b", "fsdp+tensor", mesh, 1e6, "h100", efficiency=0.5, recompute=1.0
+    ).cost
     assert slower.compute_s == pytest.approx(plain.compute_s * 2 * 4 / 3)
     assert slower.flops_per_device == plain.flops_per_device  # the model's, as MFU counts them
     with pytest.raises(ProfileError, match="shares between 0 and 1"):
-        ask.ask_strategy("llama3_70b", "fsdp+tensor", mesh, 1e6, "h100", efficiency=2)
+        strategy_questions.ask_strategy("llama3_70b", "fsdp+tensor", mesh, 1e6, "h100", efficiency=2)
 
 
 # Published training runs: the utilisation they reached lies below the bound for a machine at its peak.
@@ -251,12 +257,16 @@ RUNS = [
 
 @pytest.mark.parametrize(("model", "mesh", "tokens", "hardware", "seq", "microbatches", "reached"), RUNS)
 def test_no_published_run_beats_the_lower_bound(model, mesh, tokens, hardware, seq, microbatches, reached) -> None:
-    cost = ask.ask_strategy(model, "pp+dp+tp", mesh, tokens, hardware, seq=seq, microbatches=microbatches).cost
+    cost = strategy_questions.ask_strategy(
+        model, "pp+dp+tp", mesh, tokens, hardware, seq=seq, microbatches=microbatches
+    ).cost
     assert cost.mfu_bounds[1] >= reached
 
 
 def test_fsdp_inside_a_pipeline_gathers_for_every_microbatch() -> None:
-    answer = ask.ask_strategy("llama3_70b", "pp+fsdp", {"pipeline": 4, "fsdp": 64}, 4e6, "h100", microbatches=8)
+    answer = strategy_questions.ask_strategy(
+        "llama3_70b", "pp+fsdp", {"pipeline": 4, "fsdp": 64}, 4e6, "h100", microbatches=8
+    )
     gather = next(t for t in answer.cost.terms if t.kind == "all_gather")
     assert gather.times == 2 * 80 / 4 * 8
     assert answer.cost.notes == (
@@ -265,7 +275,9 @@ def test_fsdp_inside_a_pipeline_gathers_for_every_microbatch() -> None:
 
 
 def test_axes_on_one_link_take_turns_in_the_lower_bound() -> None:
-    cost = ask.ask_strategy("llama3_405b", "data+fsdp+tensor", {"data": 128, "fsdp": 16, "tensor": 8}, 4e6, "h100").cost
+    cost = strategy_questions.ask_strategy(
+        "llama3_405b", "data+fsdp+tensor", {"data": 128, "fsdp": 16, "tensor": 8}, 4e6, "h100"
+    ).cost
     outside = sum(t.seconds for t in cost.terms if t.axes in (("data",), ("fsdp",)))
     assert cost.communication_s["scale_out"] == pytest.approx(outside)
     assert cost.lower_s == cost.communication_s["scale_out"]
@@ -273,19 +285,19 @@ def test_axes_on_one_link_take_turns_in_the_lower_bound() -> None:
 
 def test_a_strategy_must_use_every_axis_and_have_its_own() -> None:
     with pytest.raises(ProfileError, match=r"does not use mesh axes \['tensor'\]"):
-        ask.ask_strategy("llama3_8b", "fsdp", {"fsdp": 8, "tensor": 8}, 1e6, "h100")
+        strategy_questions.ask_strategy("llama3_8b", "fsdp", {"fsdp": 8, "tensor": 8}, 1e6, "h100")
     with pytest.raises(ProfileError, match="tensor needs a mesh axis of its own"):
-        ask.ask_strategy("llama3_8b", "fsdp+tensor", {"fsdp": 8}, 1e6, "h100")
+        strategy_questions.ask_strategy("llama3_8b", "fsdp+tensor", {"fsdp": 8}, 1e6, "h100")
     with pytest.raises(ProfileError, match="unknown strategy 'magic'"):
-        ask.ask_strategy("llama3_8b", "magic", {"fsdp": 8}, 1e6, "h100")
+        strategy_questions.ask_strategy("llama3_8b", "magic", {"fsdp": 8}, 1e6, "h100")
     with pytest.raises(ProfileError, match="does not divide the model's 8 experts"):
-        ask.ask_strategy("mixtral_8x7b", "ep", {"expert": 16}, 1e6, "h100")
+        strategy_questions.ask_strategy("mixtral_8x7b", "ep", {"expert": 16}, 1e6, "h100")
     with pytest.raises(ProfileError, match="batch of 0 tokens"):
-        ask.ask_strategy("llama3_8b", "dp", {"data": 8}, 0, "h100")
+        strategy_questions.ask_strategy("llama3_8b", "dp", {"data": 8}, 0, "h100")
 
 
 def test_answers_are_plain_data() -> None:
-    answer = ask.ask_strategy("mixtral_8x7b", "fsdp+ep", {"fsdp": 8, "expert": 8}, 1e6, "h100")
+    answer = strategy_questions.ask_strategy("mixtral_8x7b", "fsdp+ep", {"fsdp": 8, "expert": 8}, 1e6, "h100")
     data = json.loads(json.dumps(answer.to_dict()))
     assert {"seconds", "bound", "cost", "critical", "layout"} <= set(data)
     matmul = ask.ask_matmul("B_x E @ E_x M -> B_x M", DIMS, POD, "tpu_v5e")
@@ -312,15 +324,15 @@ def test_parts_take_the_axes_named_for_them_then_free_ones(strategy, mesh, parts
 
 
 def test_fsdp_over_two_axes_costs_what_one_axis_of_all_costs() -> None:
-    one = ask.ask_strategy("llama3_8b", "fsdp", {"fsdp": 256}, 4e6, "tpu_v5e")
-    two = ask.ask_strategy("llama3_8b", "fsdp", {"x": 16, "y": 16}, 4e6, "tpu_v5e")
+    one = strategy_questions.ask_strategy("llama3_8b", "fsdp", {"fsdp": 256}, 4e6, "tpu_v5e")
+    two = strategy_questions.ask_strategy("llama3_8b", "fsdp", {"x": 16, "y": 16}, 4e6, "tpu_v5e")
     assert (two.seconds, two.estimate_seconds, two.bound) == (one.seconds, one.estimate_seconds, one.bound)
     assert two.cost.weight_bytes_per_device == one.cost.weight_bytes_per_device
 
 
 def test_zero1_moves_what_data_parallelism_moves_and_cuts_the_optimizer() -> None:
-    whole = ask.ask_strategy("llama3_8b", "data", {"data": 64}, 4e6, "h100").cost
-    cut = ask.ask_strategy("llama3_8b", "zero1", {"data": 64}, 4e6, "h100").cost
+    whole = strategy_questions.ask_strategy("llama3_8b", "data", {"data": 64}, 4e6, "h100").cost
+    cut = strategy_questions.ask_strategy("llama3_8b", "zero1", {"data": 64}, 4e6, "h100").cost
     assert cut.communication_s == {k: pytest.approx(v) for k, v in whole.communication_s.items()}
     assert cut.optimizer_bytes_per_device == whole.optimizer_bytes_per_device / 64
     assert cut.weight_bytes_per_device == whole.weight_bytes_per_device
@@ -328,7 +340,7 @@ def test_zero1_moves_what_data_parallelism_moves_and_cuts_the_optimizer() -> Non
 
 def test_a_dense_model_has_no_experts_to_cut() -> None:
     with pytest.raises(ProfileError, match="the model is dense"):
-        ask.ask_strategy("llama3_8b", "ep", {"expert": 8}, 1e6, "h100")
+        strategy_questions.ask_strategy("llama3_8b", "ep", {"expert": 8}, 1e6, "h100")
 
 
 def test_cutting_an_array_that_every_device_has_sends_nothing() -> None:

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from autoshard.costmodels import Profile, ProfileError, list_profiles, load_profile, place_mesh
+from autoshard.costmodels.hardware_tables import critical_intensities, hardware_overview, hardware_rows
 from autoshard.costmodels.profile import SwitchLevel
-from autoshard.costmodels.questions import critical_intensities, hardware_overview, hardware_rows
 
 NAMES = {
     "tpu_v3", "tpu_v4", "tpu_v5e", "tpu_v5p", "tpu_v6e", "tpu_v7x", "v100", "a100_40", "a100_80", "h100", "h200",

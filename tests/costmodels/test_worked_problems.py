@@ -1,5 +1,5 @@
 # ruff: noqa: E501  one problem a line
-"""Worked problems with published or hand-worked answers, asked as `autoshard cost` asks them.
+"""Worked problems with published or hand-worked answers, asked as `autoshard cost` asks them, in its notation (S3.1).
 
 Sources, by their short names: *book* is How To Scale Your Model (Austin et al., https://jax-ml.github.io/scaling-book,
 chapter and place named; its GPU chapter is 12), *guide* MaxText's sharding guide
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from autoshard.costmodels import questions as ask
+from autoshard.costmodels import strategy_questions
 from autoshard.costmodels.load import load_profile
 from autoshard.costmodels.model_questions import ask_inference, ask_model
 
@@ -212,7 +213,7 @@ CRITICAL = [
 @pytest.mark.parametrize("problem", CRITICAL, ids=lambda p: p[0])
 def test_a_critical_size(problem) -> None:
     _, model, strategy, mesh, hardware, options, row, value = problem
-    found = ask.ask_critical_batch(model, strategy, mesh, hardware, **options)[row]
+    found = strategy_questions.ask_critical_batch(model, strategy, mesh, hardware, **options)[row]
     assert (found["at_least"] or found["at_most"]) == pytest.approx(value, rel=0.005)
 
 
@@ -229,12 +230,12 @@ STEPS = [
 @pytest.mark.parametrize("problem", STEPS, ids=lambda p: p[0])
 def test_what_bounds_a_step(problem) -> None:
     _, model, strategy, mesh, tokens, hardware, bound = problem
-    assert ask.ask_strategy(model, strategy, mesh, tokens, hardware).bound == bound
+    assert strategy_questions.ask_strategy(model, strategy, mesh, tokens, hardware).bound == bound
 
 
 def test_llama_70b_on_15e12_tokens_takes_44_days_of_a_v5p_pod_at_40_percent() -> None:
     # book 6: 6 x 70e9 x 15e12 / (8960 x 4.59e14 x 0.4) = 3.8e6 s; with attention (13%) and less the lookup 4.4e6
-    step = ask.ask_strategy(
+    step = strategy_questions.ask_strategy(
         "llama3_70b", "fsdp+tensor", {"fsdp": 2240, "tensor": 4}, 4.19e6, V5P, efficiency=0.4, seq=8192
     ).cost
     assert step.compute_s * 15e12 / 4.19e6 / 86400 == pytest.approx(44 * 1.145, rel=0.02)

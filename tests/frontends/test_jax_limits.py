@@ -23,7 +23,9 @@ def test_debug_print_is_refused_with_its_line():
         jax.debug.print("x = {}", x)
         return x + 1
 
-    with pytest.raises(UnsupportedError, match=r"debug_\w+ at test_jax_limits.py:\d+ \(.*f\).* side effects"):
+    with pytest.raises(
+        UnsupportedError, match=r"jax.debug.print \(debug_\w+\) at test_jax_limits.py:\d+ \(.*f\).* side effects"
+    ):
         trace(f, X)
 
 

@@ -181,9 +181,9 @@ def test_arrays_and_numpy_arrays_serve_as_types():
     assert [str(traced.program.type_of(v)) for v in traced.program.body.args] == ["bfloat16[2,3]", "float32[2,3]"]
 
 
-def test_a_leaf_that_is_no_array_is_refused_with_its_path():
-    with pytest.raises(InputError, match=r"argument config/mode is str 'fast'; every leaf must be an array"):
-        trace(lambda config: 0, {"mode": "fast"})
+def test_a_leaf_that_is_no_array_is_static():
+    traced = trace(lambda config, x: x * 2 if config["mode"] == "fast" else x, {"mode": "fast"}, X)
+    assert traced.program.input_names == ("x",) and [op.kind for op in traced.program.body.ops] == ["mul"]
 
 
 def test_donated_arguments_are_given_by_leaf():

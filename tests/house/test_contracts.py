@@ -8,6 +8,7 @@ from typing import Any
 import grimp
 import pytest
 from importlinter import configuration
+from importlinter.contracts.acyclic_siblings import AcyclicSiblingsContract
 from importlinter.contracts.forbidden import ForbiddenContract
 from importlinter.contracts.layers import LayersContract
 from importlinter.contracts.protected import ProtectedContract
@@ -16,7 +17,12 @@ configuration.configure()
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]
-KINDS = {"layers": LayersContract, "forbidden": ForbiddenContract, "protected": ProtectedContract}
+KINDS = {
+    "layers": LayersContract,
+    "forbidden": ForbiddenContract,
+    "protected": ProtectedContract,
+    "acyclic_siblings": AcyclicSiblingsContract,
+}
 CONTRACTS = {contract["name"]: contract for contract in SETTINGS["contracts"]}
 
 PLANTED = [
@@ -34,9 +40,15 @@ PLANTED = [
     ("autoshard.config.load", "jax", "JAX is"),
     ("autoshard.questions.explain", "jaxlib", "MLIR bindings"),
     ("autoshard.questions.explain", "ortools", "Every engine"),
+    ("autoshard.frontends.draft", "autoshard.onnx.files", "Rooms import"),
+    ("autoshard.config.load", "onnx", "The library onnx"),
     ("autoshard.planning.decide", "pytoulbar2", "toulbar2 is"),
     ("autoshard.costs.price", "numba", "numba is"),
     ("autoshard.solver.driver", "autoshard.program.program", "The solver sees"),
+    ("autoshard.solver.dual.flat", "autoshard.solver.reductions.slots", "Parts of the solver"),
+    ("autoshard.solver.solution", "autoshard.solver.judge", "Parts of the solver"),
+    ("autoshard.solver.dual.arrays", "autoshard.solver.dual.passes", "No circles"),
+    ("autoshard.solver.work", "autoshard.solver.local.search", "No circles"),
 ]
 
 
@@ -88,6 +100,14 @@ def test_a_new_room_must_choose_its_floor(graph: Any) -> None:
         assert any("Rooms import" in name for name in broken(graph))
     finally:
         graph.remove_module("autoshard.attic")
+
+
+def test_a_new_part_of_the_solver_must_choose_its_floor(graph: Any) -> None:
+    graph.add_module("autoshard.solver.attic")
+    try:
+        assert any("Parts of the solver" in name for name in broken(graph))
+    finally:
+        graph.remove_module("autoshard.solver.attic")
 
 
 def test_every_contract_has_a_planted_violation() -> None:

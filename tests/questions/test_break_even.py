@@ -124,7 +124,7 @@ def test_flips_of_plans_in_stages_by_names_are_those_of_planning_in_stages() -> 
     def staged(machine, *pins: Pin) -> Plan:
         return plan(
             step, *specs, mesh={"data": 2, "model": 2}, hardware=machine, priorities=["data", "fsdp"], roles=roles,
-            constraints=pins,
+            constraints=pins, carry=False,
         )  # fmt: skip
 
     made = staged("tpu_v5e")

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from autoshard.errors import ShardingError
 from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.device_orders import moved_atoms, same_grid, translate
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 GRIDS = ((8,), (2, 4), (4, 2), (2, 2, 2), (6,), (2, 3), (3, 2), (12,), (3, 4), (2, 6), (2, 3, 2))
 

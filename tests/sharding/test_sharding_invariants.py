@@ -50,7 +50,7 @@ def test_a_fault_is_named_and_its_twin_passes(name: str, wrong: str, right: str,
 
 def test_a_negative_priority_is_refused() -> None:  # S0.44
     from autoshard.sharding.axis import AxisRef
-    from autoshard.sharding.tensor_sharding import DimensionSharding
+    from autoshard.sharding.dimension_sharding import DimensionSharding
 
     wrong = TensorSharding(None, (DimensionSharding((AxisRef("x"),), False, -1),))
     assert "negative priority" in wrong.violations(MESH, (4,))[0]

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from autoshard.errors import ShardingError
 from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding, bound_mesh
+from autoshard.sharding.tensor_sharding import TensorSharding, bound_mesh
 
 MESH = Mesh.from_dict({"x": 2, "y": 8, "z": 2})
 

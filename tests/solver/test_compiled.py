@@ -15,15 +15,26 @@ def fresh(tmp_path, monkeypatch):
     compilation._folder.cache_clear()
 
 
-def test_a_change_of_one_compiled_file_gives_all_of_them_a_new_folder(fresh, monkeypatch):
+@pytest.mark.parametrize("file", ["dual/pricing.py", "dual/arrays.py", "work.py"])
+def test_a_change_of_one_compiled_file_or_what_it_takes_gives_all_of_them_a_new_folder(fresh, monkeypatch, file):
     copy = fresh / "autoshard"
     shutil.copytree(compilation._TOP / "solver", copy / "solver")
     monkeypatch.setattr(compilation, "_TOP", copy)
     before = compilation._contents()
     assert compilation._contents() == before
-    pricing = copy / "solver/dual/pricing.py"  # named tuples that functions of other files take
-    pricing.write_text(pricing.read_text() + "\n# changed\n")
+    changed = copy / "solver" / file  # functions, named tuples that they take, constants
+    changed.write_text(changed.read_text() + "\n# changed\n")
     assert compilation._contents() != before
+
+
+def test_a_change_of_what_is_not_compiled_keeps_the_folder(fresh, monkeypatch):
+    copy = fresh / "autoshard"
+    shutil.copytree(compilation._TOP / "solver", copy / "solver")
+    monkeypatch.setattr(compilation, "_TOP", copy)
+    before = compilation._contents()
+    driver = copy / "solver/driver.py"
+    driver.write_text(driver.read_text() + "\n# changed\n")
+    assert compilation._contents() == before
 
 
 def test_the_folders_used_last_stay(fresh):

@@ -8,8 +8,9 @@ from autoshard.constraints.patterns import Addresses
 from autoshard.errors import InputError, ShardingError
 from autoshard.program.program import Program
 from autoshard.sharding.axis import AxisRef
+from autoshard.sharding.dimension_sharding import DimensionSharding
 from autoshard.sharding.mesh import Mesh
-from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
+from autoshard.sharding.tensor_sharding import TensorSharding
 
 REPLICATED = "replicated"
 """Stands for a sharding of any rank that the manual axes do not cut and the others may."""

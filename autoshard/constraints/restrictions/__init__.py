@@ -14,7 +14,7 @@ from autoshard.constraints.restrictions.replicated import Replicated
 from autoshard.constraints.restrictions.restriction import Restricting, Restriction
 from autoshard.errors import InputError
 from autoshard.program.program import Program
-from autoshard.program.ties import donated_ties
+from autoshard.program.ties import donated_ties, layout_ties
 from autoshard.sharding.mesh import Mesh
 
 __all__ = [
@@ -66,6 +66,8 @@ def in_memories(program: Program, restrictions: Sequence[Restriction]) -> Progra
                 f"output {program.output_names[slot]} takes the place of the donated input "
                 f"{program.values[value].name}, so both live in one memory; state them together"
             )
+    for slot, value in layout_ties(program).items():  # carried ones follow where nothing is stated
+        outputs.setdefault(slot, inputs.get(program.body.args.index(value), False))
     return replace(
         program,
         host_inputs=frozenset(k for k, on_host in inputs.items() if on_host),

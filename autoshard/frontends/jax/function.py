@@ -1,8 +1,7 @@
 """JAX functions as programs: traced with abstract values, named by pytree path, never executed."""
 
 import functools
-import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +10,17 @@ from jax import tree_util
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.frontends.draft import DraftOp, mark_zeros, number, prune
+from autoshard.frontends.jax.calls import Call, Options, argument_names, read_call
+from autoshard.frontends.jax.dead_work import LiveWork
+from autoshard.frontends.jax.effects import effects_given
 from autoshard.frontends.jax.facts import is_extended
 from autoshard.frontends.jax.placement import constraint_attrs
 from autoshard.frontends.jax.read import JaxOp, JaxprReader
 from autoshard.program.program import Origin, Program, Value
 from autoshard.program.rule import ShardingRule
+from autoshard.program.types import TensorType
 
-__all__ = ["JaxOp", "TracedFunction", "trace"]
+__all__ = ["JaxOp", "Options", "TracedFunction", "argument_names", "trace"]
 
 _MOST_BYTES = 2**53
 
@@ -41,9 +44,11 @@ class TracedFunction:
     program: values, ops and rules, free of JAX objects; arguments of its body are the inputs, then the constants.
     jax_ops: by op id the primitive, parameters and context (see `JaxOp` for what holds in region ops).
     consts: arrays the function closes over, one for each body argument after the inputs.
-    in_tree: tree of the tuple of positional arguments. out_tree: tree of the result.
+    in_tree: tree of the tuple of arguments, those by keyword last; out_tree: tree of the result. Without what is static
+        (see `call`).
     in_types: abstract value of each input leaf, weak types kept.
-    function: what was traced, for what the program no longer knows (its derivative rules).
+    function: what was traced, for what the program no longer knows (its derivative rules): of the arrays of `in_tree`.
+    call: how the user's function is called, where that is not with arrays by position alone.
     out_weak: whether each output leaf is weakly typed.
     in_stated: the sharding that each input leaf came with: of a `ShapeDtypeStruct` with a `NamedSharding`, else None.
     """
@@ -57,20 +62,27 @@ class TracedFunction:
     function: Callable[..., Any]
     out_weak: tuple[bool, ...] = ()
     in_stated: tuple[StatedSharding | None, ...] = ()
+    call: Call | None = None
 
 
 def trace(
     f: Callable[..., Any],
     *specs: Any,
-    donate_argnums: int | Iterable[int] = (),
+    donate_argnums: int | Iterable[int] | None = None,
+    static_argnums: int | Iterable[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    keywords: Mapping[str, Any] | None = None,
+    effects: str | None = None,
     name: str | None = None,
     argnames: Sequence[str] | None = None,
 ) -> TracedFunction:
-    """Trace ``f(*specs)`` to a program, without executing it or allocating its arguments.
+    """Trace ``f(*specs, **keywords)`` to a program, without executing it or allocating its arguments.
 
-    specs: pytrees whose leaves have a shape and dtype (`jax.ShapeDtypeStruct`, arrays) or are Python scalars
-        (weakly typed, as in `jax.jit`).
-    donate_argnums: arguments whose buffers the program may reuse, all their leaves.
+    specs, keywords: pytrees whose leaves have a shape and dtype (`jax.ShapeDtypeStruct`, arrays) or are Python scalars
+        (weakly typed, as in `jax.jit`); other leaves are static (see `autoshard.frontends.jax.calls`).
+    donate_argnums: arguments whose buffers the program may reuse, all their leaves; static_argnums, static_argnames:
+        arguments that are no arrays. Where nothing is said, as a `jax.jit` around `f` was told.
+    effects: of debug output (`jax.debug.print`, `jax.debug.callback`): ``refuse``, or ``drop`` to leave it out.
     argnames: first keys of the input names; by default the parameter names of `f`.
 
     Inputs are named by argument and pytree keys (``state/params/layers/wq``, ``state/opt/0/mu/layers/wq``), outputs
@@ -80,8 +92,8 @@ def trace(
     Calls are inlined and dead code is removed, bodies of loops and branches included: a scan may have fewer
     carries, operands and results than its jaxpr. The program's blocks and attrs are the truth.
 
-    Raises `UnsupportedError` for side effects, callbacks and mutable references;
-    `InputError` for arguments that are no arrays.
+    Raises `UnsupportedError` for side effects, callbacks and mutable references; `InputError` for arguments that do not
+    fit the function.
 
     >>> import jax, jax.numpy as jnp
     >>> x = jax.ShapeDtypeStruct((4, 8), jnp.float32)
@@ -90,14 +102,19 @@ def trace(
     >>> traced.program.input_names, [op.kind for op in traced.program.body.ops]
     (('params/w', 'x'), ['dot_general', 'tanh'])
     """
-    names = argument_names(f, len(specs), argnames)
-    abstract = tuple(_abstract(spec, n) for spec, n in zip(specs, names, strict=True))
+    call = read_call(f, specs, keywords or {}, Options(donate_argnums, static_argnums, static_argnames), argnames)
+    names = [call.names[k] for k in call.open]
+    arrays = call.arrays(call.arguments)
+    abstract = tuple(tree_util.tree_map(_abstract, spec) for spec in arrays)
     in_tree = tree_util.tree_structure(abstract)
-    traced = jax.jit(f).trace(*abstract)
+    function = f if call.plain else call.traced()
+    traced = jax.jit(function).trace(*abstract)
     jaxpr = _without_high_level_types(traced)
-    reader = JaxprReader()
+    reader = JaxprReader(effects_given(effects))
     body = reader.read(jaxpr)
+    work = LiveWork(body)
     prune(body, [True] * len(body.results))
+    forgotten = work.note(body)
     mark_zeros(body)
 
     leaves = len(jaxpr.in_avals)
@@ -115,16 +132,17 @@ def trace(
         body=numbered.body,
         input_names=input_names,
         output_names=_unique([_path("out", path) for path in _paths(traced.out_info)]),
-        donated=_donated(abstract, names, donate_argnums),
-        warnings=(*reader.warnings, *rules.warnings),
+        donated=_donated(abstract, [k in call.donated for k in call.open]),
+        warnings=(*reader.warnings, *rules.warnings, *((forgotten,) if forgotten else ())),
     )
     in_types = tuple(
         jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False)) for a in jaxpr.in_avals
     )
     return TracedFunction(
-        program, numbered.origins, consts, in_tree, traced.out_tree, in_types, f,
+        program, numbered.origins, consts, in_tree, traced.out_tree, in_types, function,
         tuple(bool(getattr(a, "weak_type", False)) for a in jaxpr.out_avals),
-        tuple(_stated(leaf, n) for leaf, n in zip(tree_util.tree_leaves(specs), input_names, strict=True)),
+        tuple(_stated(leaf, n) for leaf, n in zip(tree_util.tree_leaves(arrays), input_names, strict=True)),
+        None if call.plain else call,
     )  # fmt: skip
 
 
@@ -159,15 +177,43 @@ class _Rules:
 
     def of(self, op: DraftOp, in_shard_map: bool) -> ShardingRule:
         from autoshard.rules import LITERALS, rule_for
+        from autoshard.rules.rng import IN_PARTS
 
         operands, results = [v.type for v in op.operands], [v.type for v in op.results]
         literals = {k: v.literal for k, v in enumerate(op.operands) if v.origin is Origin.LITERAL}
-        match = rule_for(op.kind, operands, results, {**op.origin.params, LITERALS: literals})
+        in_parts = op.kind == "random_bits" and made_in_parts(operands[0])
+        if op.kind == "random_bits" and not in_parts and not in_shard_map:
+            self._warn_of_bits(op)
+        params = {**op.origin.params, LITERALS: literals, IN_PARTS: in_parts}
+        match = rule_for(op.kind, operands, results, params)
         if match.warning and op.kind not in self._warned and not in_shard_map:
             self._warned.add(op.kind)
             where = f" (first at {op.source})" if op.source else ""
             self.warnings.append(f"{match.warning}{where}")
         return match.rule
+
+    def _warn_of_bits(self, op: DraftOp) -> None:
+        keys, bits = op.operands[0].type, op.results[0].type
+        if op.kind in self._warned or bits.elements <= keys.elements:
+            return
+        self._warned.add(op.kind)
+        needed = (
+            'jax.config.update("jax_threefry_partitionable", True)'
+            if keys.dtype == THREEFRY
+            else 'keys of threefry (jax.random.key(seed, impl="threefry2x32"))'
+        )
+        self.warnings.append(
+            f"random bits of {keys.dtype.removeprefix('key<').removesuffix('>')} keys are made whole on every device, "
+            f"first {bits} at {op.source}; to make them in parts use {needed}"
+        )
+
+
+THREEFRY = "key<fry>"
+
+
+def made_in_parts(keys: TensorType) -> bool:
+    """Whether any block of the bits drawn from these keys can be made by itself: hashes of positions."""
+    return keys.dtype == THREEFRY and bool(getattr(jax.config, "jax_threefry_partitionable", False))
 
 
 # -- arguments and names ---------------------------------------------------------------------------------------
@@ -179,41 +225,12 @@ def _name(f: Any) -> str:
     return getattr(f, "__name__", None) or type(f).__name__
 
 
-def argument_names(f: Callable[..., Any], count: int, given: Sequence[str] | None) -> list[str]:
-    """The names of the first `count` arguments of `f`: as given, else from its signature."""
-    if given is not None:
-        if len(given) != count or len(set(given)) != count:
-            raise InputError(f"argnames {list(given)} must be {count} different names, one for each argument")
-        return list(given)
-    names: list[str] = []
-    try:
-        parameters = inspect.signature(f).parameters.values()
-    except (TypeError, ValueError):  # builtins and some extension types do not tell
-        parameters = ()
-    for p in parameters:
-        if p.kind is p.VAR_POSITIONAL:
-            names += [f"{p.name}/{k}" for k in range(count - len(names))]
-        elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
-            names.append(p.name)
-    names = names[:count]
-    return names + [f"arg{k}" for k in range(len(names), count)]
-
-
-def _abstract(spec: Any, name: str) -> Any:
-    """The argument with every leaf abstract; Python scalars stay, because `jax.jit` types them weakly."""
-
-    def leaf(path: Any, x: Any) -> Any:
-        if type(x) in (bool, int, float, complex):
-            return x
-        if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-            raise InputError(
-                f"argument {_path(name, path)} is {type(x).__name__} {x!r}; every leaf must be an array, a "
-                "jax.ShapeDtypeStruct or a Python number (bind anything else with functools.partial)"
-            )
-        dtype = x.dtype if is_extended(x.dtype) else jax.dtypes.canonicalize_dtype(x.dtype)
-        return jax.ShapeDtypeStruct(x.shape, dtype, weak_type=getattr(x, "weak_type", False))
-
-    return tree_util.tree_map_with_path(leaf, spec)
+def _abstract(x: Any) -> Any:
+    """A leaf as an abstract array; Python scalars stay, because `jax.jit` types them weakly."""
+    if not hasattr(x, "shape"):
+        return x
+    dtype = x.dtype if is_extended(x.dtype) else jax.dtypes.canonicalize_dtype(x.dtype)
+    return jax.ShapeDtypeStruct(x.shape, dtype, weak_type=getattr(x, "weak_type", False))
 
 
 def _stated(leaf: Any, name: str) -> StatedSharding | None:
@@ -253,18 +270,14 @@ def _unique(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _donated(specs: Sequence[Any], names: Sequence[str], argnums: int | Iterable[int]) -> frozenset[int]:
-    """Flat input indices of the donated arguments."""
-    chosen = [argnums] if isinstance(argnums, int) else list(argnums)
-    starts = [0]
-    for spec in specs:
-        starts.append(starts[-1] + len(tree_util.tree_leaves(spec)))
+def _donated(arguments: Sequence[Any], chosen: Sequence[bool]) -> frozenset[int]:
+    """Numbers of the leaves of the donated arguments."""
     out: set[int] = set()
-    for k in chosen:
-        if not -len(specs) <= k < len(specs):
-            raise InputError(f"donate_argnums names argument {k}, but there are {len(specs)}: {', '.join(names)}")
-        k %= len(specs)
-        out.update(range(starts[k], starts[k + 1]))
+    start = 0
+    for argument, is_donated in zip(arguments, chosen, strict=True):
+        stop = start + len(tree_util.tree_leaves(argument))
+        out.update(range(start, stop) if is_donated else ())
+        start = stop
     return frozenset(out)
 
 

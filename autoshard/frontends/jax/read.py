@@ -5,15 +5,14 @@ Uses `jax.extend` and the parameters of primitives by name; nothing is executed 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.extend import core as jax_core
 
 from autoshard.errors import UnsupportedError
 from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue, literal
+from autoshard.frontends.jax.effects import is_debug, left_out, refuse_effects
 from autoshard.frontends.jax.facts import (
     axis_names,
     collective_attrs,
@@ -29,6 +28,8 @@ from autoshard.frontends.jax.facts import (
 from autoshard.frontends.jax.nested import cut_block, gather_blocks, manual_axes
 from autoshard.frontends.jax.placement import KIND as CONSTRAINT
 from autoshard.frontends.jax.placement import constraint_attrs, is_stated
+from autoshard.frontends.jax.rewritten import barrier_primitive, with_scalar_predicate
+from autoshard.frontends.jax.sites import Site, describe, joined, named_site
 from autoshard.frontends.jax.trip_count import while_trips
 from autoshard.program.program import Origin
 
@@ -65,10 +66,6 @@ _CALLS = {
     "remat_opt": ("fwd_jaxpr",),
 }
 _REMAT = frozenset({"remat", "remat2", "checkpoint"})
-_CALLBACKS = frozenset(
-    {"pure_callback", "io_callback", "debug_callback", "debug_print", "infeed", "outfeed", "dce_sink"}
-)
-_HARMLESS_EFFECTS = frozenset({"NamedAxisEffect"})
 _PLACEMENT = frozenset({"sharding_constraint", "device_put", "layout_constraint", "reshard", "shard_alike"})
 
 
@@ -81,18 +78,14 @@ class _Frame:
     captured: dict[int, tuple[Any, DraftValue]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Site:
-    """Where an inlined callee is called from; `source` replaces its own lines where the callee is JAX's code."""
-
-    source: str | None = None
-    scope: str = ""
-
-
 class JaxprReader:
-    """Reads one closed jaxpr; `consts` are the arrays of the captured arguments after `read`."""
+    """Reads one closed jaxpr; `consts` are the arrays of the captured arguments after `read`.
 
-    def __init__(self) -> None:
+    effects: of debug output, ``refuse`` or ``drop``.
+    """
+
+    def __init__(self, effects: str = "refuse") -> None:
+        self._drop = effects == "drop"
         self.consts: list[Any] = []
         self.warnings: list[str] = []
         self._literals: dict[str, DraftValue] = {}
@@ -105,7 +98,7 @@ class JaxprReader:
         """The draft of a whole program: arguments are the jaxpr's inputs, then the arrays it closes over."""
         jaxpr, consts = open_jaxpr(closed)
         frame = _Frame(Origin.CONST, DraftBlock([_argument(v.aval, Origin.INPUT) for v in jaxpr.invars]))
-        frame.block.results = self._body(frame, jaxpr, consts, frame.block.args, _Site())
+        frame.block.results = self._body(frame, jaxpr, consts, frame.block.args, Site())
         for index, (array, value) in enumerate(frame.captured.values()):
             value.name = f"const:{index}"
             frame.block.args.append(value)
@@ -115,7 +108,7 @@ class JaxprReader:
     # -- blocks ------------------------------------------------------------------------------------------------
 
     def _body(
-        self, frame: _Frame, jaxpr: Any, consts: Sequence[Any], args: Sequence[DraftValue], site: _Site
+        self, frame: _Frame, jaxpr: Any, consts: Sequence[Any], args: Sequence[DraftValue], site: Site
     ) -> list[DraftValue]:
         """Read the equations of `jaxpr` into the block of `frame`; returns the values of its results."""
         env: dict[Any, DraftValue] = {}
@@ -143,19 +136,19 @@ class JaxprReader:
             frame.captured[id(array)] = (array, _argument(aval, frame.origin))
         return frame.captured[id(array)][1]
 
-    def _region(self, closed: Any, site: _Site) -> _Frame:
+    def _region(self, closed: Any, site: Site) -> _Frame:
         jaxpr, consts = open_jaxpr(closed)
         frame = _Frame(Origin.ARG, DraftBlock([_argument(v.aval, Origin.ARG) for v in jaxpr.invars]))
         if site.source is not None and not is_jax_code(jaxpr):
-            site = _Site(None, site.scope)
+            site = Site(None, site.scope)
         frame.block.results = self._body(frame, jaxpr, consts, frame.block.args, site)
         return frame
 
     # -- equations ---------------------------------------------------------------------------------------------
 
-    def _equation(self, frame: _Frame, eqn: Any, operands: list[DraftValue], site: _Site) -> list[DraftValue]:
+    def _equation(self, frame: _Frame, eqn: Any, operands: list[DraftValue], site: Site) -> list[DraftValue]:
         kind, params = str(eqn.primitive.name), eqn.params
-        here = _Site(site.source or source_line(eqn), _join(site.scope, str(eqn.source_info.name_stack)))
+        here = Site(site.source or source_line(eqn), joined(site.scope, str(eqn.source_info.name_stack)))
         if kind == "name":
             if operands[0].origin is not Origin.LITERAL:
                 operands[0].tag(params["name"])
@@ -167,11 +160,11 @@ class JaxprReader:
         if kind in _CALLS:
             callee = next((params[p] for p in _CALLS[kind] if p in params), None)
             if callee is not None:
-                said = f"in_shardings of jit at {_describe(here)}"
+                said = f"in_shardings of jit at {describe(here)}"
                 operands = self._placed(frame, eqn, operands, params.get("in_shardings"), said, here)
-                named = _named_site(here, callee, params.get("name"))
+                named = named_site(here, callee, params.get("name"))
                 results = self._inline(frame, callee, operands, named)
-                said = f"out_shardings of jit at {_describe(here)}"
+                said = f"out_shardings of jit at {describe(here)}"
                 return self._placed(frame, eqn, results, params.get("out_shardings"), said, here)
         if kind == "custom_linear_solve":
             lengths = params["const_lengths"]
@@ -183,36 +176,39 @@ class JaxprReader:
         if kind in _PLACEMENT:
             return self._placement(frame, eqn, operands, here)
         if kind == "while" and params["cond_jaxpr"].out_avals[0].shape:
-            scalar = _with_scalar_predicate(eqn)
+            scalar = with_scalar_predicate(eqn)
             return self._body(frame, scalar.jaxpr, scalar.consts, operands, here)
         regions = {"scan": self._scan, "while": self._while, "cond": self._cond, "shard_map": self._shard_map}
         if kind in regions:
             op = regions[kind](frame, eqn, operands, here)
         else:
-            _refuse_effects(eqn, here)
-            op = DraftOp(kind, operands, [], attrs=collective_attrs(kind, params, _describe(here)))
+            if self._drop and is_debug(kind):
+                self._warn(left_out(kind, describe(here)))
+                return []
+            refuse_effects(eqn, describe(here))
+            op = DraftOp(kind, operands, [], attrs=collective_attrs(kind, params, describe(here)))
         op.results = [DraftValue(tensor_type(v.aval), Origin.OP) for v in eqn.outvars]
-        op.source = _describe(here)
+        op.source = describe(here)
         op.origin = JaxOp(eqn.primitive, dict(params), eqn.ctx)
         frame.block.ops.append(op)
         return op.results
 
-    def _inline(self, frame: _Frame, callee: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+    def _inline(self, frame: _Frame, callee: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
         jaxpr, consts = open_jaxpr(callee)
-        site = here if is_jax_code(jaxpr) else _Site(None, here.scope)
+        site = here if is_jax_code(jaxpr) else Site(None, here.scope)
         return self._body(frame, jaxpr, consts, operands, site)
 
-    def _remat(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+    def _remat(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
         """Inlined; behind a barrier where JAX puts one, so that the recomputation is not merged with the original."""
         cse = eqn.params.get("prevent_cse", True)
         chosen = [cse] * len(operands) if isinstance(cse, bool) else list(cse)
         if eqn.params.get("differentiated", False) and any(chosen):
-            origin = JaxOp(_barrier_primitive(), {}, eqn.ctx)
+            origin = JaxOp(barrier_primitive(), {}, eqn.ctx)
             operands = self._barrier(frame, operands, chosen, origin, here)
         return self._inline(frame, eqn.params["jaxpr"], operands, here)
 
     def _barrier(
-        self, frame: _Frame, operands: list[DraftValue], chosen: Sequence[bool], origin: JaxOp, here: _Site
+        self, frame: _Frame, operands: list[DraftValue], chosen: Sequence[bool], origin: JaxOp, here: Site
     ) -> list[DraftValue]:
         group = self._barriers
         self._barriers += 1
@@ -221,7 +217,7 @@ class JaxprReader:
             if through and value.origin is not Origin.LITERAL:
                 attrs = {"barrier_group": group}
                 result = DraftValue(value.type, Origin.OP)
-                op = DraftOp("optimization_barrier", [value], [result], _describe(here), attrs, [], origin)
+                op = DraftOp("optimization_barrier", [value], [result], describe(here), attrs, [], origin)
                 frame.block.ops.append(op)
                 value = result
             out.append(value)
@@ -229,7 +225,7 @@ class JaxprReader:
 
     # -- regions -----------------------------------------------------------------------------------------------
 
-    def _scan(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> DraftOp:
+    def _scan(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> DraftOp:
         params = eqn.params
         body = self._region(params["jaxpr"], here)
         captured = self._lift(frame, body)
@@ -242,7 +238,7 @@ class JaxprReader:
         }
         return DraftOp("scan", captured + operands, [], attrs=attrs, regions=[body.block])
 
-    def _while(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> DraftOp:
+    def _while(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> DraftOp:
         params = eqn.params
         cond, body = self._region(params["cond_jaxpr"], here), self._region(params["body_jaxpr"], here)
         n, b = params["cond_nconsts"], params["body_nconsts"]
@@ -253,7 +249,7 @@ class JaxprReader:
         op.attrs["trips"] = while_trips(op)
         return op
 
-    def _cond(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> DraftOp:
+    def _cond(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> DraftOp:
         branches = [self._region(b, here) for b in eqn.params["branches"]]
         captured: dict[int, Any] = {}
         for branch in branches:
@@ -266,7 +262,7 @@ class JaxprReader:
             extra.append(self._const_of_type(frame, array, inner))
         return DraftOp("cond", operands + extra, [], regions=[b.block for b in branches])
 
-    def _shard_map(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> DraftOp:
+    def _shard_map(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> DraftOp:
         params = eqn.params
         mesh = params["mesh"]
         manual = manual_axes(params)
@@ -278,7 +274,7 @@ class JaxprReader:
         self._manual -= 1
         if automatic := [str(n) for n in mesh.axis_names if n not in manual]:
             self._warn(
-                f"shard_map at {_describe(here)} leaves the axes {automatic} automatic: its body is not cut over them, "
+                f"shard_map at {describe(here)} leaves the axes {automatic} automatic: its body is not cut over them, "
                 "every device along them computes the same"
             )
         captured = self._lift(frame, body)
@@ -294,7 +290,7 @@ class JaxprReader:
         }
         return DraftOp("shard_map", captured + operands, [], attrs=attrs, regions=[body.block])
 
-    def _inner_shard_map(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+    def _inner_shard_map(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
         """A `shard_map` inside of another, over further axes: its body on the parts that its specs cut, inlined.
 
         What comes in is whole along these axes, so that a device cuts its parts out; what leaves is gathered.
@@ -314,12 +310,12 @@ class JaxprReader:
         return found
 
     def _traced(
-        self, frame: _Frame, f: Callable[[Any], Any], value: DraftValue, axes: Mapping[str, int], here: _Site
+        self, frame: _Frame, f: Callable[[Any], Any], value: DraftValue, axes: Mapping[str, int], here: Site
     ) -> DraftValue:
         """One array of a function of one array, as if it were written here; `axes`: sizes of those that it may name."""
         if value.type.dtype.startswith("key<"):
             raise UnsupportedError(
-                f"shard_map at {_describe(here)} lies inside of another one and cuts random keys; pass them uncut, or "
+                f"shard_map at {describe(here)} lies inside of another one and cuts random keys; pass them uncut, or "
                 "make one shard_map of both"
             )
         spec = jax.ShapeDtypeStruct(value.type.shape, value.type.dtype)
@@ -339,13 +335,13 @@ class JaxprReader:
         if line not in self.warnings:
             self.warnings.append(line)
 
-    def _placement(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+    def _placement(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
         """`with_sharding_constraint`, `device_put`, `with_layout_constraint`, `jax.sharding.reshard`, `shard_alike`."""
         kind, params = str(eqn.primitive.name), eqn.params
         if kind == "shard_alike":
             return self._alike(frame, eqn, operands, here)
         said = {"sharding_constraint": "with_sharding_constraint", "device_put": "device_put"}.get(kind, kind)
-        said = f"{said} at {_describe(here)}"
+        said = f"{said} at {describe(here)}"
         if params.get("layout") is not None:
             self._warn(f"the layout of {said} is ignored")
         one = params.get("dst_sharding" if kind == "reshard" else "sharding")
@@ -359,7 +355,7 @@ class JaxprReader:
         values: list[DraftValue],
         shardings: Sequence[Any] | None,
         said: str,
-        here: _Site,
+        here: Site,
         unconstrained: Sequence[int] = (),
     ) -> list[DraftValue]:
         """The values, each behind a constraint where a sharding is stated for it.
@@ -385,79 +381,20 @@ class JaxprReader:
             out.append(self._marked(frame, eqn, value, attrs, here))
         return out
 
-    def _alike(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: _Site) -> list[DraftValue]:
+    def _alike(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
         """`jax.experimental.shard_alike`: both results have one sharding, whichever it is."""
         if self._manual or not all(value.type.rank for value in operands):
             return operands
         self._groups += 1
         return [self._marked(frame, eqn, value, {"alike": self._groups}, here) for value in operands]
 
-    def _marked(self, frame: _Frame, eqn: Any, value: DraftValue, attrs: dict[str, Any], here: _Site) -> DraftValue:
+    def _marked(self, frame: _Frame, eqn: Any, value: DraftValue, attrs: dict[str, Any], here: Site) -> DraftValue:
         """A value behind an identity that carries what is stated of it."""
         result = DraftValue(value.type, Origin.OP)
-        origin = JaxOp(_barrier_primitive(), {}, eqn.ctx)  # an identity on any devices
-        frame.block.ops.append(DraftOp(CONSTRAINT, [value], [result], _describe(here), attrs, [], origin))
+        origin = JaxOp(barrier_primitive(), {}, eqn.ctx)  # an identity on any devices
+        frame.block.ops.append(DraftOp(CONSTRAINT, [value], [result], describe(here), attrs, [], origin))
         return result
 
 
 def _argument(aval: Any, origin: Origin) -> DraftValue:
     return DraftValue(tensor_type(aval), origin)
-
-
-@cache
-def _barrier_primitive() -> Any:
-    """JAX has a public function for it but no public primitive."""
-    return jax.make_jaxpr(jax.lax.optimization_barrier)(0.0).jaxpr.eqns[0].primitive
-
-
-def _refuse_effects(eqn: Any, here: _Site) -> None:
-    kind = str(eqn.primitive.name)
-    effects = sorted({type(e).__name__ for e in eqn.effects} - _HARMLESS_EFFECTS)
-    if kind not in _CALLBACKS and not effects:
-        return
-    why = f"has side effects ({', '.join(effects)})" if effects else "calls back into Python"
-    raise UnsupportedError(
-        f"primitive {kind} at {_describe(here)} {why}, which a planned program cannot keep in order on many devices; "
-        "remove it (jax.debug.print, callbacks, mutable references) from the function that is planned"
-    )
-
-
-def _with_scalar_predicate(eqn: Any) -> Any:
-    """A `while` with a batched predicate (what `jax.vmap` makes) as the loop that it means.
-
-    It runs while any predicate holds; elements whose own predicate is false stay as they are.
-    """
-    n = eqn.params["cond_nconsts"]
-    first = n + eqn.params["body_nconsts"]
-    cond_fun = jax_core.jaxpr_as_fun(eqn.params["cond_jaxpr"])
-    body_fun = jax_core.jaxpr_as_fun(eqn.params["body_jaxpr"])
-
-    def loop(*operands: Any) -> list[Any]:
-        for_cond, for_body, init = operands[:n], operands[n:first], operands[first:]
-
-        def body(carry: Any) -> Any:
-            (go_on,) = cond_fun(*for_cond, *carry)
-            after = body_fun(*for_body, *carry)
-            wide = [jax.lax.broadcast_in_dim(go_on, jnp.shape(c), range(go_on.ndim)) for c in carry]
-            return tuple(jax.lax.select(w, new, old) for w, new, old in zip(wide, after, carry, strict=True))
-
-        return list(jax.lax.while_loop(lambda c: jnp.any(cond_fun(*for_cond, *c)[0]), body, tuple(init)))
-
-    return jax.make_jaxpr(loop)(*[jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars])
-
-
-def _describe(here: _Site) -> str:
-    """Source line, then the scopes of `jax.named_scope` and of transformations: ``m.py:3 (f) [jvp(block)]``."""
-    source = here.source or ""
-    return f"{source} [{here.scope}]".strip() if here.scope else source
-
-
-def _named_site(here: _Site, callee: Any, name: Any) -> _Site:
-    """`here` with the name of the user's jitted function that is called as a scope around its ops."""
-    if not isinstance(name, str) or not name.isidentifier() or is_jax_code(open_jaxpr(callee)[0]):
-        return here
-    return _Site(here.source, _join(here.scope, name))
-
-
-def _join(outer: str, inner: str) -> str:
-    return f"{outer}/{inner}" if outer and inner else outer or inner

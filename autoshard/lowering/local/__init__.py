@@ -4,7 +4,7 @@ Most primitives run unchanged on blocks; the files here hold those that do not. 
 them knows runs only where nothing is cut.
 """
 
-from autoshard.lowering.local import contraction, indexing, structure, windows
+from autoshard.lowering.local import contraction, indexing, random, structure, windows
 from autoshard.lowering.local.context import LocalOp, run_local
 
-__all__ = ["LocalOp", "contraction", "indexing", "run_local", "structure", "windows"]
+__all__ = ["LocalOp", "contraction", "indexing", "random", "run_local", "structure", "windows"]

@@ -118,7 +118,7 @@ UNCHANGED = frozenset(
         "sort", "top_k", "approx_top_k", "cholesky", "triangular_solve", "qr", "lu", "eigh", "svd",
         "householder_product", "geqrf", "lu_pivots_to_permutation", "tridiagonal_solve",
         "geqp3", "cholesky_update", "eig", "hessenberg", "ormqr", "schur", "symmetric_product", "tridiagonal",
-        "random_wrap", "random_unwrap", "random_clone", "random_fold_in", "random_bits", "random_split", "random_gamma",
+        "random_wrap", "random_unwrap", "random_clone", "random_fold_in", "random_split", "random_gamma",
     }
 )  # fmt: skip
 

@@ -16,8 +16,8 @@ from autoshard.program.program import Origin, Program
 from autoshard.propagation.engine import Strategy, run_propagation
 from autoshard.propagation.graph import NO_HOLDER, new_graph
 from autoshard.propagation.program.graph import ProgramGraph, build_graph
+from autoshard.propagation.program.provenance import Provenance, trace_back
 from autoshard.propagation.projection import project
-from autoshard.propagation.provenance import Provenance, trace_back
 from autoshard.propagation.spec import Ref, Refs, Spec, axis_ref, from_spec, is_prefix, open_spec, overlaps, to_spec
 from autoshard.sharding.axis import AxisRef
 from autoshard.sharding.mesh import Mesh

@@ -22,10 +22,17 @@ import orjson
 
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.files import read_bytes, read_text, write_text
-from autoshard.solver.contest.garbage import uncollected
+from autoshard.solver.garbage import uncollected
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Evaluation, Usage, evaluate
 from autoshard.solver.solution import Solution
+
+LARGE_BYTES = 2**22
+"""Text from this size on is read by compiled code, as long as it is regular."""
+WRITING_S = 0.4
+"""Kept back from the time limit for the last check and for writing."""
+LEAST_SECONDS = 0.1
+"""What is left for the search in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +84,6 @@ def read_problem(path: str | Path) -> Problem:
             if isinstance(problem, InputError):
                 raise
             raise InputError(f"{path}: not a contest problem: {type(problem).__name__}: {problem}") from problem
-
-
-LARGE_BYTES = 2**22
-"""Text from this size on is read by compiled code, as long as it is regular."""
 
 
 def _regular(raw: bytes, name: str) -> Problem | None:
@@ -263,13 +266,9 @@ def solve_file(
     parse_s = time.monotonic() - began
     if effort is None:
         effort = 1.0 if time_limit_s is None else math.inf
-    left = None if time_limit_s is None else max(0.1, time_limit_s - parse_s - WRITING_S)
+    left = None if time_limit_s is None else max(LEAST_SECONDS, time_limit_s - parse_s - WRITING_S)
     solution = solve(problem.network, time_limit_s=left, effort=effort, seed=seed, workers=workers, progress=progress)
     evaluation = None if solution.assignment is None else evaluate(problem.network, solution.assignment)
     if output is not None and solution.assignment is not None:
         write_solution(output, solution.assignment)
     return Solved(problem, solution, evaluation, parse_s)
-
-
-WRITING_S = 0.4
-"""Kept back from the time limit for the last check and for writing."""

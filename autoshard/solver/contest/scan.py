@@ -15,6 +15,16 @@ from autoshard.solver.compiled import compiled
 
 SATURATED = np.int64(10**18)
 """What integers of 19 digits and more become."""
+MOST_DIGITS = 18
+"""Integers of so many digits fit into int64 for sure."""
+ROW_DEPTH = 2
+"""Brackets around a value: those of the list, and those of its row."""
+SPACE, NEWLINE, RETURN, TAB = ord(" "), ord("\n"), ord("\r"), ord("\t")
+OPENING, CLOSING, COMMA, MINUS = ord("["), ord("]"), ord(","), ord("-")
+ZERO, NINE = ord("0"), ord("9")
+"""Bytes of JSON text."""
+NO_ROWS = (-1, 0, 0)
+"""Of what is no list of lists of integers."""
 _KEY = re.compile(rb'\s*"([^"\\]*)"\s*:\s*')
 _NEXT = re.compile(rb"\s*([,}])")
 _SCALAR = re.compile(rb'"[ !#-\[\]-~]*"|-?[0-9]{1,18}(?![0-9.eE])|null')
@@ -22,7 +32,7 @@ _OPEN = re.compile(rb"\s*\{")
 
 
 @compiled
-def _rows(text, at, values, lengths):
+def _rows(text: np.ndarray, at: int, values: np.ndarray, lengths: np.ndarray):
     """Read [[int, ...], ...] that starts at `at`: (end, values read, rows read), or end -1 where it is something else
     (or where values and lengths, which receive what is read, have no room for it).
     """
@@ -35,21 +45,21 @@ def _rows(text, at, values, lengths):
     comma = False  # a comma came last: no closing bracket may follow
     while at < size:
         c = text[at]
-        if c == 32 or c == 10 or c == 13 or c == 9:
+        if c in (SPACE, NEWLINE, RETURN, TAB):
             at += 1
-        elif c == 91:  # [
-            if not wants or depth == 2:
-                return -1, 0, 0
+        elif c == OPENING:
+            if not wants or depth == ROW_DEPTH:
+                return NO_ROWS
             depth += 1
             before = count
             comma = False
             at += 1
-        elif c == 93:  # ]
+        elif c == CLOSING:
             if comma:
-                return -1, 0, 0
-            if depth == 2:
+                return NO_ROWS
+            if depth == ROW_DEPTH:
                 if rows == len(lengths):
-                    return -1, 0, 0
+                    return NO_ROWS
                 lengths[rows] = count - before
                 rows += 1
             depth -= 1
@@ -57,38 +67,38 @@ def _rows(text, at, values, lengths):
             at += 1
             if depth == 0:
                 return at, count, rows
-        elif c == 44:  # ,
+        elif c == COMMA:
             if wants or depth == 0:
-                return -1, 0, 0
+                return NO_ROWS
             wants = True
             comma = True
             at += 1
         else:
-            if not wants or depth != 2:
-                return -1, 0, 0
-            negative = c == 45
+            if not wants or depth != ROW_DEPTH:
+                return NO_ROWS
+            negative = c == MINUS
             if negative:
                 at += 1
             begun = at
             value = np.int64(0)
-            while at < size and 48 <= text[at] <= 57:
-                if at - begun < 18:
-                    value = value * 10 + np.int64(text[at] - 48)
+            while at < size and ZERO <= text[at] <= NINE:
+                if at - begun < MOST_DIGITS:
+                    value = value * 10 + np.int64(text[at] - ZERO)
                 at += 1
             digits = at - begun
-            if digits == 0 or (digits > 1 and text[begun] == 48):
-                return -1, 0, 0
-            if digits > 18:
+            if digits == 0 or (digits > 1 and text[begun] == ZERO):
+                return NO_ROWS
+            if digits > MOST_DIGITS:
                 if negative:
-                    return -1, 0, 0
+                    return NO_ROWS
                 value = SATURATED
             if count == len(values):
-                return -1, 0, 0
+                return NO_ROWS
             values[count] = -value if negative else value
             count += 1
             wants = False
             comma = False
-    return -1, 0, 0
+    return NO_ROWS
 
 
 @dataclass(frozen=True, slots=True)

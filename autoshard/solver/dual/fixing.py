@@ -12,8 +12,13 @@ import numpy as np
 
 from autoshard.solver.compiled import compiled
 from autoshard.solver.dual import passes as duals
+from autoshard.solver.dual.arrays import UNLIMITED, Graph, Held, Messages
 from autoshard.solver.dual.flat import Flat
+from autoshard.solver.dual.messages import widest_of
 from autoshard.solver.dual.passes import Dual
+
+NOTHING_FITS = -1
+"""The least amounts of all nodes exceed the limit together."""
 
 
 @dataclass(frozen=True)
@@ -27,29 +32,23 @@ class ReducedCosts:
 
 
 def reduced_costs(dual: Dual) -> ReducedCosts:
-    """Reduced costs by the messages of a backward pass; all sums exact as in `dual.run_pass`."""
+    """Reduced costs by the messages of a backward pass; all sums exact as in `passes.run_pass`."""
     flat = dual.flat
     outgoing = np.bincount(flat.second, minlength=flat.n)
     incoming = np.bincount(flat.first, minlength=flat.n)
-    reach = np.zeros(len(flat.unary))
-    low = _reach(
-        dual.quantum, flat.offsets, dual.priced, flat.first, flat.second, flat.table_at, flat.tables,
-        dual.second_at, dual.first_at, dual.to_second, dual.to_first, outgoing, incoming, reach,
-        np.zeros(len(flat.unary)), np.zeros(len(flat.unary)),
-    )  # fmt: skip
+    own, share = dual.priced.copy(), np.zeros(len(flat.unary))
+    _add_messages(flat.graph, dual.messages, own)
+    low = _set_shares(dual.quantum, flat.offsets, outgoing, incoming, own, share)
+    reach = own.copy()
+    low += _add_edges(flat.graph, dual.messages, own, share, reach)
     return ReducedCosts(duals.rounded_down(Fraction(float(low)) - dual.charge), reach)
 
 
 @compiled
-def _reach(
-    quantum, offsets, unary, first, second, table_at, tables, second_at, first_at, to_second, to_first,
-    outgoing, incoming, reach, share, own,
-):  # fmt: skip
-    n = len(offsets) - 1
-    bound = 0.0
-    for i in range(n):
-        for a in range(offsets[i], offsets[i + 1]):
-            own[a] = unary[a]
+def _add_messages(graph: Graph, messages: Messages, own: np.ndarray):
+    """Adds all incoming messages to what strategies cost."""
+    offsets, first, second = graph.offsets, graph.first, graph.second
+    second_at, first_at, to_second, to_first = messages
     for e in range(len(first)):
         low = offsets[first[e]]
         for a in range(first_at[e + 1] - first_at[e]):
@@ -57,7 +56,23 @@ def _reach(
         low = offsets[second[e]]
         for b in range(second_at[e + 1] - second_at[e]):
             own[low + b] += to_second[second_at[e] + b]
-    for i in range(n):
+
+
+@compiled
+def _set_shares(
+    quantum: float,
+    offsets: np.ndarray,
+    outgoing: np.ndarray,
+    incoming: np.ndarray,
+    own: np.ndarray,
+    share: np.ndarray,
+):
+    """What each outgoing edge of a node gets of its costs; `own` becomes what is left above the least of the node.
+
+    Returns the sum of those least left-overs.
+    """
+    bound = 0.0
+    for i in range(len(offsets) - 1):
         weight = 1.0 / max(1, outgoing[i], incoming[i])
         lowest = np.inf
         for a in range(offsets[i], offsets[i + 1]):
@@ -67,12 +82,22 @@ def _reach(
         bound += lowest
         for a in range(offsets[i], offsets[i + 1]):
             own[a] -= lowest
-            reach[a] = own[a]
-    widest = 1
-    for i in range(n):
-        widest = max(widest, offsets[i + 1] - offsets[i])
-    into = np.empty(widest)
-    term = np.empty(widest)
+    return bound
+
+
+@compiled
+def _add_edges(graph: Graph, messages: Messages, own: np.ndarray, share: np.ndarray, reach: np.ndarray):
+    """Adds to every strategy, edge by edge, the least that a partner costs above the least of the edge.
+
+    Returns the sum over edges of those least costs.
+    """
+    offsets, first, second = graph.offsets, graph.first, graph.second
+    table_at, tables = graph.table_at, graph.tables
+    second_at, first_at, to_second, to_first = messages
+    bound = 0.0
+    widest = widest_of(offsets)
+    into = np.empty(widest)  # per strategy of the second node its cheapest partner
+    term = np.empty(widest)  # what its share and its message leave of it
     for e in range(len(first)):
         i = offsets[first[e]]
         j = offsets[second[e]]
@@ -110,18 +135,22 @@ def make_consistent(flat: Flat, alive: np.ndarray) -> bool:
             return False
         if flat.limit is None or not len(flat.held_node):
             return True
-        found = _fitting(
-            flat.offsets, flat.held_node, flat.held_start, flat.held_stop, flat.held_at, flat.amounts,
-            flat.slots, flat.limit, alive,
-        )  # fmt: skip
-        if found < 0:
+        gone = _drop_unfitting(flat.offsets, flat.held, flat.slots, alive)
+        if gone == NOTHING_FITS:
             return False
-        if found == 0:
+        if gone == 0:
             return True
 
 
 @compiled
-def supported(offsets, first, second, table_at, tables, alive):
+def supported(
+    offsets: np.ndarray,
+    first: np.ndarray,
+    second: np.ndarray,
+    table_at: np.ndarray,
+    tables: np.ndarray,
+    alive: np.ndarray,
+):
     """Clears strategies that some edge leaves without a partner; False when a node or an edge is left with nothing."""
     changed = True
     while changed:
@@ -132,37 +161,13 @@ def supported(offsets, first, second, table_at, tables, alive):
             d = offsets[first[e] + 1] - i
             c = offsets[second[e] + 1] - j
             at = table_at[e]
-            any_left = False
-            for a in range(d):
-                if not alive[i + a]:
-                    continue
-                found = False
-                for b in range(c):
-                    if alive[j + b] and tables[at + a * c + b] < np.inf:
-                        found = True
-                        break
-                if found:
-                    any_left = True
-                else:
-                    alive[i + a] = False
-                    changed = True
-            if not any_left:
+            left, gone = _drop_alone(tables, at, c, 1, alive, i, d, j, c)
+            changed = changed or gone > 0
+            if left == 0:
                 return False
-            any_left = False
-            for b in range(c):
-                if not alive[j + b]:
-                    continue
-                found = False
-                for a in range(d):
-                    if alive[i + a] and tables[at + a * c + b] < np.inf:
-                        found = True
-                        break
-                if found:
-                    any_left = True
-                else:
-                    alive[j + b] = False
-                    changed = True
-            if not any_left:
+            left, gone = _drop_alone(tables, at, 1, c, alive, j, c, i, d)
+            changed = changed or gone > 0
+            if left == 0:
                 return False
     for i in range(len(offsets) - 1):
         found = False
@@ -176,34 +181,69 @@ def supported(offsets, first, second, table_at, tables, alive):
 
 
 @compiled
-def _fitting(offsets, held_node, held_start, held_stop, held_at, amounts, slots, limit, alive):
-    """Clears what does not fit beside the least of all others; how many went, or -1: the least itself is too much."""
+def _drop_alone(
+    tables: np.ndarray,
+    at: int,
+    stride: int,
+    other_stride: int,
+    alive: np.ndarray,
+    low: int,
+    count: int,
+    other_low: int,
+    other_count: int,
+):
+    """Clears strategies of one end of an edge that no living one of the other end goes with: (how many live, went).
+
+    at: where the table starts; stride: how far apart the entries of neighbouring strategies of this end are.
+    """
+    left = 0
+    gone = 0
+    for a in range(count):
+        if not alive[low + a]:
+            continue
+        found = False
+        for b in range(other_count):
+            if alive[other_low + b] and tables[at + a * stride + b * other_stride] < np.inf:
+                found = True
+                break
+        if found:
+            left += 1
+        else:
+            alive[low + a] = False
+            gone += 1
+    return left, gone
+
+
+@compiled
+def _drop_unfitting(offsets: np.ndarray, held: Held, slots: int, alive: np.ndarray):
+    """Clears what does not fit beside the least of all others; how many went, or `NOTHING_FITS`."""
+    node, start, stop, held_at, amounts, limit = held
     least = np.zeros(slots + 1, dtype=np.int64)
-    lows = np.zeros(len(held_node), dtype=np.int64)
-    for r in range(len(held_node)):
-        i = offsets[held_node[r]]
-        low = np.int64(2**62)
+    lows = np.zeros(len(node), dtype=np.int64)
+    for r in range(len(node)):
+        i = offsets[node[r]]
+        low = np.int64(UNLIMITED)
         for a in range(held_at[r + 1] - held_at[r]):
             if alive[i + a]:
                 low = min(low, amounts[held_at[r] + a])
         lows[r] = low
-        least[held_start[r]] += low
-        least[held_stop[r]] -= low
+        least[start[r]] += low
+        least[stop[r]] -= low
     running = np.int64(0)
     for t in range(slots):
         running += least[t]
         least[t] = running
         if running > limit:
-            return -1
+            return NOTHING_FITS
     gone = 0
-    for r in range(len(held_node)):
-        i = offsets[held_node[r]]
-        room = np.int64(-1)
+    for r in range(len(node)):
+        i = offsets[node[r]]
+        room = np.int64(-1)  # looked up once it is needed; never negative then
         for a in range(held_at[r + 1] - held_at[r]):
             if alive[i + a] and amounts[held_at[r] + a] > lows[r]:
                 if room < 0:
                     most = np.int64(0)
-                    for t in range(held_start[r], held_stop[r]):
+                    for t in range(start[r], stop[r]):
                         most = max(most, least[t])
                     room = limit - most
                 if amounts[held_at[r] + a] - lows[r] > room:
@@ -221,6 +261,7 @@ class Part:
 
     @property
     def flat(self) -> Flat:
+        """The restricted network."""
         return self.dual.flat
 
     def positions(self, chosen: np.ndarray) -> np.ndarray:
@@ -231,11 +272,9 @@ class Part:
 def restrict(part: Part, alive: np.ndarray) -> Part:
     """The part with the strategies where `alive` is true (consistent: see `make_consistent`); messages carried over."""
     old, flat = part.dual, part.flat
-    offsets, table_at, second_at, first_at, held_at = _cut_starts(
-        flat.offsets, flat.first, flat.second, flat.held_node, alive
-    )
+    offsets, table_at, second_at, first_at, held_at = _cut_starts(flat.graph, flat.held_node, alive)
     tables = np.empty(int(table_at[-1]))
-    _cut_tables(flat.offsets, flat.first, flat.second, flat.table_at, flat.tables, alive, tables)
+    _cut_tables(flat.graph, alive, tables)
     new = Flat(
         nodes=flat.nodes, offsets=offsets, unary=flat.unary[alive], first=flat.first, second=flat.second,
         table_at=table_at, tables=tables, incident_at=flat.incident_at, incident=flat.incident,
@@ -253,8 +292,9 @@ def restrict(part: Part, alive: np.ndarray) -> Part:
 
 
 @compiled
-def _cut_starts(offsets, first, second, held_node, alive):
+def _cut_starts(graph: Graph, held_node: np.ndarray, alive: np.ndarray):
     """Where strategies, tables, messages to second and first nodes, and amounts start among those that are left."""
+    offsets, first, second = graph.offsets, graph.first, graph.second
     n = len(offsets) - 1
     nodes = np.zeros(n + 1, dtype=np.int64)
     for i in range(n):
@@ -278,7 +318,9 @@ def _cut_starts(offsets, first, second, held_node, alive):
 
 
 @compiled
-def _cut_vectors(offsets, node, at, values, alive, length):
+def _cut_vectors(
+    offsets: np.ndarray, node: np.ndarray, at: np.ndarray, values: np.ndarray, alive: np.ndarray, length: int
+):  # fmt: skip
     """Of vectors over the strategies of nodes, one after the other, the entries of strategies that are left."""
     out = np.empty(length, dtype=values.dtype)
     k = 0
@@ -292,7 +334,10 @@ def _cut_vectors(offsets, node, at, values, alive, length):
 
 
 @compiled
-def _cut_tables(offsets, first, second, table_at, tables, alive, out):
+def _cut_tables(graph: Graph, alive: np.ndarray, out: np.ndarray):
+    """Writes the entries of tables whose two strategies are left, one table after the other."""
+    offsets, first, second = graph.offsets, graph.first, graph.second
+    table_at, tables = graph.table_at, graph.tables
     at = 0
     for e in range(len(first)):
         i = offsets[first[e]]

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from autoshard.solver.dual.pricing import UNLIMITED, Held
+from autoshard.solver.dual.arrays import UNLIMITED, Graph, Held
 from autoshard.solver.work import FORBIDDEN_FROM, Work, joined, stretches
 
 
@@ -38,10 +38,12 @@ class Flat:
 
     @property
     def n(self) -> int:
+        """The number of nodes."""
         return len(self.nodes)
 
     @cached_property
     def sizes(self) -> np.ndarray:
+        """The number of strategies of every node."""
         return np.diff(self.offsets)
 
     @cached_property
@@ -61,7 +63,16 @@ class Flat:
         limit = UNLIMITED if self.limit is None else min(self.limit, UNLIMITED)
         return Held(self.held_node, self.held_start, self.held_stop, self.held_at, self.amounts, limit)
 
+    @cached_property
+    def graph(self) -> Graph:
+        """Nodes, edges and their costs, for compiled functions."""
+        return Graph(
+            self.offsets, self.unary, self.first, self.second, self.table_at, self.tables, self.incident_at,
+            self.incident,
+        )  # fmt: skip
+
     def table(self, edge: int) -> np.ndarray:
+        """The table of an edge: rows are strategies of its first node, columns of its second one."""
         rows, columns = self.sizes[self.first[edge]], self.sizes[self.second[edge]]
         at = self.table_at[edge]
         return self.tables[at : at + rows * columns].reshape(rows, columns)

@@ -2,38 +2,45 @@
 
 Message passing follows V. Kolmogorov, "Convergent tree-reweighted message passing for energy minimization" (TPAMI
 2006). All numbers are multiples of a power of two (the *quantum*) and far below 2**53 quanta, so that float64
-sums are exact and the bound of a pass is a proof, not an estimate; `largest` lets the caller check that.
+sums are exact and the bound of a pass is a proof, not an estimate; the largest magnitude met lets the caller check it.
 """
 
 import numpy as np
 
 from autoshard.solver.compiled import compiled
+from autoshard.solver.dual.arrays import Graph, Messages
 
 
 @compiled
 def message_pass(
-    forward, quantum, offsets, unary, first, second, table_at, tables, incident_at, incident,
-    second_at, first_at, to_second, to_first, total, chosen,
-):  # fmt: skip
+    forward: bool,
+    quantum: float,
+    graph: Graph,
+    priced: np.ndarray,
+    messages: Messages,
+    total: np.ndarray,
+    chosen: np.ndarray,
+):
     """One pass over all nodes; returns (bound, largest magnitude met).
 
-    forward: visit nodes upwards and send to higher ones, else downwards. to_second[second_at[e]:]: message of edge e to
-    its second node; to_first likewise; both updated in place. total: receives per strategy the node's cost plus all
+    forward: visit nodes upwards and send to higher ones, else downwards. priced: costs of the strategies with prices on
+    memory. messages: both directions are updated in place. total: receives per strategy the node's cost plus all
     incoming messages at its visit. chosen: receives per node a strategy decoded on the way downwards.
     The bound is the sum over nodes of the least left-over plus the sum over edges of the normalisations.
     """
+    # One function for a whole node: calls per edge would hand on all arrays each time, which nearly doubles the time.
+    offsets, _, first, _, table_at, tables, incident_at, incident = graph
+    second_at, first_at, to_second, to_first = messages
     n = len(offsets) - 1
     bound = 0.0
     largest = 0.0
     finest = 1.0 / quantum
-    widest = 1
-    for i in range(n):
-        widest = max(widest, offsets[i + 1] - offsets[i])
-    own = np.empty(widest)
-    share = np.empty(widest)
-    left = np.empty(widest)
+    widest = widest_of(offsets)
+    own = np.empty(widest)  # what the node costs with all incoming messages
+    share = np.empty(widest)  # what each edge that is sent along gets of that
+    left = np.empty(widest)  # the share less the message that came along the edge
     message = np.empty(widest)
-    decode = np.empty(widest)
+    decode = np.empty(widest)  # what strategies cost beside the choices made so far
     fixed = np.empty(0 if forward else len(to_first))  # the rows of tables at what the second node has chosen
     for step in range(n):
         i = step if forward else n - 1 - step
@@ -42,7 +49,7 @@ def message_pass(
         upper = 0
         lower = 0
         for a in range(d):
-            own[a] = unary[low + a]
+            own[a] = priced[low + a]
             decode[a] = own[a]
         for k in range(incident_at[i], incident_at[i + 1]):
             e = incident[k]
@@ -64,13 +71,7 @@ def message_pass(
                         decode[a] += to_second[at + a]
         best = 0
         if not forward:
-            for a in range(1, d):
-                if decode[a] < decode[best]:
-                    best = a
-            if not decode[best] < np.inf:  # earlier choices forbid everything: fall back to the messages
-                for a in range(d):
-                    if own[a] < own[best]:
-                        best = a
+            best = cheapest(decode, own, d)
             chosen[i] = best
         outgoing = upper if forward else lower
         weight = 1.0 / max(1, upper, lower)
@@ -89,28 +90,24 @@ def message_pass(
             continue
         for k in range(incident_at[i], incident_at[i + 1]):
             e = incident[k]
+            if (first[e] == i) != forward:
+                continue
             at = table_at[e]
             if forward:
-                if first[e] != i:
-                    continue
                 c = second_at[e + 1] - second_at[e]
-                mine = first_at[e]
-                theirs = second_at[e]
                 for b in range(c):
                     message[b] = np.inf
                 for a in range(d):
-                    value = share[a] - to_first[mine + a]
+                    value = share[a] - to_first[first_at[e] + a]
                     for b in range(c):
                         message[b] = min(message[b], value + tables[at + b])
                     at += c
+                lowest, highest = normalised(message, to_second, second_at[e], c)
             else:
-                if first[e] == i:
-                    continue
-                c = first_at[e + 1] - first_at[e]
-                mine = second_at[e]
                 theirs = first_at[e]
+                c = first_at[e + 1] - theirs
                 for a in range(d):
-                    left[a] = share[a] - to_second[mine + a]
+                    left[a] = share[a] - to_second[second_at[e] + a]
                 for b in range(c):
                     value = np.inf
                     for a in range(d):
@@ -118,30 +115,58 @@ def message_pass(
                     message[b] = value
                     fixed[theirs + b] = tables[at + best]
                     at += d
-            lowest = np.inf
-            for b in range(c):
-                lowest = min(lowest, message[b])
-            highest = 0.0
-            if forward:
-                for b in range(c):
-                    value = message[b] - lowest
-                    to_second[theirs + b] = value
-                    highest = max(highest, value)
-            else:
-                for b in range(c):
-                    value = message[b] - lowest
-                    to_first[theirs + b] = value
-                    highest = max(highest, value)
+                lowest, highest = normalised(message, to_first, theirs, c)
             largest = max(largest, highest)
             bound += lowest
     return bound, max(largest, abs(bound))
 
 
 @compiled
-def rests(
-    offsets, first, second, table_at, tables, second_at, first_at, to_second, to_first, share, rest, lows,
-):  # fmt: skip
-    """What is left of each table beside the messages, less its least entry (see `dual.reparametrise`)."""
+def widest_of(offsets: np.ndarray):
+    """The number of strategies of the node that has most, at least 1."""
+    widest = 1
+    for i in range(len(offsets) - 1):
+        widest = max(widest, offsets[i + 1] - offsets[i])
+    return widest
+
+
+@compiled
+def cheapest(decode: np.ndarray, own: np.ndarray, d: int):
+    """The first of d strategies that is cheapest; where earlier choices forbid them all, by the messages alone."""
+    best = 0
+    for a in range(1, d):
+        if decode[a] < decode[best]:
+            best = a
+    if not decode[best] < np.inf:
+        for a in range(d):
+            if own[a] < own[best]:
+                best = a
+    return best
+
+
+@compiled
+def normalised(message: np.ndarray, out: np.ndarray, at: int, length: int):
+    """Writes a message less its least entry to out[at:]; returns that entry, and the largest one left."""
+    lowest = np.inf
+    for b in range(length):
+        lowest = min(lowest, message[b])
+    highest = 0.0
+    for b in range(length):
+        value = message[b] - lowest
+        out[at + b] = value
+        highest = max(highest, value)
+    return lowest, highest
+
+
+@compiled
+def rests(graph: Graph, messages: Messages, share: np.ndarray, rest: np.ndarray, lows: np.ndarray):
+    """What is left of each table beside the messages, less its least entry (see `passes.left_over`).
+
+    rest: receives that, laid out as the tables are. lows: receives the least entry of every edge.
+    """
+    offsets, first, second = graph.offsets, graph.first, graph.second
+    table_at, tables = graph.table_at, graph.tables
+    second_at, first_at, to_second, to_first = messages
     for e in range(len(first)):
         j = offsets[second[e]]
         d = first_at[e + 1] - first_at[e]

@@ -1,7 +1,7 @@
 """Lower bounds by message passing, with prices on memory; the reparametrised network that comes with them.
 
 The bound of the priced network minus price times limit bounds the network with its memory limit (weak duality). All
-arithmetic that enters the reported bound is exact: see `kernels`.
+arithmetic that enters the reported bound is exact: see `messages`.
 """
 
 import math
@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from autoshard.solver.dual.arrays import Messages
 from autoshard.solver.dual.flat import Flat
 from autoshard.solver.dual.messages import message_pass, rests
 from autoshard.solver.dual.pricing import (
@@ -24,17 +25,27 @@ from autoshard.solver.dual.pricing import (
     fill_live,
     step_prices,
 )
-from autoshard.solver.dual.settling import Graph, Moving, Stop
+from autoshard.solver.dual.settling import COARSER, EXACT_QUANTA, Moving, Stop
 from autoshard.solver.dual.settling import settle as run_settle
 from autoshard.solver.work import TOGETHER
 
-EXACT_QUANTA = 2.0**52
-"""Below this many quanta float64 sums are exact."""
+QUANTA_BITS = 44
+"""The largest cost has so many bits of quanta at first: eight below `EXACT_QUANTA`, for sums to grow into."""
+FINEST_BITS = 6
+"""The quantum is at most 2 to the minus this, so that shares of small whole costs are no whole numbers."""
+SETTLED_RATE = 2e-3
+"""Steps of prices this short change nothing any more."""
 
 
 @dataclass
 class Dual:
-    """Messages on a flat network. bound: best proven so far (without the work network's constant), -inf before any."""
+    """Messages on a flat network.
+
+    quantum: what all numbers are multiples of. Messages are laid out as `arrays.Messages` says. total: per strategy its
+    cost plus all incoming messages when a pass last visited it. prices: per time slot, on what is live in it.
+    priced: costs of strategies with them. charge: what the limit gives back for them. bound: best proven so far
+    (without the work network's constant), -inf before any. last: of the last pass. passes: made so far.
+    """
 
     flat: Flat
     quantum: float
@@ -50,8 +61,14 @@ class Dual:
     last: float = -math.inf
     passes: int = 0
 
+    @property
+    def messages(self) -> Messages:
+        """The messages as compiled functions take them."""
+        return Messages(self.second_at, self.first_at, self.to_second, self.to_first)
+
 
 def rounded_down(exact: Fraction) -> float:
+    """The largest float64 that is not above an exact number."""
     value = float(exact)
     return value if Fraction(value) <= exact else math.nextafter(value, -math.inf)
 
@@ -63,7 +80,7 @@ def pick_quantum(flat: Flat) -> float:
     for at in range(0, len(flat.tables), TOGETHER):
         part = np.abs(flat.tables[at : at + TOGETHER])
         scale = max(scale, float(part[np.isfinite(part)].max(initial=0.0)))
-    return 2.0 ** min(-6, math.ceil(math.log2(scale)) - 44)
+    return 2.0 ** min(-FINEST_BITS, math.ceil(math.log2(scale)) - QUANTA_BITS)
 
 
 def start(flat: Flat) -> Dual:
@@ -83,9 +100,7 @@ def run_pass(dual: Dual, forward: bool) -> np.ndarray:
     flat = dual.flat
     chosen = np.zeros(flat.n, dtype=np.int64)
     value, largest = message_pass(
-        forward, dual.quantum, flat.offsets, dual.priced, flat.first, flat.second, flat.table_at, flat.tables,
-        flat.incident_at, flat.incident, dual.second_at, dual.first_at, dual.to_second, dual.to_first,
-        dual.total, chosen,
+        forward, dual.quantum, flat.graph, dual.priced, dual.messages, dual.total, chosen
     )  # fmt: skip
     dual.passes += 1
     dual.last = -math.inf
@@ -94,7 +109,7 @@ def run_pass(dual: Dual, forward: bool) -> np.ndarray:
         dual.last = rounded_down(exact)
         dual.bound = max(dual.bound, dual.last)
     elif dual.quantum < 1.0:  # a coarser quantum makes the sums exact again (costs are integers: up to 1)
-        dual.quantum = min(1.0, dual.quantum * 16.0)
+        dual.quantum = min(1.0, dual.quantum * COARSER)
         dual.priced = np.floor(dual.priced / dual.quantum) * dual.quantum
         dual.to_first = np.round(dual.to_first / dual.quantum) * dual.quantum
         dual.to_second = np.round(dual.to_second / dual.quantum) * dual.quantum
@@ -154,10 +169,7 @@ def left_over(dual: Dual) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarra
     lows = np.minimum.reduceat(own, flat.offsets[:-1])
     own -= np.repeat(lows, sizes)
     rest, edge_lows = np.empty(len(flat.tables)), np.zeros(len(flat.first))
-    rests(
-        flat.offsets, flat.first, flat.second, flat.table_at, flat.tables, dual.second_at, dual.first_at,
-        dual.to_second, dual.to_first, share, rest, edge_lows,
-    )  # fmt: skip
+    rests(flat.graph, dual.messages, share, rest, edge_lows)
     return own, rest, lows, edge_lows
 
 
@@ -166,10 +178,6 @@ def message_places(flat: Flat, ends: np.ndarray) -> np.ndarray:
     lengths = flat.sizes[ends]
     at = np.cumsum(lengths) - lengths
     return np.repeat(flat.offsets[ends] - at, lengths) + np.arange(int(lengths.sum()))
-
-
-SETTLED_RATE = 2e-3
-"""Steps of prices this short change nothing any more."""
 
 
 @dataclass
@@ -191,6 +199,7 @@ class Prices:
 
     @property
     def asked(self) -> bool:
+        """Whether there are prices at all."""
         return self.pace.scale != UNPRICED
 
     @property
@@ -206,6 +215,7 @@ class Prices:
 
     @property
     def settled(self) -> bool:
+        """Whether steps have become too short to change the bound."""
         return self.pace.rate < SETTLED_RATE
 
 
@@ -228,6 +238,11 @@ def first_prices(dual: Dual, live: np.ndarray) -> Prices:
     begun = no_prices(dual.flat.slots)
     begun.pace = begin_prices(begun.slots, live, dual.flat.limit, dual.last)
     return begun
+
+
+def prefix_of(prices: np.ndarray) -> np.ndarray:
+    """Sums of prices from the left: what one unit costs over the slots [start, stop) is their difference."""
+    return np.concatenate([[0.0], np.cumsum(prices)]) if len(prices) else np.zeros(2)
 
 
 def known_prices(prices: np.ndarray, rate: float) -> Prices:
@@ -255,15 +270,11 @@ def settle(dual: Dual, prices: Prices, most: int, stop: Stop) -> tuple[np.ndarra
     """
     flat = dual.flat
     moving = Moving(
-        dual.to_second, dual.to_first, dual.total, dual.prices.copy(), dual.priced.copy(),
+        dual.messages, dual.total, dual.prices.copy(), dual.priced.copy(),
         np.zeros((most, flat.n), dtype=np.int64), np.zeros(most, dtype=np.bool_),
     )  # fmt: skip
-    graph = Graph(
-        flat.offsets, flat.unary, flat.first, flat.second, flat.table_at, flat.tables, flat.incident_at, flat.incident,
-        dual.second_at, dual.first_at,
-    )  # fmt: skip
     share = float(dual.charge)
-    prices.pace, found = run_settle(graph, flat.held, moving, prices.slots, prices.pace, stop, dual.quantum, share)
+    prices.pace, found = run_settle(flat.graph, flat.held, moving, prices.slots, prices.pace, stop, dual.quantum, share)
     dual.bound, dual.last, dual.quantum = found.bound, found.last, found.quantum
     dual.passes += 2 * found.passes
     dual.prices, dual.priced = moving.prices, moving.priced

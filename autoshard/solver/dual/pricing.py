@@ -1,36 +1,51 @@
 """Prices on memory, compiled: what nodes cost with them, and the search for those with the best bound."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from autoshard.solver.compiled import compiled
+from autoshard.solver.dual.arrays import Held
 
 FIRST_RATE = 0.25
 """Largest relative change of a price in one step at first."""
 MEAN_DECAY = 0.9
 SQUARE_DECAY = 0.98
+"""What one step leaves of the running mean of the excess, and of that of its square, which varies more slowly."""
+LEAST_SPREAD = 0.01
+"""Added to how much the excess of a slot varies, so that one which never varies makes no endless step."""
+LEAST_PRICE = 1e-7
+"""No price falls below this part of the highest one: a price of 0 could never rise again."""
 GROWING = 10
 GROWTH = 1.3
 """After so many better bounds in a row, steps get so much longer again."""
 PATIENCE = 25
 """Passes without a better bound after which steps are shortened and prices go back to the best ones."""
 SHORTENED = 0.6
+"""What is left of the length of a step then."""
 FALLEN = 0.02
 """The same is done at once where the bound is this share below the best one."""
 SETTLING_PASSES = 3
 """Double passes after a jump of the prices before the bound is judged."""
 FIRST_SHARE = 3e-4
-"""The first prices tried are together worth this part of the bound; each next try is worth 3 times more."""
+DEARER = 3.0
+"""The first prices tried are together worth this part of the bound; each next try is worth so many times more."""
 LEAST_TRIES = 3
 MOST_TRIES = 10
-"""Magnitudes that are tried before a bound 10 % below the best one ends it, and in any case."""
+TOO_DEAR = 0.1
+"""Magnitudes that are tried before a bound this share below the best one ends it, and in any case."""
+OTHER_SLOTS = 0.05
+"""The first prices of slots that are not overfilled, as a part of those of slots that are."""
+NO_SHAPE = 1e-300
+"""Keeps the sum that first prices are divided by above 0 where there are no slots."""
+PRICE_BITS = 50
+"""Prices are multiples of their sum / 2**50, so that all of their partial sums are exact in float64."""
+PRODUCT_ERROR = 2.0**-51
+"""Four times the relative rounding error of a float64 product (2**-53)."""
 FOUND = -1
 """`Pace.scale` once the magnitude is found."""
 UNPRICED = -2
 """`Pace.scale` while no assignment has exceeded the limit, so that no prices are asked."""
-UNLIMITED = 2**62
-"""A limit that nothing exceeds."""
 AIMED = 1.0
 """Steps towards a bound begin as long as would reach it if the bound were linear."""
 IN_VAIN = 3
@@ -44,17 +59,6 @@ FAR_BELOW = 4.0
 """So many times what is aimed at below the best bound, prices go back to the best ones at once."""
 
 
-class Held(NamedTuple):
-    """What nodes hold (see `flat.Flat`), and the most that may be live at once, or `UNLIMITED`."""
-
-    node: Any
-    start: Any
-    stop: Any
-    at: Any
-    amounts: Any
-    limit: int
-
-
 class PerSlot(NamedTuple):
     """Arrays of the search for good prices, one number per time slot.
 
@@ -62,11 +66,11 @@ class PerSlot(NamedTuple):
     first and second moments of the relative excess; of steps that aim at a bound (`aim`), mean is the last direction.
     """
 
-    current: Any
-    best: Any
-    shape: Any
-    mean: Any
-    square: Any
+    current: np.ndarray
+    best: np.ndarray
+    shape: np.ndarray
+    mean: np.ndarray
+    square: np.ndarray
 
 
 class Pace(NamedTuple):
@@ -87,7 +91,7 @@ class Pace(NamedTuple):
 
 
 @compiled
-def fill_live(held, chosen, live):
+def fill_live(held: Held, chosen: np.ndarray, live: np.ndarray):
     """Live amount per slot, exact; returns the largest."""
     live[:] = 0
     for r in range(len(held.node)):
@@ -106,8 +110,18 @@ def fill_live(held, chosen, live):
 
 
 @compiled
-def charge(held, offsets, unary, quantum, wished, prices, priced):
-    """Ask `wished[t] >= 0` per unit live in slot t: sets prices, and what nodes cost with them; returns their sum.
+def charge(
+    held: Held,
+    offsets: np.ndarray,
+    unary: np.ndarray,
+    quantum: float,
+    wished: np.ndarray,
+    prices: np.ndarray,
+    priced: np.ndarray,
+):
+    """Ask `wished[t] >= 0` per unit live in slot t: sets `prices`, and `priced`: what strategies cost with them.
+
+    Returns the sum of the prices.
 
     Prices become multiples of a power of two, so that their sums are exact. A product is off by at most one part in
     2**53; it is shrunk, so that bounds stay valid.
@@ -115,7 +129,7 @@ def charge(held, offsets, unary, quantum, wished, prices, priced):
     top = 0.0
     for t in range(len(wished)):
         top += wished[t]
-    unit = 2.0 ** (np.ceil(np.log2(top)) - 50.0) if top > 0.0 else 1.0
+    unit = 2.0 ** (np.ceil(np.log2(top)) - PRICE_BITS) if top > 0.0 else 1.0
     before = np.empty(len(wished) + 1)
     running = 0.0
     for t in range(len(wished)):
@@ -133,20 +147,20 @@ def charge(held, offsets, unary, quantum, wished, prices, priced):
         at = held.at[r]
         for a in range(held.at[r + 1] - at):
             extra = per_unit * held.amounts[at + a]
-            extra -= abs(extra) * 2.0**-51
+            extra -= abs(extra) * PRODUCT_ERROR
             priced[low + a] += np.floor(extra * finest) * quantum
     return running
 
 
 @compiled
-def begin_prices(slots, live, limit, bound):
+def begin_prices(slots: PerSlot, live: np.ndarray, limit: int, bound: float):
     """No prices yet, at this bound; slots that an assignment overfills will weigh most."""
     total = 0.0
     for t in range(len(live)):
-        slots.shape[t] = 1.0 if live[t] > limit else 0.05
+        slots.shape[t] = 1.0 if live[t] > limit else OTHER_SLOTS
         total += slots.shape[t]
     for t in range(len(live)):
-        slots.shape[t] /= max(1e-300, total)
+        slots.shape[t] /= max(NO_SHAPE, total)
         slots.current[t] = 0.0
         slots.best[t] = 0.0
         slots.mean[t] = 0.0
@@ -155,18 +169,18 @@ def begin_prices(slots, live, limit, bound):
 
 
 @compiled
-def try_scale(slots, pace, limit, k):
+def try_scale(slots: PerSlot, pace: Pace, limit: int, k: int):
     """Make the current prices those of the k-th magnitude."""
     worth = 1.0
     if -np.inf < pace.bound < np.inf and pace.bound != 0.0:
         worth = abs(pace.bound)
-    factor = FIRST_SHARE * 3.0**k * worth / max(1, limit)
+    factor = FIRST_SHARE * DEARER**k * worth / max(1, limit)
     for t in range(len(slots.current)):
         slots.current[t] = slots.shape[t] * factor
 
 
 @compiled
-def step_prices(slots, pace, limit, bound, live):
+def step_prices(slots: PerSlot, pace: Pace, limit: int, bound: float, live: np.ndarray):
     """One step after a pass with this bound and these amounts live: dearer where they exceed the limit, else cheaper.
 
     First the magnitude is found. Returns where the search stands, and whether the current prices are new.
@@ -183,7 +197,7 @@ def step_prices(slots, pace, limit, bound, live):
     if pace.scale >= 0:
         scale = pace.scale
         now = Pace(best, pace.steps, pace.rate, idle, pace.streak, wait, scale)
-        if scale > MOST_TRIES or (scale > LEAST_TRIES and bound < best - 0.1 * abs(best)):
+        if scale > MOST_TRIES or (scale > LEAST_TRIES and bound < best - TOO_DEAR * abs(best)):
             # the magnitude of the best bound, or a small one when none beat no prices at all
             if slots.best.any():
                 slots.current[:] = slots.best
@@ -211,7 +225,7 @@ def step_prices(slots, pace, limit, bound, live):
 
 
 @compiled
-def move(slots, rate, steps, limit, live):
+def move(slots: PerSlot, rate: float, steps: int, limit: int, live: np.ndarray):
     """An exponentiated step along the running mean of how full each slot was, relative to how much that varies."""
     mean_seen = 1.0 - MEAN_DECAY**steps
     square_seen = 1.0 - SQUARE_DECAY**steps
@@ -220,15 +234,15 @@ def move(slots, rate, steps, limit, live):
         excess = min(1.0, max(-1.0, live[t] / max(1, limit) - 1.0))
         slots.mean[t] = MEAN_DECAY * slots.mean[t] + (1.0 - MEAN_DECAY) * excess
         slots.square[t] = SQUARE_DECAY * slots.square[t] + (1.0 - SQUARE_DECAY) * excess * excess
-        spread = np.sqrt(slots.square[t] / square_seen) + 0.01
+        spread = np.sqrt(slots.square[t] / square_seen) + LEAST_SPREAD
         slots.current[t] *= np.exp(rate * (slots.mean[t] / mean_seen) / spread)
         top = max(top, slots.current[t])
     for t in range(len(live)):
-        slots.current[t] = max(slots.current[t], 1e-7 * top)
+        slots.current[t] = max(slots.current[t], LEAST_PRICE * top)
 
 
 @compiled
-def aim(slots, pace, limit, bound, live, target):
+def aim(slots: PerSlot, pace: Pace, limit: int, bound: float, live: np.ndarray, target: float) -> Pace:
     """One step towards a bound of `target`, after a pass with this bound and these amounts live.
 
     Along what is too much or too little in each slot, turned away from the last step where the two disagree (Camerini,

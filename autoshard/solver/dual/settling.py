@@ -4,45 +4,35 @@ Parts are small, and there are many: most of their time went to calling one comp
 out steers a proof and states nothing: bounds are weighed in whole numbers afterwards (`certify.weigh`).
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from autoshard.solver.compiled import compiled
+from autoshard.solver.dual.arrays import Graph, Held, Messages
 from autoshard.solver.dual.messages import message_pass
-from autoshard.solver.dual.pricing import UNPRICED, aim, charge, fill_live
+from autoshard.solver.dual.pricing import UNPRICED, Pace, PerSlot, aim, charge, fill_live
 
 IDLE_LOOKS = 2
 """Looks in a row that find the bound hardly risen, after which passes end."""
 
-
-class Graph(NamedTuple):
-    """The network (see `flat.Flat`) and where its messages are (see `dual.Dual`)."""
-
-    offsets: Any
-    unary: Any
-    first: Any
-    second: Any
-    table_at: Any
-    tables: Any
-    incident_at: Any
-    incident: Any
-    second_at: Any
-    first_at: Any
+EXACT_QUANTA = 2.0**52
+"""Below this many quanta float64 sums are exact: half of the 2**53 up to which it holds every whole number."""
+COARSER = 16.0
+"""The quantum grows by this factor when sums are not exact any more: four bits, so that few passes are lost."""
 
 
 class Moving(NamedTuple):
-    """What passes change (see `dual.Dual`); decoded: per double pass the strategies chosen; worth: whether they are
+    """What passes change (see `passes.Dual`); decoded: per double pass the strategies chosen; worth: whether they are
     cheap enough, and within the limit.
     """
 
-    to_second: Any
-    to_first: Any
-    total: Any
-    prices: Any
-    priced: Any
-    decoded: Any
-    worth: Any
+    messages: Messages
+    total: np.ndarray
+    prices: np.ndarray
+    priced: np.ndarray
+    decoded: np.ndarray
+    worth: np.ndarray
 
 
 class Stop(NamedTuple):
@@ -67,9 +57,10 @@ class Bounds(NamedTuple):
 
 
 @compiled
-def coarsen(quantum, priced, to_second, to_first):
+def coarsen(quantum: float, priced: np.ndarray, messages: Messages):
     """A coarser quantum, so that sums become exact again (costs are integers: it is at most 1)."""
-    coarser = min(1.0, quantum * 16.0)
+    to_second, to_first = messages.to_second, messages.to_first
+    coarser = min(1.0, quantum * COARSER)
     for a in range(len(priced)):
         priced[a] = np.floor(priced[a] / coarser) * coarser
     for a in range(len(to_second)):
@@ -80,19 +71,21 @@ def coarsen(quantum, priced, to_second, to_first):
 
 
 @compiled
-def cost_of(graph, chosen):
+def cost_of(graph: Graph, chosen: np.ndarray):
     """Cost of positions in the domains, without prices; inf when forbidden."""
+    offsets, unary, first, second = graph.offsets, graph.unary, graph.first, graph.second
+    table_at, tables = graph.table_at, graph.tables
     cost = 0.0
     for i in range(len(chosen)):
-        cost += graph.unary[graph.offsets[i] + chosen[i]]
-    for e in range(len(graph.first)):
-        columns = graph.second_at[e + 1] - graph.second_at[e]
-        cost += graph.tables[graph.table_at[e] + chosen[graph.first[e]] * columns + chosen[graph.second[e]]]
+        cost += unary[offsets[i] + chosen[i]]
+    for e in range(len(first)):
+        columns = offsets[second[e] + 1] - offsets[second[e]]
+        cost += tables[table_at[e] + chosen[first[e]] * columns + chosen[second[e]]]
     return cost
 
 
 @compiled
-def double_pass(graph, moving, quantum, share, chosen):
+def double_pass(graph: Graph, moving: Moving, quantum: float, share: float, chosen: np.ndarray):
     """A pass forward and one back; the better bound, the last one, and the quantum from then on.
 
     share: what the limit gives back for the prices. Bounds are -inf where sums were not exact.
@@ -100,22 +93,20 @@ def double_pass(graph, moving, quantum, share, chosen):
     found = -np.inf
     last = -np.inf
     for forward in (True, False):
-        value, largest = message_pass(
-            forward, quantum, graph.offsets, moving.priced, graph.first, graph.second, graph.table_at, graph.tables,
-            graph.incident_at, graph.incident, graph.second_at, graph.first_at, moving.to_second, moving.to_first,
-            moving.total, chosen,
-        )  # fmt: skip
+        value, largest = message_pass(forward, quantum, graph, moving.priced, moving.messages, moving.total, chosen)
         last = -np.inf
-        if largest < quantum * 2.0**52:
+        if largest < quantum * EXACT_QUANTA:
             last = value - share
         elif quantum < 1.0:
-            quantum = coarsen(quantum, moving.priced, moving.to_second, moving.to_first)
+            quantum = coarsen(quantum, moving.priced, moving.messages)
         found = max(found, last)
     return found, last, quantum
 
 
 @compiled
-def settle(graph, held, moving, slots, pace, stop, quantum, share):
+def settle(
+    graph: Graph, held: Held, moving: Moving, slots: PerSlot, pace: Pace, stop: Stop, quantum: float, share: float
+):  # fmt: skip
     """Double passes, with a step of the prices after each, until they hardly raise the bound; ends at the best prices.
 
     Steps aim at the threshold. At most as many passes as `moving.decoded` has rows. Returns where the search for prices

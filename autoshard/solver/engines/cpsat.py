@@ -2,10 +2,8 @@
 toulbar2 has no wheel.
 
 Every table becomes pair variables that agree with the strategies of both nodes (the local polytope), so the root
-relaxation is
-that of the linear program. One worker, a fixed seed and a limit in deterministic time: the same answer on every run;
-the wall clock
-only guards.
+relaxation is that of the linear program. One worker, a fixed seed and a limit in deterministic time: the same answer on
+every run; the wall clock only guards.
 """
 
 from collections.abc import Sequence
@@ -18,6 +16,10 @@ from autoshard.solver.work import FORBIDDEN_FROM
 
 LARGEST_SUM = 2**60
 """CP-SAT adds costs in 64-bit integers."""
+LEAST_SECONDS, MOST_SECONDS = 0.1, 1e6
+"""Limits that CP-SAT is given lie between these: it takes no infinite ones."""
+ROUNDING = 1e-6
+"""CP-SAT tells its bound in floating point; costs are whole, so that this much more rounds up to the same number."""
 _SECONDS_PER_BACKTRACK = 1e-3
 """Deterministic seconds granted for what other engines would call a backtrack."""
 
@@ -92,8 +94,8 @@ def solve_exact(
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1
-    solver.parameters.max_deterministic_time = max(0.1, backtracks * _SECONDS_PER_BACKTRACK)
-    solver.parameters.max_time_in_seconds = max(0.1, min(seconds, 1e6))
+    solver.parameters.max_deterministic_time = max(LEAST_SECONDS, backtracks * _SECONDS_PER_BACKTRACK)
+    solver.parameters.max_time_in_seconds = max(LEAST_SECONDS, min(seconds, MOST_SECONDS))
     status = solver.solve(model)
     timed_out = solver.wall_time >= seconds
     branches = int(solver.num_branches)
@@ -101,7 +103,7 @@ def solve_exact(
         return Exact(None, low if upper is None else upper, True, branches, False)
     if status == cp_model.MODEL_INVALID:
         return None
-    bound = low + max(0, ceil(solver.best_objective_bound - 1e-6))
+    bound = low + max(0, ceil(solver.best_objective_bound - ROUNDING))
     if status == cp_model.UNKNOWN:
         return Exact(None, bound if upper is None else min(bound, upper), False, branches, timed_out)
     found = tuple(next(s for s, x in enumerate(choice) if solver.boolean_value(x)) for choice in chosen)

@@ -6,6 +6,8 @@ from autoshard.solver.engines import cpsat, toulbar2
 from autoshard.solver.engines.toulbar2 import Exact, Row
 from autoshard.solver.work import Work
 
+UNLIMITED = 2**62
+"""More than any cost: where nothing is known to be cheaper than."""
 CPSAT_ENTRIES = 20_000
 """Table entries up to which CP-SAT is asked: its pair variables are as many."""
 
@@ -43,8 +45,7 @@ def solve_work(
     """(original strategies of all nodes, proven bound, complete, out of time), or None where no engine can.
 
     toulbar2 goes first where it is installed. CP-SAT takes over on small cores: where it is not, where it cannot
-    represent the
-    costs, and where memory rows keep it from ending within its backtracks.
+    represent the costs, and where memory rows keep it from ending within its backtracks.
     upper: look only for cheaper assignments. slots: time slots whose memory rows are posted; grows as
     rows are found violated. A complete run without an assignment proves that none is cheaper than `upper`.
     """
@@ -69,7 +70,7 @@ def solve_work(
             best = (
                 below
                 if found is None or found.assignment is None
-                else min(_cost_of(unary, edges, found), below or 2**62)
+                else min(_cost_of(unary, edges, found), below or UNLIMITED)
             )
             second = cpsat.solve_exact(unary, edges, upper=best, rows=rows, backtracks=backtracks, seconds=seconds)
             found = _better(found, second)

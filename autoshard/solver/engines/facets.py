@@ -15,8 +15,15 @@ from autoshard.solver.network import CostNetwork
 from autoshard.solver.reductions import reduce_network
 from autoshard.solver.work import Infeasible, from_network
 
+MOST_COMPARED = 200_000
+MOST_ELIMINATED = 50_000_000
+"""What reductions of a restricted network may take (see `reduce_network`): there are many of them, and small."""
+LEAST_SECONDS = 0.1
+"""An engine is never asked for an answer in less."""
+
 
 def facet_count(network: CostNetwork) -> int:
+    """Facets of the node that has most of them."""
     return max((f.shape[1] for f in network.facets if f is not None), default=0)
 
 
@@ -41,7 +48,7 @@ def solve_restricted(
     race.check()
     try:
         work = from_network(race.network, allowed)
-        reduce_network(work, dominance=200_000, elimination=50_000_000)
+        reduce_network(work, dominance=MOST_COMPARED, elimination=MOST_ELIMINATED)
     except Infeasible:
         return None
     if not work.nodes():
@@ -49,7 +56,7 @@ def solve_restricted(
         return tuple(choice[i] for i in range(race.network.n_nodes))
     if work.entries() > largest:
         return None
-    found = solve_work(work, upper=upper, backtracks=backtracks, seconds=max(0.1, race.left()), slots=[])
+    found = solve_work(work, upper=upper, backtracks=backtracks, seconds=max(LEAST_SECONDS, race.left()), slots=[])
     if found is None or found[0] is None:
         return None
     return tuple(found[0][i] for i in range(race.network.n_nodes))

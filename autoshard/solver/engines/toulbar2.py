@@ -25,6 +25,15 @@ import numpy as np
 from autoshard.solver.work import FORBIDDEN_FROM
 
 LARGEST_LIMIT = 2**60
+"""Largest limit of a memory row handed over: the library adds amounts up in 64-bit integers."""
+LONGEST_WAIT_S = 3600.0
+"""One wait for the worker: the system calls take no infinite one."""
+MOST_SECONDS = 1e6
+"""The longest time limit that toulbar2 is given: it takes no infinite one."""
+ROUNDING = 1e-6
+"""toulbar2 tells its bound in floating point; costs are whole, so that this much more rounds up to the same number."""
+HEADER_BYTES = 8
+"""The length of an answer, ahead of it."""
 LARGEST_COST = 2**50
 """Largest cost handed over: exact in a double, which is how the library takes costs."""
 
@@ -102,7 +111,7 @@ class _Server:
             self.process.stdin.write(blob)
             self.process.stdin.flush()
             del blob
-            header = self._read(8, deadline)
+            header = self._read(HEADER_BYTES, deadline)
             if header is None:
                 return None
             body = self._read(struct.unpack("<q", header)[0], deadline)
@@ -118,7 +127,7 @@ class _Server:
             selector.register(stream, selectors.EVENT_READ)
             while len(out) < count:
                 left = deadline - time.monotonic()
-                if left <= 0 or not selector.select(min(left, 3600.0)):
+                if left <= 0 or not selector.select(min(left, LONGEST_WAIT_S)):
                     if time.monotonic() >= deadline:
                         return None
                     continue
@@ -180,7 +189,7 @@ def solve_exact(
         "rows": [(row.scope, row.amounts, row.limit) for row in map(told_apart, rows)],
         "upper": float(top),
         "backtracks": int(backtracks),
-        "seconds": math.ceil(min(seconds, 1e6)) + 1,
+        "seconds": math.ceil(min(seconds, MOST_SECONDS)) + 1,
         "vac": vac,
         "hbfs": None,
     }
@@ -205,7 +214,7 @@ def solve_exact(
         lower = low + top if assignment is None else _cost(unary, edges, assignment)
     else:
         bound = answer["bound"]
-        lower = low + max(0, math.ceil(bound - 1e-6)) if bound is not None and math.isfinite(bound) else low
+        lower = low + max(0, math.ceil(bound - ROUNDING)) if bound is not None and math.isfinite(bound) else low
         lower = min(lower, low + top)
     return Exact(None if assignment is None else tuple(assignment), lower, complete, answer["backtracks"], False)
 

@@ -12,6 +12,7 @@ import sys
 
 
 def solve_job(job):
+    """One network solved by toulbar2: complete or not, the assignment found, the bound, the backtracks."""
     import pytoulbar2
 
     size = job["sizes"]
@@ -58,7 +59,12 @@ def solve_job(job):
     return answer
 
 
+HEADER_BYTES = 8
+"""The length of a job, ahead of it."""
+
+
 def read_exactly(stream, count):
+    """So many bytes; ends the process where the parent has closed the stream."""
     data = stream.read(count)
     if len(data) < count:
         sys.exit(0)
@@ -80,6 +86,7 @@ def die_with_parent():
 
 
 def limit_memory():
+    """Keep this process within `MAX_BYTES`, where the system can."""
     try:
         import resource
 
@@ -89,6 +96,7 @@ def limit_memory():
 
 
 def main():
+    """Answer jobs until the parent closes the stream."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the parent, which then kills this group
     out = os.fdopen(os.dup(1), "wb")
@@ -99,7 +107,7 @@ def main():
     import pytoulbar2  # noqa: F401
 
     while True:
-        (length,) = struct.unpack("<q", read_exactly(sys.stdin.buffer, 8))
+        (length,) = struct.unpack("<q", read_exactly(sys.stdin.buffer, HEADER_BYTES))
         blob = read_exactly(sys.stdin.buffer, length)
         reader, writer = os.pipe()
         child = os.fork()

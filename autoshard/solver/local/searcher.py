@@ -24,9 +24,30 @@ WORTH_OFFERING_FAR = 5e-3
 SHAKE_SCALES = (1.0, 0.6, 1.6, 2.5)
 """Multiples of the memory prices at which a shaken assignment is polished before it is polished at its true cost."""
 WANDERED = 5e-4
-"""A shaken assignment that costs this share more than the best is gone on from in one of three cases."""
+GONE_ON = 3
+"""A shaken assignment is gone on from in one of so many cases, unless it costs this share more than the best."""
 CONFLICT_ROUNDS = 60
 """Sweeps of tree moves that may be spent on forbidden pairs."""
+SWEEP_SCALES = (0.0, 1.3)
+"""Multiples of the memory prices at which a sweep re-chooses trees, between these."""
+SWEPT = 4
+LEAST_SWEPT = 1000
+LEAST_TREES = 4
+"""A sweep re-chooses so many times as many nodes as there are, at least so many nodes, and at least so many trees."""
+IDLE_SWEEPS = 2
+"""Times that every tree size may gain nothing before sweeps end."""
+LITTLE_GAIN = 1e-5
+"""What a sweep gains is nothing up to this share of the cost."""
+SHAKEN = (20, 5)
+MOST_SHAKEN = 200
+"""Shaken stretches: one in 20 of the nodes, one in 5, and so many, in turns."""
+SHAKING_TREE = 20
+SHAKING_SHARE = 5
+"""Inner nodes of the trees that shake a stretch, one for so many of its nodes."""
+NOISE = 2.0
+"""Mean of the costs added to the strategies of a shaken stretch, as a multiple of what a node costs on average."""
+POLISHING_TREES = (20, 100)
+"""Inner nodes of the trees that polish a shaken stretch."""
 
 
 class Searcher:
@@ -98,19 +119,19 @@ class Searcher:
         search.place(self.field, self.best)
         return True
 
-    def sweep(self, size: int, scales: tuple[float, float] = (0.0, 1.3)) -> float:
+    def sweep(self, size: int, scales: tuple[float, float] = SWEEP_SCALES) -> float:
         """Re-choose random trees of up to `size` inner nodes, about four times as many nodes as there are."""
-        count = max(4, max(1000, 4 * self.flat.n) // size)
+        count = max(LEAST_TREES, max(LEAST_SWEPT, SWEPT * self.flat.n) // size)
         return search.trees(self.field, search.prefix_of(self.price()), count, size, scales=scales)
 
     def improve(self, sweeps: int, spend: Callable[[], bool] = lambda: True) -> None:
         """Sweeps of several tree sizes from where the field stands, until they gain no more; `spend` may end it."""
         idle, k = 0, 0
         try:
-            while idle < 2 * len(TREE_SIZES) and k < sweeps and spend():
+            while idle < IDLE_SWEEPS * len(TREE_SIZES) and k < sweeps and spend():
                 self.check()
                 gain = self.sweep(TREE_SIZES[k % len(TREE_SIZES)])
-                idle = 0 if gain > 1e-5 * abs(search.cost(self.field)) else idle + 1
+                idle = 0 if gain > LITTLE_GAIN * abs(search.cost(self.field)) else idle + 1
                 k += 1
                 if gain > 0:
                     self.offer(WORTH_OFFERING if self.race.gap() < FAR else WORTH_OFFERING_FAR)
@@ -121,22 +142,24 @@ class Searcher:
         """Change a stretch of the assignment against its cost, polish it at other prices, then at its true cost."""
         field, flat = self.field, self.flat
         kind, self.shakes = self.shakes, self.shakes + 1
-        count = max(1, min(flat.n, (flat.n // 20, flat.n // 5, 200)[kind % 3]))
+        count = max(1, min(flat.n, (flat.n // SHAKEN[0], flat.n // SHAKEN[1], MOST_SHAKEN)[kind % 3]))
         low = int(self.random.integers(0, flat.n - count + 1))
         window = (low, low + count)
         prefix = search.prefix_of(self.price())
+        trees = max(LEAST_TREES, count // SHAKING_SHARE)
         scale = SHAKE_SCALES[kind % len(SHAKE_SCALES)]
         if kind % 2 or flat.limit is None:
             a, b = flat.offsets[low], flat.offsets[low + count]
             unary = flat.unary.copy()
-            unary[a:b] += self.random.exponential(2.0 * abs(search.cost(field)) / flat.n, b - a)
+            unary[a:b] += self.random.exponential(NOISE * abs(search.cost(field)) / flat.n, b - a)
             noisy = dataclasses.replace(flat, unary=unary)
-            search.trees(field, prefix, max(4, count // 5), 20, scales=(0.0, scale), window=window, flat=noisy)
+            search.trees(field, prefix, trees, SHAKING_TREE, scales=(0.0, scale), window=window, flat=noisy)
         else:
-            search.trees(field, prefix * scale, max(4, count // 5), 20, scales=(1.0, 1.0), judge=1.0, window=window)
-        for size in (20, 100):
+            search.trees(field, prefix * scale, trees, SHAKING_TREE, scales=(1.0, 1.0), judge=1.0, window=window)
+        for size in POLISHING_TREES:
             self.check()
-            search.trees(field, prefix, max(4, 4 * count // size), size, scales=(0.0, 1.3), window=window)
+            many = max(LEAST_TREES, SWEPT * count // size)
+            search.trees(field, prefix, many, size, scales=SWEEP_SCALES, window=window)
         self.sweep(TREE_SIZES[kind % len(TREE_SIZES)])
         self.offer()
 
@@ -146,6 +169,6 @@ class Searcher:
             self.check()
             cost = self.race.cost
             far = cost is None or self.constant + search.cost(self.field) > cost + WANDERED * abs(cost)
-            if (far or self.random.integers(3)) and not self.restart():
+            if (far or self.random.integers(GONE_ON)) and not self.restart():
                 return
             self.shake()

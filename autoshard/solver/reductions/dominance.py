@@ -56,7 +56,7 @@ def comparison(cost: np.ndarray, tables: list[np.ndarray]) -> np.ndarray:
 
 def compiled_comparison(cost: np.ndarray, tables: list[np.ndarray]) -> np.ndarray:
     """`comparison` for many calls: faster by far on small tables, after some time of compiling."""
-    from autoshard.solver.local.compare import beats
+    from autoshard.solver.reductions.compare import beats
 
     if not tables:
         return comparison(cost, tables)

@@ -22,6 +22,7 @@ class Eliminated:
     """(neighbour, its domain then, table [node, neighbour])."""
 
     def invert(self, choice: dict[int, int]) -> None:
+        """Choose for the node what is cheapest beside its neighbours' choices."""
         total = self.cost
         for other, domain, table in self.neighbours:
             total = total + table[:, np.searchsorted(domain, choice[other])]
@@ -29,7 +30,7 @@ class Eliminated:
 
 
 @compiled
-def min_plus(left, right):
+def min_plus(left: np.ndarray, right: np.ndarray):
     """out[a, b] = min over x of left[a, x] + right[x, b], forbidden entries kept; both int64 and row by row."""
     rows, inner = left.shape
     columns = right.shape[1]

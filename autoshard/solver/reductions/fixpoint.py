@@ -17,6 +17,10 @@ MANY_NODES = 1_000
 """Networks with more nodes left than this are worth compiled code."""
 FEW_SLOTS = 0.05
 """Slots are compared again when the last comparison removed more than this share of those that are left."""
+MOST_GROWTH = 4
+SPARE_ENTRIES = 4096
+"""A node with two neighbours is kept where its elimination adds a table more than so many times as large as the two
+that go, and so many entries more."""
 REVISITED_DEGREE = 16
 """Neighbours of a changed node are looked at again up to this degree: hubs would cost more than they give."""
 
@@ -102,7 +106,7 @@ def _affordable(work: Work, node: int, budget: int) -> int:
     before = work.tables[node][i].size + work.tables[node][j].size
     grows = 0 if j in work.tables[i] else product
     work_needed = product * len(work.domains[node])
-    return 0 if work_needed > budget or grows > 4 * before + 4096 else work_needed
+    return 0 if work_needed > budget or grows > MOST_GROWTH * before + SPARE_ENTRIES else work_needed
 
 
 def _spread(work: Work, nodes: set[int]) -> set[int]:

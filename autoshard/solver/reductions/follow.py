@@ -24,6 +24,7 @@ class Followed:
     partner: np.ndarray
 
     def invert(self, choice: dict[int, int]) -> None:
+        """Read the node's strategy off its leader's."""
         at = np.searchsorted(self.leader_domain, choice[self.leader])
         choice[self.node] = int(self.domain[self.partner[at]])
 

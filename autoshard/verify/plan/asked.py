@@ -234,6 +234,14 @@ def _check_memories(plan: Mapping[str, Any], asked: Mapping[str, Any], findings:
             _differ(findings, "mesh", f"{what}, {where[0]} {_short(where[1])}", _short(where[2]))
         else:
             _differ(findings, "mesh", what, f"{count[1]} of them")
+    if program.get("in_code", "hard") != asked["in_code"]:
+        _differ(findings, "statements", f"in_code={asked['in_code']!r}", f"in_code={program.get('in_code', 'hard')!r}")
+    if program.get("carried", []) != asked["carried"]:
+        pairs = [
+            [f"{names['outputs'][slot]} from {names['inputs'][number]}" for slot, number in listed]
+            for listed in (asked["carried"], program.get("carried", []))
+        ]
+        _differ(findings, "carry", *(f"carried {', '.join(told[:6]) or 'nothing'}" for told in pairs))
     if "donated" in asked and list(program["donated"]) != asked["donated"]:
         _differ(
             findings, "donation", f"donated {_named(asked['donated'], names['inputs'])}",

@@ -88,7 +88,8 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     check_flow(flow, pinned_outputs(plan), pinned_unevenly(plan, flow), findings)
     facts.append(
         f"{len(graph.nodes)} ops, {len(flow.defined)} layouts, {len(flow.uses)} uses; "
-        f"{len(flow.ties)} outputs take the place of donated inputs"
+        f"{len(flow.replaced)} outputs take the place of donated inputs"
+        + (f", {len(graph.carried)} keep the layouts of theirs" if graph.carried else "")
     )
     complete = not findings
     rules = {op: placed.rule for op, placed in flow.placed.items()}

@@ -11,6 +11,7 @@ from typing import Any
 from autoshard.verify.plan.layout import Atoms, Holding, Impossible, Run, apply_step, cut, extent, holding
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Graph, Node
 from autoshard.verify.plan.rules import Placed, literal_partial, place, read_rule, rule_faults
+from autoshard.verify.plan.ties import donated_ties
 
 COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "permute")
 STEPS = (*COLLECTIVES, "slice", "mask")
@@ -39,7 +40,10 @@ class Way:
 
 @dataclass
 class Flow:
-    """Everything derived about layouts. ends[use]: what a use gets. ties: output slot -> donated input."""
+    """Everything derived about layouts. ends[use]: what a use gets.
+
+    ties: output slot -> input whose layout it has; replaced: those of donated inputs.
+    """
 
     graph: Graph
     mesh: Atoms
@@ -48,6 +52,7 @@ class Flow:
     shared: dict[int, Way] = field(default_factory=dict)
     uses: dict[UseKey, Way] = field(default_factory=dict)
     ties: dict[int, int] = field(default_factory=dict)
+    replaced: dict[int, int] = field(default_factory=dict)
 
     def form(self, value: int) -> Holding | None:
         """What uses of a value start from."""
@@ -350,7 +355,8 @@ def _named(flow: Flow, value: int, names: Sequence[Sequence[str]], findings: Fin
 
 def _outputs(flow: Flow, pinned: Mapping[int, Any], findings: Findings) -> None:
     graph = flow.graph
-    flow.ties = donated_ties(graph)
+    flow.replaced = donated_ties(graph)
+    flow.ties = flow.replaced | {slot: graph.body.args[number] for slot, number in graph.carried}
     for slot, value in enumerate(graph.body.results):
         way = flow.uses.get((PROGRAM_OP, slot, -1))
         if way is None:
@@ -372,37 +378,9 @@ def _outputs(flow: Flow, pinned: Mapping[int, Any], findings: Findings) -> None:
             if wanted is not None and way.end != wanted and not wanted.padded(flow.mesh):
                 findings.add(
                     "ties",
-                    f"output {graph.output_names[slot]} takes the place of the donated input {flow.name(source)}, "
+                    f"output {graph.output_names[slot]} "
+                    f"{'takes the place of the donated' if slot in flow.replaced else 'is the next value of the'} "
+                    f"input {flow.name(source)}, "
                     f"which is {wanted.text(flow.mesh)}, but is handed back in "
                     f"{way.end.text(flow.mesh)} ({flow.name(value)})",
                 )
-
-
-def donated_ties(graph: Graph) -> dict[int, int]:
-    """Output slot -> the donated input whose place it takes: the same path behind a prefix, and the same type.
-
-    Of all prefixes of output names (up to four steps) the one that ties most outputs to the argument is meant.
-    """
-    ties: dict[int, int] = {}
-    values, results = graph.values, graph.body.results
-    leaves: dict[str, dict[str, int]] = {}
-    for k in sorted(graph.donated):
-        argument, slash, rest = graph.input_names[k].partition("/")
-        leaves.setdefault(argument, {})[slash + rest] = graph.body.args[k]
-    for argument in sorted(leaves):
-        candidates: dict[str, dict[int, int]] = {}
-        for slot, name in enumerate(graph.output_names):
-            steps = name.split("/")
-            for n in range(1, min(len(steps), 4) + 1):
-                prefix = "/".join(steps[:n])
-                source = leaves[argument].get(name[len(prefix) :])
-                if source is not None:
-                    a, b = values[source], values[results[slot]]
-                    if a.shape == b.shape and a.dtype == b.dtype:
-                        candidates.setdefault(prefix, {})[slot] = source
-        if candidates:
-            most = max(len(found) for found in candidates.values())
-            chosen = min(prefix for prefix, found in candidates.items() if len(found) == most)
-            for slot, source in candidates[chosen].items():
-                ties.setdefault(slot, source)
-    return ties

@@ -52,7 +52,7 @@ def bytes_on_host(flow: Flow) -> int:
     total = sum(size(v, flow.defined[v]) for v in sorted(there) if v in flow.defined)
     for k in stored(graph):
         way = flow.uses.get((PROGRAM_OP, k, -1))
-        if way is not None and flow.ties.get(k) not in there:
+        if way is not None and flow.replaced.get(k) not in there:
             total += size(graph.body.results[k], way.end)
     return total
 

@@ -14,6 +14,8 @@ from autoshard.verify.plan.statements import Pin, read_pin
 def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
     """Each constraint against the form that the uses of its result start from; each is to be among the statements."""
     graph, mesh = flow.graph, flow.mesh
+    if plan["program"].get("in_code", "hard") in ("hints", "ignore"):
+        return  # whether that was asked for is told where that is checked
     _check_alike(plan, flow, findings)
     stated = {(v, _said(s["sharding"], mesh)) for s in plan["statements"] if s["kind"] == "pin" for v in s["values"]}
     for op in graph.nodes.values():  # those inside of a user's shard_map are not among them

@@ -48,6 +48,14 @@ class Tensor:
         return self.origin == "literal"
 
     @property
+    def is_zero(self) -> bool:
+        """A literal that is zero; complex ones are pairs of texts in plan.json."""
+        given = self.literal
+        if isinstance(given, dict):
+            return [float(part) for part in given.get("complex", ())] == [0.0, 0.0]
+        return self.is_literal and given == 0
+
+    @property
     def is_inexact(self) -> bool:
         return self.dtype.startswith(("float", "bfloat", "complex")) and self.dtype != "float0"
 
@@ -119,6 +127,7 @@ class Graph:
     host_inputs: list[int] = field(default_factory=list)
     host_outputs: list[int] = field(default_factory=list)
     orders: list[Any] = field(default_factory=list)  # values in another order of the devices
+    carried: list[list[int]] = field(default_factory=list)  # outputs, and the inputs whose next values they are
     nodes: dict[int, Node] = field(default_factory=dict)
     home: dict[int, Body] = field(default_factory=dict)  # the body that defines a value
 
@@ -157,7 +166,7 @@ def read_graph(plan: Any, findings: Findings) -> Graph:
     graph = Graph(
         values, _body(data["body"]), list(data["input_names"]), list(data["output_names"]), list(data["donated"]),
         trips, list(data.get("host", {}).get("inputs", ())), list(data.get("host", {}).get("outputs", ())),
-        list(data.get("orders", ())),
+        list(data.get("orders", ())), list(data.get("carried", ())),
     )  # fmt: skip
     _enter(graph, graph.body, 1.0, findings)
     if len(graph.input_names) > len(graph.body.args):
@@ -183,6 +192,16 @@ def read_graph(plan: Any, findings: Findings) -> Graph:
             findings.add("program", f"{where} {k!r} is in another order of the devices, there is no such")
         elif sorted(order["moves"]) != list(range(prod(plan["mesh"]["axes"].values()))):
             findings.add("program", f"an order of the devices, of {where} {k}, is no permutation: {order['moves']}")
+    for pair in graph.carried:
+        slot, number = pair
+        if not (0 <= slot < len(graph.output_names) and 0 <= number < len(graph.input_names)):
+            findings.add("program", f"output {slot} is the next value of input {number}, there are not as many")
+            continue
+        given, back = values[graph.body.args[number]], values[graph.body.results[slot]]
+        if (given.shape, given.dtype) != (back.shape, back.dtype):
+            findings.add(
+                "program", f"output {slot} is the next value of input {number}: {back} has not its type {given}"
+            )
     for k in graph.donated:
         if not 0 <= k < len(graph.input_names):
             findings.add("program", f"input number {k} is donated, there are {len(graph.input_names)}")

@@ -206,6 +206,10 @@ def rule_faults(op: Node, rule: Rule, graph: Graph) -> list[str]:
         faults.append(
             f"partial results combined by {rule.combiner}; {op.kind} has {_COMBINERS.get(op.kind, 'no combination')}"
         )
+    if op.kind == "random_bits" and graph.values[op.operands[0]].dtype != "key<fry>":
+        keys = {f for d in rule.operands[0] for f in d}
+        if {f for f in in_results - keys - rule.uncut if rule.sizes[f] > 1}:
+            faults.append("bits of these keys are made whole: only threefry makes a block of them by itself")
     if op.kind in _POINTWISE and len(op.results) == 1:
         for k, dims in enumerate(rule.operands):
             if any(d and d != rule.results[0][i] for i, d in enumerate(dims) if i < len(rule.results[0])):
@@ -242,7 +246,7 @@ def _linear_faults(op: Node, rule: Rule, graph: Graph) -> list[str]:
         return [f"{op.kind} is not linear, no partial sum passes it"]
     operands = [graph.values[v] for v in op.operands]
     everything = set(range(len(operands)))
-    zeros = {k for k, t in enumerate(operands) if t.is_literal and t.literal == 0}
+    zeros = {k for k, t in enumerate(operands) if t.is_zero}
     faults = []
     for members in rule.linear:
         given = set(members)

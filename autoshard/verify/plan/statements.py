@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from glob import escape
 from typing import Any
 
 from autoshard.verify.plan.flow import Flow
@@ -221,8 +222,10 @@ def _check_config(plan: Any, findings: Findings) -> None:
     settings = (plan["config"] or {}).get("settings", {})
     asked = [s["pattern"] if isinstance(s, dict) else str(s) for s in _pins(settings.get("pins"))]
     given = [s["pattern"] for s in plan["statements"] if s["kind"] == "pin"]
+    named = isinstance(settings.get("model"), str)  # an ONNX file: pins say the names of its values
     for pattern in asked:
-        if pattern not in given:
+        meant = (pattern, f"weights/{pattern}", f"inputs/{pattern}", "@" + escape(pattern)) if named else (pattern,)
+        if not any(text in given for text in meant):
             findings.add("statements", f"the config pins {pattern}, the plan has no such statement")
     tied = [list(s["patterns"]) for s in plan["statements"] if s["kind"] == "same_sharding"]
     for patterns in settings.get("same_sharding") or ():

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from autoshard.errors import AutoshardError
 from autoshard.files import read_json
 from autoshard.program.as_json import (
+    carried_from_json,
     check_header,
+    in_code_from_json,
     mesh_from_json,
     orders_from_json,
     plain,
@@ -23,7 +25,7 @@ from autoshard.verify.plan.planned import collectives_of
 from autoshard.verify.report import Check, Verification, failed, not_done, ok
 
 if TYPE_CHECKING:
-    from autoshard.config.problem import Problem
+    from autoshard.config.workload import Workload
     from autoshard.frontends.jax.function import TracedFunction
     from autoshard.lowering.lower import Lowered
     from autoshard.verify.asked import Asked
@@ -52,7 +54,7 @@ class Runnable:
     traced: "TracedFunction"
     function: Callable[..., Any]
     arguments: Callable[[], tuple[Any, ...]]
-    problem: "Problem | None" = None
+    problem: "Workload | None" = None
 
 
 def verify_file(path: str | os.PathLike[str]) -> Verification:
@@ -108,7 +110,8 @@ def _run(data: Mapping[str, Any], runnable: Runnable) -> tuple[Check, Check]:
     placed = replace(
         runnable.traced.program,
         host_inputs=frozenset(host.get("inputs", ())), host_outputs=frozenset(host.get("outputs", ())),
-        orders=orders_from_json(data["program"]),
+        orders=orders_from_json(data["program"]), carried=carried_from_json(data["program"]),
+        in_code=in_code_from_json(data["program"]),
     )  # fmt: skip
     runnable = replace(runnable, traced=replace(runnable.traced, program=placed))
     now, then = (without_places(p) for p in (plain(program_to_json(runnable.traced.program)), data["program"]))
@@ -135,15 +138,21 @@ def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
     from autoshard.config.problem import build_problem
     from autoshard.frontends.jax.function import trace
 
-    problem = build_problem(Config.from_dict(config))
+    read = Config.from_dict(config)
+    problem = build_problem(read)
     traced = trace(
-        problem.function, *problem.specs, donate_argnums=problem.donate_argnums, argnames=problem.argnames, name=name
+        problem.function,
+        *problem.specs,
+        donate_argnums=problem.donate_argnums,
+        argnames=problem.argnames,
+        name=name,
+        effects=read.settings.effects,
     )
 
     def arguments() -> tuple[Any, ...]:
         if problem.model is not None:
             return _without_zeros(problem.model.init(0)), next(iter(problem.model.batches(0)))
-        return _arguments(problem.specs)
+        return _arguments(problem.specs) if problem.arguments is None else problem.arguments(0)
 
     return Runnable(traced, problem.function, arguments, problem)
 
@@ -153,14 +162,16 @@ def runnable_from(
     specs: tuple[Any, ...],
     *,
     name: str,
-    donate_argnums: int | Sequence[int] = (),
     argnames: Sequence[str] | None = None,
+    **options: Any,
 ) -> Runnable:
-    """The function that a caller passes, to be run with random arguments."""
+    """The function that a caller passes, to be run with random arguments. options: as of `trace`."""
     from autoshard.frontends.jax.function import trace
 
-    traced = trace(f, *specs, donate_argnums=donate_argnums, argnames=argnames, name=name)
-    return Runnable(traced, f, lambda: _arguments(specs))
+    traced = trace(f, *specs, argnames=argnames, name=name, **options)
+    if traced.call is not None:
+        specs = traced.call.arrays(traced.call.arguments)
+    return Runnable(traced, traced.function, lambda: _arguments(specs))
 
 
 def _arguments(specs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ from autoshard.solver.compiled import compiled
 
 
 @compiled
-def beats(cost, joint, ends, forbidden):
+def beats(cost: np.ndarray, joint: np.ndarray, ends: np.ndarray, forbidden: int):
     """[a, b]: b never costs more than a, whatever the neighbours choose.
 
     joint: the tables of all edges side by side [strategy, neighbour's strategy]; those of edge e end before ends[e].

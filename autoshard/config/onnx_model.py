@@ -1,0 +1,142 @@
+"""A config whose model is an ONNX file: its function, and what the names and annotations of the file state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoshard.constraints import Pin
+from autoshard.errors import AutoshardError, InputError
+
+if TYPE_CHECKING:
+    from autoshard.config.load import Config
+    from autoshard.config.workload import Workload
+    from autoshard.onnx.model import Model
+
+ENDINGS = (".onnx", ".json", ".textproto", ".pbtxt", ".prototxt")
+"""How names of files with models end."""
+KEYS = ("shapes", "annotations", "configuration")
+"""What a config may say about an ONNX model, and about nothing else."""
+_PATTERN = ("weights/", "inputs/", "out/", "@", "scope:", "**")
+
+
+def is_file(given: Any) -> bool:
+    """Whether the ``model`` of a config is an ONNX file and not a model of the library."""
+    return isinstance(given, str) and given.lower().endswith(ENDINGS)
+
+
+def faults(config: Config) -> list[tuple[tuple[str, ...], str]]:
+    """Keys that do not go together, by their path."""
+    settings = config.settings
+    if settings.model_file is None:
+        return [
+            ((key,), f"key {key!r} goes with an ONNX model only, such as model: encoder.onnx")
+            for key in KEYS
+            if getattr(settings, key) is not None
+        ]
+    taken = ("function", "args", "specs", "argnames", "donate")
+    return [
+        ((key,), f"key {key!r} does not go with an ONNX model, which brings its own")
+        for key in taken
+        if getattr(settings, key) is not None
+    ]
+
+
+def model_of(config: Config, *, with_shapes: bool = False) -> Model:
+    """The model without its external weights; `InputError` with the place in the config where it cannot be read.
+
+    with_shapes: the sizes of symbolic dimensions are put in.
+    """
+    from autoshard.onnx.model import load
+
+    try:
+        model = load(_path(config))
+        return replace(model, shapes=_symbols(model, config.settings.shapes or {})) if with_shapes else model
+    except AutoshardError as error:
+        raise type(error)(f"{config.place('model')}: model: {error}") from None
+
+
+def _symbols(model: Model, shapes: Mapping[str, Any]) -> dict[str, int]:
+    """Sizes of symbolic dimensions, those that whole shapes of inputs say included."""
+    found = {name: size for name, size in shapes.items() if isinstance(size, int)}
+    for info in model.graph.input:
+        given = shapes.get(info.name)
+        for dim, size in zip(info.type.tensor_type.shape.dim, given if isinstance(given, list) else ()):
+            if dim.dim_param:
+                found.setdefault(dim.dim_param, size)
+    return found
+
+
+def _path(config: Config) -> Path:
+    assert config.settings.model_file is not None
+    return config.directory / config.settings.model_file
+
+
+def problem_of(config: Config) -> Workload:
+    """The function of the model, planned with the shapes that the config states. Weights are not read."""
+    from autoshard.config.workload import Workload
+    from autoshard.onnx.function import function
+
+    model = model_of(config)
+    try:
+        made = function(model, config.settings.shapes or {})
+    except InputError as error:
+        key = "shapes" if config.settings.shapes is not None else "model"
+        raise InputError(f"{config.place(key)}: {key}: {error}") from None
+
+    def arguments(seed: int) -> tuple[Any, ...]:
+        from autoshard.onnx.arguments import make_arguments
+
+        return make_arguments(made, model, seed)
+
+    name = Path(config.settings.model_file or "").stem
+    return Workload(name, made.__call__, made.args, ("weights", "inputs"), (), arguments=arguments)
+
+
+def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[Pin, ...]:
+    """The pins of a config with ONNX names as the program's paths, then those that the file's annotations make.
+
+    A name is that of a weight, an input, an output or any other value. Pins of the config win over annotations.
+    """
+    from autoshard.onnx.names import names_of
+
+    model = model_of(config)
+    paths = names_of(model.proto)
+    stated = tuple(pin if _is_pattern(pin.pattern, paths) else replace_pattern(pin, paths) for pin in pins)
+    how = config.settings.annotations or "ignore"
+    if how == "ignore":
+        return stated
+    from autoshard.onnx.function import function
+    from autoshard.onnx.stated import stated_shardings
+
+    taken = {pin.pattern for pin in stated}
+    found = []
+    shapes = function(model, config.settings.shapes or {}).value_shapes()
+    for name, sharding, source in stated_shardings(
+        model, config.mesh, shapes, configuration=config.settings.configuration
+    ):
+        pattern = paths.get(name)
+        if pattern is None or pattern in taken:
+            continue
+        if how == "hints":
+            opened = tuple(replace(d, is_open=True) for d in sharding.dims)
+            found.append(Pin(pattern, replace(sharding, dims=opened), source, HINT_PRIORITY))
+        else:
+            found.append(Pin(pattern, sharding, source))
+    return (*stated, *found)
+
+
+HINT_PRIORITY = 1
+"""Annotations that are hints are open, and count after what the config pins."""
+
+
+def _is_pattern(pattern: str, paths: Mapping[str, str]) -> bool:
+    return pattern not in paths and (pattern.startswith(_PATTERN) or pattern == "out")
+
+
+def replace_pattern(pin: Pin, paths: Mapping[str, str]) -> Pin:
+    """The pin on the path of the value that it names; as it is where there is no such value, which matching tells."""
+    path = paths.get(pin.pattern)
+    return pin if path is None else Pin(path, pin.parsed, pin.source, pin.priority)

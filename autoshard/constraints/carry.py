@@ -1,0 +1,46 @@
+"""State that a function takes and gives back: which output is the next value of which input."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from autoshard.constraints.groups import SameSharding
+from autoshard.errors import InputError
+from autoshard.program.program import Program
+from autoshard.program.ties import with_carried
+
+_TRY = "give 'auto', 'none', or a mapping of outputs to inputs such as {'out/0': 'params'}"
+
+
+def carried(program: Program, carry: bool | str | Mapping[str, str] | None) -> tuple[Program, tuple[SameSharding, ...]]:
+    """The program with its carried state marked, and the groups that state the user's own pairs.
+
+    carry: None, True or ``auto``: what is found by paths and types, where nothing else is stated. False or ``none``:
+    nothing. A mapping: its outputs have the layouts of its inputs, leaf by leaf, and no others.
+    """
+    if carry is None or carry is True or carry == "auto":
+        return with_carried(program), ()
+    if carry is False or carry == "none":
+        return program, ()
+    return program, carry_groups(carry)
+
+
+def carry_groups(carry: Any, source: str = "") -> tuple[SameSharding, ...]:
+    """The groups that a mapping of outputs to inputs states; `InputError` where it is none."""
+    place = f"{source}: " if source else ""
+    if not isinstance(carry, Mapping):
+        raise InputError(f"{place}carry is {carry!r}; {_TRY}")
+    groups = []
+    for output, given in carry.items():
+        said = f"{place}carry holds {output!r}: {given!r}"
+        if not _is_path(output) or not _is_path(given):
+            raise InputError(f"{said}; {_TRY}")
+        if output != "out" and not output.startswith("out/"):
+            raise InputError(f"{said}; an output comes first, 'out' or 'out/...'")
+        if given == "out" or given.startswith("out/"):
+            raise InputError(f"{said}; an input comes second, not another output")
+        groups.append(SameSharding([given, output], source=f"{place}carry", by_leaf=True))
+    return tuple(groups)
+
+
+def _is_path(given: Any) -> bool:
+    return isinstance(given, str) and bool(given.strip())

@@ -1,0 +1,268 @@
+"""How a function is called: which of its arguments are arrays, which of them go by keyword, and what is static.
+
+A program has arrays only. What else a call brings (strings, functions, numbers of equinox modules, arguments that are
+called static) is part of the function that is traced, as in `equinox.filter_jit`, and is compared when it is called.
+"""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jax import tree_util
+
+from autoshard.errors import InputError
+
+_NUMBERS = (bool, int, float, complex)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How arguments are to be taken, as of `jax.jit`; None: as a `jax.jit` around the function was told."""
+
+    donate_argnums: int | Iterable[int] | None = None
+    static_argnums: int | Iterable[int] | None = None
+    static_argnames: str | Iterable[str] | None = None
+
+
+@dataclass(eq=False)
+class Call:
+    """One way to call a function: all its arguments as they were given, and what of them is no array.
+
+    names: of the arguments, positional ones first; keywords: those of the last ones.
+    static: which arguments are static as a whole. leaves: of each of the others, which of its leaves are.
+    result: of the result its tree, its leaves with holes for arrays, and which are static; known once it was traced.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    names: tuple[str, ...]
+    keywords: tuple[str, ...]
+    static: frozenset[int]
+    donated: frozenset[int]
+    leaves: dict[int, tuple[bool, ...]] = field(default_factory=dict)
+    result: tuple[Any, tuple[Any, ...], tuple[bool, ...]] | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Arrays by position only: nothing is to be taken apart."""
+        return not (self.keywords or self.static or any(any(flags) for flags in self.leaves.values()))
+
+    @property
+    def open(self) -> tuple[int, ...]:
+        """The arguments that hold arrays, by position."""
+        return tuple(k for k in range(len(self.arguments)) if k not in self.static)
+
+    def arrays(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Of the arguments of a call those that hold arrays, with None in the place of every static leaf."""
+        return tuple(self._without(k, arguments[k]) for k in self.open)
+
+    def _without(self, k: int, argument: Any) -> Any:
+        leaves, tree = tree_util.tree_flatten(argument)
+        return tree_util.tree_unflatten(
+            tree, [None if still else x for x, still in zip(leaves, self.leaves[k], strict=True)]
+        )
+
+    def whole(self, arrays: Sequence[Any]) -> list[Any]:
+        """The arguments of a call again, from what `arrays` left of them."""
+        out = list(self.arguments)
+        for k, given in zip(self.open, arrays, strict=True):
+            leaves, tree = tree_util.tree_flatten(self.arguments[k])
+            filled = iter(tree_util.tree_leaves(given))
+            merged = [x if still else next(filled) for x, still in zip(leaves, self.leaves[k], strict=True)]
+            out[k] = tree_util.tree_unflatten(tree, merged)
+        return out
+
+    def taken(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """`arrays` of a call; `InputError` where what is static differs from what was traced."""
+        args, kwargs = _bound(self.function, tuple(args), dict(kwargs))
+        given = [*args, *(kwargs[name] for name in self.keywords if name in kwargs)]
+        unknown = sorted(set(kwargs) - set(self.keywords))
+        if len(given) != len(self.arguments) or unknown:
+            found = [*(f"{len(args)} by position" for _ in [0] if args), *kwargs]
+            raise InputError(
+                f"the function was planned for the arguments {', '.join(self.names)}, called with {', '.join(found)}"
+            )
+        for k, (was, now, name) in enumerate(zip(self.arguments, given, self.names, strict=True)):
+            if k in self.static:
+                self._same(was, now, name)
+                continue
+            before, tree = tree_util.tree_flatten_with_path(was)
+            leaves, other = tree_util.tree_flatten(now)
+            if tree != other:
+                raise InputError(f"argument {name} was planned as {tree}, called with {other}")
+            for (path, old), new, still in zip(before, leaves, self.leaves[k], strict=True):
+                if still:
+                    self._same(old, new, name + tree_util.keystr(path))
+        return self.arrays(given)
+
+    def _same(self, was: Any, now: Any, name: str) -> None:
+        if was is not now and not _equal(was, now):
+            raise InputError(
+                f"{name} is static: the function was planned with {_short(was)}, called with {_short(now)}; plan it "
+                "for that value too"
+            )
+
+    def traced(self) -> Callable[..., Any]:
+        """The function of `arrays` alone, whose result has arrays alone."""
+
+        def function(*arrays: Any) -> Any:
+            given = self.whole(arrays)
+            count = len(given) - len(self.keywords)
+            result = self.function(*given[:count], **dict(zip(self.keywords, given[count:], strict=True)))
+            leaves, tree = tree_util.tree_flatten(result)
+            still = _still(result, lambda x: not hasattr(x, "dtype"))
+            self.result = (tree, tuple(x if s else None for x, s in zip(leaves, still, strict=True)), still)
+            return tree_util.tree_unflatten(tree, [None if s else x for x, s in zip(leaves, still, strict=True)])
+
+        function.__name__ = function.__qualname__ = getattr(self.function, "__name__", "function")
+        return function
+
+    def given_back(self, arrays: Any) -> Any:
+        """The result with its static leaves, from one of arrays alone."""
+        assert self.result is not None
+        tree, kept, flags = self.result
+        filled = iter(tree_util.tree_leaves(arrays))
+        return tree_util.tree_unflatten(
+            tree, [x if still else next(filled) for x, still in zip(kept, flags, strict=True)]
+        )
+
+
+def read_call(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: Options,
+    argnames: Sequence[str] | None,
+) -> Call:
+    """The call of `f` with these arguments; what a `jax.jit` was told holds where `options` say nothing."""
+    told = _told_to_jit(f)
+    args, kwargs = _bound(f, tuple(args), dict(kwargs))
+    count = len(args)
+    names = [*argument_names(f, count, argnames), *kwargs]
+    parameters = [*argument_names(f, count, None), *kwargs]
+    given = (*args, *kwargs.values())
+
+    def numbers(listed: int | Iterable[int], option: str) -> set[int]:
+        found = set()
+        for number in [listed] if isinstance(listed, int) else listed:
+            if not -count <= number < count:
+                raise InputError(f"{option} names argument {number}, but there are {count}: {', '.join(names)}")
+            found.add(number % count)
+        return found
+
+    static_numbers, static_names = options.static_argnums, options.static_argnames
+    if static_numbers is None and static_names is None:
+        here = [n for n in told.get("static_argnums", ()) if -count <= n < count]
+        static = numbers(here, "static_argnums")
+        static |= {k for k, name in enumerate(parameters) if name in told.get("static_argnames", ())}
+    else:
+        static = numbers(() if static_numbers is None else static_numbers, "static_argnums")
+        listed = [static_names] if isinstance(static_names, str) else list(static_names or ())
+        unknown = [name for name in listed if name not in parameters and name not in _parameters(f)]
+        if unknown:
+            raise InputError(f"static_argnames names {unknown[0]!r}; the arguments are {', '.join(parameters)}")
+        static |= {k for k, name in enumerate(parameters) if name in listed}
+    if options.donate_argnums is None:
+        donated = numbers([n for n in told.get("donate_argnums", ()) if -count <= n < count], "donate_argnums")
+        donated |= {k for k, name in enumerate(parameters) if name in told.get("donate_argnames", ())}
+    else:
+        donated = numbers(options.donate_argnums, "donate_argnums")
+    call = Call(f, given, tuple(names), tuple(kwargs), frozenset(static), frozenset(donated - static))
+    for k in call.open:
+        call.leaves[k] = _still(given[k], lambda x: not hasattr(x, "shape") or not hasattr(x, "dtype"))
+    return call
+
+
+def _told_to_jit(f: Callable[..., Any]) -> dict[str, Any]:
+    """What a function that was made by `jax.jit` was told; nothing of others, or where JAX does not say."""
+    info = getattr(f, "_jit_info", None)
+    keys = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
+    return {key: tuple(getattr(info, key, ()) or ()) for key in keys}
+
+
+def _parameters(f: Callable[..., Any]) -> list[str]:
+    try:
+        return list(inspect.signature(f).parameters)
+    except (TypeError, ValueError):  # builtins and some extension types do not tell
+        return []
+
+
+def _bound(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict]:
+    """Arguments by position where they can be, the others by keyword in the order of the signature."""
+    if not kwargs:
+        return args, {}
+    try:
+        signature = inspect.signature(f)
+    except (TypeError, ValueError):
+        return args, kwargs
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    unknown = [name for name in kwargs if name not in signature.parameters]
+    if unknown and not takes_any:
+        near = difflib.get_close_matches(unknown[0], [*signature.parameters, *_OPTIONS], n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(signature.parameters) or 'none'}"
+        raise InputError(f"the function has no argument {unknown[0]!r}, and planning has no such option; {hint}")
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise InputError(f"the function cannot be called with these arguments: {error}") from None
+    return bound.args, dict(bound.kwargs)
+
+
+_OPTIONS = (
+    "mesh", "hardware", "constraints", "memory_limit", "time_limit", "donate_argnums", "static_argnums",
+    "static_argnames", "carry", "effects", "in_code", "argnames", "baselines", "roles", "sub_axes", "effort", "seed",
+    "accepted_gap", "strategy", "priorities", "share_repeats", "price_sharing", "solver_memory", "progress",
+)  # fmt: skip
+"""Words of `autoshard.plan`, which a misspelt keyword may have meant."""
+
+
+def argument_names(f: Callable[..., Any], count: int, given: Sequence[str] | None) -> list[str]:
+    """The names of the first `count` arguments of `f`: as given, else from its signature."""
+    if given is not None:
+        if len(given) != count or len(set(given)) != count:
+            raise InputError(f"argnames {list(given)} must be {count} different names, one for each argument")
+        return list(given)
+    names: list[str] = []
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):  # builtins and some extension types do not tell
+        parameters = ()
+    for p in parameters:
+        if p.kind is p.VAR_POSITIONAL:
+            names += [f"{p.name}/{k}" for k in range(count - len(names))]
+        elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+            names.append(p.name)
+    names = names[:count]
+    return names + [f"arg{k}" for k in range(len(names), count)]
+
+
+def _still(tree: Any, no_array: Callable[[Any], bool]) -> tuple[bool, ...]:
+    """Of each leaf whether it is static: no array, and no number either unless it belongs to an equinox module.
+
+    A number in a tree of another kind is a weakly typed array, as in `jax.jit`.
+    """
+    flags: list[bool] = []
+    for part in tree_util.tree_leaves(tree, is_leaf=_is_equinox):
+        module = _is_equinox(part)
+        leaves = tree_util.tree_leaves(part) if module else [part]
+        flags += [no_array(leaf) and (module or type(leaf) not in _NUMBERS) for leaf in leaves]
+    return tuple(flags)
+
+
+def _is_equinox(node: Any) -> bool:
+    return any(c.__module__.partition(".")[0] == "equinox" for c in type(node).__mro__ if isinstance(c.__module__, str))
+
+
+def _equal(was: Any, now: Any) -> bool:
+    try:
+        return type(was) is type(now) and bool(np.all(was == now))
+    except Exception:  # a class that does not compare
+        return False
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

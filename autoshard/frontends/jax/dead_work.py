@@ -1,0 +1,53 @@
+"""Work that feeds no output: told before it is removed, as it mostly means that a result was forgotten."""
+
+from collections.abc import Iterator
+from math import prod
+
+from autoshard.frontends.draft import DraftBlock, DraftOp
+
+_TOLD_FROM = 0.55
+"""Share of the matmul FLOP. Derivatives leave less than that behind: a forward pass whose value nobody wants, the
+recomputation of what a rematerialised block gives."""
+
+
+class LiveWork:
+    """Matmul FLOP of a draft, taken before `prune` removes ops from it and compared afterwards."""
+
+    def __init__(self, block: DraftBlock) -> None:
+        self.before = list(_matmuls(block, 1.0))
+
+    def note(self, block: DraftBlock) -> str | None:
+        """What to tell of the work that is gone; None where it is little."""
+        total = sum(flop for _, flop in self.before)
+        kept = {id(op) for op, _ in _matmuls(block, 1.0)}
+        gone = [(op, flop) for op, flop in self.before if id(op) not in kept]
+        dead = sum(flop for _, flop in gone)
+        if not gone or dead < _TOLD_FROM * total:
+            return None
+        largest, _ = max(gone, key=lambda item: item[1])
+        where = f", the most at {largest.source}" if largest.source else ""
+        return (
+            f"{dead / total:.0%} of the matmul FLOP feed no output{where}: is the state returned? What feeds no output "
+            "is neither planned nor run; objects that a function changes (flax NNX) have to be among its results"
+        )
+
+
+def _matmuls(block: DraftBlock, times: float) -> Iterator[tuple[DraftOp, float]]:
+    """Every matrix multiplication and convolution with its FLOP in one call."""
+    for op in block.ops:
+        if op.kind == "dot_general":
+            (contracted, _), _ = op.origin.params["dimension_numbers"]
+            inner = prod(op.operands[0].type.shape[d] for d in contracted)
+            yield op, 2.0 * times * op.results[0].type.elements * inner
+        elif op.kind == "conv_general_dilated":
+            kernel, out = op.operands[1].type, op.origin.params["dimension_numbers"].rhs_spec[0]
+            yield op, 2.0 * times * op.results[0].type.elements * kernel.elements / max(1, kernel.shape[out])
+        for region in op.regions:
+            yield from _matmuls(region, times * _times(op))
+
+
+def _times(op: DraftOp) -> float:
+    """How often a region runs, as far as that is known."""
+    if op.kind == "scan":
+        return float(op.attrs["length"])
+    return float(op.attrs.get("trips") or 1)

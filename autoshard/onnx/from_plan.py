@@ -1,0 +1,167 @@
+"""A plan of an imported model, written back as annotations of the model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from autoshard.constraints.patterns import scopes
+from autoshard.onnx.annotate import Annotated, annotated
+from autoshard.onnx.check import check
+from autoshard.onnx.files import ModelFile
+from autoshard.onnx.graph import node_name
+from autoshard.onnx.names import labels_of, names_of
+from autoshard.onnx.problems import Finding
+from autoshard.program.schedule import Use
+from autoshard.sharding.layout import Layout
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from autoshard.plan_record import PlanRecord
+
+
+@dataclass(frozen=True)
+class Export:
+    """The annotated copy. annotated, folded: nodes with specs, and nodes that are no part of the program.
+
+    unsaid: what no annotation can say, a line each.
+    """
+
+    proto: "ModelProto"
+    annotated: int
+    folded: int
+    unsaid: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"annotated": self.annotated, "folded": self.folded, "unsaid": list(self.unsaid)}
+
+
+def annotate_plan(plan: "PlanRecord", model: ModelFile, *, configuration: str = "mesh") -> Export:
+    """The model with the plan's placements as one configuration; its other annotations for it are replaced.
+
+    A value has the placement that its uses start from; where a node takes it in another one, its spec there says so.
+    A node whose specs make no sense by themselves (collectives between the ops that it is made of) gets none where
+    the rest then makes sense.
+    """
+    reader = _Reader(plan, model)
+    placements = {name: reader.text(layout) for name, layout in reader.kept.items()}
+    uses, unsaid = reader.uses()
+    unsaid = [*reader.unsaid, *unsaid]
+    first = _first_outputs(model)
+    skip = [name for index, name in first.items() if index in reader.folded]
+    mesh = plan.schedule.mesh.mesh
+    made = annotated(model, mesh, placements, uses, configuration=configuration, skip=skip)
+    wrong = _errors(made, model, configuration)
+    if wrong:
+        told = {finding.node for finding in wrong}
+        skip += [o for index, o in first.items() if node_name(model.graph.node[index], index) in told]
+        fewer = {key: text for key, text in uses.items() if first.get(int(key[0])) not in skip}
+        without = annotated(model, mesh, placements, fewer, configuration=configuration, skip=skip)
+        clean = not _errors(without, model, configuration)
+        made = without if clean else made
+        what = "not expressible, left without annotations" if clean else "not expressible"
+        unsaid += [f"{what}: {finding}" for finding in wrong]
+    unsaid += [f"value {name!r}: {', '.join(what)}" for name, what in made.lost.items()]
+    if plan.program.host_inputs or plan.program.host_outputs:
+        unsaid.append("which inputs and outputs live in host memory")
+    if plan.program.orders:
+        unsaid.append("placements in another order of the devices")
+    return Export(made.proto, made.annotated, len(reader.folded), tuple(unsaid))
+
+
+def _errors(made: Annotated, model: ModelFile, configuration: str) -> tuple[Finding, ...]:
+    return check(ModelFile(made.proto, model.path, model.shapes), configuration=configuration).errors
+
+
+def _first_outputs(model: ModelFile) -> dict[int, str]:
+    """By the index of a node the first value it makes."""
+    named = ((index, next((o for o in node.output if o), "")) for index, node in enumerate(model.graph.node))
+    return {index: name for index, name in named if name}
+
+
+class _Reader:
+    """The layouts of a plan by the names of the model."""
+
+    def __init__(self, plan: "PlanRecord", model: ModelFile) -> None:
+        self.plan, self.model = plan, model
+        program = plan.program
+        values: dict[str, int] = {}
+        for value in program.values:
+            for tag in value.tags:
+                values.setdefault(tag, value.id)
+        paths = names_of(model.proto)
+        inputs = dict(zip(program.input_names, program.body.args, strict=False))
+        for name, path in paths.items():
+            if path in inputs:
+                values[name] = inputs[path]
+        self.values = {name: value for name, value in values.items() if value in plan.schedule.definitions}
+        self.unsaid: list[str] = []
+        self.kept = {name: self._kept(name, value) for name, value in self.values.items() if name in paths}
+        self.folded = {
+            index
+            for index, node in enumerate(model.graph.node)
+            if not any(o in self.values for o in node.output)
+        }  # fmt: skip
+
+    def _kept(self, name: str, value: int) -> Layout:
+        """What the uses of a value start from; of partial sums, which no annotation can say, what they become."""
+        schedule, program = self.plan.schedule, self.plan.program
+        form = schedule.form_before_use(value)
+        if not form.unreduced:
+            return form
+        targets = [r.target for use, r in schedule.uses.items() if use.value_in(program) == value]
+        whole = [t for t in dict.fromkeys(targets) if not t.unreduced]
+        if len(whole) != 1 or len(whole) != len(set(targets)):
+            self.unsaid.append(f"value {name!r}: partial sums that its uses finish in {len(set(targets))} ways")
+        return whole[0] if whole else Layout(form.dims, ())
+
+    def text(self, layout: Layout) -> str:
+        return layout.text(self.plan.schedule.mesh)
+
+    def uses(self) -> tuple[dict[tuple[str | int, int | str], str], list[str]]:
+        """Where a node takes an input in another placement than it is kept in; and what cannot be said of nodes."""
+        of_node = self._ops_of_nodes()
+        uses: dict[tuple[str | int, int | str], str] = {}
+        unsaid: list[str] = []
+        for index, node in enumerate(self.model.graph.node):
+            ops = of_node.get(index, ())
+            mine = {self.values[n]: n for n in node.input if n in self.values}
+            made = {self.values[n] for n in node.output if n in self.values}
+            inside = 0
+            for value, name in mine.items():
+                wanted = self._wanted(ops, value)
+                if len(wanted) > 1:
+                    told = " and ".join(sorted(self.text(w) for w in wanted))
+                    unsaid.append(f"node {node.name or index!r} takes {name!r} in several placements: {told}")
+                if wanted and self.kept[name] not in wanted:
+                    uses[(index, name)] = self.text(sorted(wanted, key=self.text)[0])
+            for op in ops:
+                for slot, value in enumerate(op.operands):
+                    reshard = self.plan.schedule.uses.get(Use(op.id, slot))
+                    inside += bool(value not in mine and reshard is not None and reshard.steps)
+                inside += sum(1 for v in op.results if v not in made and v in self.plan.schedule.shared)
+            if inside:
+                unsaid.append(f"node {node.name or index!r}: {inside} reshards between the ops that it is made of")
+        return uses, unsaid
+
+    def _wanted(self, ops: Any, value: int) -> set[Layout]:
+        """The layouts in which the ops of a node take a value."""
+        schedule, found = self.plan.schedule, set()
+        for op in ops:
+            for slot, operand in enumerate(op.operands):
+                if operand == value:
+                    reshard = schedule.uses.get(Use(op.id, slot))
+                    found.add(schedule.form_before_use(value) if reshard is None else reshard.target)
+        return found
+
+    def _ops_of_nodes(self) -> Mapping[int, list[Any]]:
+        by_label = {label: index for index, label in labels_of(self.model.graph).items()}
+        found: dict[int, list[Any]] = {}
+        for op in self.plan.program.body.ops:
+            steps = scopes(op.source)[0]
+            for end in range(len(steps), 0, -1):
+                index = by_label.get("/".join(steps[:end]))
+                if index is not None:
+                    found.setdefault(index, []).append(op)
+                    break
+        return found

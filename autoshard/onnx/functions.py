@@ -1,0 +1,115 @@
+"""Functions that a model defines itself: their bodies with the types and attributes of one call."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from autoshard.onnx.graph import UNKNOWN, ValueType, value_types
+from autoshard.onnx.library import onnx_library
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+
+@dataclass(frozen=True)
+class Body:
+    """Nodes of a function, attributes of the call put in, and what is known of their values."""
+
+    nodes: tuple["NodeProto", ...]
+    types: Mapping[str, ValueType]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a model."""
+
+    proto: Any
+    known: dict[tuple, Body] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.proto.domain}::{self.proto.name}"
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(self.proto.input)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self.proto.output)
+
+    @property
+    def opsets(self) -> dict[str, int]:
+        return {("" if o.domain == "ai.onnx" else o.domain): o.version for o in self.proto.opset_import}
+
+    def attributes_key(self, node: "NodeProto") -> tuple[bytes, ...]:
+        """The attributes of a call, as something to compare."""
+        return tuple(sorted(a.SerializeToString(deterministic=True) for a in node.attribute))
+
+    def body(self, kinds: tuple[ValueType, ...], node: "NodeProto", model: "ModelProto") -> Body:
+        """The body for a call with inputs of these types."""
+        key = (kinds, self.attributes_key(node))
+        if key not in self.known:
+            nodes = self._nodes(node)
+            self.known[key] = Body(nodes, self._types(kinds, nodes, model))
+        return self.known[key]
+
+    def _nodes(self, call: "NodeProto") -> tuple["NodeProto", ...]:
+        defaults = {a.name: a for a in self.proto.attribute_proto}
+        given = defaults | {a.name: a for a in call.attribute}
+        return tuple(
+            _with_attributes(node, given) if any(a.ref_attr_name for a in node.attribute) else node
+            for node in self.proto.node
+        )
+
+    def _types(
+        self, kinds: tuple[ValueType, ...], nodes: tuple["NodeProto", ...], model: "ModelProto"
+    ) -> dict[str, ValueType]:
+        """What shape inference finds for the body as a graph of its own."""
+        onnx = onnx_library()
+        inputs = [
+            onnx.helper.make_tensor_value_info(name, _element_type(kind), kind.dims)
+            for name, kind in zip(self.inputs, kinds, strict=False)
+            if kind.dtype != "?"
+        ]
+        outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in self.outputs]
+        graph = onnx.helper.make_graph(list(nodes), self.proto.name or "function", inputs, outputs)
+        whole = onnx.ModelProto(ir_version=model.ir_version, graph=graph)
+        whole.opset_import.extend(self.proto.opset_import)
+        whole.functions.extend(model.functions)
+        known = {info.name: info for info in self.proto.value_info}
+        stated = value_types(onnx.GraphProto(value_info=list(known.values())))
+        try:
+            found = value_types(onnx.shape_inference.infer_shapes(whole, data_prop=True).graph)
+        except Exception:  # a body alone can lack what inference wants; what the model states is left
+            found = {}
+        return {n: k for n, k in stated.items() if k != UNKNOWN} | {n: k for n, k in found.items() if k != UNKNOWN}
+
+
+def function_key(node: Any) -> tuple[str, str, str]:
+    """How a node names the function that it calls."""
+    return node.domain, node.op_type, getattr(node, "overload", "")
+
+
+def functions_of(model: "ModelProto") -> dict[tuple[str, str, str], Function]:
+    return {(f.domain, f.name, getattr(f, "overload", "")): Function(f) for f in model.functions}
+
+
+def _element_type(kind: ValueType) -> int:
+    name = {"float32": "FLOAT", "float64": "DOUBLE"}.get(kind.dtype, kind.dtype.upper())
+    return onnx_library().TensorProto.DataType.Value(name)
+
+
+def _with_attributes(node: "NodeProto", given: Mapping[str, Any]) -> "NodeProto":
+    """A copy in which references to attributes of the function are what the call gives; those it does not give go."""
+    copy = onnx_library().NodeProto()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            copy.attribute.add().CopyFrom(attribute)
+        elif attribute.ref_attr_name in given:
+            added = copy.attribute.add()
+            added.CopyFrom(given[attribute.ref_attr_name])
+            added.name = attribute.name
+    return copy

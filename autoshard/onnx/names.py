@@ -1,0 +1,74 @@
+"""Names of a model and of the program made from it: which value is which, and which ops belong to a node."""
+
+from glob import escape
+from math import prod
+from typing import Any
+
+MOST_CONSTANT = 1024
+"""Whole numbers with at most so many elements are shapes, axes and indices: constants, not weights."""
+_BRACKETS = str.maketrans("()[]", "____")
+
+
+def stored_tensors(graph: Any) -> dict[str, Any]:
+    """Everything that a graph brings by name: initializers, and what Constant nodes hold."""
+    found = {t.name: t for t in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            found.update((node.output[0], a.t) for a in node.attribute if a.name == "value" and a.HasField("t"))
+    return found
+
+
+def is_constant(tensor: Any, static: bool = False) -> bool:
+    """Whether a stored tensor is a part of the program and no argument. static: its value decides shapes."""
+    from onnx import TensorProto
+
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return False
+    if static or tensor.data_type == TensorProto.STRING:
+        return True
+    count = prod(tensor.dims)
+    name = TensorProto.DataType.Name(tensor.data_type)
+    return count == 1 or (name.startswith(("INT", "UINT", "BOOL")) and count <= MOST_CONSTANT)
+
+
+def names_of(model: Any) -> dict[str, str]:
+    """For every ONNX name of the main graph what addresses its value in the program (see `autoshard.constraints`)."""
+    graph = model.graph
+    stored = stored_tensors(graph)
+    names = {name: "@" + escape(name) for node in graph.node for name in node.output if name}
+    names |= {i.name: f"inputs/{i.name}" for i in graph.input if i.name not in stored}
+    return names | {name: f"weights/{name}" for name, tensor in stored.items() if not is_constant(tensor)}
+
+
+def labels_of(graph: Any) -> dict[int, str]:
+    """A name of its own for every node, as `jax.named_scope` takes it: the ops of the node are traced in it."""
+    seen: set[str] = set()
+    out: dict[int, str] = {}
+    for index, node in enumerate(graph.node):
+        plain = f"{node.op_type}_{index}"
+        label = "/".join(step for step in node.name.translate(_BRACKETS).split("/") if step) or plain
+        if label in seen:
+            label = f"{label}~{index}"
+        seen.add(label)
+        out[index] = label
+    return out
+
+
+def live_names(graph: Any) -> set[str]:
+    """Names that the outputs of a graph are computed from."""
+    live = {o.name for o in graph.output}
+    for node in reversed(graph.node):
+        if live.intersection(node.output):
+            live.update(taken_by(node))
+    return live
+
+
+def taken_by(node: Any) -> set[str]:
+    """The names that a node takes, those inside of its subgraphs too."""
+    found = {name for name in node.input if name}
+    for attribute in node.attribute:
+        for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+            found |= {o.name for o in graph.output}
+            for inner in graph.node:
+                found |= taken_by(inner)
+    return found

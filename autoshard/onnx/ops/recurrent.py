@@ -1,0 +1,166 @@
+"""Recurrent layers: RNN, GRU and LSTM as scans over the steps of a sequence."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from autoshard.onnx.ops.registry import Node, op
+
+Function = Callable[[Any], Any]
+
+
+def _activation(name: str, alpha: float | None, beta: float | None) -> Function:
+    def or_(value: float | None, default: float) -> float:
+        return default if value is None else value
+
+    table: dict[str, Function] = {
+        "sigmoid": jax.nn.sigmoid,
+        "tanh": jnp.tanh,
+        "relu": lambda x: jnp.maximum(x, 0),
+        "affine": lambda x: or_(alpha, 1.0) * x + or_(beta, 0.0),
+        "leakyrelu": lambda x: jnp.where(x < 0, or_(alpha, 0.01) * x, x),
+        "thresholdedrelu": lambda x: jnp.where(x > or_(alpha, 1.0), x, 0),
+        "scaledtanh": lambda x: or_(alpha, 1.0) * jnp.tanh(or_(beta, 1.0) * x),
+        "hardsigmoid": lambda x: jnp.clip(or_(alpha, 0.2) * x + or_(beta, 0.5), 0, 1),
+        "elu": lambda x: jnp.where(x < 0, or_(alpha, 1.0) * (jnp.exp(x) - 1), x),
+        "softsign": lambda x: x / (1 + jnp.abs(x)),
+        "softplus": lambda x: jnp.logaddexp(x, 0.0),
+    }
+    return table[name.lower()]
+
+
+_TAKE_PARAMETERS = frozenset(
+    ("affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu")
+)  # fmt: skip
+_DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+def _activations(node: Node, directions: int) -> list[list[Function]]:
+    """The functions of every direction; their parameters are used up in order by the functions that take some."""
+    names = node["activations"] or _DEFAULTS[node.op] * directions
+    alphas, betas = iter(node["activation_alpha"] or ()), iter(node["activation_beta"] or ())
+    found = []
+    for name in names:
+        takes = name.lower() in _TAKE_PARAMETERS
+        found.append(_activation(name, next(alphas, None) if takes else None, next(betas, None) if takes else None))
+    each = len(_DEFAULTS[node.op])
+    return [found[k * each : (k + 1) * each] for k in range(directions)]
+
+
+def _clipped(node: Node, function: Function) -> Function:
+    bound = node["clip"]
+    return function if bound is None else lambda x: function(jnp.clip(x, -bound, bound))
+
+
+def _rnn_step(node: Node, fs: list[Function], w: Any, r: Any, b: Any, p: Any) -> Any:
+    f = _clipped(node, fs[0])
+
+    def step(carry: Any, x: Any) -> Any:
+        h = f(x @ w.T + carry[0] @ r.T + b[: w.shape[0]] + b[w.shape[0] :])
+        return (h,), h
+
+    return step
+
+
+def _gru_step(node: Node, fs: list[Function], w: Any, r: Any, b: Any, p: Any) -> Any:
+    f, g = (_clipped(node, one) for one in fs)
+    n = r.shape[-1]
+    of_input, of_state = b[: 3 * n], b[3 * n :]
+
+    def step(carry: Any, x: Any) -> Any:
+        (h,) = carry
+        from_x = x @ w.T + of_input
+        gates = from_x[:, : 2 * n] + h @ r[: 2 * n].T + of_state[: 2 * n]
+        z, reset = f(gates[:, :n]), f(gates[:, n:])
+        if node["linear_before_reset"]:
+            new = g(from_x[:, 2 * n :] + reset * (h @ r[2 * n :].T + of_state[2 * n :]))
+        else:
+            new = g(from_x[:, 2 * n :] + (reset * h) @ r[2 * n :].T + of_state[2 * n :])
+        out = (1 - z) * new + z * h
+        return (out,), out
+
+    return step
+
+
+def _lstm_step(node: Node, fs: list[Function], w: Any, r: Any, b: Any, p: Any) -> Any:
+    f, g = (_clipped(node, one) for one in fs[:2])
+    h_of = fs[2]
+    n = r.shape[-1]
+    peep = [p[k * n : (k + 1) * n] for k in range(3)] if p is not None else [0.0, 0.0, 0.0]
+
+    def step(carry: Any, x: Any) -> Any:
+        h, c = carry
+        gates = x @ w.T + h @ r.T + b[: 4 * n] + b[4 * n :]
+        i, o, forget, new = (gates[:, k * n : (k + 1) * n] for k in range(4))
+        i = f(i + peep[0] * c)
+        forget = 1 - i if node["input_forget"] else f(forget + peep[2] * c)
+        c_new = forget * c + i * g(new)
+        out = f(o + peep[1] * c_new) * h_of(c_new)
+        return (out, c_new), out
+
+    return step
+
+
+_STEPS = {"RNN": _rnn_step, "GRU": _gru_step, "LSTM": _lstm_step}
+
+
+@op("RNN", "GRU", since=7)
+def recurrent(
+    node: Node, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h0: Any = None
+) -> Any:  # fmt: skip
+    return _run(node, x, w, r, b, lengths, (h0,), None)
+
+
+@op("LSTM", since=7)
+def lstm(
+    node: Node, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h0: Any = None, c0: Any = None,
+    p: Any = None,
+) -> Any:  # fmt: skip
+    return _run(node, x, w, r, b, lengths, (h0, c0), p)
+
+
+def _run(node: Node, x: Any, w: Any, r: Any, b: Any, lengths: Any, starts: tuple[Any, ...], p: Any) -> Any:
+    directions, hidden = w.shape[0], r.shape[-1]
+    batch_first = bool(node["layout"])
+    if batch_first:
+        x = x.swapaxes(0, 1)
+        starts = tuple(None if s is None else s.swapaxes(0, 1) for s in starts)
+    steps, batch = x.shape[:2]
+    if b is None:
+        b = jnp.zeros((directions, 2 * _GATES[node.op] * hidden), x.dtype)
+    starts = tuple(jnp.zeros((directions, batch, hidden), x.dtype) if s is None else s for s in starts)
+    functions = _activations(node, directions)
+    outs, finals = [], []
+    for d in range(directions):
+        back = node["direction"] == "reverse" or d == 1
+        step = _STEPS[node.op](node, functions[d], w[d], r[d], b[d], None if p is None else p[d])
+        xs: Any = (x, jnp.arange(steps))
+        if lengths is not None:
+            step = _within(step, lengths)
+        else:
+            plain = step
+            step = lambda carry, at, plain=plain: plain(carry, at[0])  # noqa: E731
+        final, ys = lax.scan(step, tuple(s[d] for s in starts), xs, reverse=back)
+        outs.append(ys)
+        finals.append(final)
+    y = jnp.stack(outs, axis=1)
+    last = [jnp.stack([f[k] for f in finals]) for k in range(len(starts))]
+    if batch_first:
+        y, last = y.transpose(2, 0, 1, 3), [v.swapaxes(0, 1) for v in last]
+    return (y, *last)
+
+
+def _within(step: Any, lengths: Any) -> Any:
+    """Past the end of a sequence the state stays and the output is zero (backwards: until its end is reached)."""
+
+    def masked(carry: Any, at: Any) -> Any:
+        x, number = at
+        new, y = step(carry, x)
+        live = (number < lengths)[:, None]
+        return tuple(jnp.where(live, n, c) for n, c in zip(new, carry, strict=True)), jnp.where(live, y, 0)
+
+    return masked

@@ -1,0 +1,83 @@
+"""What the annotations of a model state for a plan: a sharding over the axes of the plan's mesh for values by name."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from autoshard.errors import InputError, ShardingError
+from autoshard.onnx.axes import sharding_of
+from autoshard.onnx.names import live_names
+from autoshard.onnx.placement import placement_of
+from autoshard.onnx.specs import Configuration, NodeAnnotation, ShardingSpec, read_annotations, read_configurations
+from autoshard.sharding.mesh import Mesh
+from autoshard.sharding.tensor_sharding import TensorSharding
+
+if TYPE_CHECKING:
+    from autoshard.onnx.files import ModelFile
+
+Stated = tuple[str, TensorSharding, str]
+"""Name of a value, its sharding, and the node that says so."""
+
+
+def stated_shardings(
+    model: "ModelFile", mesh: Mesh, shapes: Mapping[str, tuple[int, ...]], *, configuration: str | None = None
+) -> list[Stated]:
+    """The sharding of every value that a node annotates: of a result as it is made, of an input as it is taken.
+
+    shapes: of all values, by name; what is said of others is passed over. Where the nodes that take an input or a
+    weight say different things it is left open. `InputError` where an annotation is no sharding over the mesh's axes.
+    """
+    chosen = chosen_configuration(model, configuration)
+    if chosen.num_devices != mesh.size:
+        raise InputError(
+            f"{model.name}: configuration {chosen.name!r} has {chosen.num_devices} devices, the mesh {mesh} has "
+            f"{mesh.size}; plan on a mesh of as many, or set annotations: ignore"
+        )
+    live = live_names(model.graph)
+    outer = {*model.inputs, *model.initializers}
+    made: list[Stated] = []
+    taken: dict[str, dict[TensorSharding, str]] = {}
+    for index, node in enumerate(model.graph.node):
+        where = f"{model.name}: node {node.name or f'{index} ({node.op_type})'}"
+        for spec in _specs(read_annotations(node), chosen):
+            name = spec.tensor or ""
+            if name not in shapes or name not in live:
+                continue
+            sharding = _sharding(spec, shapes[name], mesh, f"{where}: the annotation of {name!r}")
+            if name in node.output:
+                made.append((name, sharding, where))
+            elif name in outer:
+                taken.setdefault(name, {}).setdefault(sharding, where)
+    alike = [(name, *next(iter(found.items()))) for name, found in taken.items() if len(found) == 1]
+    return [*alike, *made]
+
+
+def chosen_configuration(model: "ModelFile", name: str | None) -> Configuration:
+    """The configuration of that name, or the only one."""
+    known = read_configurations(model.proto)
+    names = [str(c.name) for c in known]
+    if name is not None:
+        for one in known:
+            if one.name == name:
+                return one
+        raise InputError(f"{model.name} has no configuration {name!r}; it has: {', '.join(names) or 'none'}")
+    if len(known) != 1:
+        raise InputError(
+            f"{model.name} has {len(known)} device configurations ({', '.join(names)}): say which, such as "
+            f"configuration: {names[0]}"
+            if known
+            else f"{model.name} has no device configuration, and so no annotations; set annotations: ignore"
+        )
+    return known[0]
+
+
+def _specs(annotations: tuple[NodeAnnotation, ...], chosen: Configuration) -> list[ShardingSpec]:
+    return [s for a in annotations if a.configuration == chosen.name for s in a.specs]
+
+
+def _sharding(spec: ShardingSpec, dims: tuple[Any, ...], mesh: Mesh, what: str) -> TensorSharding:
+    try:
+        return sharding_of(placement_of(spec, dims), mesh, len(dims), what=what)
+    except ShardingError:
+        raise
+    except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise InputError(f"{what} has faults ({error}); autoshard check lists them") from None

@@ -1,0 +1,106 @@
+"""Small questions without a program: a named strategy on a named model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.models import load_model
+from autoshard.costmodels.profile import Profile
+from autoshard.costmodels.questions import Answer, dtype_bytes, placed
+from autoshard.costmodels.strategies import CriticalBatch, StrategyCost, critical_values, price_strategy
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyAnswer(Answer):
+    """A training step of a named model under a named strategy."""
+
+    model: str
+    strategy: str
+    hardware: str
+    mesh: dict[str, int]
+    batch_tokens: float
+    params: int
+    seconds: float  # lower bound of the step
+    estimate_seconds: float
+    upper_seconds: float
+    mfu: float  # at the estimate
+    tokens_per_s_per_device: float  # at the estimate
+    bound: str  # "compute" or "communication"
+    cost: StrategyCost
+    critical: tuple[CriticalBatch, ...]
+    layout: dict[str, Any]
+
+
+def ask_strategy(
+    model: str,
+    strategy: str,
+    mesh: Mapping[str, int],
+    batch_tokens: float,
+    hardware: str | Profile,
+    *,
+    seq: int | None = None,
+    dtype: str = "bfloat16",
+    microbatches: int | None = None,
+    repeats: int = 1,
+    efficiency: float | None = None,
+    recompute: float = 0.0,
+    links: Mapping[str, str] | None = None,
+    slice_shape: Sequence[int] | None = None,
+) -> StrategyAnswer:
+    """Collectives, bounds and verdict of a training step; `batch_tokens` is the whole batch in tokens.
+
+    `efficiency`: share of the peak that work reaches, that of the profile for the estimate where not given;
+    `recompute`: share of the forward work repeated; `microbatches`, `repeats`: see `strategies.price_strategy`.
+
+    >>> answer = ask_strategy("llama3_70b", "fsdp+tensor", {"fsdp": 64, "tensor": 8}, 4e6, "tpu_v5p")
+    >>> answer.bound, [term.kind for term in answer.cost.terms]
+    ('compute', ['all_gather', 'reduce_scatter', 'all_gather', 'reduce_scatter'])
+    """
+    machine = placed(hardware, mesh, links, slice_shape, False)
+    card = load_model(model)
+    if not batch_tokens > 0:
+        raise ProfileError(f"a batch of {batch_tokens} tokens; give the tokens of the whole batch")
+    cost = price_strategy(
+        machine, card, strategy, batch_tokens,
+        seq=seq, dtype=dtype, dtype_bytes=dtype_bytes(dtype), microbatches=microbatches, repeats=repeats,
+        efficiency=efficiency, recompute=recompute,
+    )  # fmt: skip
+    return StrategyAnswer(
+        model=model,
+        strategy=strategy,
+        hardware=machine.profile.name,
+        mesh=dict(mesh),
+        batch_tokens=batch_tokens,
+        params=card.params(),
+        seconds=cost.lower_s,
+        estimate_seconds=cost.estimate_s,
+        upper_seconds=cost.upper_s,
+        mfu=cost.mfu,
+        tokens_per_s_per_device=cost.tokens_per_device / cost.estimate_s,
+        bound=cost.bound,
+        cost=cost,
+        critical=tuple(critical_values(machine, card, strategy, dtype)),
+        layout=machine.describe(),
+    )
+
+
+def ask_critical_batch(
+    model: str,
+    strategy: str,
+    mesh: Mapping[str, int],
+    hardware: str | Profile,
+    *,
+    batch_tokens: float | None = None,
+    dtype: str = "bfloat16",
+    links: Mapping[str, str] | None = None,
+    slice_shape: Sequence[int] | None = None,
+) -> list[dict[str, Any]]:
+    """Batch and axis sizes at which each part of a strategy turns compute bound, as plain rows.
+
+    With `batch_tokens`, fsdp+tensor has one more: the devices of fsdp that communicate least.
+    """
+    machine = placed(hardware, mesh, links, slice_shape, False)
+    card = load_model(model)
+    dtype_bytes(dtype)  # refuses what is no type
+    return [asdict(value) for value in critical_values(machine, card, strategy, dtype, batch_tokens)]
