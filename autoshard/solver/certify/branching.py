@@ -17,7 +17,6 @@ import numpy as np
 from autoshard.solver.dual import passes as duals
 from autoshard.solver.dual.fixing import Part, reduced_costs
 from autoshard.solver.dual.flat import Flat
-from autoshard.solver.local.search import prefix_of
 
 CANDIDATES = 8
 """Most nodes that are considered for one split."""
@@ -97,7 +96,7 @@ class Branching:
     def _weights(self, prices: np.ndarray) -> np.ndarray:
         """Per strategy what its memory costs."""
         flat = self.flat
-        prefix = prefix_of(prices)
+        prefix = duals.prefix_of(prices)
         weight = np.zeros(len(flat.unary))
         per_unit = prefix[flat.held_stop] - prefix[flat.held_start]
         np.add.at(weight, flat.held_places, np.repeat(per_unit, flat.held_lengths) * flat.amounts)
