@@ -20,6 +20,7 @@ from autoshard.costs.price import price
 from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.models import build
 from autoshard.planning import Problem, build_model
+from autoshard.request.request import request_of
 from autoshard.search.baselines import price_baselines
 
 Collectives = dict[tuple[str, str], float]
@@ -48,7 +49,8 @@ def priced(
 ) -> Priced:
     logical, machine = api.placed(mesh, hardware)
     model = build_model(Problem.make(traced.program, logical, machine))
-    (found,) = price_baselines(model, [strategy], roles, slow=api._slow_axes(mesh))
+    slow = request_of(traced, mesh=mesh, hardware=hardware).between_slices
+    (found,) = price_baselines(model, [strategy], roles, slow=slow)
     assert found.assignment is not None, found.cost.reason
     schedule = model.schedule(found.assignment)
     cost = price(traced.program, schedule, model.fusion, model.prices)
