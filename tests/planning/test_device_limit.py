@@ -16,6 +16,7 @@ from autoshard.cli import main
 from autoshard.config import load_config
 from autoshard.costmodels import Machine, load_profile, place_mesh
 from autoshard.costs.memory import HEADROOM, room
+from autoshard.plan_record import ToldLimit
 from autoshard.verify.plan.checker import check_plan
 
 MESH = {"x": 2, "y": 2}
@@ -62,11 +63,11 @@ def test_a_plan_without_a_stated_limit_fits_its_device_by_its_own_verdict(free: 
 def test_none_lifts_the_limit() -> None:
     found = planned(small(USABLE), memory_limit="none")
     assert not found.to_dict()["memory"]["fits"]
-    assert found.memory_limit == {"bytes": None, "from": "stated"} and found.statements == ()
+    assert found.memory_limit == ToldLimit(bytes=None, source="stated") and found.statements == ()
 
 
 def test_none_is_a_word_for_device_memory_only() -> None:
-    assert planned(memory_limit={"device": "none"}).memory_limit == {"bytes": None, "from": "stated"}
+    assert planned(memory_limit={"device": "none"}).memory_limit == ToldLimit(bytes=None, source="stated")
     with pytest.raises(InputError, match="pinned_host"):
         planned(memory_limit={"pinned_host": "none"})
 
@@ -78,7 +79,7 @@ def test_a_limit_on_the_host_alone_leaves_that_of_the_device() -> None:
 def test_a_stated_limit_wins_over_that_of_the_device(free: Plan) -> None:
     found = planned(small(USABLE), memory_limit=free.memory.peak_bytes)
     assert found.objective_s == free.objective_s
-    assert found.memory_limit == {"bytes": free.memory.peak_bytes, "from": "stated"}
+    assert found.memory_limit == ToldLimit(bytes=free.memory.peak_bytes, source="stated")
 
 
 def test_a_stated_limit_beyond_the_device_is_told() -> None:
@@ -112,7 +113,7 @@ def test_a_plan_that_fits_is_the_same_with_and_without_the_limit(free: Plan) -> 
 def test_a_machine_that_does_not_say_what_it_leaves_to_programs_has_all_its_memory() -> None:
     h100 = load_profile("h100").memory
     assert h100.usable is None
-    assert planned("h100").memory_limit == {"bytes": room(h100.bytes.value), "from": "device"}
+    assert planned("h100").memory_limit == ToldLimit(bytes=room(h100.bytes.value), source="device")
 
 
 def test_a_program_too_large_for_the_device_is_told_what_the_device_has_and_how_to_lift_the_limit() -> None:
