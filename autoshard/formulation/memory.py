@@ -69,11 +69,6 @@ class Memory:
         self.excesses = [excess for nodes in sorted(grouped) for excess in self._joined(grouped[nodes])]
         self.own = tuple(tuple(Usage(*span, held) for span, held in sorted(own.items())) for own in self._own)
 
-    @property
-    def everything(self) -> dict[int, frozenset[int]]:
-        """All excesses at all times: a network with nodes for these says what the simulation says."""
-        return {k: frozenset(range(len(excess.spans))) for k, excess in enumerate(self.excesses)}
-
     # -- from quantities to usages and excesses ---------------------------------------------------------
 
     def _parted(self, held: Quantity) -> list[Excess]:

@@ -20,17 +20,13 @@ from autoshard.planning.fitting import first_fit
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import no_answer, none_found
-from autoshard.planning.options import ACCEPTED_GAP, SearchOptions
+from autoshard.planning.options import SearchOptions
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution, Stopped
 from autoshard.solver.work import Infeasible
 
 _MOST_ROUNDS = 30
 """How often what an answer holds too much of is decided in the network and the search made again."""
-_ROUNDS_BEFORE_ALL = 6
-_ALL_ENTRIES = 400_000
-"""After so many rounds the network of a small program knows of all that is held together, at all moments, where it then
-has at most so many table entries: one proof of it is cheaper than some for networks that know of a little more each."""
 _IDLE_ROUNDS = 3
 """Rounds that raise no bound, after which a plan that is known is the answer."""
 _ROUGH_GAPS = (0.25, 2e-2)
@@ -39,7 +35,7 @@ answers cost is the network's, which does not know yet what they hold too much o
 _SMALL_NODES = 400
 """Up to so many nodes rough searches get little effort. In larger networks they are mostly making ready, and are made
 to the finer gap only."""
-_ROUGH_EFFORT = 0.05
+_ROUGH_EFFORT = 0.1
 """The part of the effort that goes into one rough search of a small network."""
 _FIRST_SHARE, _FIRST_TRIES = 0.1, 11
 """The part of what is left of a time limit, and how many searches, that a first plan within the limit may take."""
@@ -127,8 +123,6 @@ class _Run:
         if known is None:
             full = self._nothing_fits(full, free, limit)
             known = self._first(limit, free)
-        if known is not None and self._any_will_do(known[0]):
-            return self._finished(known)
         stopped = Stopped.INTERRUPT if interrupted_in(self.rounds) else None
         starts = [*self.starts, *([] if known is None or known[0].assignment is None else [known[0].assignment])]
         solved: dict[int, frozenset[int]] | None = None
@@ -140,12 +134,7 @@ class _Run:
             if nearest is not None and room.knows(nearest):
                 chosen = room.missing(nearest, limit, chosen)
                 assert chosen != solved, "the network says less than the simulation although it knows of all of it"
-            network = model.within(limit, chosen)
-            if self.small and number >= _ROUNDS_BEFORE_ALL and chosen != room.everything:
-                whole = model.within(limit, room.everything)
-                if sum(edge.costs.size for edge in whole.edges) <= _ALL_ENTRIES:
-                    network, chosen, rough = whole, room.everything, 0.0  # every answer fits
-            solved = chosen
+            network, solved = model.within(limit, chosen), chosen
             near = starts if nearest is None else (*starts, nearest)
             given = [room.extended(start, chosen) for start in near if room.knows(start)]
             what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
@@ -165,8 +154,7 @@ class _Run:
             if memory.peak_bytes <= limit:
                 if known is None or not cheaper(known[0], solution):
                     known = solution, schedule, memory
-                ended = stopped in (Stopped.DONE, Stopped.TIME, Stopped.INTERRUPT)
-                if not rough or ended or self._any_will_do(known[0]):
+                if not rough or stopped in (Stopped.DONE, Stopped.TIME, Stopped.INTERRUPT):
                     break
                 starts, nearest, rough = [*starts, solution.assignment], None, next(gaps)
                 continue
@@ -227,10 +215,6 @@ class _Run:
         return solution.cost is not None and solution.cost - self.bound <= 1.1 * self.options.accepted_gap * abs(
             solution.cost
         )
-
-    def _any_will_do(self, solution: Solution) -> bool:
-        """Whether little is asked of a plan, as where it is only to be seen whether there is one."""
-        return self.options.accepted_gap > ACCEPTED_GAP and self._close(solution)
 
     def _loosely(self, limit: int, free: Sequence[int], known: Known | None) -> Known | None:
         """A plan within the limit by a few searches of the network as it is, which knows nothing of copies for one use:
@@ -296,11 +280,10 @@ class _Run:
 
         options = self.options
         share = _ROUGH_EFFORT if rough and self.small else 1.0
-        to_the_end = network.usage_limit is None or (self.small and options.accepted_gap <= ACCEPTED_GAP)
         options.say(what)
         solution = solve(
             network, time_limit_s=seconds, effort=options.effort * share, seed=options.seed, starts=given,
-            gap=0.0 if to_the_end else options.accepted_gap, rough=rough,
+            gap=0.0 if network.usage_limit is None else options.accepted_gap, rough=rough,
             progress=lambda p: options.say(f"{what}: {p}"),
         )  # fmt: skip
         bound = solution.lower_bound

@@ -28,9 +28,9 @@ MOST_SEARCHED_VALUES = 4000
 """Plans are searched for in programs of at most so many values; beyond, the bound is all that is told."""
 SEARCH_EFFORT = 0.2
 """Work of one such search."""
-SEARCH_S = 3.0
+SEARCH_S = 4.0
 """Seconds that one may take."""
-ALL_SEARCHES_S = 5.0
+ALL_SEARCHES_S = 12.0
 """Seconds that all of them may take together."""
 LIMITS = (1.1, 1.5, 2.0)
 """Multiples of the bound that are tried as limits."""

@@ -66,7 +66,7 @@ PIECES = 12
 """Pieces solved exactly in one round."""
 BUDGET = 16_000_000_000
 """Table entries that message passing and search visit at effort 1 in large networks: some 20 s on one core."""
-BUDGET_PASSES = 40_000
+BUDGET_PASSES = 20_000
 """The same in small networks, as a multiple of their table entries."""
 LEAST_BUDGET = 200_000_000
 BRANCH_NODES = 2_000
@@ -247,7 +247,6 @@ def _bound_and_search(
     small, entries = state.flat.n <= BRANCH_NODES, len(state.flat.tables)
     fixed_at, reach = math.inf, None
     proving: Prover | None = None
-    none: Prover | None = None  # that there is no assignment
     fallen, skipped = math.inf, 0  # what pieces took off the cost when they were last tried, and rounds since
     rounds = max(1, math.ceil(ROUNDS * effort)) if math.isfinite(effort) else MOST_ROUNDS
     share = min(1.0, effort)
@@ -269,14 +268,10 @@ def _bound_and_search(
         gap = race.gap()
         if race.cost is None:
             race.enter("proof")
-            spent = 0
-            if none is None:
-                none = proof.prover(race, work, costs=False)
-                none.begin(most_entries=PROVED_NONE_ENTRIES)
-            else:
-                spent = none.effort
+            none = proof.prover(race, work, costs=False)
+            none.begin(most_entries=PROVED_NONE_ENTRIES)
             finished = none.go_on(int(min(PROOF_SHARE * state.budget, FIRST_PROOF_WORK)))
-            state.budget -= none.effort - spent
+            state.budget -= none.effort
             if finished and race.settled():
                 return
         elif round_ < FIXED_ROUNDS or gap < FIXED_AGAIN * fixed_at:

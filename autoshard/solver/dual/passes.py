@@ -14,7 +14,6 @@ from autoshard.solver.dual.arrays import Messages
 from autoshard.solver.dual.flat import Flat
 from autoshard.solver.dual.messages import message_pass, rests
 from autoshard.solver.dual.pricing import (
-    AIMED,
     FIRST_RATE,
     FOUND,
     UNPRICED,
@@ -223,13 +222,6 @@ def no_prices(slots: int) -> Prices:
     """Before any are asked."""
     arrays = PerSlot(*np.zeros((5, slots)))
     return Prices(arrays, Pace(-math.inf, 0, FIRST_RATE, 0, 0, 0, UNPRICED))
-
-
-def aiming_prices(slots: int, known: np.ndarray | None = None) -> Prices:
-    """For `settle`, whose steps aim at a bound: from good prices, or before any are asked."""
-    begun = no_prices(slots) if known is None else known_prices(known, AIMED)
-    begun.pace = begun.pace._replace(rate=AIMED)
-    return begun
 
 
 def first_prices(dual: Dual, live: np.ndarray) -> Prices:

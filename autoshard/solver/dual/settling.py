@@ -11,10 +11,7 @@ import numpy as np
 from autoshard.solver.compiled import compiled
 from autoshard.solver.dual.arrays import Graph, Held, Messages
 from autoshard.solver.dual.messages import message_pass
-from autoshard.solver.dual.pricing import UNPRICED, Pace, PerSlot, aim, charge, fill_live
-
-IDLE_LOOKS = 2
-"""Looks in a row that find the bound hardly risen, after which passes end."""
+from autoshard.solver.dual.pricing import UNPRICED, Pace, PerSlot, begin_prices, charge, fill_live, step_prices
 
 EXACT_QUANTA = 2.0**52
 """Below this many quanta float64 sums are exact: half of the 2**53 up to which it holds every whole number."""
@@ -109,8 +106,7 @@ def settle(
 ):  # fmt: skip
     """Double passes, with a step of the prices after each, until they hardly raise the bound; ends at the best prices.
 
-    Steps aim at the threshold. At most as many passes as `moving.decoded` has rows. Returns where the search for prices
-    stands, and the bounds.
+    At most as many as `moving.decoded` has rows. Returns where the search for prices stands, and the bounds.
     """
     bound = -np.inf
     before = -np.inf
@@ -118,7 +114,6 @@ def settle(
     threshold = stop.threshold
     cheap = stop.cheap
     live = np.zeros(len(slots.current), dtype=np.int64)
-    idle = 0
     k = 0
     while k < len(moving.decoded):
         chosen = moving.decoded[k]
@@ -136,13 +131,16 @@ def settle(
             if pace.scale != UNPRICED and last > pace.bound:  # these prices closed the part: they are the best
                 slots.best[:] = slots.current
             break
-        if last > -np.inf and (pace.scale != UNPRICED or most > held.limit):
-            pace = aim(slots, pace, held.limit, last, live, threshold)
-            total = charge(held, graph.offsets, graph.unary, quantum, slots.current, moving.prices, moving.priced)
-            share = total * held.limit
+        if pace.scale == UNPRICED and k > stop.least and most > held.limit:
+            pace = begin_prices(slots, live, held.limit, last)
+        if pace.scale != UNPRICED:
+            pace, new = step_prices(slots, pace, held.limit, last, live)
+            if new:
+                total = charge(held, graph.offsets, graph.unary, quantum, slots.current, moving.prices, moving.priced)
+                share = total * held.limit
         if k % stop.looked_at == 0:
-            idle = idle + 1 if k > stop.least and bound - before < stop.gain * (threshold - bound) else 0
-            if idle >= IDLE_LOOKS:
+            searching = pace.scale >= 0 or pace.wait > 0
+            if k > stop.least and not searching and bound - before < stop.gain * (threshold - bound):
                 break
             before = max(before, bound)
     if pace.scale != UNPRICED and (slots.current != slots.best).any():
