@@ -40,11 +40,11 @@ def test_what_sharing_costs_is_worked_out_on_all_layers_where_asked_for(monkeypa
     kept = built()
     decision = decide(kept)
     told = price_of_sharing(kept, decision)
-    assert told is not None and told.bound_s is not None
+    assert told is not None and told.price.bound_s is not None
     monkeypatch.setattr(model, "PRICED_ENTRIES", 10)
     monkeypatch.setattr(sharing, "PRICED_ENTRIES", 10)
     left_out = built()
     assert price_of_sharing(left_out, decision, always=True) == told
     silent = price_of_sharing(left_out, decision)
-    assert silent is not None and silent.bound_s is None
-    assert (silent.decisions, silent.shared) == (told.decisions, told.shared)
+    assert silent is not None and silent.price.bound_s is None
+    assert (silent.price.decisions, silent.price.shared) == (told.price.decisions, told.price.shared)
