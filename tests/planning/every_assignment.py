@@ -16,7 +16,8 @@ from every_plan import has, holds
 from autoshard.constraints import MatchedPin
 from autoshard.formulation.fixed import Cut, Fixed
 from autoshard.formulation.model import NodeKind
-from autoshard.planning import Problem, Stage, StagePlan, build_model
+from autoshard.plan_record.parts import StageRecord
+from autoshard.planning import Problem, StagePlan, build_model
 from autoshard.solver.network import IMPOSSIBLE
 
 FIELDS = ("values", "ops", "forms", "outputs")
@@ -167,7 +168,7 @@ class Lexicographic:
         return self.plans.cheapest(which, None if free else self.limit)
 
 
-def compare(problem: Problem, stages: Sequence[Stage], plans: Sequence[StagePlan], most: int, slack: float) -> None:
+def compare(problem: Problem, stages: Sequence[StageRecord], plans: Sequence[StagePlan], most: int, slack: float) -> None:
     """Every stage of a decision against the meaning written down here."""
     meaning = Lexicographic(EveryAssignment(problem, most), problem.memory_limit)
     known: set[Spot] = set()
@@ -215,7 +216,7 @@ def spots_of(entry, problem: Problem) -> list[Spot]:  # type: ignore[no-untyped-
     return [(what, int(key), entry["on"], atom) for key in entry["keys"]]
 
 
-def optimum_of(stage: Stage, problem: Problem) -> tuple[Fixed, set[Spot]]:
+def optimum_of(stage: StageRecord, problem: Problem) -> tuple[Fixed, set[Spot]]:
     """What a stage's optimum placed, and what of it was not kept."""
     names = problem.mesh.names
     fields = {"inputs": "values", "ops": "ops", "shared": "forms", "outputs": "outputs"}
