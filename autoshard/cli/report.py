@@ -1,0 +1,1 @@
+"""``autoshard report``: a page about plans, or their figures for other tools."""
