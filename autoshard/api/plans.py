@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -30,6 +31,22 @@ class Plan(PlanRecord):
         from autoshard.report import summary
 
         return summary(self.to_dict(), width=width)
+
+    def _repr_html_(self) -> str:
+        """In notebooks: the verdict, baselines and the largest inputs."""
+        from autoshard.report.notebook import notebook_html
+
+        return notebook_html(self)
+
+    def report(self, path: str | os.PathLike[str], *, alternatives: int = 0) -> None:
+        """Write the page of ``autoshard report``: everything about the plan in one HTML file.
+
+        alternatives: of so many of the largest inputs it has the prices of other shardings.
+        """
+        from autoshard.api.reports import largest, page
+        from autoshard.files import write_text
+
+        write_text(path, page([self], [self.program.name], alternatives=[largest(self, alternatives)]))
 
     # -- asking it -----------------------------------------------------------------------------------
 

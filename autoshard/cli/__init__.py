@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autoshard import __version__
-from autoshard.cli import calibrate, compare, cost, diff, explain, lower, mlir, network, plans, run
+from autoshard.cli import calibrate, compare, cost, diff, explain, lower, mlir, network, plans, report, run
 from autoshard.cli.process import interrupts_arrive, open_streams
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command()(plans.solve)
 app.command()(plans.verify)
 app.command()(run.run)
 app.command()(lower.lower)
+app.command()(report.report)
 app.command()(plans.hardware)
 app.command()(explain.explain)
 app.command()(compare.compare)

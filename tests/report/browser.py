@@ -112,7 +112,7 @@ class Browser:
         self.complaints.clear()
         self.requests.clear()
         self.call("Page.navigate", url=page.as_uri())
-        self.wait("document.documentElement.dataset.ready !== undefined")
+        self.wait("document.documentElement?.dataset.ready !== undefined")
 
     def ask(self, expression: str) -> Any:
         """The value of an expression of JavaScript, promises awaited."""

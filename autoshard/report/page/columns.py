@@ -50,3 +50,16 @@ def short(number: float) -> float | int | None:
         return None
     found = float(f"{number:.6g}")
     return int(found) if found.is_integer() and abs(found) < 2**53 else found
+
+
+def finite(data: Any) -> Any:
+    """Plain data without infinities and NaN, which JSON has no words for: None there.
+
+    >>> finite({"a": [float("nan"), 1.5]})
+    {'a': [None, 1.5]}
+    """
+    if isinstance(data, dict):
+        return {key: finite(item) for key, item in data.items()}
+    if isinstance(data, list | tuple):
+        return [finite(item) for item in data]
+    return None if isinstance(data, float) and not isfinite(data) else data

@@ -11,7 +11,7 @@ from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Op, Origin
 from autoshard.program.rule import factor_name
 from autoshard.program.schedule import PROGRAM, Use
-from autoshard.report.page.columns import Numbered, Ragged, short
+from autoshard.report.page.columns import Numbered, Ragged, finite, short
 from autoshard.report.view.memory import memory_view
 from autoshard.report.view.outline import outline
 from autoshard.report.view.source import place_of
@@ -47,9 +47,9 @@ class _Content:
         data = {
             "version": VERSION,
             "name": self.name,
-            "verdict": self._verdict(),
-            "step": self._step(),
-            "machine": self._machine(),
+            "verdict": finite(self._verdict()),
+            "step": finite(self._step()),
+            "machine": finite(self._machine()),
             "ops": self._ops(),
             "values": self._values(),
             "moves": self._moves(),

@@ -20,7 +20,7 @@ NESTED = 2
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """depth: how deeply folded. label: of a group; empty for an op. op: its id; -1 for a group. phase: of a group that
+    """depth: how deeply folded. label: of a group or loop; empty for other ops. op: its id; -1 for a group. phase: of a group that
     is not within one that says it (``forward``, ``backward``, ``recomputed``).
     """
 
@@ -89,9 +89,11 @@ class _Outline:
                     yield from self._op(op, depth + 1)
 
     def _op(self, op: Op, depth: int) -> Iterator[Row]:
-        yield Row(depth, "", op.id)
-        if op.kind == "shard_map":
+        if not op.regions or op.kind == "shard_map":
+            yield Row(depth, "", op.id)
             return
+        inner = [one for region in op.regions for one in region.ops]
+        yield Row(depth, place_of(op.source).function, op.id, _phase(inner) if depth < 2 else "")
         names = {"while": ("condition", "body")}.get(op.kind)
         for number, region in enumerate(op.regions):
             if len(op.regions) == 1:
@@ -118,4 +120,4 @@ def _phase(ops: Sequence[Op]) -> str:
     phases = Counter(place_of(op.source).phase for op in ops)
     if phases["backward"]:
         return "backward"
-    return phases.most_common(1)[0][0]
+    return phases.most_common(1)[0][0] if phases else ""

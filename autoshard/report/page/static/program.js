@@ -28,7 +28,8 @@ function treeOf(plan) {
 
 function rowText(plan, row) {
   const op = plan.rows.op[row];
-  return op >= 0 ? plan.opName(op) : plan.text(plan.rows.label[row]);
+  const label = plan.text(plan.rows.label[row]);
+  return op < 0 ? label : label ? `${label} (${plan.opName(op)})` : plan.opName(op);
 }
 
 /** Sums over all ops before each, so that a group's sum is a difference. */
@@ -44,7 +45,6 @@ function drawProgram(plan) {
   const body = section("program"), { rows, ops } = plan, tree = treeOf(plan), count = rows.depth.length;
   const compute = prefixSums(ops.seconds), wire = prefixSums(plan.around.wire);
   const open = new Uint8Array(count);
-  for (let i = 0; i < count; i++) open[i] = rows.depth[i] === 0 && tree.end[i] - i < 60 ? 0 : 0;
   let visible = [], matched = null, hits = [];
 
   // what a search looks in: made when it is first wanted
@@ -123,13 +123,13 @@ function drawProgram(plan) {
     const op = rows.op[i], folds = tree.end[i] > i + 1, shown = matched ? true : Boolean(open[i]);
     row.setAttribute("aria-level", rows.depth[i] + 1);
     if (folds) row.setAttribute("aria-expanded", String(shown));
-    const phase = plan.text(op >= 0 ? ops.phase[op] : rows.phase[i]);
+    const phase = plan.text(rows.phase[i]);
     const name = el("div", { role: "gridcell", class: "cell name", style: { "padding-left": `${0.4 + rows.depth[i] * 1.1}rem` } },
       el("span", { class: folds ? "fold" : "leaf", "aria-hidden": "true", text: folds ? (shown ? "▾" : "▸") : "" }),
-      el("span", { class: op >= 0 ? "op" : "group", text: rowText(plan, i) }),
+      el("span", { class: folds ? "group" : "op", text: rowText(plan, i) }),
       folds ? el("span", { class: "many", text: `${countText(tree.lastOp[i] - tree.firstOp[i] + 1)} ops` }) : null,
       op >= 0 && plan.text(ops.rule[op]).endsWith("trips") ? el("span", { class: "many", text: plan.text(ops.rule[op]) }) : null,
-      op < 0 && phase ? el("span", { class: `phase ${phase}`, text: phase }) : null);
+      (op < 0 || folds) && phase ? el("span", { class: `phase ${phase}`, text: phase }) : null);
     name.title = rowText(plan, i);
     const result = op >= 0 ? plan.resultsOf(op)[0] : undefined, layout = result === undefined ? -1 : plan.formOf(result);
     const local = result === undefined ? "" : `[${plan.localShape(result, layout).join(", ")}]`;

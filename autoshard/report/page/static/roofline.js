@@ -16,11 +16,14 @@ function drawRoofline(plan) {
     else dots.set(key, { x: flop / bytes, y: flop / each, matmul: plan.text(ops.unit[op]) === "matmul", ops: [op], seconds });
   }
   const all = [...dots.values()].sort((a, b) => b.seconds - a.seconds);
-  const roofs = [...Object.entries(machine.matmul).map(([dtype, rate]) => [`${dtype} matmul ${digits(rate / 1e12)} TFLOP/s`, rate]), [`vector ${digits(machine.vector / 1e12)} TFLOP/s`, machine.vector]];
+  const byRate = new Map();
+  for (const [dtype, rate] of Object.entries(machine.matmul)) byRate.set(rate, [...(byRate.get(rate) ?? []), dtype]);
+  const roofs = [...byRate].map(([rate, dtypes]) => [`${dtypes.join(", ")} matmuls ${digits(rate / 1e12)} TFLOP/s`, rate]);
+  roofs.push([`vector unit ${digits(machine.vector / 1e12)} TFLOP/s`, machine.vector]);
   const top = Math.max(...roofs.map(([, rate]) => rate)) * 3;
   const xs = all.map((d) => d.x), ys = all.map((d) => d.y);
   const x0 = Math.min(0.05, ...xs) / 2, x1 = Math.max(1e4, ...xs) * 2, y0 = Math.min(machine.bandwidth * 0.05, ...ys) / 2;
-  const pad = { left: 62, right: 16, top: 14, bottom: 38 };
+  const pad = { left: 86, right: 16, top: 14, bottom: 38 };
   let frame = { width: 1, height: 1 }, chosen = -1;
   const px = (x) => pad.left + ((Math.log(x) - Math.log(x0)) / (Math.log(x1) - Math.log(x0))) * (frame.width - pad.left - pad.right);
   const py = (y) => frame.height - pad.bottom - ((Math.log(y) - Math.log(y0)) / (Math.log(top) - Math.log(y0))) * (frame.height - pad.top - pad.bottom);
@@ -62,7 +65,7 @@ function drawRoofline(plan) {
       c.beginPath(); c.moveTo(px(x0), py(x0 * machine.bandwidth)); c.lineTo(px(ridge), py(rate)); c.lineTo(px(x1), py(rate)); c.stroke();
       c.fillStyle = colour("text");
       c.textAlign = "right";
-      c.fillText(name, width - pad.right - 6, py(rate) - 5);
+      c.fillText(name, width - pad.right - 6, py(rate) - 13);
     }
     c.save();
     const from = [px(x0), py(x0 * machine.bandwidth)], to = [px(x1), py(x1 * machine.bandwidth)];

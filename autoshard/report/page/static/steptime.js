@@ -1,38 +1,26 @@
 // Step time by mesh axis and kind of work, and every collective in a table.
 
 function drawStepTime(plan) {
-  const body = section("steptime"), { step, verdict: v } = plan;
-  const rows = [{ name: "compute", parts: [{ kind: "compute", text: "compute", seconds: step.compute_s, hidden: 0 }] }];
+  const body = section("steptime"), { step, verdict: v, ops } = plan;
+  const work = new Map([["matmuls", 0], ["other ops", 0], ["ops that only move data", 0]]);
+  for (let op = 0; op < plan.count; op++) {
+    const name = plan.text(ops.unit[op]) === "matmul" ? "matmuls" : ops.flop[op] || !ops.bytes[op] ? "other ops" : "ops that only move data";
+    work.set(name, work.get(name) + ops.seconds[op]);
+  }
+  const kinds = ["kind-compute", "kind-other", "kind-moving"];
+  const own = [{ name: "compute", parts: [...work].map(([text, seconds], k) => ({ colour: kinds[k], text, seconds, hidden: 0 })) }];
+  if (step.local_s > 0) own.push({ name: "local copies", parts: [{ colour: "kind-copy", text: "slices, masks, host copies", seconds: step.local_s, hidden: 0 }] });
   const byAxes = new Map();
   for (const group of step.groups) {
-    if (!byAxes.has(group.axes)) byAxes.set(group.axes, []);
-    byAxes.get(group.axes).push({ kind: group.kind, text: `${kindText(group.kind)} of ${group.moves}`, seconds: group.seconds, hidden: group.hidden, group });
+    if (!byAxes.has(group.axes)) byAxes.set(group.axes, { name: group.axes, parts: [] });
+    byAxes.get(group.axes).parts.push({ colour: kindColour(group.kind), text: `${kindText(group.kind)} of ${group.moves}`, seconds: group.seconds, hidden: group.hidden, group });
   }
-  for (const [axes, parts] of byAxes) rows.push({ name: axes, parts });
-  if (step.local_s > 0) rows.push({ name: "local copies", parts: [{ kind: "copy", text: "slices, masks, host copies", seconds: step.local_s, hidden: 0 }] });
-  const sum = (row) => row.parts.reduce((a, p) => a + p.seconds, 0);
-  const widest = Math.max(...rows.map(sum), 1e-30);
-  const list = el("div", { class: "bars", role: "list", "aria-label": "seconds per step by mesh axis and kind" });
-  for (const row of rows) {
-    const bar = el("div", { class: "track" });
-    for (const part of row.parts) {
-      const tip = [`${row.name}: ${part.text}`, `${secondsText(part.seconds)} a step, ${percentText(part.seconds / v.seconds.upper)} of the serial sum`];
-      if (part.group) {
-        tip.push(`${percentText(part.hidden, 0)} hidden behind work in the estimate`, `${countText(part.group.times)} times, ${bytesText(part.group.bytes)}`);
-        tip.push(`${digits(part.group.intensity)} FLOP/byte beside ${digits(part.group.machine)} of the machine: ${part.group.verdict} bound`);
-      }
-      for (const [share, pale] of [[1 - part.hidden, false], [part.hidden, true]]) {
-        if (share <= 0) continue;
-        const style = { width: `${(100 * part.seconds * share) / widest}%`, background: `var(--${kindColour(part.kind)})` };
-        bar.append(el("div", { class: pale ? "bar part pale" : "bar part", style, on: { pointermove: (e) => showTip(tip, e.clientX, e.clientY), pointerleave: hideTip } }));
-      }
-    }
-    const exposed = row.parts.reduce((a, p) => a + p.seconds * (1 - p.hidden), 0);
-    list.append(el("div", { class: "bar-row", role: "listitem" }, el("span", { class: "name", text: row.name }), bar, el("span", { class: "said", text: secondsText(sum(row)) }), el("span", { class: "said", text: `${secondsText(exposed)} waited for` })));
+  const sent = [...byAxes.values()];
+  body.append(stepBars(plan, own, "work"), legend([...work.keys()].map((text, k) => [text, kinds[k]]).concat([["local copies", "kind-copy"]])));
+  if (sent.length) {
+    body.append(el("h3", { text: `Collectives over mesh axes (${secondsText(step.communication_s)} in all, on a scale of their own)` }), stepBars(plan, sent, "collectives"));
+    body.append(legend([...new Set(step.groups.map((g) => g.kind))].map((kind) => [kindText(kind), kindColour(kind)]).concat([["hidden behind work in the estimate", "muted", true]])));
   }
-  body.append(list);
-  const kinds = [...new Set(rows.flatMap((row) => row.parts.map((p) => p.kind)))];
-  body.append(legend([...kinds.map((kind) => [kind === "copy" ? "local copies" : kindText(kind), kindColour(kind)]), ["hidden behind work in the estimate", "muted", true]]));
   body.append(el("p", { class: "note", text: `Bounds: at least ${secondsText(v.seconds.lower)} (everything overlaps, ${v.bound_by} is busiest), estimate ${secondsText(v.seconds.estimate)}, at most ${secondsText(v.seconds.upper)} (nothing overlaps).` }));
 
   const resources = Object.entries(step.resources_s).sort((a, b) => b[1] - a[1]);
@@ -57,4 +45,27 @@ function drawStepTime(plan) {
   });
   table.node.classList.add("low");
   body.append(table.node);
+}
+
+/** Rows of stacked bars on one scale: solid what is waited for, pale what the estimate hides. */
+function stepBars(plan, rows, label) {
+  const sum = (row) => row.parts.reduce((a, p) => a + p.seconds, 0);
+  const widest = Math.max(...rows.map(sum), 1e-30);
+  return el("div", { class: "bars", role: "list", "aria-label": `seconds per step: ${label}` }, rows.map((row) => {
+    const bar = el("div", { class: "track" });
+    for (const part of row.parts) {
+      const tip = [`${row.name}: ${part.text}`, `${secondsText(part.seconds)} a step, ${percentText(part.seconds / plan.verdict.seconds.upper)} of the serial sum`];
+      if (part.group) {
+        tip.push(`${percentText(part.hidden, 0)} hidden behind work in the estimate`, `${countText(part.group.times)} times, ${bytesText(part.group.bytes)}`);
+        tip.push(`${digits(part.group.intensity)} FLOP/byte beside ${digits(part.group.machine)} of the machine: ${part.group.verdict} bound`);
+      }
+      for (const [share, pale] of [[1 - part.hidden, false], [part.hidden, true]]) {
+        if (share <= 0) continue;
+        const style = { width: `${(100 * part.seconds * share) / widest}%`, background: `var(--${part.colour})` };
+        bar.append(el("div", { class: pale ? "bar part pale" : "bar part", style, on: { pointermove: (e) => showTip(tip, e.clientX, e.clientY), pointerleave: hideTip } }));
+      }
+    }
+    const waited = row.parts.reduce((a, p) => a + p.seconds * (1 - p.hidden), 0);
+    return el("div", { class: "bar-row", role: "listitem" }, el("span", { class: "name", text: row.name }), bar, el("span", { class: "said", text: secondsText(sum(row)) }), el("span", { class: "said", text: waited < sum(row) ? `${secondsText(waited)} waited for` : "" }));
+  }));
 }

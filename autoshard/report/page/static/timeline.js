@@ -147,7 +147,7 @@ function drawTimeline(plan) {
   const say = el("p", { class: "note" });
   const tell = () => {
     const v = plan.verdict, estimate = v.seconds.estimate;
-    const bounded = Math.abs(clock.total - estimate) > 1e-6 * estimate ? ` The estimate itself is ${secondsText(estimate)}, the busiest part of the machine.` : "";
+    const bounded = Math.abs(clock.total - estimate) > 1e-3 * estimate ? ` The estimate itself is ${secondsText(estimate)}, the busiest part of the machine.` : "";
     say.textContent = overlapped
       ? `The estimate: ${secondsText(clock.total)}. Events follow one another in the order of the program; of each collective only the share that is not hidden takes time (solid), the hidden share is pale, before what it is fetched for or behind what it sends. Shares are those of ${v.hardware}'s profile; collectives between matmuls are waited for.${bounded}`
       : `Serial: ${secondsText(clock.total)}. Nothing overlaps; this sum is what the solver minimises.`;

@@ -13,7 +13,8 @@ function drawVerdict(plan) {
   const best = plan.bestBaseline;
   if (best) {
     const ratio = best.objective_s / v.objective_s;
-    const word = ratio > 1.0005 ? `${digits(ratio)} × as fast` : ratio < 0.9995 ? `${digits(ratio)} × the speed` : "the same";
+    const share = Math.abs(ratio - 1);
+    const word = share < 0.0005 ? "the same" : share < 0.1 ? `${digits(100 * share, 2)}% ${ratio > 1 ? "faster" : "slower"}` : `${digits(ratio)} × as fast`;
     card("Against the best baseline", word, `${best.name}: ${secondsText(best.objective_s)}; plan: ${secondsText(v.objective_s)} (nothing overlaps)`);
   } else card("Against the best baseline", "—", v.baselines.length ? "no named strategy has a plan here" : "the plan has no named strategies to compare with");
 
@@ -60,7 +61,7 @@ function baselineBars(plan) {
       bar.append(el("div", { class: row.own ? "bar own" : "bar", style: { width: `${(100 * row.objective_s) / widest}%` } }));
       bar.append(el("div", { class: "bound", style: { left: `${(100 * v.bound_s) / widest}%` }, title: `no plan under ${secondsText(v.bound_s)}` }));
     } else bar.append(el("span", { class: "why", text: row.reason || "no plan", title: row.reason }));
-    const said = known ? `${secondsText(row.objective_s)}${row.own ? "" : ` · ${digits(row.objective_s / v.objective_s)} ×`}` : "no plan";
+    const said = known ? `${secondsText(row.objective_s)}${row.own ? "" : ` · ${digits(row.objective_s / v.objective_s, 4)} ×`}` : "no plan";
     list.append(el("div", { class: "bar-row", role: "listitem" }, el("span", { class: "name", text: row.name }), bar, el("span", { class: "said", text: said }), el("span", { class: "said", text: row.peak_bytes ? bytesText(row.peak_bytes) : "" })));
   }
   return el("div", {}, list, el("p", { class: "note", text: "Seconds when nothing overlaps, which is what plans are compared by, and memory at the peak. The thin line is the bound that is proved." }));
