@@ -1,7 +1,7 @@
 // Amounts for people, in the words of the command line.
 
-function scaled(amount, steps, last) {
-  for (const [scale, unit] of steps) if (Math.abs(amount) >= scale) return `${digits(amount / scale)} ${unit}`;
+function scaled(amount, steps, last, count = 3) {
+  for (const [scale, unit] of steps) if (Math.abs(amount) >= scale) return `${digits(amount / scale, count)} ${unit}`;
   return last(amount);
 }
 
@@ -23,7 +23,7 @@ function secondsText(seconds) {
 function bytesText(bytes) {
   if (bytes === null || bytes === undefined) return "";
   const steps = [4, 3, 2, 1].map((power) => [1024 ** power, ["KiB", "MiB", "GiB", "TiB"][power - 1]]);
-  return scaled(bytes, steps, (b) => `${Math.round(b)} B`);
+  return scaled(bytes, steps, (b) => `${Math.round(b)} B`, 4);
 }
 
 function flopText(flop) {

@@ -20,7 +20,8 @@ class Scroller {
       on: {
         scroll: () => this.later(),
         keydown: (event) => this.keyed(event),
-        focus: () => this.current < 0 && this.count && this.move(0),
+        // not for a pointer: rows that are drawn anew between press and release would lose the click
+        focus: () => this.current < 0 && this.node.matches(":focus-visible") && this.move(0),
       },
     });
     if (options.head) this.node.append(options.head);
