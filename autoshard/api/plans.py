@@ -43,7 +43,7 @@ class Plan(PlanRecord):
 
         alternatives: of so many of the largest inputs it has the prices of other shardings.
         """
-        from autoshard.api.reports import largest, page
+        from autoshard.api.pages import largest, page
         from autoshard.files import write_text
 
         write_text(path, page([self], [self.program.name], alternatives=[largest(self, alternatives)]))

@@ -1,18 +1,17 @@
 """Reports of plans: each form is made from plan files alone, and written whole or not at all."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from autoshard.api.pages import Search, largest, page
 from autoshard.errors import InputError
 from autoshard.files import check_writable, read_text, write_text
 
 if TYPE_CHECKING:
     from autoshard.api.plans import Plan
-
-Alternatives = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 class ReportFormat(StrEnum):
@@ -80,25 +79,7 @@ def _text(form: ReportFormat, plans: "Sequence[Plan]", names: Sequence[str], fil
     return page(plans, names, [search_beside(file) for file in files], [largest(plan, most) for plan in plans])
 
 
-def page(
-    plans: "Sequence[Plan]",
-    names: Sequence[str],
-    searches: Sequence[Sequence[tuple[float, float, float | None]]] = (),
-    alternatives: Sequence[Alternatives] = (),
-) -> str:
-    """The HTML page about plans."""
-    from autoshard.report.page import report_page
-    from autoshard.report.page.content import plan_content
-
-    contents = [
-        {**plan_content(plan, name=name, search=searches[k] if searches else ()),
-         "alternatives": dict(alternatives[k]) if alternatives else {}}
-        for k, (plan, name) in enumerate(zip(plans, names, strict=True))
-    ]  # fmt: skip
-    return report_page(contents, summaries=[plan.summary() for plan in plans])
-
-
-def search_beside(plan: Path) -> list[tuple[float, float, float | None]]:
+def search_beside(plan: Path) -> Search:
     """How the search went, from run.json beside a plan; nothing where that is not there or says nothing of it.
 
     Seconds since it began, seconds of the best plan then, and of the bound where there was one.
@@ -108,22 +89,6 @@ def search_beside(plan: Path) -> list[tuple[float, float, float | None]]:
         return []
     try:
         rows = json.loads(read_text(file)).get("search", [])
-        return [
-            (float(seconds), float(cost), None if bound is None else float(bound)) for seconds, cost, bound in rows
-        ]
+        return [(float(seconds), float(cost), None if bound is None else float(bound)) for seconds, cost, bound in rows]
     except (InputError, ValueError, TypeError, AttributeError, RecursionError):
         return []
-
-
-def largest(plan: "Plan", most: int) -> Alternatives:
-    """Prices of other shardings of the inputs that take most memory on a device."""
-    if most <= 0:
-        return {}
-    from autoshard.costs.memory import sizes
-    from autoshard.questions.alternatives import Alternatives as Priced
-
-    size, definitions = sizes(plan.program, plan.schedule.mesh), plan.schedule.definitions
-    inputs = plan.program.body.args[: len(plan.program.input_names)]
-    first = sorted(inputs, key=lambda value: (-size(value, definitions[value]), value))[:most]
-    priced = Priced(plan)
-    return {plan.program.values[value].name: [one.to_dict() for one in priced.of(value)] for value in first}

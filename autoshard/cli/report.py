@@ -13,11 +13,14 @@ FORMATS = ("html", "perfetto", "model-explorer", "csv")
 @reports_errors
 def report(
     plans: Annotated[
-        list[Path], typer.Argument(help="One plan.json or several, which are shown beside each other.", show_default=False)
+        list[Path],
+        typer.Argument(help="One plan.json or several, which are shown beside each other.", show_default=False),
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file to write, a directory for csv.  [default: beside the first plan]"),
+        typer.Option(
+            "--output", "-o", help="The file to write, a directory for csv.  [default: beside the first plan]"
+        ),
     ] = None,
     form: Annotated[
         str,

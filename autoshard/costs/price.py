@@ -116,7 +116,9 @@ def _rows(
     owner, block_times = _block_times(program, trips)
     for value, reshard in schedule.shared.items():
         label = f"{program.values[value].name} for all its uses"
-        yield from _steps(program, schedule, prices, value, reshard, label, block_times[owner[value]], PROGRAM, When.SHARED)
+        yield from _steps(
+            program, schedule, prices, value, reshard, label, block_times[owner[value]], PROGRAM, When.SHARED
+        )
     for use, reshard in schedule.uses.items():
         value = use.value_in(program)
         if use.op == PROGRAM:
@@ -137,7 +139,8 @@ def _rows(
                 label = f"{row.op.kind}:{row.op.id} of the program's own shard_map"
                 weight = row.times * times[op.id]
                 yield CommRow(
-                    label, row.value, row.kind, row.atoms, -1, -1, row.bytes, row.seconds, weight, row.op.id, When.INSIDE
+                    label, row.value, row.kind, row.atoms, -1, -1, row.bytes, row.seconds, weight, row.op.id,
+                    When.INSIDE,
                 )  # fmt: skip
     for value in brought(program):
         size = _local_bytes(program, schedule, value, schedule.definitions[value])
@@ -164,7 +167,8 @@ def _rows(
             seconds = prices.step_s(StepKind.PERMUTE, exchange.atoms, size, size)
             label = f"{op.kind}:{op.id} exchanges edges with neighbours"
             yield CommRow(
-                label, value, "permute", exchange.atoms, exchange.dim, -1, size, seconds, times[op_id], op_id, When.BEFORE
+                label, value, "permute", exchange.atoms, exchange.dim, -1, size, seconds, times[op_id], op_id,
+                When.BEFORE,
             )  # fmt: skip
         atoms = placement.combine_atoms(op.rule)
         for k, result in enumerate(op.results) if atoms else ():

@@ -59,7 +59,7 @@ def test_charts_have_ink(opened: Browser) -> None:
         colours = opened.ask(
             f"(() => {{ const c = document.querySelector('#{panel} canvas'); "
             "const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; const seen = new Set(); "
-            "for (let k = 0; k < d.length; k += 16) seen.add(d[k] + ',' + d[k + 1] + ',' + d[k + 2]); return seen.size; })()"
+            "for (let k = 0; k < d.length; k += 16) seen.add(d.slice(k, k + 3).join()); return seen.size; })()"
         )
         assert colours > 5, panel
 

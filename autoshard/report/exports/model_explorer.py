@@ -19,7 +19,9 @@ COLOURS = ("#a9c6f5", "#f3c9a0", "#a5dcc6", "#deb9e6", "#f1b3bf", "#a3d9e6", "#d
 
 def model_explorer_graphs(plans: Sequence[PlanRecord], names: Sequence[str]) -> dict[str, Any]:
     """Each plan is a graph of the collection."""
-    graphs = [_Graph(plan).made(f"{name} #{k}") for k, (plan, name) in enumerate(zip(plans, names, strict=True), start=1)]
+    graphs = [
+        _Graph(plan).made(f"{name} #{k}") for k, (plan, name) in enumerate(zip(plans, names, strict=True), start=1)
+    ]
     return {"label": "autoshard", "graphs": graphs}
 
 

@@ -1,7 +1,7 @@
 """The timeline of plans as trace events, for ui.perfetto.dev and chrome://tracing.
 
-The format is that of Chrome's "Trace Event Format": complete events (``X``) that nest on a track, asynchronous ones
-(``b``, ``e``) for what is hidden behind other work, counters (``C``) for memory. Times are microseconds of the estimate.
+The format is Chrome's "Trace Event Format": complete events (``X``) that nest on a track, asynchronous ones (``b``,
+``e``) for what is hidden behind other work, counters (``C``) for memory. Times are microseconds of the estimate.
 """
 
 from collections.abc import Sequence

@@ -26,7 +26,7 @@ def csv_tables(plan: PlanRecord) -> dict[str, str]:
 def _text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow([_plain(column) for column in columns])
     writer.writerows([_plain(cell) for cell in row] for row in rows)
     return stream.getvalue()
 

@@ -59,7 +59,9 @@ class _Content:
             "inputs": self._inputs(),
             "outputs": self._outputs(),
             "stated": self._stated(),
-            "search": [[short(s), short(cost), None if bound is None else short(bound)] for s, cost, bound in self.search],
+            "search": [
+                [short(s), short(cost), None if bound is None else short(bound)] for s, cost, bound in self.search
+            ],
         }
         data["layouts"] = [self._layout(layout) for layout in self.layouts.items]
         data["texts"] = self.texts.items

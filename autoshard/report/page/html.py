@@ -27,13 +27,9 @@ def report_page(plans: Sequence[dict[str, Any]], *, summaries: Sequence[str]) ->
     """The page about plans. plans: of `page.content.plan_content`. summaries: of each, as plain text for readers
     without scripts.
     """
-    from jinja2 import Environment, StrictUndefined
-
-    # every template is escaped, whatever its name: the file ends in .html.j2
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"bytes_text": bytes_text, "seconds_text": seconds_text}
     script = '"use strict";\n(() => {\n' + "\n".join(_static(f"{name}.js") for name in SCRIPTS) + "\n})();"
-    return environment.from_string(_static("page.html.j2")).render(
+    return rendered(
+        "page.html.j2",
         plans=plans,
         summaries=summaries,
         style=_safe(_static("page.css")),
@@ -42,6 +38,15 @@ def report_page(plans: Sequence[dict[str, Any]], *, summaries: Sequence[str]) ->
         data=packed({"plans": list(plans)}),
         version=__version__,
     )
+
+
+def rendered(template: str, **words: Any) -> str:
+    """A template of ours with words that may be anybody's: all of them are escaped, whatever the file is called."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"bytes_text": bytes_text, "seconds_text": seconds_text}
+    return environment.from_string(_static(template)).render(**words)
 
 
 def packed(data: Any) -> str:

@@ -20,8 +20,9 @@ NESTED = 2
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """depth: how deeply folded. label: of a group or loop; empty for other ops. op: its id; -1 for a group. phase: of a group that
-    is not within one that says it (``forward``, ``backward``, ``recomputed``).
+    """depth: how deeply folded. label: of a group or loop; empty for other ops. op: its id; -1 for a group.
+
+    phase: of a group that is not within one that says it (``forward``, ``backward``, ``recomputed``).
     """
 
     depth: int
