@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autoshard.plan_record import PlanRecord
-from autoshard.report.page.content import Search
+from autoshard.report.view.search import SearchPoint
 
 Alternatives = Mapping[str, Sequence[Mapping[str, Any]]]
 """By the name of a value: other shardings of it and what they cost."""
@@ -13,7 +13,7 @@ Alternatives = Mapping[str, Sequence[Mapping[str, Any]]]
 def page(
     plans: Sequence[PlanRecord],
     names: Sequence[str],
-    searches: Sequence[Search] = (),
+    searches: Sequence[Sequence[SearchPoint]] = (),
     alternatives: Sequence[Alternatives] = (),
 ) -> str:
     """The HTML page about plans."""

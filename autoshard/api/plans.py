@@ -45,8 +45,10 @@ class Plan(PlanRecord):
         """
         from autoshard.api.pages import largest, page
         from autoshard.files import write_text
+        from autoshard.report.view.search import search_points
 
-        write_text(path, page([self], [self.program.name], alternatives=[largest(self, alternatives)]))
+        searches = [search_points(self.run)]
+        write_text(path, page([self], [self.program.name], searches, [largest(self, alternatives)]))
 
     # -- asking it -----------------------------------------------------------------------------------
 

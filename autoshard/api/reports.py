@@ -6,9 +6,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoshard.api.pages import Search, largest, page
+from autoshard.api.pages import largest, page
 from autoshard.errors import InputError
 from autoshard.files import check_writable, read_text, write_text
+from autoshard.report.view.search import SearchPoint, search_read
 
 if TYPE_CHECKING:
     from autoshard.api.plans import Plan
@@ -79,16 +80,12 @@ def _text(form: ReportFormat, plans: "Sequence[Plan]", names: Sequence[str], fil
     return page(plans, names, [search_beside(file) for file in files], [largest(plan, most) for plan in plans])
 
 
-def search_beside(plan: Path) -> Search:
-    """How the search went, from run.json beside a plan; nothing where that is not there or says nothing of it.
-
-    Seconds since it began, seconds of the best plan then, and of the bound where there was one.
-    """
+def search_beside(plan: Path) -> list[SearchPoint]:
+    """How the search went, from run.json beside a plan; nothing where that is not there or says nothing of it."""
     file = plan.parent / "run.json"
     if not file.is_file():
         return []
     try:
-        rows = json.loads(read_text(file)).get("search", [])
-        return [(float(seconds), float(cost), None if bound is None else float(bound)) for seconds, cost, bound in rows]
+        return search_read(json.loads(read_text(file)).get("search", []))
     except (InputError, ValueError, TypeError, AttributeError, RecursionError):
         return []

@@ -20,6 +20,7 @@ from autoshard.report.page.content import plan_content
 from autoshard.report.view.layers import Repeat, repeats
 from autoshard.report.view.memory import memory_view
 from autoshard.report.view.outline import outline
+from autoshard.report.view.search import search_points
 from autoshard.report.view.source import place_of
 from autoshard.report.view.timeline import events, on_the_clock
 
@@ -162,12 +163,20 @@ def test_the_search_is_read_from_run_json_beside_the_plan(plan_file: Path, tmp_p
     file = tmp_path / "plan.json"
     file.write_bytes(plan_file.read_bytes())
     assert search_beside(file) == []
-    (tmp_path / "run.json").write_text('{"search": [[0.1, 2.0, null], [0.5, 1.5, 1.0]]}')
-    assert search_beside(file) == [(0.1, 2.0, None), (0.5, 1.5, 1.0)]
-    assert content_of(write_report([file], None)[0])["plans"][0]["search"] == [[0.1, 2, None], [0.5, 1.5, 1]]
+    (tmp_path / "run.json").write_text('{"search": [[0.1, 2.0, null, "solving"], [0.5, 1.5, 1.0, "solving"]]}')
+    assert search_beside(file) == [(0.1, 2.0, None, "solving"), (0.5, 1.5, 1.0, "solving")]
+    content = content_of(write_report([file], None)[0])["plans"][0]
+    assert content["search"] == [[0.1, 2, None, "solving"], [0.5, 1.5, 1, "solving"]]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"search": 3}', '{"search": [[1]]}', '{"search": [["a", 1, 2]]}'])
+def test_a_plan_that_was_just_made_knows_how_its_gap_closed(plan: Plan) -> None:
+    points = search_points(plan.run)
+    assert points
+    assert all(a.seconds <= b.seconds for a, b in pairwise(points))
+    assert points[-1].cost_s == pytest.approx(plan.objective_s, rel=1e-3)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"search": 3}', '{"search": [[1]]}', '{"search": [["a", 1, 2, 3]]}'])
 def test_a_damaged_run_json_is_as_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(text)
     assert search_beside(tmp_path / "plan.json") == []

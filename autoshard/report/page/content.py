@@ -14,17 +14,16 @@ from autoshard.program.schedule import PROGRAM, Use
 from autoshard.report.page.columns import Numbered, Ragged, finite, short
 from autoshard.report.view.memory import memory_view
 from autoshard.report.view.outline import outline
+from autoshard.report.view.search import SearchPoint
 from autoshard.report.view.source import place_of
 from autoshard.report.view.timeline import events
 from autoshard.report.view.work import work_of
 from autoshard.sharding.layout import Layout
 
 VERSION = 1
-Search = Sequence[tuple[float, float, float | None]]
-"""Seconds since the search began, seconds of the best plan then, and of the bound where there was one."""
 
 
-def plan_content(plan: PlanRecord, *, name: str, search: Search = ()) -> dict[str, Any]:
+def plan_content(plan: PlanRecord, *, name: str, search: Sequence[SearchPoint] = ()) -> dict[str, Any]:
     """Everything the page shows of a plan. name: what the page calls it. search: how the gap closed, where known."""
     return _Content(plan, name, search).made()
 
@@ -32,7 +31,7 @@ def plan_content(plan: PlanRecord, *, name: str, search: Search = ()) -> dict[st
 class _Content:
     """Tables that are filled together; texts and layouts are numbered."""
 
-    def __init__(self, plan: PlanRecord, name: str, search: Search) -> None:
+    def __init__(self, plan: PlanRecord, name: str, search: Sequence[SearchPoint]) -> None:
         self.plan, self.name, self.search = plan, name, search
         self.program, self.mesh = plan.program, plan.schedule.mesh
         self.fusion = fusion.analyse(plan.program)
@@ -60,7 +59,8 @@ class _Content:
             "outputs": self._outputs(),
             "stated": self._stated(),
             "search": [
-                [short(s), short(cost), None if bound is None else short(bound)] for s, cost, bound in self.search
+                [short(p.seconds), short(p.cost_s), None if p.bound_s is None else short(p.bound_s), p.search]
+                for p in self.search
             ],
         }
         data["layouts"] = [self._layout(layout) for layout in self.layouts.items]

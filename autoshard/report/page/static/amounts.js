@@ -5,11 +5,13 @@ function scaled(amount, steps, last, count = 3) {
   return last(amount);
 }
 
+const GROUPED = new Intl.NumberFormat("en-US");
+
 /** Three significant digits without an exponent where that is short. */
 function digits(number, count = 3) {
   if (number === 0) return "0";
   const size = Math.abs(number);
-  if (size >= 1000 && size < 1e6) return Math.round(number).toLocaleString("en-US");
+  if (size >= 1000 && size < 1e6) return GROUPED.format(Math.round(number));
   return size >= 1e6 || size < 1e-3 ? number.toExponential(count - 1) : String(Number(number.toPrecision(count)));
 }
 
@@ -37,7 +39,7 @@ function percentText(share, places = 1) {
 }
 
 function countText(count) {
-  return Number.isInteger(count) ? count.toLocaleString("en-US") : digits(count);
+  return Number.isInteger(count) ? GROUPED.format(count) : digits(count);
 }
 
 /** `n thing` or `n things`. */

@@ -40,8 +40,9 @@ class Chart {
   }
 
   redraw() {
+    if (!this.node.isConnected) return; // it will be drawn when its size is known
     const width = this.node.clientWidth, height = this.options.height;
-    if (!width || !this.node.isConnected) return;
+    if (!width) return;
     const sharp = devicePixelRatio || 1;
     this.canvas.width = Math.round(width * sharp);
     this.canvas.height = Math.round(height * sharp);

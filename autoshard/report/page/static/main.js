@@ -20,8 +20,10 @@ function drawPanels() {
   document.getElementById("subtitle").textContent = `${plan.verdict.title || plan.verdict.hardware} · ${meshText(plan)} · ${counted(plan.count, "op")}`;
   closeInspector();
   for (const [id, draw] of PANELS) {
+    const began = performance.now();
     try {
       draw(plan);
+      performance.measure(id, { start: began });
     } catch (error) {
       console.error(error);
       section(id).append(el("p", { class: "note bad", text: `This panel cannot be drawn: ${error}` }));
@@ -61,6 +63,7 @@ async function main() {
   setTheme(keptTheme(), () => {});
   if (typeof DecompressionStream === "undefined") throw new Error("this browser has no DecompressionStream; any of 2023 or later has");
   const data = await unpack();
+  performance.measure("unpack");
   allPlans = data.plans.map((plan, k) => new Plan(plan, k));
   drawTabs();
   drawPanels();

@@ -18,8 +18,15 @@ function drawMemory(plan) {
     }
   }
   // what is always there lies at the bottom
-  const spread = (series) => Math.max(...series.subarray(0, memory.points)) - Math.min(...series.subarray(0, memory.points));
-  const order = names.sort((a, b) => spread(sums.get(a)) - spread(sums.get(b)));
+  const spreads = new Map([...sums].map(([g, series]) => {
+    let least = Infinity, most = 0;
+    for (let t = 0; t < memory.points; t++) {
+      least = Math.min(least, series[t]);
+      most = Math.max(most, series[t]);
+    }
+    return [g, most - least];
+  }));
+  const order = names.sort((a, b) => spreads.get(a) - spreads.get(b));
   let peak = 0;
   for (let t = 1; t < memory.points; t++) if (total[t] > total[peak]) peak = t;
   const lines = [[v.memory.usable_bytes, `usable ${bytesText(v.memory.usable_bytes)}`], [v.limit_bytes, v.limit_bytes && `limit ${bytesText(v.limit_bytes)}`]].filter(([bytes, text]) => text && bytes < 4 * total[peak]);
@@ -121,9 +128,9 @@ function drawMemory(plan) {
       return true;
     },
   });
+  choose(peak);
   body.append(chart.node, legend(order.map((g, i) => [plan.text(g), groupColour(i)])));
   body.append(el("div", { class: "tools" }, say, el("button", { type: "button", text: "to the peak", on: { click: () => choose(peak) } })), table.node);
-  choose(peak);
 }
 
 function madeAt(plan, value) {

@@ -111,7 +111,7 @@ function drawProgram(plan) {
 
   const head = el("div", { class: "head", role: "row" }, ["program", "result, cut by", "on a device", "compute", "transfers", "source"].map((title, k) => el("div", { role: "columnheader", class: k === 3 || k === 4 ? "cell right" : "cell", text: title })));
   const scroller = new Scroller({
-    label: "Program. Right and left arrows unfold and fold, Enter shows an op.", role: "treegrid", head, key, columns: "minmax(14rem, 3fr) minmax(12rem, 3fr) minmax(8rem, 1.4fr) 6rem 6rem minmax(9rem, 1.6fr)",
+    label: "Program. Right and left arrows unfold and fold, Enter shows an op.", role: "treegrid", head, key, columns: "minmax(19rem, 3fr) minmax(13rem, 2.4fr) minmax(7.5rem, 1.2fr) 6rem 6rem minmax(8rem, 1.4fr)",
     draw: (at, row) => fillRow(visible[at], row),
     pick: (at, event) => {
       const i = visible[at];
@@ -158,12 +158,12 @@ function drawProgram(plan) {
     for (let i = 0; i < count; i++) open[i] = tree.end[i] > i + 1 ? to : 0;
     list();
   };
+  scroller.node.classList.add("tall");
+  list();
   body.append(
     el("div", { class: "tools" }, input, found, el("div", { class: "switch" }, el("button", { type: "button", text: "unfold all", on: { click: () => all(1) } }), el("button", { type: "button", text: "fold all", on: { click: () => all(0) } }))),
     legend(plan.axes.map((axis, k) => [`cut by ${axis.name}`, axisColour(k)])), scroller.node,
   );
-  scroller.node.classList.add("tall");
-  list();
   programPanel = {
     input,
     reveal(op) {

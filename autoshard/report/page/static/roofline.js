@@ -112,5 +112,5 @@ function drawRoofline(plan) {
     },
   });
   body.append(chart.node, legend([["matmuls and convolutions", "accent"], ["other ops", "kind-scatter"]]));
-  body.append(el("p", { class: "note", text: `The area of a dot is the time it takes. The cost model is the roofline itself, so dots lie on the roofs: what matters is on which one, and how large they are. Not drawn: ${counted(moving, "op")} that only move data (${secondsText(movingSeconds)}), ${fused.toLocaleString("en-US")} fused into others without bytes of their own (${secondsText(fusedSeconds)}).` }));
+  body.append(el("p", { class: "note", text: `The area of a dot is the time it takes. The cost model is the roofline itself, so dots lie on the roofs: what matters is on which one, and how large they are. Not drawn: ${counted(moving, "op")} that only move data (${secondsText(movingSeconds)}), ${countText(fused)} fused into others without bytes of their own (${secondsText(fusedSeconds)}).` }));
 }

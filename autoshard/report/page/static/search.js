@@ -13,6 +13,7 @@ function drawSearch(plan) {
   const LEFT = 70, BOTTOM = 30, TOP = 12, HEIGHT = 220;
   const last = Math.max(...search.map(([t]) => t), 1e-3);
   const costs = search.map(([, c]) => c), bounds = search.map(([, , b]) => b).filter((b) => b !== null);
+  const searches = [...new Set(search.map(([, , , w]) => w))];
   const low = Math.min(...costs, ...bounds, v.bound_s), top = Math.max(...costs), room = (top - low || top || 1) * 0.08;
   const draw = (c, width) => {
     const px = (t) => LEFT + (t / last) * (width - LEFT - 12), py = (s) => HEIGHT - BOTTOM - ((s - low + room) / (top - low + 2 * room)) * (HEIGHT - BOTTOM - TOP);
@@ -35,13 +36,19 @@ function drawSearch(plan) {
         if (!k) c.moveTo(px(t), py(s));
         else { c.lineTo(px(t), py(points[k - 1][1])); c.lineTo(px(t), py(s)); }
       });
-      if (points.length) c.lineTo(px(last), py(points.at(-1)[1]));
       c.stroke();
     };
-    line(search.map(([t, s]) => [t, s]), "accent");
-    line(search.filter(([, , b]) => b !== null).map(([t, , b]) => [t, b]), "bad");
+    for (const what of searches) {
+      const own = search.filter(([, , , w]) => w === what);
+      line(own.map(([t, s]) => [t, s]), "accent");
+      line(own.filter(([, , b]) => b !== null).map(([t, , b]) => [t, b]), "bad");
+      if (searches.length < 2) continue;
+      c.fillStyle = colour("muted");
+      c.textAlign = "left";
+      c.fillText(fitted(c, what, width - px(own[0][0]) - 8), px(own[0][0]) + 3, TOP + 2);
+    }
   };
   const chart = new Chart({ label: `Best plan and bound over ${secondsText(last)} of search; the gap at the end is ${percentText(v.gap, 2)}.`, height: HEIGHT, draw });
   body.append(chart.node, legend([["best plan so far", "accent"], ["no plan takes less", "bad"]]));
-  body.append(el("p", { class: "note", text: "Seconds of a step when nothing overlaps, over seconds of wall clock, from run.json beside the plan." }));
+  body.append(el("p", { class: "note", text: "Seconds of a step when nothing overlaps, over seconds of wall clock, from run.json beside the plan. What is found without the memory limit may be a plan that does not fit; its bound holds all the same." }));
 }

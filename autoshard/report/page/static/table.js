@@ -12,6 +12,7 @@ class Scroller {
     this.options = options;
     this.count = 0;
     this.current = -1;
+    this.drawn = new Map();
     this.id = `rows-${(Scroller.made = (Scroller.made ?? 0) + 1)}`;
     this.space = el("div", { class: "space", role: "rowgroup" });
     this.node = el("div", {
@@ -20,7 +21,7 @@ class Scroller {
       on: {
         scroll: () => this.later(),
         keydown: (event) => this.keyed(event),
-        // not for a pointer: rows that are drawn anew between press and release would lose the click
+        // a pointer chooses its row itself
         focus: () => this.current < 0 && this.node.matches(":focus-visible") && this.move(0),
       },
     });
@@ -35,11 +36,14 @@ class Scroller {
     new ResizeObserver(() => this.draw()).observe(this.node);
   }
 
+  /** There are other rows now, or other things in them. */
   setCount(count) {
     this.count = count;
     this.current = Math.min(this.current, count - 1);
     this.node.setAttribute("aria-rowcount", String(count));
     this.space.style.height = `${count * ROW_HEIGHT}px`;
+    this.space.replaceChildren();
+    this.drawn.clear();
     this.draw();
   }
 
@@ -52,30 +56,46 @@ class Scroller {
     });
   }
 
+  /** Rows that come into sight are made, those out of sight go, the others stay as they are. */
   draw() {
     const height = this.node.clientHeight || 400;
     const first = Math.max(0, Math.floor(this.node.scrollTop / ROW_HEIGHT) - OVERSCAN);
     const last = Math.min(this.count, Math.ceil((this.node.scrollTop + height) / ROW_HEIGHT) + OVERSCAN);
-    const rows = [];
+    for (const [index, row] of this.drawn) {
+      if (index >= first && index < last) continue;
+      row.remove();
+      this.drawn.delete(index);
+    }
+    const made = [];
     for (let index = first; index < last; index++) {
+      if (this.drawn.has(index)) continue;
       const row = el("div", {
-        class: index === this.current ? "row current" : "row", role: "row", id: `${this.id}-${index}`,
-        "data-index": index, "aria-rowindex": index + 1, "aria-selected": String(index === this.current),
-        style: { top: `${index * ROW_HEIGHT}px` },
+        class: "row", role: "row", id: `${this.id}-${index}`, "data-index": index, "aria-rowindex": index + 1,
+        "aria-selected": "false", style: { top: `${index * ROW_HEIGHT}px` },
       });
       this.options.draw(index, row);
-      rows.push(row);
+      this.drawn.set(index, row);
+      made.push(row);
+      if (index === this.current) this.mark(index, true);
     }
-    this.space.replaceChildren(...rows);
+    this.space.append(...made);
+  }
+
+  mark(index, current) {
+    const row = this.drawn.get(index);
+    row?.classList.toggle("current", current);
+    row?.setAttribute("aria-selected", String(current));
   }
 
   /** Make a row the current one and show it. */
   move(index, show = true) {
     if (!this.count) return;
+    this.mark(this.current, false);
     this.current = Math.max(0, Math.min(this.count - 1, index));
     this.node.setAttribute("aria-activedescendant", `${this.id}-${this.current}`);
     if (show) this.show(this.current);
     this.draw();
+    this.mark(this.current, true);
   }
 
   show(index) {
