@@ -42,6 +42,10 @@ function countText(count) {
   return Number.isInteger(count) ? GROUPED.format(count) : digits(count);
 }
 
+function manyText(count) {
+  return count >= 1e6 ? `${digits(count / 1e6)} million` : digits(count);
+}
+
 /** `n thing` or `n things`. */
 function counted(count, thing) {
   return `${countText(count)} ${thing}${count === 1 ? "" : "s"}`;

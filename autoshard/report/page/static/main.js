@@ -74,6 +74,11 @@ async function main() {
   pane.querySelector(".close").addEventListener("click", closeInspector);
   pane.querySelector(".back").addEventListener("click", () => trail.length && inspect(trail.pop(), false));
   addEventListener("keydown", keys);
+  const header = document.querySelector("header.top");
+  new ResizeObserver(() => {
+    const height = getComputedStyle(header).position === "sticky" ? header.offsetHeight : 0;
+    document.documentElement.style.setProperty("--header", `${height}px`);
+  }).observe(header);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     resolved.clear();
     redrawAll();

@@ -17,7 +17,7 @@ function drawMemory(plan) {
       total[t] += now;
     }
   }
-  // what is always there lies at the bottom
+  // what is always there lies at the bottom: inputs first
   const spreads = new Map([...sums].map(([g, series]) => {
     let least = Infinity, most = 0;
     for (let t = 0; t < memory.points; t++) {
@@ -26,7 +26,8 @@ function drawMemory(plan) {
     }
     return [g, most - least];
   }));
-  const order = names.sort((a, b) => spreads.get(a) - spreads.get(b));
+  const held = new Set(memory.group.filter((_, k) => plan.text(plan.values.origin[memory.value[k]]) === "input" && !plan.text(memory.what[k]).includes(", resharded for ")));
+  const order = names.sort((a, b) => held.has(b) - held.has(a) || spreads.get(a) - spreads.get(b));
   let peak = 0;
   for (let t = 1; t < memory.points; t++) if (total[t] > total[peak]) peak = t;
   const lines = [[v.memory.usable_bytes, `usable ${bytesText(v.memory.usable_bytes)}`], [v.limit_bytes, v.limit_bytes && `limit ${bytesText(v.limit_bytes)}`]].filter(([bytes, text]) => text && bytes < 4 * total[peak]);

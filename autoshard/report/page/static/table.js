@@ -17,7 +17,7 @@ class Scroller {
     this.space = el("div", { class: "space", role: "rowgroup" });
     this.node = el("div", {
       class: "scroller", role: options.role ?? "grid", tabindex: "0", "aria-label": options.label,
-      style: { "--columns": options.columns, "--row": `${ROW_HEIGHT}px` },
+      style: { "--columns": options.columns, "--row": `${ROW_HEIGHT}px`, "--least": `${leastWidth(options.columns)}rem` },
       on: {
         scroll: () => this.later(),
         keydown: (event) => this.keyed(event),
@@ -118,6 +118,11 @@ class Scroller {
     else return;
     event.preventDefault();
   }
+}
+
+/** The rem that columns need at least: each names one number of them. */
+function leastWidth(columns) {
+  return columns.match(/[\d.]+(?=rem)/g).reduce((sum, text) => sum + Number(text), 0);
 }
 
 class Table {

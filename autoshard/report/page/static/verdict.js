@@ -6,7 +6,7 @@ function drawVerdict(plan) {
   const card = (title, value, ...notes) =>
     cards.append(el("div", { class: "card" }, el("h3", { text: title }), el("p", { class: "big" }, value), ...notes.filter(Boolean).map((text) => el("p", { text }))));
 
-  const tokens = v.batch ? `${digits(v.batch / v.seconds.estimate)} tokens or rows a second` : "";
+  const tokens = v.batch ? `${manyText(v.batch / v.seconds.estimate)} tokens or rows a second` : "";
   card("Step", secondsText(v.seconds.estimate), "the estimate: part of the transfers is hidden behind work", tokens);
   card("MFU", percentText(v.mfu.estimate), `model ${flopText(v.flop)} a step, HFU ${percentText(v.hfu.estimate)}`, `busiest part: ${v.bound_by}`);
 
@@ -42,10 +42,10 @@ function drawVerdict(plan) {
 function provedBy(v) {
   if (v.certificate) {
     const of = v.certificate === "joint" ? "the optimum without stages" : "the plan's bound";
-    return `${v.status}; the plan holds a certificate of ${of}, which autoshard verify judges with code of its own`;
+    return `${v.status}; with a certificate of ${of}, judged by autoshard verify`;
   }
-  if (v.strategy) return `${v.status}; decided by ${v.strategy}; the plan holds no certificate of the bound`;
-  return `${v.status}; the plan holds no certificate of the bound`;
+  if (v.strategy) return `${v.status}; decided by ${v.strategy}; without a certificate`;
+  return `${v.status}; without a certificate`;
 }
 
 function baselineBars(plan) {
