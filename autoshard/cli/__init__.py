@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(plans.solve)
 app.command()(plans.show)
+app.command()(plans.specs)
 app.command()(plans.verify)
 app.command()(run.run)
 app.command()(lower.lower)
