@@ -4,8 +4,9 @@
 
 Plans Llama 3 8B with every layer written out on 16x16 (or takes a plan that exists), writes its page, and opens it in
 a headless Chromium. Seconds until it is drawn are the page's own: from the start of its navigation to the second frame
-after all panels are there. Prints one row, and the row of a program of at least 60,000 values whose layers are those
-of the plan, again and again (`--no-larger` leaves it out).
+after all panels are there; beside them the processor time of the page's main thread until then. Prints one row, and the
+row of a program of at least 60,000 values whose layers are those of the plan, again and again (`--no-larger` leaves it
+out).
 """
 
 import argparse
@@ -80,6 +81,20 @@ def larger(content: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
+def busy_s(chromium: Any) -> float:
+    """Processor time that the main thread of the page has taken."""
+    found = {it["name"]: it["value"] for it in chromium.call("Performance.getMetrics")["metrics"]}
+    return found["TaskDuration"]
+
+
+def span(values: list[float], unit: str, digits: int = 2) -> str:
+    """
+    >>> span([1.0, 2.5], "s")
+    '1.00 to 2.50 s'
+    """
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f} {unit}"
+
+
 def measure(name: str, content: dict[str, Any], repeat: int, work: Path) -> None:
     """Write the page of some content, open it, and use it."""
     from browser import Browser
@@ -90,38 +105,38 @@ def measure(name: str, content: dict[str, Any], repeat: int, work: Path) -> None
     page = work / "report.html"
     page.write_text(report_page([content], summaries=[name]))
     written_s = time.perf_counter() - began
-    opened, scrolled, found = [], [], []
+    opened, busy, scrolled, found = [], [], [], []
     with Browser() as chromium:
         chromium.resize(1500, 1000)
+        chromium.call("Performance.enable", timeDomain="threadTicks")
         for _ in range(repeat):
             chromium.open(page)
             assert chromium.complaints == [], chromium.complaints
+            busy.append(busy_s(chromium))
             opened.append(int(chromium.ask("document.documentElement.dataset.ready")) / 1000)
             chromium.ask("[...document.querySelectorAll('button')].find(b => b.textContent == 'unfold all').click()")
-            scrolled.append(chromium.ask(SCROLL))
+            before = busy_s(chromium)
+            chromium.ask(SCROLL)
+            scrolled.append(1000 * (busy_s(chromium) - before) / FRAMES)
             found.append(chromium.ask(SEARCH))
         rows = chromium.ask("document.querySelector('#program .scroller').getAttribute('aria-rowcount')")
     print(
         f"{name}: {len(content['ops']['id']):,} ops, {len(content['values']['name']):,} values; page "
-        f"{page.stat().st_size / 1e6:.2f} MB, written in {written_s:.1f} s; open in {min(opened):.2f} to "
-        f"{max(opened):.2f} s; {int(rows):,} rows found; a frame while scrolling {min(scrolled):.1f} to "
-        f"{max(scrolled):.1f} ms (median of each run), a search {min(found):.0f} to {max(found):.0f} ms",
+        f"{page.stat().st_size / 1e6:.2f} MB, written in {written_s:.1f} s; open in {span(opened, 's')}, of which the "
+        f"main thread works {span(busy, 's')}; {int(rows):,} rows found in {span(found, 'ms', 0)}; a frame of "
+        f"scrolling takes the main thread {span(scrolled, 'ms', 1)}",
         flush=True,
     )
 
 
+FRAMES = 60
 SCROLL = """(async () => {
-  const node = document.querySelector('#program .scroller'), frames = [];
+  const node = document.querySelector('#program .scroller');
   node.scrollIntoView();
-  let last = performance.now();
   for (let k = 0; k < 60; k++) {
     node.scrollTop += 377;
     await new Promise(requestAnimationFrame);
-    const now = performance.now();
-    frames.push(now - last);
-    last = now;
   }
-  return frames.sort((a, b) => a - b)[30];
 })()"""
 SEARCH = """(() => {
   const input = document.querySelector('#search');
