@@ -7,11 +7,7 @@ from typing import Annotated
 import typer
 
 from autoshard import __version__
-<<<<<<< HEAD
-from autoshard.cli import calibrate, compare, cost, diff, explain, lower, mlir, network, plans, report, run
-=======
-from autoshard.cli import calibrate, compare, cost, diff, explain, init, lower, mlir, network, plans, run
->>>>>>> main
+from autoshard.cli import calibrate, compare, cost, diff, explain, init, lower, mlir, network, plans, report, run
 from autoshard.cli.process import interrupts_arrive, open_streams
 
 app = typer.Typer(
