@@ -30,7 +30,7 @@ function drawParameters(plan) {
       { title: "whole", width: "6.5rem", right: true, value: (r) => r.whole, cell: (r) => bytesText(r.whole) },
       { title: "on a device", width: "6.5rem", right: true, value: (r) => r.local, cell: (r) => bytesText(r.local) },
       { title: "transfers", width: "6.5rem", right: true, value: (r) => r.seconds, cell: (r) => (r.seconds ? secondsText(r.seconds) : "") },
-      { title: "", width: "7rem", up: true, value: (r) => r.note + r.stated, cell: (r) => [r.stated ? "stated" : "", r.note].filter(Boolean).join(", ") },
+      { title: "remarks", width: "8rem", up: true, value: (r) => r.note + r.stated, cell: (r) => [r.stated ? "stated" : "", r.note].filter(Boolean).join(", ") },
     ],
     sortedBy: 4,
   });
