@@ -32,6 +32,10 @@ class Plan(PlanRecord):
 
         return summary(self.to_dict(), width=width)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as its file is: without the function and what differs from run to run."""
+        return type(self).from_dict, (self.to_dict(),)
+
     # -- asking it -----------------------------------------------------------------------------------
 
     def explain(self, value: str) -> list[ExplainedValue]:

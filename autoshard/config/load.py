@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from autoshard.config.changes import with_changes
 from autoshard.config.key_faults import entry_path, key_faults
 from autoshard.config.messages import fault_line, shown, told
-from autoshard.config.schema import MAX_DEVICES, ModelSection, RunSection, Settings, SolverSection, schema
+from autoshard.config.schema import ModelSection, RunSection, Settings, SolverSection, schema
 from autoshard.config.schema_faults import schema_faults
 from autoshard.config.yaml_text import Document, load_yaml
 from autoshard.constraints import Pin, SameSharding, Statement, registry
@@ -20,7 +20,7 @@ from autoshard.constraints.carry import carry_groups
 from autoshard.constraints.in_config import ConfigKey
 from autoshard.errors import InputError
 from autoshard.files import read_text
-from autoshard.request.mesh_sizes import MeshSearch
+from autoshard.request.mesh_sizes import MAX_DEVICES, MeshSearch
 from autoshard.sharding.mesh import Mesh
 from autoshard.units import MemoryAmount
 
