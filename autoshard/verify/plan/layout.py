@@ -262,6 +262,8 @@ def apply_step(step: Any, held: Holding, mesh: Atoms, summable: bool) -> Holding
     for d, needed in ((dim, kind not in ("mask", "all_reduce")), (to_dim, kind == "all_to_all")):
         if needed and not 0 <= d < len(runs):
             raise Impossible(f"{kind} over {{{name}}} on dimension {d} of a tensor of rank {len(runs)}")
+        if not needed and d != -1:
+            raise Impossible(f"{kind} over {{{name}}} names a dimension {d} that it does not have")
 
     def same_data() -> None:
         """All devices of a group hold the same elements, and whole ones."""
