@@ -88,6 +88,8 @@ def read_atoms(mesh: Any) -> tuple[Atoms, list[str]]:
     order = [list(whole).index(axis) for axis in axes]
     if order != sorted(order):
         faults.append(f"mesh.atoms {mesh['atoms']} are not in the order of the mesh axes {list(whole)}")
+    if len(set(mesh["atoms"])) < len(mesh["atoms"]) or set(axes) != set(whole):
+        faults.append(f"mesh.atoms {mesh['atoms']} are not the parts of the mesh axes {list(whole)}, each once")
     for name, size in whole.items():
         reached = 1
         for axis, start, part in zip(axes, before, sizes, strict=True):
