@@ -31,8 +31,12 @@ def changes_of(plan: Mapping[str, Any], pins: Sequence[MatchedPin], mesh: Mesh) 
     """What the questions recorded in a plan make of the pins that were asked for at first. `InputError` where the
     record cannot be read.
     """
-    now, kept = tuple(pins), tuple[MatchedPin, ...]()
-    limit, machine, options, lines = None, None, dict[str, Any](), list[str]()
+    now: tuple[MatchedPin, ...] = tuple(pins)
+    kept: tuple[MatchedPin, ...] = ()
+    limit: Mapping[str, Any] | None = None
+    machine: Mapping[str, Any] | None = None
+    options: dict[str, Any] = {}
+    lines: list[str] = []
     try:
         for number, change in enumerate(plan.get("changed") or ()):
             what = f"question {number + 1}"
