@@ -46,6 +46,8 @@ def check_bound(data: Mapping[str, Any]) -> Check:
         lines = list(_judged(plan, build_model(problem_of(plan))))
     except (_Refuted, InputError) as fault:
         return failed(BOUND, [str(fault)])
+    except _DAMAGE as error:
+        return failed(BOUND, [f"what the plan says of its stages is damaged: {type(error).__name__}: {error}"])
     except AutoshardError as error:
         return not_done(BOUND, f"the network that the bound is about cannot be made again: {error}")
     own = plan.certificate if plan.joint is None else plan.stages[-1].certificate if plan.stages else None
@@ -91,7 +93,7 @@ def _stages(plan: "PlanRecord", model: "Model") -> "Iterator[tuple[str, _Stage]]
     from autoshard.formulation.fixed import placed
     from autoshard.formulation.pieces import Left
     from autoshard.planning.model import build_model
-    from autoshard.planning.stage_proofs import fixed_by_stage, placed_words
+    from autoshard.planning.stage_proofs import fixed_by_stage, left_out, placed_words
     from autoshard.program.as_json import plain
 
     problem, made = model.problem, _stages_of(plan, model)
@@ -102,6 +104,8 @@ def _stages(plan: "PlanRecord", model: "Model") -> "Iterator[tuple[str, _Stage]]
     every = zip(made, plan.stages, fixed_by_stage(left, given, plan.stages, problem), strict=True)
     for number, (one, stage, fixed) in enumerate(every):
         what = f"stage {number}"
+        if plain(stage.left_out) != plain(left_out(left, one.given, fixed[-1], problem)):
+            raise _Refuted(f"{what} is said to have left out what its statements do not propagate")
         _check_told(what, number, one, plan, problem)
         if number == len(made) - 1:
             atoms = frozenset(atom for each in made for atom in each.atoms)

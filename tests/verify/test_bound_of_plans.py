@@ -121,7 +121,9 @@ def test_what_stages_do_not_prove_is_told(relaxed: dict[str, Any], what: str) ->
 
 def test_what_stages_with_something_relaxed_are_proved_with_is_told(relaxed: dict[str, Any]) -> None:
     assert check_bound(relaxed).status is Status.OK
-    kept, silent, other = (copy.deepcopy(relaxed) for _ in range(3))
+    kept, silent, other, damaged = (copy.deepcopy(relaxed) for _ in range(4))
+    damaged["stages"][1]["left_out"]["ops"]["0"].append(["model"])
+    assert check_bound(damaged).status is Status.FAILED
     kept["stages"][1]["left_out"] = {}
     silent["stages"][1]["relaxed"] = []
     other["stages"][1]["relaxed"][0]["on"] = 0

@@ -36,6 +36,9 @@ def check_stages(plan: Any, flow: Flow, findings: Findings) -> int:
             findings.add("stages", f"{what} holds {stage['peak_bytes']} bytes, the limit is {limit}")
         _check_price(what, stage, before, plan, findings)
         _kept(what, stage["placed"], plan, flow, findings)
+        given_up = [(e["what"], e["keys"], e["on"], e["axes"], e["source"]) for e in stage.get("relaxed") or ()]
+        if any(given_up.count(one) > 1 for one in given_up):
+            findings.add("stages", f"{what} tells twice that it gave up the same")
         for entry in stage.get("relaxed") or ():
             _relaxed(what, entry, limit, plan, flow, findings)
         before = cost
