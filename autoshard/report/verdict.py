@@ -104,6 +104,8 @@ def _proof(plan: Json) -> str:
         cost = seconds_text(plan["objective_s"])
         text = f"within {gap:.2%}: it costs {cost}, no {what} less than {seconds_text(bound)}"
     certificate = plan.get("certificate")
+    if stages > 1 and plan["stages"][-1].get("certificate") is not None:
+        return f"{text}; with a certificate"
     if certificate is None:
         return f"{text}; without a certificate"
     if certificate["of"] != "plan":
