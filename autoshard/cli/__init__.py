@@ -2,13 +2,14 @@
 
 import atexit
 import gc
+import sys
 from typing import Annotated
 
 import typer
 
 from autoshard import __version__
-from autoshard.cli import calibrate, compare, cost, diff, explain, lower, mlir, network, plans, run
-from autoshard.cli.process import interrupts_arrive, open_streams
+from autoshard.cli import calibrate, compare, cost, diff, explain, init, lower, mlir, network, plans, run
+from autoshard.cli.process import drop_output, interrupts_arrive, open_streams
 
 app = typer.Typer(
     name="autoshard",
@@ -16,11 +17,14 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 verification found something wrong, 2 bad input, 3 no plan exists (proved), "
     "4 no plan was found (in the time or effort given; not proved that none exists), 130 interrupted.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command()(init.init)
 app.command()(plans.solve)
+app.command()(plans.show)
+app.command()(plans.specs)
 app.command()(plans.verify)
 app.command()(run.run)
 app.command()(lower.lower)
@@ -44,7 +48,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -60,6 +64,11 @@ def main(arguments: list[str] | None = None) -> int:
             app(args=arguments, prog_name="autoshard")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except OSError as error:  # of what is printed outside of a command: the help
+        drop_output()
+        if not isinstance(error, BrokenPipeError):
+            print(f"error: writing the answer: {error.strerror or error}", file=sys.stderr)
+        return 2
     return 0
 
 

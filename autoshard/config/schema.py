@@ -24,8 +24,6 @@ from autoshard.constraints.memory_limit import LimitSection
 from autoshard.errors import InputError
 from autoshard.units import memory_amount, seconds
 
-MAX_DEVICES = 2**24
-"""Largest mesh that a config may ask for."""
 DTYPES = (
     *("bool", "int4", "int8", "int16", "int32", "int64", "uint4", "uint8", "uint16", "uint32", "uint64"),
     *("float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"),

@@ -11,11 +11,12 @@ from autoshard.planning import (
     Model,
     SearchOptions,
     StagePlan,
+    answer,
     best_seen,
-    decide,
     decide_staged,
     finish,
 )
+from autoshard.planning.decision import Search
 from autoshard.planning.spread import spread
 from autoshard.planning.stages import stated_stages
 from autoshard.search.by_propagation import left_by_propagation
@@ -69,7 +70,7 @@ def decide_by(
             stages = [settled(model, stage, strategy.rule) for stage in stated_stages(model.problem)]
         return decide_staged(model.problem, stages, options, joint_model=model, starts=starts)
     if strategy.name in SEARCHES:
-        return decide(model, options, starts=starts)
+        return answer(model, options, starts=starts)
     options.say(f"solving by {strategy}")
     try:
         found = start_of(model, strategy, options.deadline.part(1 - BOUND_SHARE))
@@ -91,7 +92,7 @@ def decide_by(
     rounds = [{"what": str(strategy), "stopped": Stopped.TIME if found.timed_out else Stopped.DONE}]
     if proof.stopped in (Stopped.TIME, Stopped.INTERRUPT):
         rounds.append({"what": "the bound", "stopped": proof.stopped})
-    decision = finish(model, solution, found.schedule, found.memory, bound, rounds)
+    decision = finish(model, solution, found.schedule, found.memory, bound, rounds, [Search(proof)])
     note = f"decided by strategy {strategy}, not by cost alone: joint may find a cheaper plan"
     return replace(decision, notes=(*decision.notes, note))
 
