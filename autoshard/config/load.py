@@ -80,9 +80,18 @@ class Config:
         """Name of a profile, or the path of one as seen from the working directory."""
         return _hardware_path(self.settings.hardware, self.directory)
 
-    @cached_property
+    @property
     def statements(self) -> tuple[Statement, ...]:
         """Everything stated in the file but memory limits, with places."""
+        return self._stated[0]
+
+    @property
+    def annotation_notes(self) -> tuple[str, ...]:
+        """What is to be told of the annotations of an ONNX model: which were taken and which were not."""
+        return self._stated[1]
+
+    @cached_property
+    def _stated(self) -> tuple[tuple[Statement, ...], tuple[str, ...]]:
         found: list[Statement] = []
         for kind in registry.kinds():
             if kind.config is not None and kind.stated is not None:
@@ -91,11 +100,11 @@ class Config:
         if isinstance(self.settings.carry, Mapping):
             found += carry_groups(self.settings.carry, self.place("carry"))
         if self.settings.model_file is None:
-            return tuple(found)
+            return tuple(found), ()
         from autoshard.config.onnx_model import statements_of
 
-        pins = statements_of(self, [one for one in found if isinstance(one, Pin)])
-        return (*pins, *(one for one in found if not isinstance(one, Pin)))
+        pins, notes = statements_of(self, [one for one in found if isinstance(one, Pin)])
+        return (*pins, *(one for one in found if not isinstance(one, Pin))), notes
 
     @property
     def carry(self) -> bool | str | None:
