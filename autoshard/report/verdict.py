@@ -25,7 +25,7 @@ def verdict(plan: Json, *, checked: str = "", ran: str = "", file: str = "") -> 
         ("memory", _memory(plan)),
         ("proof", _proof(plan)),
         ("checked", "; ".join(part for part in (checked, ran) if part)),
-        ("next", f"autoshard show {file}" if file else ""),
+        ("next", f"autoshard show {file} (tables) or report (a page)" if file else ""),
     ]
     return [f"{name:<{_MARGIN}}{text}" for name, text in lines if text]
 
