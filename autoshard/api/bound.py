@@ -1,68 +1,188 @@
-"""Is a plan's bound proved? Its network is made again, and its certificate judged on it.
+"""Are a plan's bounds proved? Their networks are made again, and their certificates judged on them.
 
-The statements in the file are those that were asked for (`verify.plan.asked` compares them); the network is made of
-them by the rooms that made the plan, without the solver. What the certificate then proves is judged by
+The statements in the file are those that were asked for (`verify.plan.asked` compares them); the networks are made of
+them by the rooms that made the plan, without the solver. What the certificates then prove is judged by
 `verify.certificate`, which shares no code with either.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from autoshard.errors import AutoshardError
+from autoshard.errors import AutoshardError, InputError
 from autoshard.verify import Check, Verification
 from autoshard.verify.report import failed, not_done, ok
+
+if TYPE_CHECKING:
+    from autoshard.plan_record import BoundProof, PlanRecord
+    from autoshard.planning import Model, Problem
+    from autoshard.planning.stages import StagePlan
 
 BOUND = "no plan costs less than the bound"
 ROUNDING = 1e-12
 """Relative differences between two sums of the same seconds."""
+_NONE = "the plan has no certificate of its bound, which is taken on trust"
+_DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+
+
+class _Refuted(Exception):
+    """A certificate does not prove what the plan says."""
 
 
 def check_bound(data: Mapping[str, Any]) -> Check:
-    """The check of the content of a plan.json; *not done* where nothing in it says what is proved."""
-    told = data.get("certificate")
-    if told is None:
-        return not_done(BOUND, "the plan has no certificate of its bound, which is taken on trust")
+    """The check of the content of a plan.json; *not done* where nothing in it proves the plan's bound."""
     from autoshard.plan_record import PlanRecord
-    from autoshard.planning.certified import Proved
     from autoshard.planning.model import build_model
     from autoshard.program.as_json import check_header
-    from autoshard.questions.again import limit_of, problem_of
-    from autoshard.verify.certificate import CertificateFault, check_certificate
+    from autoshard.questions.again import problem_of
 
+    if data.get("certificate") is None and data.get("joint") is None:
+        return not_done(BOUND, _NONE)
     try:
-        proved = Proved.from_dict(told)
         plan = PlanRecord.from_dict(check_header(dict(data), "the plan"))
-        limit = limit_of(plan)
-        if proved.limit is not None and (limit is None or proved.limit < limit):
-            return failed(BOUND, [f"the certificate is about {proved.limit} bytes per device; the limit is {limit}"])
-        model = build_model(problem_of(plan))
-        network = proved.network(model)
+    except (AutoshardError, *_DAMAGE) as error:
+        return failed(BOUND, [f"the plan, or the certificate in it, cannot be read: {error}"])
+    try:
+        lines = list(_judged(plan, build_model(problem_of(plan))))
+    except (_Refuted, InputError) as fault:
+        return failed(BOUND, [str(fault)])
+    except _DAMAGE as error:
+        return failed(BOUND, [f"what the plan says of its stages is damaged: {type(error).__name__}: {error}"])
     except AutoshardError as error:
         return not_done(BOUND, f"the network that the bound is about cannot be made again: {error}")
+    own = plan.certificate if plan.joint is None else plan.stages[-1].certificate if plan.stages else None
+    return not_done(BOUND, _NONE, *lines) if own is None else ok(BOUND, lines)
+
+
+def _judged(plan: "PlanRecord", model: "Model") -> Iterator[str]:
+    """What the certificates prove, and what has none, in lines."""
+    last: Model | None = model
+    if plan.certificate is not None:
+        of_all = plan.certificate.of == "joint"
+        claim = plan.joint if of_all else plan
+        if claim is None:
+            raise _Refuted("the certificate is of the optimum all at once, of which the plan says nothing")
+        what = "the bound_s of all at once" if of_all else "bound_s"
+        yield _proved(what, float(claim.bound_s), plan.certificate, model, plan)
+    else:
+        yield "not certified: the bound_s of all at once"
+    if plan.joint is not None:
+        for what, stage in _stages(plan, model):
+            last = stage.model
+            if stage.certificate is None or stage.model is None:
+                yield f"not certified: the bound_s of {what}"
+            else:
+                yield _proved(f"the bound_s of {what}", stage.bound_s, stage.certificate, stage.model, plan)
+    if last is not None:
+        told, rounding = plan.rounding_s, last.encoded.rounding_s
+        if not abs(told - rounding) <= 1e-9 * max(told, rounding):
+            raise _Refuted(f"cost.rounding_s is {told}; the ticks of the network round by {rounding} s at most")
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A stage with the model of its network; None where there is no certificate to judge on it."""
+
+    bound_s: float
+    certificate: "BoundProof | None"
+    model: "Model | None"
+
+
+def _stages(plan: "PlanRecord", model: "Model") -> "Iterator[tuple[str, _Stage]]":
+    """Each stage, under its statements and the placements that the plan says it was decided under."""
+    from autoshard.formulation.fixed import placed
+    from autoshard.formulation.pieces import Left
+    from autoshard.planning.model import build_model
+    from autoshard.planning.stage_proofs import fixed_by_stage, left_out, placed_words
+    from autoshard.program.as_json import plain
+
+    problem, made = model.problem, _stages_of(plan, model)
+    if [(one.priority, one.name) for one in made] != [(stage.priority, stage.name) for stage in plan.stages]:
+        raise _Refuted(f"the plan has {len(plan.stages)} stages; its statements and names make {len(made)}, or others")
+    left = Left(model.collected, problem.program)
+    given = [one.given for one in made]
+    every = zip(made, plan.stages, fixed_by_stage(left, given, plan.stages, problem), strict=True)
+    for number, (one, stage, fixed) in enumerate(every):
+        what = f"stage {number}"
+        if plain(stage.left_out) != plain(left_out(left, one.given, fixed[-1], problem)):
+            raise _Refuted(f"{what} is said to have left out what its statements do not propagate")
+        _check_told(what, number, one, plan, problem)
+        if number == len(made) - 1:
+            atoms = frozenset(atom for each in made for atom in each.atoms)
+            found = placed_words(placed(plan.schedule, problem.program, atoms), problem, fixed)
+            if plain(stage.placed) != plain(found):
+                raise _Refuted(f"{what} is said to have placed other than what the plan has there")
+        its = None
+        if stage.certificate is not None:
+            part = problem if number == len(made) - 1 else replace(problem, pins=one.pins)
+            if not stage.certificate.shares:
+                part = replace(part, share_repeats=False)
+            its = build_model(part, fixed=fixed, shared=model.shared)
+        yield what, _Stage(float(stage.bound_s), stage.certificate, its)
+
+
+def _check_told(what: str, number: int, made: "StagePlan", plan: "PlanRecord", problem: "Problem") -> None:
+    """What a stage says of itself: its axes, statements by name, and what of its statements it could not keep."""
+    from autoshard.formulation.fixed import held
+    from autoshard.formulation.pieces import pieces_of
+    from autoshard.planning.stage_proofs import placed_of, relaxed_of, untold
+
+    stage, mesh = plan.stages[number], problem.mesh
+    axes = tuple(name for name in mesh.mesh.axis_names if set(mesh.atoms_of[name]) & made.atoms)
+    if stage.axes != axes or (made.name and stage.statements != made.statements):
+        raise _Refuted(
+            f"{what} is said to place {', '.join(stage.axes)} for {'; '.join(stage.statements)}; it places "
+            f"{', '.join(axes)} for {'; '.join(made.statements)}"
+        )
+    for piece in untold(plan.stages, number, problem):
+        if piece.atom not in held(plan.schedule, piece.what, piece.key)[piece.index]:
+            raise _Refuted(
+                f"{what} did not keep {mesh.names[piece.atom]} on {piece.what} {piece.key}, which relaxed does not tell"
+            )
+    lost = set(pieces_of(placed_of(stage.left_out, problem)))
+    for entry in stage.relaxed:
+        if entry["source"] == "propagated" and not lost.issuperset(relaxed_of(entry, problem)):
+            raise _Refuted(f"{what} is said to have relaxed {entry['name']}, which its statements do not propagate")
+
+
+def _stages_of(plan: "PlanRecord", model: "Model") -> "Sequence[StagePlan]":
+    """The stages that statements and names make; pins that the plan was found to have anyway make none."""
+    from autoshard.constraints import MatchedPin
+    from autoshard.questions.again import stages_again
+
+    mesh = model.problem.mesh.mesh
+    kept = [MatchedPin.from_dict(pin, mesh) for pin in (plan.changed[-1].kept if plan.changed else ())]
+    pins = tuple(pin for pin in model.problem.pins if pin not in kept)
+    return stages_again(plan, replace(model, problem=replace(model.problem, pins=pins)))
+
+
+def _proved(what: str, claimed: float, told: "BoundProof", model: "Model", plan: "PlanRecord") -> str:
+    """A line on what a certificate proves; `_Refuted` where that is less than what is claimed."""
+    from autoshard.planning.certified import Proved
+    from autoshard.questions.again import limit_of
+    from autoshard.verify.certificate import CertificateFault, check_certificate
+
+    proved, limit = Proved.from_dict(told.to_dict()), limit_of(plan)
+    if proved.limit is not None and (limit is None or proved.limit < limit):
+        raise _Refuted(f"{what}: the certificate is about {proved.limit} bytes per device; the limit is {limit}")
+    network = proved.network(model)
     edges = [(e.first, e.second, e.costs) for e in network.edges]
     usages = [[(u.start, u.stop, u.amounts) for u in own] for own in network.usages] or [[] for _ in network.costs]
     try:
         verdict = check_certificate(proved.certificate, network.costs, edges, usages, network.usage_limit)
     except CertificateFault as fault:
-        return failed(BOUND, [f"the certificate does not prove it: {fault}"])
+        raise _Refuted(f"{what}: the certificate does not prove it: {fault}") from None
     if verdict.bound is None:
-        return failed(BOUND, ["the certificate says that there is no plan at all"])
-    tick, rounding = model.encoded.tick_s, model.encoded.rounding_s
-    shown = max(verdict.bound * tick - rounding, model.encoded.least_s)
-    what, claim = "bound_s", data
-    if told.get("of") == "joint":
-        what, claim = "the bound_s of all at once", data["joint"] or {}
-    claimed = float(claim.get("bound_s", float("inf")))
+        raise _Refuted(f"{what}: the certificate says that there is no plan at all")
+    if proved.bound > verdict.bound:
+        raise _Refuted(f"{what} is said to be of {proved.bound} ticks, the certificate proves {verdict.bound}")
+    shown = max(verdict.bound * model.encoded.tick_s - model.encoded.rounding_s, model.encoded.least_s)
     if claimed > shown * (1 + ROUNDING):
-        return failed(BOUND, [f"{what} is {claimed}, the certificate proves {shown}"])
-    return ok(
-        BOUND,
-        [
-            f"{what} {claimed:.9g} s: {verdict.steps} reductions, {verdict.records} sets of messages and "
-            f"{verdict.leaves} leaves judged on {network.n_nodes} decisions"
-            + ("" if network.usage_limit is None else ", memory limit included")
-        ],
+        raise _Refuted(f"{what} is {claimed}, the certificate proves {shown}")
+    return (
+        f"{what} {claimed:.9g} s: {verdict.steps} reductions, {verdict.records} sets of messages and "
+        f"{verdict.leaves} leaves judged on {network.n_nodes} decisions"
+        + ("" if network.usage_limit is None else ", memory limit included")
     )
 
 

@@ -33,6 +33,10 @@ class Plan(PlanRecord):
 
         return summary(self.to_dict(), width=width)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as its file is: without the function and what differs from run to run."""
+        return type(self).from_dict, (self.to_dict(),)
+
     def _repr_html_(self) -> str:
         """In notebooks: the verdict, baselines and the largest inputs."""
         from autoshard.report.notebook import notebook_html

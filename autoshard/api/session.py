@@ -161,7 +161,7 @@ def trace_config(config: Config, problem: Workload, progress: Callable[[str], No
         )
     except AutoshardError:
         raise
-    except Exception as error:  # what the user's function does with these arguments
+    except (Exception, SystemExit) as error:  # what the user's function does with these arguments
         key = "function" if config.settings.function is not None else "model"
         raise InputError(
             f"{config.place(key)}: {key}: {problem.name} cannot be traced with these arguments: "

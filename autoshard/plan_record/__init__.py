@@ -10,6 +10,7 @@ from autoshard.plan_record.parts import (
     NamedPriorities,
     SharingPrice,
     StageRecord,
+    ToldChange,
     ToldLimit,
     ToldOptions,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "PlanRecord",
     "SharingPrice",
     "StageRecord",
+    "ToldChange",
     "ToldLimit",
     "ToldOptions",
 ]

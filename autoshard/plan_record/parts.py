@@ -42,13 +42,30 @@ class BaselineCost(Part):
     reason: str = ""
 
 
+class BoundProof(Part):
+    """The proof of a bound, and which network it is about (`planning.certified`).
+
+    of: whether of the plan's bound, of the optimum all at once beside its stages, or of a stage. bound: in ticks.
+    limit: bytes that the network was held to; moments: at which it knew of what depends on several decisions; shares:
+    whether repeated layers share their decisions there, where they do in the plan. data: the certificate, in base64.
+    """
+
+    of: Literal["plan", "joint", "stage"]
+    bound: int
+    limit: int | None
+    moments: dict[str, tuple[int, ...]] | None
+    data: str = Field(repr=False)
+    shares: bool = True
+
+
 class StageRecord(Part):
     """What one stage decided.
 
     cost_s, bound_s: of its optimum, and the proof. price_s: how much dearer than the stage before; the first one than
     the optimum without any pin. placed: what it placed that stages before had not. relaxed: placements that it wanted
     and could not keep; unlimited: its cost and peak with all that it wanted, without the memory limit, where that limit
-    left no room for some of it (see `planning.relaxed`).
+    left no room for some of it (see `planning.relaxed`). left_out: what its statements propagate and it did not take as
+    given; certificate: the proof of its bound, on the network with what it did and with what stages before it placed.
     """
 
     priority: int
@@ -64,6 +81,8 @@ class StageRecord(Part):
     placed: dict[str, Any]
     relaxed: tuple[dict[str, Any], ...] = ()
     unlimited: dict[str, Any] | None = None
+    left_out: dict[str, Any] = Field(default_factory=dict)
+    certificate: BoundProof | None = None
 
 
 class JointOptimum(Part):
@@ -147,16 +166,16 @@ class ToldOptions(Part):
     strategy: str | None = None
 
 
-class BoundProof(Part):
-    """The proof of a bound, and which network it is about (`planning.certified`).
+class ToldChange(Part):
+    """What a question asked otherwise than the plan that it was put to.
 
-    of: whether of the plan's bound or of the optimum all at once beside its stages. bound: in ticks. limit: bytes that
-    the network was held to; moments: at which it knew of what depends on several decisions. data: the certificate, in
-    base64.
+    pins: further ones, as statements; what contradicts them gave way. kept: those that the plan had anyway, which make
+    no stage. memory_limit, machine, program: where those are others. options: of the search, where they are others.
     """
 
-    of: Literal["plan", "joint"]
-    bound: int
-    limit: int | None
-    moments: dict[str, tuple[int, ...]] | None
-    data: str = Field(repr=False)
+    pins: tuple[dict[str, Any], ...] = ()
+    kept: tuple[dict[str, Any], ...] = ()
+    memory_limit: ToldLimit | None = None
+    machine: dict[str, Any] | None = None
+    program: bool = False
+    options: dict[str, Number | None] = Field(default_factory=dict)

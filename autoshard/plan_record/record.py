@@ -24,6 +24,7 @@ from autoshard.plan_record.parts import (
     Part,
     SharingPrice,
     StageRecord,
+    ToldChange,
     ToldLimit,
     ToldOptions,
 )
@@ -78,6 +79,7 @@ class PlanRecord:
     ``strategy``), and with which questions are answered. None in plans of earlier versions.
     certificate: the proof ``of`` the ``plan``'s bound, or of that of the ``joint`` optimum where there are stages, and
     what its network knew (`planning.certified`). None where nothing is proved but by the word of a strategy.
+    changed: where the plan answers a question put to another plan, what each question asked otherwise, in order.
     """
 
     program: Program
@@ -109,6 +111,7 @@ class PlanRecord:
     memory_limit: ToldLimit | None = None
     options: ToldOptions | None = None
     certificate: BoundProof | None = field(default=None, repr=False)
+    changed: tuple[ToldChange, ...] = ()
 
     def __repr__(self) -> str:
         mesh = self.schedule.mesh.mesh
@@ -299,6 +302,7 @@ class PlanRecord:
             "joint": None if self.joint is None else plain(self.joint.to_dict()),
             "sharing": None if self.sharing is None else plain(self.sharing.to_dict()),
             **_told("certificate", self.certificate),
+            **({} if not self.changed else {"changed": [plain(change.to_dict()) for change in self.changed]}),
             **_told("mesh_search", self.mesh_search),
             **_told("priorities", self.priorities),
             **({} if self.strategy is None else {"strategy": self.strategy}),
@@ -373,6 +377,7 @@ class PlanRecord:
             memory_limit=_read(ToldLimit, data, "memory_limit"),
             options=_read(ToldOptions, data, "options"),
             certificate=_read(BoundProof, data, "certificate"),
+            changed=tuple(ToldChange.from_dict(change) for change in data.get("changed", ())),
         )
 
 

@@ -25,13 +25,15 @@ class Proved:
     """bound: in ticks; no assignment of the network costs less. certificate: its proof, as bytes.
 
     limit: bytes per device that the network was held to, None for no limit; moments: at which it knew of what depends
-    on several decisions (`Model.within`), None for those of definitions and shared copies only.
+    on several decisions (`Model.within`), None for those of definitions and shared copies only. shares: repeated layers
+    share their decisions in it where they do in the problem; else each layer decides for itself.
     """
 
     bound: int
     certificate: bytes
     limit: int | None = None
     moments: Moments | None = None
+    shares: bool = True
 
     @staticmethod
     def by(solution: Solution, limit: int | None = None, moments: Moments | None = None) -> "Proved | None":
@@ -45,13 +47,13 @@ class Proved:
             return model.with_limit(self.limit)
         return model.within(self.limit, dict(self.moments))
 
-    def told(self, of: Literal["plan", "joint"]) -> BoundProof:
+    def told(self, of: Literal["plan", "joint", "stage"]) -> BoundProof:
         """As a plan's record has it."""
         moments = None
         if self.moments is not None:
             moments = {str(k): tuple(sorted(v)) for k, v in sorted(self.moments.items())}
         data = base64.b64encode(self.certificate).decode()
-        return BoundProof(of=of, bound=self.bound, limit=self.limit, moments=moments, data=data)
+        return BoundProof(of=of, bound=self.bound, limit=self.limit, moments=moments, data=data, shares=self.shares)
 
     @staticmethod
     def from_dict(data: Any) -> "Proved":
@@ -60,7 +62,8 @@ class Proved:
             told = data["moments"]
             moments = None if told is None else {int(k): frozenset(map(int, v)) for k, v in told.items()}
             limit = None if data["limit"] is None else int(data["limit"])
-            return Proved(int(data["bound"]), base64.b64decode(data["data"], validate=True), limit, moments)
+            certificate, shares = base64.b64decode(data["data"], validate=True), bool(data.get("shares", True))
+            return Proved(int(data["bound"]), certificate, limit, moments, shares)
         except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as problem:
             raise InputError(
                 f"the certificate of the plan cannot be read: {type(problem).__name__}: {problem}"

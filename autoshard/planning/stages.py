@@ -18,10 +18,11 @@ from typing import Any
 from autoshard.constraints import MatchedPin
 from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
 from autoshard.formulation.assign import assignment_of
-from autoshard.formulation.fixed import Cut, Fixed, placed
+from autoshard.formulation.fixed import Fixed, placed
 from autoshard.formulation.pieces import holds
 from autoshard.plan_record import JointOptimum, StageRecord
 from autoshard.planning.answer import answer
+from autoshard.planning.certified import Proved
 from autoshard.planning.decide import decide
 from autoshard.planning.decision import Decision
 from autoshard.planning.keep import Dropped, Keeper
@@ -29,6 +30,7 @@ from autoshard.planning.model import Model, Problem, build_model
 from autoshard.planning.options import SearchOptions
 from autoshard.planning.relaxed import CHOSEN, PROPAGATED, priced, relaxed_note, relaxed_words, still_missing
 from autoshard.planning.spread import factor_cuts, spread
+from autoshard.planning.stage_proofs import left_out, placed_words
 from autoshard.program.schedule import Schedule
 from autoshard.solver.solution import Stopped
 
@@ -169,9 +171,9 @@ class _Run:
             if not last:
                 chosen, lost = keeper.keep(fixed, chosen)
                 entries += [relaxed_words(one, CHOSEN, self.problem) for one in lost]
-            told.append(
-                _Told(placed_words(chosen, self.problem, fixed), entries, [*dropped, *lost], len(dropped), unlimited)
-            )
+            without = left_out(keeper.left, plan.given, given, self.problem)
+            words = placed_words(chosen, self.problem, fixed)
+            told.append(_Told(words, without, entries, [*dropped, *lost], len(dropped), unlimited, decision.proved))
             fixed.append(chosen)
             decisions.append(decision)
         self.last = decisions[-1]
@@ -189,15 +191,20 @@ class _Run:
         for plan, decision, one in zip(self.plans, cheapest, told, strict=True):
             stage = _stage(plan, decision, decision.objective_s - before, one.placed, self.problem)
             missing = still_missing(one.relaxed, one.dropped, self.last.schedule)
-            told_of = {"relaxed": tuple(missing), "unlimited": one.unlimited if missing else None}
+            told_of = {
+                "relaxed": tuple(missing), "unlimited": one.unlimited if missing else None, "left_out": one.left_out,
+                "certificate": None if one.proved is None else one.proved.told("stage"),
+            }  # fmt: skip
             stages.append(stage.model_copy(update=told_of))
             before = decision.objective_s
         return stages
 
     def notes(self, stages: Sequence[StageRecord]) -> list[str]:
-        """What was relaxed, a line for each stage."""
+        """What was relaxed, a line for each stage, and whose bounds have no certificate."""
         limit = self.problem.memory_limit
         found = [relaxed_note(s.name or f"priority {s.priority}", s.relaxed, limit, s.unlimited) for s in stages]
+        bare = [s.name or f"priority {s.priority}" for s in stages if s.certificate is None]
+        found += [f"not certified: the bounds of {', '.join(bare)}"] if bare else []
         return [note for note in found if note]
 
     def _solve(self, part: Problem, fixed: Sequence[Fixed], share: int, witnesses: Sequence[Schedule]) -> Decision:
@@ -213,6 +220,8 @@ class _Run:
                 raise
             # layers that share their decisions leave no plan here, though those of a plan that is known do not all
             decision = self._decide(replace(part, share_repeats=False), fixed, share, known)
+            if decision.proved is not None:
+                decision = replace(decision, proved=replace(decision.proved, shares=False))
         self.decided.append((part, list(fixed), decision))
         return decision
 
@@ -241,15 +250,18 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Told:
-    """Of a stage: what it placed, what it could not keep, in words and as it was, how many of these its statements
-    propagate (they come first), and what it would be with them.
+    """Of a stage: what it placed, what it did not take as given of what its statements propagate, what it could not
+    keep, in words and as it was, how many of these its statements propagate (they come first), what it would be with
+    them, and the proof of its own bound.
     """
 
     placed: dict[str, Any]
+    left_out: dict[str, Any]
     relaxed: list[dict[str, Any]]
     dropped: list[Dropped]
     propagated: int
     unlimited: Mapping[str, Any] | None
+    proved: Proved | None
 
 
 def _status(decision: Decision, bound_s: float) -> str:
@@ -273,26 +285,3 @@ def _stage(
 
 def _only(plan: StagePlan, joint: Decision, problem: Problem) -> StageRecord:
     return _stage(plan, joint, 0.0, placed_words(placed(joint.schedule, problem.program, plan.atoms), problem), problem)
-
-
-def placed_words(now: Fixed, problem: Problem, before: Sequence[Fixed] = ()) -> dict[str, Any]:
-    """Placements as they stand in plan.json: atoms by dimension of values, by factor of ops; without those that stand
-    in `before` just so.
-    """
-    program, names = problem.program, problem.mesh.names
-
-    def text(what: str, cuts: Mapping[int, Cut]) -> dict[str, list[list[str]]]:
-        return {
-            str(key): [[names[a] for a in atoms] for atoms in cut]
-            for key, cut in sorted(cuts.items())
-            if all(getattr(one, what).get(key) != cut for one in before)
-        }
-
-    inputs = {v: cut for v, cut in now.values.items() if v in set(program.body.args)}
-    return {
-        "inputs": text("values", inputs),
-        "boundaries": text("values", {v: c for v, c in now.values.items() if v not in inputs}),
-        "shared": text("forms", now.forms),
-        "outputs": text("outputs", now.outputs),
-        "ops": text("ops", now.ops),
-    }

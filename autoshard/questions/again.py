@@ -15,20 +15,21 @@ from autoshard.constraints import (
     MatchedPin,
     MemoryLimit,
     Restriction,
-    conflict,
     in_memories,
 )
+from autoshard.constraints.giving_way import added, with_further
 from autoshard.constraints.orders import in_orders
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.domains import satisfies
 from autoshard.placements.atoms import stated_splits
-from autoshard.plan_record import PlanRecord, ToldLimit, ToldOptions
+from autoshard.plan_record import PlanRecord, ToldChange, ToldLimit, ToldOptions
 from autoshard.planning import Decision, Model, Problem, SearchOptions, answer, build_model, decide
 from autoshard.planning.named_stages import named_stages
 from autoshard.planning.sharing import unpriced
-from autoshard.planning.stages import decide_staged, stated_stages
+from autoshard.planning.stages import StagePlan, decide_staged, stated_stages
+from autoshard.program.as_json import plain
 from autoshard.program.program import Program
 from autoshard.search.strategy import decide_by, settled
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -76,42 +77,9 @@ def limit_of_device(plan: PlanRecord) -> bool:
     return limit_of(plan) is not None and not plan.stated_as(MemoryLimit)
 
 
-def displaced(pins: Sequence[MatchedPin], by: Sequence[MatchedPin]) -> tuple[list[MatchedPin], list[MatchedPin]]:
-    """`pins` without what contradicts `by`, and the pins that lost a value in this way, as they were."""
-    kept: list[MatchedPin] = []
-    lost: list[MatchedPin] = []
-    for pin in pins:
-        against = [new for new in by if _meets(pin, new) and conflict(pin.sharding, new.sharding)]
-        if not against:
-            kept.append(pin)
-            continue
-        lost.append(pin)
-        values = tuple(v for v in pin.values if not any(v in new.values for new in against))
-        outputs = tuple(k for k in pin.outputs if not any(k in new.outputs for new in against))
-        if values or outputs:
-            kept.append(replace(pin, values=values, outputs=outputs))
-    return kept, lost
-
-
-def _meets(one: MatchedPin, other: MatchedPin) -> bool:
-    return bool(set(one.values) & set(other.values) or set(one.outputs) & set(other.outputs))
-
-
 def new_pins(plan: PlanRecord, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
-    """Those of further pins that say what statements on another order of the devices do not say already.
-
-    Such a statement settles where its values are, and a pin that it agrees with means the same order.
-    """
-    moved = [pin for pin in displaced(stated_pins(plan), pins)[0] if pin.moves]
-    values, outputs = {v for pin in moved for v in pin.values}, {k for pin in moved for k in pin.outputs}
-    left = (
-        replace(
-            pin, values=tuple(v for v in pin.values if v not in values),
-            outputs=tuple(k for k in pin.outputs if k not in outputs),
-        )
-        for pin in pins
-    )  # fmt: skip
-    return tuple(pin for pin in left if pin.values or pin.outputs)
+    """Those of further pins that the plan's statements on another order of the devices do not say already."""
+    return added(stated_pins(plan), pins)
 
 
 def problem_of(plan: PlanRecord, changed: Changed | None = None) -> Problem:
@@ -121,9 +89,8 @@ def problem_of(plan: PlanRecord, changed: Changed | None = None) -> Problem:
     """
     changed = changed or Changed()
     program = plan.program if changed.program is None else changed.program
-    pins, _ = displaced(stated_pins(plan), changed.pins)
     groups, restrictions = stated_groups(plan), plan.stated_as(Restriction)
-    every = (*pins, *new_pins(plan, changed.pins))
+    every = with_further(stated_pins(plan), changed.pins)
     if any(pin.moves for pin in every) or program.orders or changed.program is not None:
         program = in_orders(in_memories(replace(program, orders=()), restrictions), every, groups)
     limit = limit_of(plan) if changed.memory_limit is KEEP else changed.memory_limit
@@ -189,7 +156,7 @@ def solve_again(
     model = build_model(problem_of(plan, changed), options.progress)
     kept = kept_pins(plan, new_pins(plan, changed.pins))
     decision = decide_again(plan, model, options, kept=kept)
-    return plan_of(plan, model, changed, decision, options)
+    return plan_of(plan, model, changed, decision, options, kept)
 
 
 def kept_pins(plan: PlanRecord, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, ...]:
@@ -231,32 +198,39 @@ def decide_again(
     stated = replace(model.problem, pins=tuple(pin for pin in model.problem.pins if pin not in kept))
     if by is not None and by.name not in SEARCHES:
         return decide_by(replace(model, problem=stated), by, options)
-    named = any(stage.name for stage in plan.stages)
-    if named and plan.priorities is None:
-        raise UnsupportedError(
-            "this plan was decided in stages by names of strategies by an earlier version, whose plans do not say what "
-            "the names stood for; solve again"
-        )
-    if named or len(plan.stages) > 1:
-        if named and plan.priorities is not None:
-            told = plan.priorities
-            stages = named_stages(stated, told.names, told.roles, told.slow)
-        else:
-            stages = stated_stages(stated)
-            if by is not None:
-                stages = [settled(model, stage, by.rule) for stage in stages]
+    by_name = None if plan.options is None else plan.options.strategy
+    if plan.stages or (by_name is None and any(level for pin in stated.pins for level in pin.priorities)):
+        stages = stages_again(plan, replace(model, problem=stated))
         first = len(stages) if since is None else since
         stages = [replace(s, pins=(*s.pins, *kept)) if k >= first else s for k, s in enumerate(stages)]
         return decide_staged(model.problem, stages, options, joint_model=model, starts=starts)
     return (answer if explain else decide)(model, options, starts=starts)
 
 
+def stages_again(plan: PlanRecord, model: Model) -> list[StagePlan]:
+    """The stages that the model's statements, or the names of strategies in the plan, make. The latter are made again
+    of what the plan tells of them; plans of an earlier version do not.
+    """
+    if any(stage.name for stage in plan.stages):
+        told = plan.priorities
+        if told is None:
+            raise UnsupportedError(
+                "this plan was decided in stages by names of strategies by an earlier version, whose plans do not say "
+                "what the names stood for; solve again"
+            )
+        return named_stages(model.problem, told.names, told.roles, told.slow)
+    stages = stated_stages(model.problem)
+    by = None if plan.strategy is None else StrategyName.parse(plan.strategy)
+    return stages if by is None else [settled(model, stage, by.rule) for stage in stages]
+
+
 def plan_of(
-    plan: PlanRecord, model: Model, changed: Changed, decision: Decision, options: SearchOptions | None = None
-) -> PlanRecord:
-    """A decision about a changed problem as a plan."""
-    kept, _ = displaced(stated_pins(plan), changed.pins)
-    statements: list[Mapping[str, Any]] = [pin.to_dict() for pin in (*kept, *new_pins(plan, changed.pins))]
+    plan: PlanRecord, model: Model, changed: Changed, decision: Decision, options: SearchOptions | None = None,
+    kept: Sequence[MatchedPin] = (),
+) -> PlanRecord:  # fmt: skip
+    """A decision about a changed problem as a plan, which tells what was changed. kept: see `decide_again`."""
+    pins = with_further(stated_pins(plan), changed.pins)
+    statements: list[Mapping[str, Any]] = [pin.to_dict() for pin in pins]
     both = list(zip(plan.statements, plan.stated, strict=True))
     statements += [said for said, one in both if not isinstance(one, MatchedPin | MemoryLimit)]
     if changed.memory_limit is KEEP:
@@ -281,5 +255,23 @@ def plan_of(
         rounding_s=decision.rounding_s, statements=tuple(statements), baselines=(), notes=decision.notes,
         run={"interrupted": decision.interrupted, **decision.stats},
         stages=decision.stages, joint=decision.joint, memory_limit=limit,
-        certificate=decision.certificate,
+        certificate=decision.certificate, changed=(*plan.changed, _told(plan, changed, searched, kept)),
     )  # fmt: skip
+
+
+def _told(plan: PlanRecord, changed: Changed, searched: ToldOptions, kept: Sequence[MatchedPin]) -> ToldChange:
+    """What is changed, for the plan's record."""
+    before = plan.options or ToldOptions()
+    other = {key: value for key, value in _search(searched).items() if value != getattr(before, key)}
+    limit = None
+    if changed.memory_limit is not KEEP:
+        limit = ToldLimit(bytes=changed.memory_limit, source="stated")
+    return ToldChange(
+        pins=tuple(pin.to_dict() for pin in changed.pins), kept=tuple(pin.to_dict() for pin in kept),
+        memory_limit=limit, machine=None if changed.machine is None else plain(changed.machine.to_dict()),
+        program=changed.program is not None, options=other,
+    )  # fmt: skip
+
+
+def _search(options: ToldOptions) -> dict[str, Any]:
+    return {"effort": options.effort, "seed": options.seed, "accepted_gap": options.accepted_gap}

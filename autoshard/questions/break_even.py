@@ -88,7 +88,7 @@ def break_even(
             decision = decide_again(plan, model, quiet.within(each_s), explain=False, kept=own, since=since)
             if decision.interrupted:  # what it found by then is no verdict
                 raise KeyboardInterrupt
-            return plan_of(plan, model, pinned, decision)
+            return plan_of(plan, model, pinned, decision, kept=own)
         except InfeasibleError:
             return NoPlan(True)
         except NotFoundError:

@@ -16,6 +16,7 @@ from autoshard.planning import (
     decide_staged,
     finish,
 )
+from autoshard.planning.decision import Search
 from autoshard.planning.spread import spread
 from autoshard.planning.stages import stated_stages
 from autoshard.search.by_propagation import left_by_propagation
@@ -91,7 +92,7 @@ def decide_by(
     rounds = [{"what": str(strategy), "stopped": Stopped.TIME if found.timed_out else Stopped.DONE}]
     if proof.stopped in (Stopped.TIME, Stopped.INTERRUPT):
         rounds.append({"what": "the bound", "stopped": proof.stopped})
-    decision = finish(model, solution, found.schedule, found.memory, bound, rounds)
+    decision = finish(model, solution, found.schedule, found.memory, bound, rounds, [Search(proof)])
     note = f"decided by strategy {strategy}, not by cost alone: joint may find a cheaper plan"
     return replace(decision, notes=(*decision.notes, note))
 

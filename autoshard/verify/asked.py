@@ -32,6 +32,7 @@ from autoshard.request.mesh_sizes import MeshSearch
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.units import MemoryAmount, memory_amount
+from autoshard.verify.changed import changes_of
 from autoshard.verify.plan.memory import room
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ _BY_COST = ("joint", "staged")
 class Asked:
     """What a plan was asked for, in the words of `autoshard.plan`, which says what each of them means.
 
-    effort, seed, accepted_gap: not compared where not given. slow_axes: mesh axes between slices. sharded_arguments:
-    whether arguments may come with shardings. source: who says so, for messages.
+    effort, seed, accepted_gap, baselines: not compared where not given. slow_axes: mesh axes between slices.
+    sharded_arguments: whether arguments may come with shardings. source: who says so, for messages.
     """
 
     mesh: Any
@@ -64,6 +65,7 @@ class Asked:
     effort: float | None = None
     seed: int | None = None
     accepted_gap: float | None = None
+    baselines: Sequence[Any] | None = None
     sharded_arguments: bool = True
     source: str = "what the caller passed"
 
@@ -89,6 +91,7 @@ class Asked:
             effort=config.solver.effort,
             seed=config.solver.seed,
             accepted_gap=config.solver.accepted_gap,
+            baselines=config.baselines,
             sharded_arguments=settings.specs is not None,
             source=f"the config {config.file}",
         )
@@ -135,10 +138,16 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         *(() if whole is None else pins_of_specs(whole, mesh)),
         *statements_in_code(bare, mesh)[0],
     )
+    changes = changes_of(plan, pins, mesh)
+    pins = changes.pins
     groups = match_groups([c for c in given if isinstance(c, SameSharding)], bare) + groups_in_code(bare)
     restrictions = match_restrictions([c for c in given if isinstance(c, Restricting)], bare, mesh)
     lying = in_orders(in_memories(bare, restrictions), pins, groups)
     limit, limits = _limits(asked.memory_limit, machine)
+    if changes.memory_limit is not None:
+        limit = dict(changes.memory_limit)
+        limits = [said for said in limits if said["kind"] != "memory_limit"]
+        limits += [] if limit["bytes"] is None else [{"kind": "memory_limit", "bytes": limit["bytes"]}]
     stated = [s.to_dict() for s in (*pins, *groups, *restrictions)]
     statements = [*stated, *limits, *(s.to_dict() for s in manual_statements(bare))]
     found: dict[str, Any] = {
@@ -146,7 +155,9 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         "statements": statements,
         "axes": dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)),
         "device_ids": None if mesh.device_ids is None else list(mesh.device_ids),
-        "machine": machine.to_dict(),
+        "mesh": mesh.name,
+        "machine": machine.to_dict() if changes.machine is None else changes.machine,
+        "changed": list(changes.lines),
         "host": {"inputs": sorted(lying.host_inputs), "outputs": sorted(lying.host_outputs)},
         "orders": [asdict(order) for order in lying.orders],
         "in_code": lying.in_code,
@@ -154,14 +165,16 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         "strategy": _strategy(asked.strategy),
         "shares": asked.share_repeats is not False,
         "memory_limit": limit,
-        "options": _options(asked),
-        "stages": _stages(asked, pins, mesh),
+        "options": {**_options(asked), **changes.options},
+        "stages": _stages(asked, changes.stated, mesh),
         "names": [n if isinstance(n, str) else dict(n) for n in asked.priorities],
         "sub_axes": dict(asked.sub_axes or {}),
         "slow": sorted(links if asked.slow_axes is None else asked.slow_axes),
         "trips": 1,
         "trust": [],
     }
+    if asked.baselines is not None:
+        found["baselines"] = [b if isinstance(b, str) else str(b["name"]) for b in asked.baselines]
     if asked.roles is not None:
         found["roles"] = {path: list(axes) for path, axes in asked.roles.items()}
     if traced is not None:

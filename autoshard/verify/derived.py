@@ -21,6 +21,14 @@ NOT_DERIVED = (
 )
 
 
+_DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+"""What a file raises that lacks something or has something else there."""
+
+
+def _damaged(error: Exception) -> str:
+    return f"the plan is damaged: {type(error).__name__}: {error}"
+
+
 def check_derived(
     data: Mapping[str, Any],
     asked: Asked | None = None,
@@ -34,7 +42,12 @@ def check_derived(
     """
     findings = Findings()
     if asked is not None:
-        facts = check_asked(data, derive(asked, data, traced), findings)
+        try:
+            facts = check_asked(data, derive(asked, data, traced), findings)
+        except AutoshardError:
+            raise
+        except _DAMAGE as error:
+            return failed(ASKED, [_damaged(error)])
     else:
         try:
             config = config_of(data)
@@ -46,9 +59,14 @@ def check_derived(
             derived = derive(Asked.of_config(config, problem), data, traced)
         except AutoshardError as error:
             return failed(ASKED, [f"config: no plan comes from the config in this file: {error}"])
-        facts = check_asked(data, derived, findings)
-        if problem is not None:
-            _check_program(data, problem, findings)
+        except _DAMAGE as error:
+            return failed(ASKED, [_damaged(error)])
+        try:
+            facts = check_asked(data, derived, findings)
+            if problem is not None:
+                _check_program(data, problem, findings)
+        except _DAMAGE as error:
+            return failed(ASKED, [_damaged(error)])
     return failed(ASKED, [f"{topic}: {text}" for topic, text in findings]) if findings else ok(ASKED, facts)
 
 

@@ -96,6 +96,11 @@ def plot(rows: list[dict], target: Path) -> None:
     figure.savefig(target, dpi=120)
 
 
+def _or_dash(value: object) -> object:
+    """What a run that left no certificate has in place of its size and time."""
+    return "-" if value is None else value
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+")
@@ -129,7 +134,11 @@ def main() -> None:
         print(
             f"{row['file'][:34]:34} {seed:>4} {workers:>2} {row['status']:9} {row['cost'] or '-':>15} "
             f"{row['points'] or '-':>9} {row['bound']:>15} {gap:>9} {row['seconds']:>6} {row['memory_mb']:>6}"
-            + (f" {row['certificate_kb']:>5} {row['check_s']:>7} {row['certificate']}" if options.certificates else ""),
+            + (
+                f" {_or_dash(row['certificate_kb']):>5} {_or_dash(row['check_s']):>7} {row['certificate']}"
+                if options.certificates
+                else ""
+            ),
             flush=True,
         )
     for path in options.files:

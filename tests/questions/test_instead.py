@@ -10,11 +10,14 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 from autoshard import InfeasibleError, InputError, Pin, SameSharding, ShardingError, plan
+from autoshard.api.bound import check_bound
 from autoshard.api.plans import Plan
 from autoshard.cli import main
 from autoshard.questions.again import solve_again
 from autoshard.questions.break_even import break_even
 from autoshard.questions.instead import instead
+from autoshard.verify import Asked, Status, check_plan
+from autoshard.verify.derived import check_derived
 
 SPEC = jax.ShapeDtypeStruct
 PARAMS = {"w1": SPEC((64, 128), jnp.float32), "w2": SPEC((128, 64), jnp.float32)}
@@ -177,3 +180,67 @@ def test_break_even_of_a_plan_by_a_strategy_is_that_of_the_strategy() -> None:
     told = break_even(found, "params/w1", "bandwidth")
     for flip in told.flips:
         assert flip.sharding != found["params/w1"]
+
+
+# what the plan that answers a question says of it
+
+
+def asked_for(*constraints: Pin | SameSharding) -> Asked:
+    return Asked(mesh=MESH, hardware="tpu_v5e", constraints=constraints, sharded_arguments=False)
+
+
+OUT = Pin("out", "[{}, {}]")
+
+
+def test_the_other_plan_is_what_was_asked_for_with_the_question(free: Plan) -> None:
+    other = instead(free, "out", '[{"x"}, {}]').other
+    data = json.loads(json.dumps(other.to_dict()))
+    found = check_derived(data, asked_for(OUT))
+    assert found.status is Status.OK, str(found)
+    told = [line.removeprefix("asked beside that, as the plan records it: ") for line in found.lines]
+    assert 'question 1: pin out: [{"x"}, {}]' in told
+    assert any(line.startswith("question 1: ") and line.endswith("gives way to that") for line in told)
+    assert Plan.from_dict(data).to_dict() == other.to_dict()
+
+
+def test_a_question_to_the_answer_of_another_one_is_recorded_behind_it(free: Plan) -> None:
+    other = free.instead("out", '[{"x"}, {}]', effort=0.5).other
+    again = other.instead("x", '[{}, {"y"}]').other
+    data = json.loads(json.dumps(again.to_dict()))
+    assert [len(change["pins"]) for change in data["changed"]] == [1, 1]
+    found = check_derived(data, asked_for(OUT))
+    assert found.status is Status.OK, str(found)
+    assert any("question 1: effort 0.5" in line for line in found.lines)
+    assert not any("question 2: effort" in line for line in found.lines)
+
+
+@pytest.mark.parametrize("what", ["left out", "other sharding", "other values"])
+def test_a_question_that_is_recorded_otherwise_is_caught(free: Plan, what: str) -> None:
+    data = json.loads(json.dumps(instead(free, "x", '[{}, {"y"}]').other.to_dict()))
+    pin = data["changed"][0]["pins"][0]
+    if what == "left out":
+        del data["changed"]
+    elif what == "other sharding":
+        pin["sharding"] = '[{}, {"x"}]'
+    else:
+        pin["values"] = data["statements"][0]["values"]
+    assert check_derived(data, asked_for(OUT)).status is Status.FAILED
+
+
+def test_a_record_of_a_question_that_cannot_be_read_is_told(free: Plan) -> None:
+    data = json.loads(json.dumps(instead(free, "x", '[{}, {"y"}]').other.to_dict()))
+    del data["changed"][0]["pins"]
+    with pytest.raises(InputError, match="what the plan says of changes cannot be read"):
+        check_derived(data, asked_for(OUT))
+
+
+def test_what_the_plan_has_anyway_makes_no_stage() -> None:
+    pins = (Pin("x", '[{"x", ?}, {?}]', priority=1), Pin("params/w1", '[{?}, {"y", ?}]', priority=2))
+    made = planned(*pins)
+    has, other = made.instead("params/w2", made["params/w2"]).other, made.instead("params/w2", "[{}, {}]").other
+    for answer, priorities in ((has, [1, 2]), (other, [0, 1, 2])):
+        data = json.loads(json.dumps(answer.to_dict()))
+        assert [stage["priority"] for stage in data["stages"]] == priorities
+        assert [str(f) for f in check_plan(data).findings] == []
+        assert check_derived(data, asked_for(*pins)).status is Status.OK
+        assert check_bound(data).status is Status.OK

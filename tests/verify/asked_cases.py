@@ -56,6 +56,7 @@ NAMED = (
 mesh: {data: 2, model: 2}
 priorities: [data, {name: columns, rules: {mlp: [model]}}]
 logical_axes: {x: [batch, embed], state/*/w1: [embed, mlp], state/*/w2: [mlp, embed]}
+baselines: [data, {name: rows, rules: {batch: [data]}}]
 """
 )
 MANUAL = (

@@ -283,6 +283,42 @@ def more_effort_is_claimed(p):
     p["options"] = {"effort": 3.0, "seed": 0}
 
 
+@change(r"stages: asked: 2 stages; found in the plan: 1")
+def the_last_stage_is_left_out(p):
+    p["stages"].pop()
+
+
+@change(r"stages: asked: stage 1 of a priority, without a name; found in the plan: the name 'tensor'")
+def a_stage_gets_a_name(p):
+    p["stages"][1]["name"] = "tensor"
+
+
+@change(r"mesh: asked: the name 'mesh'; found in the plan: 'pod'")
+def the_mesh_has_another_name(p):
+    p["mesh"]["name"] = "pod"
+
+
+@change(r"memory: asked: a limit of \d+ bytes per device; found in the plan: a peak of \d+ bytes")
+def the_limit_is_left_out_and_the_config_states_less(p):
+    del p["memory_limit"]
+    settings(p)["memory_limit"] = "1KiB"
+
+
+@change(r"baselines: asked: data; found in the plan: rows", "named")
+def a_baseline_is_left_out(p):
+    p["baselines"] = [b for b in p["baselines"] if b["name"] != "data"]
+
+
+@change(r"baselines: asked: nothing like it; found in the plan: fsdp", "named")
+def a_baseline_is_added(p):
+    p["baselines"].append({**p["baselines"][0], "name": "fsdp"})
+
+
+@change(r"baselines: asked: each one once; found in the plan: data, rows, data", "named")
+def a_baseline_is_listed_twice(p):
+    p["baselines"].append(p["baselines"][0])
+
+
 # the config is changed
 
 
@@ -336,9 +372,9 @@ def the_config_is_none(p):
     settings(p)["strategy"] = "clever"
 
 
-def test_there_are_fifty_one_kinds_of_change_and_no_name_twice() -> None:
+def test_there_are_fifty_eight_kinds_of_change_and_no_name_twice() -> None:
     """docs/verification.md states the count."""
-    assert len(CASES) == len({case.id for case in CASES}) == 51
+    assert len(CASES) == len({case.id for case in CASES}) == 58
 
 
 @pytest.mark.parametrize(("of", "do", "expected"), CASES)
@@ -358,3 +394,25 @@ def test_a_profile_that_is_not_there_leaves_the_check_undone(stated: Json, tmp_p
     found = check_derived(plan)
     assert found.status is Status.NOT_DONE
     assert "taken from the plan itself: not derived" in found.lines[0]
+
+
+def test_a_plan_that_does_not_tell_its_options_and_limit_says_what_rests_on_trust(named: Json) -> None:
+    plan = copy.deepcopy(named)
+    del plan["memory_limit"], plan["options"]
+    found = check_derived(plan)
+    assert found.status is Status.OK
+    assert "taken on trust: which memory limit the plan was made for: it says none" in found.lines
+    assert any("options of the search that the plan does not tell: effort, seed" in line for line in found.lines)
+
+
+@pytest.mark.parametrize("path", ["mesh.device_ids", "program.name", "program.warnings", "stages.0.axes"])
+def test_a_plan_that_lacks_something_has_failed_the_check(stated: Json, path: str) -> None:
+    plan = copy.deepcopy(stated)
+    at: Any = plan
+    *upper, last = path.split(".")
+    for key in upper:
+        at = at[int(key) if key.isdigit() else key]
+    del at[last]
+    found = check_derived(plan)
+    assert found.status is Status.FAILED
+    assert "the plan is damaged" in found.lines[0]

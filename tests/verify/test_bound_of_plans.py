@@ -7,11 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from asked_cases import NAMED, planned_from
 
 from autoshard import Pin, plan
 from autoshard.api.bound import check_bound
 from autoshard.models import build
-from autoshard.verify import Status
+from autoshard.verify import Status, check_plan
 
 MESH = {"a": 2, "b": 2}
 
@@ -56,10 +57,88 @@ def test_a_plan_at_a_tight_limit_is_optimal_and_proved_with_the_limit(limited: d
     assert "memory limit included" in check.lines[0]
 
 
-def test_of_stages_the_optimum_all_at_once_is_proved(staged: dict[str, Any]) -> None:
+@pytest.fixture(scope="module")
+def relaxed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The second stage could not keep all that its rules propagate."""
+    found = planned_from(NAMED, tmp_path_factory.mktemp("named"))
+    assert found["stages"][1]["relaxed"] and found["stages"][1]["left_out"]
+    return found
+
+
+def test_of_stages_the_optimum_all_at_once_and_every_stage_is_proved(staged: dict[str, Any]) -> None:
     check = check_bound(staged)
     assert check.status is Status.OK
-    assert check.lines[0].startswith("the bound_s of all at once")
+    assert [line.split(" s: ")[0].rsplit(" ", 1)[0] for line in check.lines] == [
+        "the bound_s of all at once", "the bound_s of stage 0", "the bound_s of stage 1"
+    ]  # fmt: skip
+
+
+def test_a_strategy_without_a_proof_of_its_own_has_one_of_its_bound() -> None:
+    found = plan(chain, f32(64, 32), f32(32, 64), f32(64, 32), mesh=MESH, hardware="h100", strategy="greedy")
+    check = check_bound(found.to_dict())
+    assert check.status is Status.OK and check.lines[0].startswith("bound_s ")
+
+
+def spoiled(plan_: dict[str, Any], what: str) -> dict[str, Any]:
+    """A plan in stages that says something else of them."""
+    out = copy.deepcopy(plan_)
+    first, last = out["stages"]
+    if what == "bound of the last stage":
+        out["bound_s"] = last["bound_s"] = last["bound_s"] * (1 + 1e-6)
+    elif what == "bound of the first stage":
+        first["bound_s"] *= 1 + 1e-6
+    elif what == "ticks of a stage":
+        first["certificate"]["bound"] += 1
+    elif what == "a certificate of the other stage":
+        last["certificate"] = first["certificate"]
+    elif what == "nothing placed by the first stage":
+        first["placed"] = {kind: {} for kind in first["placed"]}
+    elif what == "nothing placed by the last stage":
+        last["placed"] = {kind: {} for kind in last["placed"]}
+    elif what == "axes of a stage":
+        first["axes"] = ["model"]
+    elif what == "words of a stage":
+        first["statements"] = ["data: batch on model"]
+    elif what == "rounding":
+        out["cost"]["rounding_s"] *= 1.5
+    elif what == "a stage taken out":
+        out["stages"].pop()
+    return out
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "bound of the last stage", "bound of the first stage", "ticks of a stage", "a certificate of the other stage",
+        "nothing placed by the first stage", "nothing placed by the last stage", "axes of a stage", "words of a stage",
+        "rounding", "a stage taken out",
+    ],
+)  # fmt: skip
+def test_what_stages_do_not_prove_is_told(relaxed: dict[str, Any], what: str) -> None:
+    found = check_bound(spoiled(relaxed, what))
+    assert found.status is Status.FAILED, found
+
+
+def test_what_stages_with_something_relaxed_are_proved_with_is_told(relaxed: dict[str, Any]) -> None:
+    assert check_bound(relaxed).status is Status.OK
+    kept, silent, other, damaged = (copy.deepcopy(relaxed) for _ in range(4))
+    damaged["stages"][1]["left_out"]["ops"]["0"].append(["model"])
+    assert check_bound(damaged).status is Status.FAILED
+    kept["stages"][1]["left_out"] = {}
+    silent["stages"][1]["relaxed"] = []
+    other["stages"][1]["relaxed"][0]["on"] = 0
+    assert "does not prove it" in check_bound(kept).lines[0] or "do not propagate" in check_bound(kept).lines[0]
+    assert "which relaxed does not tell" in check_bound(silent).lines[0]
+    assert check_bound(other).status is Status.FAILED
+
+
+def test_a_last_stage_without_a_certificate_leaves_the_check_undone(relaxed: dict[str, Any]) -> None:
+    bare = copy.deepcopy(relaxed)
+    bare["stages"][-1]["certificate"] = None
+    check = check_bound(bare)
+    assert check.status is Status.NOT_DONE
+    assert "not certified: the bound_s of stage 1" in check.lines
+    assert "the bounds of stages without a certificate (number 1)" in check_plan(bare).facts[-1]
 
 
 def test_a_plan_without_a_certificate_says_so(limited: dict[str, Any]) -> None:

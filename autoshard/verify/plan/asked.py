@@ -3,7 +3,7 @@
 Each difference is told in the user's words: what was asked, what is found in the plan, and what to try.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -11,9 +11,14 @@ from typing import Any
 
 from autoshard.verify.plan.layout import read_atoms
 from autoshard.verify.plan.program import Findings
+from autoshard.verify.plan.stages import ended_early
 
 TRY = "solve again, or verify the plan with what it was made for"
-_STOPPED = "stopped"
+_NAMING = {True: "with the name of a strategy or rules", False: "of a priority, without a name"}
+_HINTS = "in code"
+"""What the baseline of the shardings in the code is called."""
+_OPTIONS = ("effort", "seed", "accepted_gap", "share_repeats")
+"""Of the search; each has a value in a plan that tells it."""
 _NOT_COMPARED = ("source",)
 """Places of statements: a config in a plan has lost its line numbers."""
 
@@ -26,14 +31,18 @@ def check_asked(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Fin
     _check_memories(plan, asked, findings)
     _check_priorities(plan, asked, findings)
     _check_stages(plan, asked, findings)
+    _check_baselines(plan, asked, findings)
     strategy = plan.get("strategy")
-    if strategy != asked["strategy"] and not (strategy is None and _was_stopped(plan)):
+    if strategy != asked["strategy"] and not (strategy is None and ended_early(plan)):
         _differ(findings, "strategy", asked["strategy"] or "by cost", strategy or "by cost")
     if plan.get("sharing") is not None and not asked["shares"]:
         _differ(findings, "sharing", "every layer decides for itself", "layers that share their decisions")
     limit, options = plan.get("memory_limit"), plan.get("options") or {}
     if limit is not None and limit != asked["memory_limit"]:
         _differ(findings, "memory", f"a limit of {_limit_text(asked['memory_limit'])}", _limit_text(limit))
+    most, peak = asked["memory_limit"]["bytes"], plan["memory"]["peak_bytes"]
+    if limit is None and asked["memory_limit"]["from"] == "stated" and most is not None and peak > most:
+        _differ(findings, "memory", f"a limit of {_limit_text(asked['memory_limit'])}", f"a peak of {peak} bytes")
     for key in sorted(asked["options"].keys() & options.keys()):
         if options[key] != asked["options"][key]:
             _differ(findings, "options", f"{key} {asked['options'][key]}", str(options[key]))
@@ -42,8 +51,18 @@ def check_asked(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Fin
     return [
         f"{len(asked['statements'])} statements, mesh {_mesh_text(asked['axes'])}, machine "
         f"{asked['machine']['profile']['name']} and {len(asked['stages'])} stages follow from {asked['source']}",
-        *(f"taken on trust: {line}" for line in (*asked["trust"], *left)),
+        *(f"asked beside that, as the plan records it: {line}" for line in asked["changed"]),
+        *(f"taken on trust: {line}" for line in (*asked["trust"], *left, *_not_told(plan))),
     ]
+
+
+def _not_told(plan: Mapping[str, Any]) -> Iterator[str]:
+    """What plans of earlier versions do not say."""
+    if plan.get("memory_limit") is None:
+        yield "which memory limit the plan was made for: it says none"
+    left = [key for key in _OPTIONS if (plan.get("options") or {}).get(key) is None]
+    if left:
+        yield f"options of the search that the plan does not tell: {', '.join(left)}"
 
 
 def _differ(findings: Findings, topic: str, asked: str, found: str, hint: str = TRY) -> None:
@@ -53,11 +72,6 @@ def _differ(findings: Findings, topic: str, asked: str, found: str, hint: str = 
 def _limit_text(limit: Mapping[str, Any]) -> str:
     amount = "no bytes at all (lifted)" if limit.get("bytes") is None else f"{limit['bytes']} bytes per device"
     return amount + (", for which the device has room" if limit.get("from") == "device" else "")
-
-
-def _was_stopped(plan: Mapping[str, Any]) -> bool:
-    """Whether the plan says that it is what a run had when it was stopped."""
-    return any(_STOPPED in note for note in plan["notes"])
 
 
 # -- mesh and machine --------------------------------------------------------------------------------
@@ -72,6 +86,8 @@ def _check_mesh(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Fin
     if list(mesh["axes"].items()) != list(asked["axes"].items()):
         _differ(findings, "mesh", f"axes {_mesh_text(asked['axes'])}", _mesh_text(mesh["axes"]))
         return
+    if mesh["name"] != asked["mesh"]:
+        _differ(findings, "mesh", f"the name {asked['mesh']!r}", repr(mesh["name"]))
     atoms, _ = read_atoms(mesh)
     for axis, parts in asked["sub_axes"].items():
         sizes = [size for name, size in zip(atoms.axes, atoms.sizes, strict=True) if name == axis]
@@ -262,7 +278,7 @@ def _check_priorities(plan: Mapping[str, Any], asked: Mapping[str, Any], finding
             _differ(findings, "priorities", "no strategies by name", _short(told.get("names")))
         return
     if not told:
-        if not _was_stopped(plan):
+        if not ended_early(plan):
             _differ(findings, "priorities", _short(asked["names"]), "none")
         return
     for key, wanted in (("names", asked["names"]), ("slow", asked["slow"]), ("roles", asked.get("roles"))):
@@ -271,10 +287,25 @@ def _check_priorities(plan: Mapping[str, Any], asked: Mapping[str, Any], finding
             _differ(findings, "priorities", f"{key} {where[0]} {_short(where[1])}".strip(), _short(where[2]))
 
 
+def _check_baselines(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> None:
+    """A baseline for each that was asked for, and no other but the hints in the code. Questions price none."""
+    if "baselines" not in asked or plan.get("changed"):
+        return
+    told = [baseline["name"] for baseline in plan["baselines"]]
+    missing = [name for name in dict.fromkeys(asked["baselines"]) if name not in told]
+    if missing and plan.get("mesh_search") is None and not ended_early(plan):
+        _differ(findings, "baselines", ", ".join(missing), ", ".join(told) or "none")
+    other = [name for name in told if name not in (*asked["baselines"], _HINTS)]
+    if other:
+        _differ(findings, "baselines", "nothing like it", ", ".join(other))
+    if len(set(told)) < len(told):
+        _differ(findings, "baselines", "each one once", ", ".join(told))
+
+
 def _check_stages(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> None:
     """A stage for each priority or name, with its statements and axes."""
     stages, wanted = plan.get("stages") or [], asked["stages"]
-    if not stages and wanted and _was_stopped(plan):
+    if not stages and wanted and ended_early(plan):
         return
     if len(stages) != len(wanted):
         _differ(findings, "stages", f"{len(wanted)} stages", str(len(stages)))
@@ -282,6 +313,8 @@ def _check_stages(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: F
     single = {name for name, size in plan["mesh"]["axes"].items() if size == 1}
     for number, (stage, said) in enumerate(zip(stages, wanted, strict=True)):
         what = f"stage {number}"
+        if bool(stage["name"]) != bool(asked["names"]):
+            _differ(findings, "stages", f"{what} {_NAMING[bool(asked['names'])]}", f"the name {stage['name']!r}")
         if stage["priority"] != said["priority"]:
             _differ(findings, "stages", f"{what} of priority {said['priority']}", str(stage["priority"]))
         if "axes" in said and [a for a in stage["axes"] if a not in single] != [

@@ -180,12 +180,14 @@ def _trusted(plan: Any) -> Iterator[str]:
         yield "that no plan costs less than bound_s (the file has no certificate of it)"
     stages = plan.get("stages") or []
     if len(stages) > 1:
-        yield "cost and bound of the stages before the last"
-        yield "the bound of the last stage, with what stages before it placed"
+        yield "cost and peak of the stages before the last"
+    bare = [str(k) for k, stage in enumerate(stages) if stage.get("certificate") is None]
+    if bare and plan.get("joint") is not None:
+        yield f"the bounds of stages without a certificate (number {', '.join(bare)})"
     if stages and not stages[0]["name"]:
         yield "the optimum without pins that the first stage is compared with"
     if any(stage.get("relaxed") for stage in stages):
-        yield "what stages could not keep, and its price"
+        yield "why stages could not keep something, and its price"
     if plan.get("joint") is not None:
         yield "the optimum all at once"
     if plan["baselines"]:

@@ -203,6 +203,7 @@ def check_cost(plan: Any, flow: Flow, rows: list[Row], compute_s: float, held_by
     cost = plan["cost"]
     by_kind: dict[str, float] = {}
     by_axes: dict[str, float] = {}
+    both: dict[str, dict[str, float]] = {}
     local_s = 0.0
     for row in rows:
         total = row.seconds * row.times
@@ -210,6 +211,8 @@ def check_cost(plan: Any, flow: Flow, rows: list[Row], compute_s: float, held_by
             by_kind[row.kind] = by_kind.get(row.kind, 0.0) + total
             axes = flow.mesh.text(row.atoms, quote="")
             by_axes[axes] = by_axes.get(axes, 0.0) + total
+            kinds = both.setdefault(axes, {})
+            kinds[row.kind] = kinds.get(row.kind, 0.0) + total
         else:
             local_s += total
     communication_s = sum(by_kind.values())
@@ -224,13 +227,11 @@ def check_cost(plan: Any, flow: Flow, rows: list[Row], compute_s: float, held_by
     for key, seconds in derived.items():
         if not same(cost[key], seconds):
             findings.add("cost", f"cost.{key} is {cost[key]} in the plan, the layouts give {seconds}")
-    for key, parts in (("by_kind_s", by_kind), ("by_axes_s", by_axes)):
-        for name in sorted(parts.keys() | cost[key].keys()):
-            if not same(cost[key].get(name, 0.0), parts.get(name, 0.0)):
-                findings.add(
-                    "cost",
-                    f"cost.{key}[{name}] is {cost[key].get(name)} in the plan, the layouts give {parts.get(name, 0.0)}",
-                )
+    _check_parts("by_kind_s", cost["by_kind_s"], by_kind, findings)
+    _check_parts("by_axes_s", cost["by_axes_s"], by_axes, findings)
+    for axes in sorted(both.keys() | cost["by_axes_and_kind_s"].keys()):
+        told = cost["by_axes_and_kind_s"].get(axes, {})
+        _check_parts(f"by_axes_and_kind_s[{axes}]", told, both.get(axes, {}), findings)
     rounding = cost["rounding_s"]
     decisions = 2 * len(flow.graph.values) + 4 * len(flow.uses) + len(flow.graph.nodes)
     most = max(step_s, LEAST_STEP_S) / TICKS / 2 * decisions
@@ -254,3 +255,12 @@ def check_cost(plan: Any, flow: Flow, rows: list[Row], compute_s: float, held_by
             f"objective_s is {objective} in the plan; step and memory price give {step_s} + {price_s} = "
             f"{step_s + price_s}",
         )
+
+
+def _check_parts(key: str, told: Mapping[str, Any], parts: Mapping[str, float], findings: Findings) -> None:
+    """Seconds by name."""
+    for name in sorted(parts.keys() | told.keys()):
+        if not same(told.get(name, 0.0), parts.get(name, 0.0)):
+            findings.add(
+                "cost", f"cost.{key}[{name}] is {told.get(name)} in the plan, the layouts give {parts.get(name, 0.0)}"
+            )

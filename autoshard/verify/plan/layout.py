@@ -88,6 +88,8 @@ def read_atoms(mesh: Any) -> tuple[Atoms, list[str]]:
     order = [list(whole).index(axis) for axis in axes]
     if order != sorted(order):
         faults.append(f"mesh.atoms {mesh['atoms']} are not in the order of the mesh axes {list(whole)}")
+    if len(set(mesh["atoms"])) < len(mesh["atoms"]) or set(axes) != set(whole):
+        faults.append(f"mesh.atoms {mesh['atoms']} are not the parts of the mesh axes {list(whole)}, each once")
     for name, size in whole.items():
         reached = 1
         for axis, start, part in zip(axes, before, sizes, strict=True):
@@ -262,6 +264,8 @@ def apply_step(step: Any, held: Holding, mesh: Atoms, summable: bool) -> Holding
     for d, needed in ((dim, kind not in ("mask", "all_reduce")), (to_dim, kind == "all_to_all")):
         if needed and not 0 <= d < len(runs):
             raise Impossible(f"{kind} over {{{name}}} on dimension {d} of a tensor of rank {len(runs)}")
+        if not needed and d != -1:
+            raise Impossible(f"{kind} over {{{name}}} names a dimension {d} that it does not have")
 
     def same_data() -> None:
         """All devices of a group hold the same elements, and whole ones."""

@@ -1,6 +1,7 @@
 """What one device holds at every point of the program, simulated again (when: see check_lives.py)."""
 
 from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -125,12 +126,12 @@ def check_memory(plan: Any, lives: Lives, findings: Findings) -> int:
     ours = sorted((b.what, b.bytes, b.start, b.stop) for b in held if b.start <= at < b.stop and b.bytes)
     theirs = sorted((h["what"], h["bytes"], h["start"], h["stop"]) for h in memory["held"])
     if ours != theirs and memory["time"] == at:
-        missing = [b for b in ours if b not in theirs]
-        extra = [b for b in theirs if b not in ours]
+        missing = list((Counter(ours) - Counter(theirs)).elements())
+        extra = list((Counter(theirs) - Counter(ours)).elements())
         for what, items in (("does not list", missing), ("lists", extra)):
             for name, size, start, stop in items[:3]:
                 findings.add("memory", f"memory.held {what} {name}, {size} bytes from {start} to {stop}")
-    if "fits" in memory:  # plans of earlier versions do not say
+    if memory.keys() & {"device_bytes", "usable_bytes", "allocation_bytes", "fits"}:  # earlier versions do not say
         _check_verdict(plan, peak, findings)
     return peak
 

@@ -1,5 +1,6 @@
 """Do the stages of a plan add up: costs that rise, bounds below them, and placements that later stages kept?"""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from autoshard.verify.plan.statements import limit_of
 
 _ALL_IN_FORCE = "from the first stage on"
 """In a note of the plan where every stage had all statements."""
+_ENDED = ("stopped", "search was ended there", "no plan was found for one of the stages")
+"""In notes of plans that are what a run had when it ended before all was decided."""
 _NEAR = 1.01
 """Searches that end at an accepted gap may find the optimum of less dearer than that of more, by so much."""
 
@@ -33,12 +36,62 @@ def check_stages(plan: Any, flow: Flow, findings: Findings) -> int:
             findings.add("stages", f"{what} holds {stage['peak_bytes']} bytes, the limit is {limit}")
         _check_price(what, stage, before, plan, findings)
         _kept(what, stage["placed"], plan, flow, findings)
+        given_up = [(e["what"], e["keys"], e["on"], e["axes"], e["source"]) for e in stage.get("relaxed") or ()]
+        if any(given_up.count(one) > 1 for one in given_up):
+            findings.add("stages", f"{what} tells twice that it gave up the same")
         for entry in stage.get("relaxed") or ():
             _relaxed(what, entry, limit, plan, flow, findings)
         before = cost
     if stages:
         _check_last(stages[-1], plan, findings)
+    _check_count(stages, plan, findings)
     return len(stages)
+
+
+def ended_early(plan: Any) -> bool:
+    """Whether the plan says that it is what a run had when it ended."""
+    return any(word in note for note in plan["notes"] for word in _ENDED)
+
+
+def _check_count(stages: Sequence[Any], plan: Any, findings: Findings) -> None:
+    """One stage for each priority of the plan's statements, or for each name of a strategy."""
+    if not stages and ended_early(plan):
+        return
+    names = [_name_of(one) for one in (plan.get("priorities") or {}).get("names", ())]
+    if names:
+        told = [stage["name"] for stage in stages]
+        if told != names:
+            findings.add("stages", f"priorities are {', '.join(names)}; the stages are {', '.join(told) or 'none'}")
+        return
+    by = plan.get("strategy") or (plan.get("options") or {}).get("strategy") or ""
+    if by.partition(":")[0].strip() not in ("", "staged"):
+        return
+    levels = priorities_of(plan)
+    told = [stage["priority"] for stage in stages]
+    if told != (levels if by or any(levels) else []):
+        findings.add(
+            "stages",
+            f"the statements have priorities {', '.join(map(str, levels)) or 'none'}; the plan has "
+            + (f"stages of priority {', '.join(map(str, told))}" if told else "no stages"),
+        )
+
+
+def _name_of(one: Any) -> str:
+    return one if isinstance(one, str) else str(one["name"])
+
+
+def priorities_of(plan: Any) -> list[int]:
+    """The priorities of dimensions in the plan's pins, without those of pins that a question found to hold anyway."""
+    changed = plan.get("changed") or ()
+    kept = list(changed[-1]["kept"]) if changed else []
+    found: set[int] = set()
+    for pin in plan["statements"]:
+        if pin["kind"] == "pin" and pin not in kept:
+            marks = re.findall(r"\{[^{}]*\}(?:p(\d+))?", pin["sharding"].partition("]")[0])
+            found |= {int(mark) if mark else int(pin.get("priority", 0)) for mark in marks}
+            if not marks or "=" in pin["sharding"].partition("]")[2]:  # replicated or unreduced axes
+                found.add(int(pin.get("priority", 0)))
+    return sorted(found)
 
 
 def _check_price(what: str, stage: Any, before: float | None, plan: Any, findings: Findings) -> None:
@@ -127,11 +180,27 @@ def _relaxed(what: str, entry: Any, limit: int | None, plan: Any, flow: Flow, fi
     names = plan["mesh"]["atoms"]
     found = [_have(entry["what"], key, plan, flow) for key in entry["keys"]]
     index = int(entry["on"])
+    _check_entry(what, entry, [name for name, _ in found], names, findings)
     if not found or any(have is None or not 0 <= index < len(have) for _, have in found):
         findings.add("stages", f"{what} gave up {entry['name']} ({index}), a place that the plan does not have")
     elif all(have is not None and _within(entry["axes"], [names[a] for a in have[index]]) for _, have in found):
         where = ", ".join(name for name, _ in found[:4])
         findings.add("stages", f"{what} says that {', '.join(entry['axes'])} on {where} could not be kept; it is there")
+
+
+def _check_entry(what: str, entry: Any, places: Sequence[str], names: Sequence[str], findings: Findings) -> None:
+    """What an entry says beside that: the name of its first place, axes, where it came from."""
+    place = places[0].removeprefix("output ") if entry["what"] == "outputs" and places else "".join(places[:1])
+    if entry["name"] != place or len(set(entry["keys"])) < len(entry["keys"]):
+        findings.add("stages", f"{what} gave up something on {entry['name']}; it is {', '.join(places[:4])}, each once")
+    axes = entry["axes"]
+    if not axes or len(set(axes)) < len(axes) or not set(axes) <= set(names):
+        findings.add("stages", f"{what} gave up {', '.join(axes)} on {entry['name']}, which are no axes of the mesh")
+    if entry["source"] not in ("propagated", "chosen") or not isinstance(entry["proved"], bool):
+        findings.add(
+            "stages",
+            f"{what} gave up {entry['name']}, {entry['source']!r}, proved is {entry['proved']!r}: neither is known",
+        )
 
 
 def _within(wanted: Sequence[str], have: Sequence[str]) -> bool:
