@@ -454,7 +454,7 @@ def test_a_walk_visits_every_node_once() -> None:
     assert [v.name for v in visits] == ["'up' (Gemm)", "'act' (Relu)", "'down' (Gemm)"]
 
 
-# -- an axis that keeps its size and not its scale -----------------------------------------------------------------------
+# -- an axis that keeps its size and not its scale --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("policy", "passes"), [(b"stretch", True), (b"not_smaller", False)])
