@@ -15,6 +15,7 @@ from autoshard.errors import AutoshardError, InputError, UnsupportedError
 from autoshard.files import check_writable, write_json
 from autoshard.planning.options import SearchOptions
 from autoshard.report.progress import Progress
+from autoshard.report.view.search import search_points
 
 if TYPE_CHECKING:
     from autoshard.api.plans import Plan
@@ -109,6 +110,7 @@ def solve_session(
             "seconds": {stage: round(s, 3) for stage, s in clock.seconds.items()},
             "verification": verification.to_dict() if verification is not None else None,
             "losses": list(losses) if losses is not None else None,
+            "search": [list(point) for point in search_points(plan.run)],
         },
     )
     return session

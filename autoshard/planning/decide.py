@@ -317,14 +317,29 @@ class _Run:
         options = self.options
         share = _ROUGH_EFFORT if rough and self.small else 1.0
         options.say(what)
+        trace: list[tuple[float, float, float | None]] = []
+
+        def told(now: Progress) -> None:
+            options.say(f"{what}: {self._told(now)}")
+            if now.cost is not None:
+                tick, bound = self.model.encoded.tick_s, now.lower_bound
+                trace.append((now.seconds, now.cost * tick, None if bound is None else min(bound, now.cost) * tick))
+
         solution = solve(
             network, time_limit_s=seconds, effort=options.effort * share, seed=options.seed, starts=given,
             gap=0.0 if network.usage_limit is None else options.accepted_gap, rough=rough,
-            progress=lambda p: options.say(f"{what}: {self._told(p)}"),
+            progress=told,
         )  # fmt: skip
         bound = solution.lower_bound
         self.rounds.append(
-            {"what": what, "status": solution.status, "bound": bound, "proves": proves, **solution.stats}
+            {
+                "what": what,
+                "status": solution.status,
+                "bound": bound,
+                "proves": proves,
+                "trace": trace,
+                **solution.stats,
+            }
         )
         if proves:
             self.proofs.append(Search(solution, within, moments))
