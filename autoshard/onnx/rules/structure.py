@@ -164,11 +164,14 @@ def expand(call: Call) -> OpRule:
 
 
 def resize(call: Call) -> OpRule:
-    """Axes that keep their size pass, unless a part of the input is cropped."""
+    """Axes that keep their size pass, unless a part of the input is cropped or the scale is that of another axis."""
     mode = call.attributes.get("coordinate_transformation_mode", b"")
     cropped = mode in (b"tf_crop_and_resize", "tf_crop_and_resize")
     try:
         same = set() if cropped else _same_sizes(call.dims(0), call.out_dims())
+        if call.attributes.get("keep_aspect_ratio_policy", b"stretch") not in (b"stretch", "stretch"):
+            rank = call.rank(0)
+            same -= {a % rank for a in call.attributes.get("axes", range(rank))}
     except RankUnknown:
         same = set()
     return _passing(call, sorted(same))
