@@ -52,6 +52,8 @@ def decode_text(data: bytes, name: str, *, what: str = "file") -> str:
 def check_writable(path: str | os.PathLike[str]) -> None:
     """`InputError` where a file of this name could surely not be written; found out before long work, not after it."""
     path = Path(path)
+    if "\0" in str(path):
+        raise InputError(f"cannot write {str(path)!r}: names of files hold no NUL character")
     if path.is_dir():
         raise InputError(f"cannot write {path}: it is a directory")
     for folder in path.absolute().parents:

@@ -15,6 +15,7 @@ from autoshard.errors import AutoshardError, InputError, UnsupportedError
 from autoshard.files import check_writable, write_json
 from autoshard.planning.options import SearchOptions
 from autoshard.report.progress import Progress
+from autoshard.report.view.search import search_points
 
 if TYPE_CHECKING:
     from autoshard.api.plans import Plan
@@ -109,6 +110,7 @@ def solve_session(
             "seconds": {stage: round(s, 3) for stage, s in clock.seconds.items()},
             "verification": verification.to_dict() if verification is not None else None,
             "losses": list(losses) if losses is not None else None,
+            "search": [list(point) for point in search_points(plan.run)],
         },
     )
     return session
@@ -159,7 +161,7 @@ def trace_config(config: Config, problem: Workload, progress: Callable[[str], No
         )
     except AutoshardError:
         raise
-    except Exception as error:  # what the user's function does with these arguments
+    except (Exception, SystemExit) as error:  # what the user's function does with these arguments
         key = "function" if config.settings.function is not None else "model"
         raise InputError(
             f"{config.place(key)}: {key}: {problem.name} cannot be traced with these arguments: "

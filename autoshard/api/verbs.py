@@ -107,6 +107,8 @@ def plan(
     """
     from autoshard.frontends.jax.function import trace
 
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress: expected a function of a text, found {progress!r}")
     if progress is not None:
         progress("tracing")
     began, limit_s = time.monotonic(), limit_seconds(time_limit)

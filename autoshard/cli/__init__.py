@@ -2,13 +2,14 @@
 
 import atexit
 import gc
+import sys
 from typing import Annotated
 
 import typer
 
 from autoshard import __version__
-from autoshard.cli import calibrate, compare, cost, diff, explain, init, lower, mlir, network, plans, run
-from autoshard.cli.process import interrupts_arrive, open_streams
+from autoshard.cli import calibrate, compare, cost, diff, explain, init, lower, mlir, network, plans, report, run
+from autoshard.cli.process import drop_output, interrupts_arrive, open_streams
 
 app = typer.Typer(
     name="autoshard",
@@ -27,6 +28,7 @@ app.command()(plans.specs)
 app.command()(plans.verify)
 app.command()(run.run)
 app.command()(lower.lower)
+app.command()(report.report)
 app.command()(plans.hardware)
 app.command()(explain.explain)
 app.command()(compare.compare)
@@ -63,6 +65,11 @@ def main(arguments: list[str] | None = None) -> int:
             app(args=arguments, prog_name="autoshard")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except OSError as error:  # of what is printed outside of a command: the help
+        drop_output()
+        if not isinstance(error, BrokenPipeError):
+            print(f"error: writing the answer: {error.strerror or error}", file=sys.stderr)
+        return 2
     return 0
 
 

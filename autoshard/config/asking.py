@@ -36,6 +36,7 @@ def request_of_config(config: Config, problem: Workload, traced: "TracedFunction
         solver_memory=config.solver.memory,
         options=options,
         config=config.to_dict(),
+        notes=(*problem.notes(), *config.annotation_notes),
         model_flop=None if problem.model is None else float(problem.model.model_flop_per_step),
     )
     search = config.mesh_search

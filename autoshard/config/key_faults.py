@@ -6,12 +6,13 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from autoshard.config.messages import shown
-from autoshard.config.schema import MAX_DEVICES, SpecError, check_spec
+from autoshard.config.schema import SpecError, check_spec
 from autoshard.config.yaml_text import Document, KeyPath
 from autoshard.constraints import registry
 from autoshard.constraints.in_config import ConfigKey
 from autoshard.devices import MAX_SIMULATED_DEVICES
 from autoshard.errors import InputError, listing
+from autoshard.request.mesh_sizes import MAX_DEVICES
 from autoshard.units import MemoryAmount
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from autoshard.config.changes import with_changes
 from autoshard.config.key_faults import entry_path, key_faults
 from autoshard.config.messages import fault_line, shown, told
-from autoshard.config.schema import MAX_DEVICES, ModelSection, RunSection, Settings, SolverSection, schema
+from autoshard.config.schema import ModelSection, RunSection, Settings, SolverSection, schema
 from autoshard.config.schema_faults import schema_faults
 from autoshard.config.yaml_text import Document, load_yaml
 from autoshard.constraints import Pin, SameSharding, Statement, registry
@@ -20,7 +20,7 @@ from autoshard.constraints.carry import carry_groups
 from autoshard.constraints.in_config import ConfigKey
 from autoshard.errors import InputError
 from autoshard.files import read_text
-from autoshard.request.mesh_sizes import MeshSearch
+from autoshard.request.mesh_sizes import MAX_DEVICES, MeshSearch
 from autoshard.sharding.mesh import Mesh
 from autoshard.units import MemoryAmount
 
@@ -80,9 +80,18 @@ class Config:
         """Name of a profile, or the path of one as seen from the working directory."""
         return _hardware_path(self.settings.hardware, self.directory)
 
-    @cached_property
+    @property
     def statements(self) -> tuple[Statement, ...]:
         """Everything stated in the file but memory limits, with places."""
+        return self._stated[0]
+
+    @property
+    def annotation_notes(self) -> tuple[str, ...]:
+        """What is to be told of the annotations of an ONNX model: which were taken and which were not."""
+        return self._stated[1]
+
+    @cached_property
+    def _stated(self) -> tuple[tuple[Statement, ...], tuple[str, ...]]:
         found: list[Statement] = []
         for kind in registry.kinds():
             if kind.config is not None and kind.stated is not None:
@@ -91,11 +100,11 @@ class Config:
         if isinstance(self.settings.carry, Mapping):
             found += carry_groups(self.settings.carry, self.place("carry"))
         if self.settings.model_file is None:
-            return tuple(found)
+            return tuple(found), ()
         from autoshard.config.onnx_model import statements_of
 
-        pins = statements_of(self, [one for one in found if isinstance(one, Pin)])
-        return (*pins, *(one for one in found if not isinstance(one, Pin)))
+        pins, notes = statements_of(self, [one for one in found if isinstance(one, Pin)])
+        return (*pins, *(one for one in found if not isinstance(one, Pin))), notes
 
     @property
     def carry(self) -> bool | str | None:

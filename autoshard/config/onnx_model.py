@@ -92,11 +92,13 @@ def problem_of(config: Config) -> Workload:
         return make_arguments(made, model, seed)
 
     name = Path(config.settings.model_file or "").stem
-    return Workload(name, made.__call__, made.args, ("weights", "inputs"), (), arguments=arguments)
+    workload = Workload(name, made.__call__, made.args, ("weights", "inputs"), (), arguments=arguments)
+    return replace(workload, notes=lambda: sorted(made.notes))
 
 
-def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[Pin, ...]:
-    """The pins of a config with ONNX names as the program's paths, then those that the file's annotations make.
+def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[tuple[Pin, ...], tuple[str, ...]]:
+    """The pins of a config with ONNX names as the program's paths, then those that the file's annotations make; and
+    notes on the annotations.
 
     A name is that of a weight, an input, an output or any other value. Pins of the config win over annotations.
     """
@@ -107,25 +109,40 @@ def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[Pin, ...]:
     stated = tuple(pin if _is_pattern(pin.pattern, paths) else replace_pattern(pin, paths) for pin in pins)
     how = config.settings.annotations or "ignore"
     if how == "ignore":
-        return stated
+        return stated, ()
     from autoshard.onnx.function import function
-    from autoshard.onnx.stated import stated_shardings
+    from autoshard.onnx.stated import NO_VALUE, stated_shardings
 
     taken = {pin.pattern for pin in stated}
-    found = []
     shapes = function(model, config.settings.shapes or {}).value_shapes()
-    for name, sharding, source in stated_shardings(
-        model, config.mesh, shapes, configuration=config.settings.configuration
-    ):
+    read = stated_shardings(model, config.mesh, shapes, configuration=config.settings.configuration)
+    found, left = [], {why: list(names) for why, names in read.left.items()}
+    for name, sharding, source in read.shardings:
         pattern = paths.get(name)
         if pattern is None or pattern in taken:
-            continue
-        if how == "hints":
+            left.setdefault(_PINNED if pattern in taken else NO_VALUE, []).append(name)
+        elif how == "hints":
             opened = tuple(replace(d, is_open=True) for d in sharding.dims)
             found.append(Pin(pattern, replace(sharding, dims=opened), source, HINT_PRIORITY))
         else:
             found.append(Pin(pattern, sharding, source))
-    return (*stated, *found)
+    return (*stated, *found), (_annotation_note(config.settings.model_file or "", how, len(found), left),)
+
+
+_PINNED = "the config pins them"
+_NAMED = 3
+"""Names that a note names."""
+
+
+def _annotation_note(file: str, how: str, taken: int, left: Mapping[str, Sequence[str]]) -> str:
+    """How many of the placements that annotations state were taken, how many were not and why."""
+    where = f" ({how}, open and of priority {HINT_PRIORITY})" if how == "hints" else f" ({how})"
+    text = f"annotations of {file}{where}: {taken} {'placement' if taken == 1 else 'placements'} taken"
+    parts = []
+    for why, names in left.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        parts.append(f"{len(names)}, as {why}: {', '.join(names[:_NAMED])}{more}")
+    return text + (f"; not taken: {'; '.join(parts)}" if parts else "")
 
 
 HINT_PRIORITY = 1

@@ -68,6 +68,8 @@ def import_reference(reference: str, directory: Path) -> Any:
                 "and the installed packages)"
             ) from None
         raise InputError(f"module {module_name!r} cannot be imported: it needs {missing!r}, which is missing") from None
+    except SystemExit as stop:
+        raise InputError(f"module {module_name!r} ends the process when imported (exit code {stop.code})") from stop
     except Exception as error:  # whatever the user's module does at import
         raise InputError(f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}") from error
     for attribute in attributes.split("."):
@@ -92,7 +94,7 @@ def _call_specs(reference: str, config: Config) -> tuple[Any, ...]:
     function = _callable(reference, config, "specs")
     try:
         specs = function()
-    except Exception as error:  # the user's code
+    except (Exception, SystemExit) as error:  # the user's code
         raise InputError(
             f"{config.place('specs')}: specs: calling {reference}() failed: {type(error).__name__}: {error}"
         ) from error

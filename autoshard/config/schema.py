@@ -5,7 +5,16 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    create_model,
+    model_validator,
+)
 
 from autoshard.constraints import registry
 from autoshard.constraints.carry import carry_groups
@@ -15,8 +24,6 @@ from autoshard.constraints.memory_limit import LimitSection
 from autoshard.errors import InputError
 from autoshard.units import memory_amount, seconds
 
-MAX_DEVICES = 2**24
-"""Largest mesh that a config may ask for."""
 DTYPES = (
     *("bool", "int4", "int8", "int16", "int32", "int64", "uint4", "uint8", "uint16", "uint32", "uint64"),
     *("float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"),
@@ -193,13 +200,11 @@ class Settings(Section):
     """The keys of the file that are no statements. Either `model` (of the library, or an ONNX file), or `function`.
 
     Statements stand under the keys of their kinds (`statements_of`), which `schema` adds.
-    model_file: set where `model` names an ONNX file; not a key of its own.
     """
 
     model: (
         Annotated[ModelSection, mapping_or("name", "the name of a model, or a mapping with name and dims")] | None
     ) = None
-    model_file: str | None = None
     shapes: dict[str, Shapes] | None = None
     annotations: Literal["pins", "hints", "ignore"] | None = None
     configuration: str | None = None
@@ -231,14 +236,24 @@ class Settings(Section):
     run: RunSection | None = None
     output: str | None = None
 
-    @model_validator(mode="before")
+    _model_file: str | None = PrivateAttr(None)
+
+    @property
+    def model_file(self) -> str | None:
+        """The ONNX file that `model` names, if it names one; `model` is None then."""
+        return self._model_file
+
+    @model_validator(mode="wrap")
     @classmethod
-    def _file_as_model(cls, data: Any) -> Any:
+    def _file_as_model(cls, data: Any, handler: ModelWrapValidatorHandler["Settings"]) -> "Settings":
         from autoshard.config.onnx_model import is_file
 
-        if isinstance(data, Mapping) and is_file(data.get("model")) and "model_file" not in data:
-            return {**{k: v for k, v in data.items() if k != "model"}, "model_file": data["model"]}
-        return data
+        given = data.get("model") if isinstance(data, Mapping) else None
+        if not is_file(given):
+            return handler(data)
+        made = handler({key: value for key, value in data.items() if key != "model"})
+        made._model_file = given
+        return made
 
     def statements_of(self, kind: Kind) -> Any:
         """What stands under the key of a kind."""

@@ -1,6 +1,6 @@
 """What a config names: a function to plan, with its arguments."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ class Workload:
 
     specs: one pytree of abstract arrays for each argument. model: set where the function is a model's train
     step; it brings initial state and batches to run with. arguments: of a program that brings its weights: from a seed
-    to arguments on the host.
+    to arguments on the host. notes: what is to be told of the program, once it is traced.
     """
 
     name: str
@@ -24,3 +24,4 @@ class Workload:
     donate_argnums: tuple[int, ...]
     model: "ModelProgram | None" = None
     arguments: Callable[[int], tuple[Any, ...]] | None = None
+    notes: Callable[[], Sequence[str]] = tuple

@@ -21,12 +21,17 @@ from autoshard.sharding.layout import AtomMesh, Layout
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """`bytes` held on one device from time `start` up to, not including, `stop`."""
+    """`bytes` held on one device from time `start` up to, not including, `stop`.
+
+    value: its id; copy: whether it is a copy that a reshard makes, not the definition.
+    """
 
     what: str
     start: int
     stop: int
     bytes: int
+    value: int
+    copy: bool
 
 
 HEADROOM = 0.15
@@ -84,7 +89,7 @@ def verdict(memory: MemoryProfile, device_bytes: float, usable_bytes: float) -> 
 
 def simulate(program: Program, schedule: Schedule, liveness: Liveness, tile: Tile | None = None) -> MemoryProfile:
     """Everything held, and its peak. liveness: of the program under any schedule; tile: of the machine's memory."""
-    held = _holdings(program, schedule, liveness, tile)
+    held = holdings(program, schedule, liveness, tile)
     delta = np.zeros(liveness.points + 2, np.int64)
     for item in held:
         delta[item.start] += item.bytes
@@ -134,18 +139,19 @@ def sizes(program: Program, mesh: AtomMesh, tile: Tile | None = None) -> Callabl
     return size
 
 
-def _holdings(program: Program, schedule: Schedule, liveness: Liveness, tile: Tile | None = None) -> list[Held]:
+def holdings(program: Program, schedule: Schedule, liveness: Liveness, tile: Tile | None = None) -> list[Held]:
+    """Everything that one device holds at some time; liveness: of the program under any schedule."""
     size = sizes(program, schedule.mesh, tile)
     live = analyse(program, liveness.fusion, schedule, size)
     out: list[Held] = []
 
-    def add(what: str, span: tuple[int, int], value: int, layout: Layout) -> None:
+    def add(what: str, span: tuple[int, int], value: int, layout: Layout, copy: bool = True) -> None:
         if span[0] < span[1]:
-            out.append(Held(what, *span, size(value, layout)))
+            out.append(Held(what, *span, size(value, layout), value, copy))
 
     for value, span in live.interval.items():
         if value in schedule.definitions:
-            add(program.values[value].name, span, value, schedule.definitions[value])
+            add(program.values[value].name, span, value, schedule.definitions[value], copy=False)
     for value, span in live.shared.items():
         add(f"{program.values[value].name}, resharded for all its uses", span, value, schedule.shared[value].target)
     for use, span in live.private.items():

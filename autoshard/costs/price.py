@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
@@ -18,12 +19,24 @@ from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard, StepKind
 
 
+class When(StrEnum):
+    """When a row of the price happens, as `lowering` has it."""
+
+    SHARED = "shared"  # before the first use of its value in the block that defines it
+    BEFORE = "before"  # right before its op
+    INSIDE = "inside"  # in the body of its op, a user's shard_map
+    AFTER = "after"  # right after its op
+    BODY = "body"  # when the body of its op hands back
+    START = "start"  # when the program begins
+    END = "end"  # when the program ends
+
+
 @dataclass(frozen=True, slots=True)
 class CommRow:
     """One step of a reshard (or one all-reduce inside an op), executed `times` per program step.
 
     where: for people; value: what moves; bytes: local bytes on the gathered side (what the price is
-    proportional to); seconds: of one execution.
+    proportional to); seconds: of one execution. region: whose body hands back, where `when` says so.
     """
 
     where: str
@@ -36,6 +49,8 @@ class CommRow:
     seconds: float
     times: float
     op: int
+    when: When
+    region: int = -1
 
     @property
     def is_collective(self) -> bool:
@@ -101,7 +116,9 @@ def _rows(
     owner, block_times = _block_times(program, trips)
     for value, reshard in schedule.shared.items():
         label = f"{program.values[value].name} for all its uses"
-        yield from _steps(program, schedule, prices, value, reshard, label, block_times[owner[value]], PROGRAM)
+        yield from _steps(
+            program, schedule, prices, value, reshard, label, block_times[owner[value]], PROGRAM, When.SHARED
+        )
     for use, reshard in schedule.uses.items():
         value = use.value_in(program)
         if use.op == PROGRAM:
@@ -114,25 +131,32 @@ def _rows(
                 else f"{op.kind}:{op.id} body result {use.slot}"
             )
             weight = times[use.op] * (body_trips(op, use.region, trips) if use.region >= 0 else 1)
-        yield from _steps(program, schedule, prices, value, reshard, label, weight, use.op)
+        when = When.END if use.op == PROGRAM else When.BEFORE if use.region < 0 else When.BODY
+        yield from _steps(program, schedule, prices, value, reshard, label, weight, use.op, when, use.region)
     for op, outer in program.walk():
         if op.kind == "shard_map" and not any(o.kind == "shard_map" for o in outer):
             for row in manual_collectives(op, program, prices, trips):
                 label = f"{row.op.kind}:{row.op.id} of the program's own shard_map"
                 weight = row.times * times[op.id]
-                yield CommRow(label, row.value, row.kind, row.atoms, -1, -1, row.bytes, row.seconds, weight, row.op.id)
+                yield CommRow(
+                    label, row.value, row.kind, row.atoms, -1, -1, row.bytes, row.seconds, weight, row.op.id,
+                    When.INSIDE,
+                )  # fmt: skip
     for value in brought(program):
         size = _local_bytes(program, schedule, value, schedule.definitions[value])
         label = f"{program.values[value].name} from the host"
-        yield CommRow(label, value, TO_DEVICE, (), -1, -1, size, prices.machine.host_copy_s(size), 1.0, PROGRAM)
+        seconds = prices.machine.host_copy_s(size)
+        yield CommRow(label, value, TO_DEVICE, (), -1, -1, size, seconds, 1.0, PROGRAM, When.START)
     for slot in sent(program):
         value = program.body.results[slot]
         size = _local_bytes(program, schedule, value, output_layout(schedule, slot))
         label = f"output {program.output_names[slot]} to the host"
-        yield CommRow(label, value, TO_HOST, (), -1, -1, size, prices.machine.host_copy_s(size), 1.0, PROGRAM)
+        seconds = prices.machine.host_copy_s(size)
+        yield CommRow(label, value, TO_HOST, (), -1, -1, size, seconds, 1.0, PROGRAM, When.END)
     for p in order_permutes(program, schedule.mesh, prices):
         weight = block_times[owner[p.value]] if p.order.where == "value" else 1.0
-        yield CommRow(p.label, p.value, "permute", p.atoms, -1, -1, p.bytes, p.seconds, weight, PROGRAM)
+        when = {"input": When.START, "output": When.END}.get(p.order.where, When.SHARED)
+        yield CommRow(p.label, p.value, "permute", p.atoms, -1, -1, p.bytes, p.seconds, weight, PROGRAM, when)
     for op_id, placement in schedule.placements.items():
         op = program.ops[op_id]
         assert op.rule is not None
@@ -142,13 +166,18 @@ def _rows(
             size = exchange.elements(layout.local_shape(type_.shape, schedule.mesh)) * dtype_bytes(type_.dtype)
             seconds = prices.step_s(StepKind.PERMUTE, exchange.atoms, size, size)
             label = f"{op.kind}:{op.id} exchanges edges with neighbours"
-            yield CommRow(label, value, "permute", exchange.atoms, exchange.dim, -1, size, seconds, times[op_id], op_id)
+            yield CommRow(
+                label, value, "permute", exchange.atoms, exchange.dim, -1, size, seconds, times[op_id], op_id,
+                When.BEFORE,
+            )  # fmt: skip
         atoms = placement.combine_atoms(op.rule)
         for k, result in enumerate(op.results) if atoms else ():
             held = _local_bytes(program, schedule, result, placement.result(op.rule, k))
             seconds = prices.step_s(StepKind.ALL_REDUCE, atoms, held, held)
             label = f"{op.kind}:{op.id} combines its result ({op.rule.combiner})"
-            yield CommRow(label, result, "all_reduce", atoms, -1, -1, held, seconds, times[op_id], op_id)
+            yield CommRow(
+                label, result, "all_reduce", atoms, -1, -1, held, seconds, times[op_id], op_id, When.AFTER
+            )  # fmt: skip
 
 
 def _steps(
@@ -160,6 +189,8 @@ def _steps(
     label: str,
     weight: float,
     op: int,
+    when: When,
+    region: int = -1,
 ) -> Iterator[CommRow]:
     layout = reshard.source
     before = _local_bytes(program, schedule, value, layout)
@@ -168,7 +199,9 @@ def _steps(
         after = _local_bytes(program, schedule, value, layout)
         seconds = prices.step_s(step.kind, step.atoms, before, after)
         size = after if step.kind in (StepKind.ALL_GATHER, StepKind.SLICE, StepKind.MASK) else before
-        yield CommRow(label, value, step.kind.value, step.atoms, step.dim, step.to_dim, size, seconds, weight, op)
+        yield CommRow(
+            label, value, step.kind.value, step.atoms, step.dim, step.to_dim, size, seconds, weight, op, when, region
+        )  # fmt: skip
         before = after
 
 

@@ -151,7 +151,7 @@ def step_time(
         for link, per_byte in machine.link_seconds(row.kind, parts).items():
             resources[link] = resources.get(link, 0.0) + per_byte * amount
         role = order.role(row)
-        exposed_s += row.seconds * row.times * (1 - _hidden(machine, row.kind, role))
+        exposed_s += row.seconds * row.times * (1 - hidden_share(machine, row.kind, role))
         groups.setdefault((mesh.axes_text(row.atoms).replace('"', ""), row.kind, role.value), []).append(row)
     upper = cost.step_s
     bound = max(resources, key=lambda name: resources[name])
@@ -197,7 +197,8 @@ def _share(flop: float, possible: float) -> float:
     return flop / possible if possible > 0 else 0.0
 
 
-def _hidden(machine: Machine, kind: str, role: Role) -> float:
+def hidden_share(machine: Machine, kind: str, role: Role) -> float:
+    """The share of a collective that the estimate overlaps with other work."""
     if role is Role.ACTIVATIONS:
         return 0.0
     return float(getattr(machine.profile.overlap, "permute" if kind == "shift" else kind, 0.0))
@@ -226,7 +227,7 @@ def _group(
         sum(r.times for r in rows),
         amount,
         sum(r.seconds * r.times for r in rows),
-        _hidden(machine, kind, Role(role)),
+        hidden_share(machine, kind, Role(role)),
         float(ratio) if finite else 0.0,
         needed,
         "compute" if ratio > needed else "communication",

@@ -7,10 +7,12 @@ least box that allows what is chosen, and there is one that says just what the s
 nodes a network holds less than the simulation, never more.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
+from operator import add
 
 import numpy as np
 
@@ -138,12 +140,10 @@ class Memory:
             return None
         times = sorted({t for e in (one, other) for span in e.spans for t in span})
         spans = tuple(pairwise(times))
-        inside = [[[k for k, (a, b) in enumerate(e.spans) if a <= s < b] for s, _ in spans] for e in (one, other)]
+        held = [_over(spans, e) for e in (one, other)]
 
         def added(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(
-                sum(x[k] for k in first) + sum(y[k] for k in second) for first, second in zip(*inside, strict=True)
-            )
+            return tuple(map(add, held[0](x), held[1](y)))
 
         return Excess(spans, self.q.lift(added, one.amounts, other.amounts))
 
@@ -272,6 +272,19 @@ class Memory:
                 needed.update(cut.quantity.nodes)
                 out.append(cut)
         return out[::-1]
+
+
+def _over(spans: Sequence[Span], excess: Excess) -> Callable[[tuple[int, ...]], list[int]]:
+    """What an excess holds in spans that are parts of its own, or lie outside of them."""
+    begins, none = [start for start, _ in excess.spans], len(excess.spans)
+    last = [bisect_right(begins, start) - 1 for start, _ in spans]
+    places = [k if k >= 0 and start < excess.spans[k][1] else none for k, (start, _) in zip(last, spans, strict=True)]
+
+    def held(amounts: tuple[int, ...]) -> list[int]:
+        row = (*amounts, 0)
+        return [row[k] for k in places]
+
+    return held
 
 
 def left_by(network: CostNetwork) -> list[np.ndarray]:

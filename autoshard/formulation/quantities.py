@@ -6,8 +6,8 @@ that are alike in all that a quantity says are one *class* of it. `FREE` is the 
 choice, so that anything may be said of it.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Final
 
@@ -82,19 +82,42 @@ class Cut:
         return 0
 
 
+@dataclass(eq=False)
+class _Met:
+    """Which values some quantities have together: `arguments`, a list of their numbers for each, and where: `cells`.
+
+    smaller: what the table becomes by `Quantities.smaller`, by the numbers of the results.
+    """
+
+    nodes: tuple[int, ...]
+    classes: Sequence[np.ndarray]
+    cells: np.ndarray
+    arguments: Sequence[Sequence[int]]
+    smaller: dict[tuple[bytes, int], Quantity] = field(default_factory=dict)
+
+    def made(self, q: "Quantities", ids: np.ndarray, values: Mapping[Any, int]) -> Quantity:
+        """The quantity with these values, by number, where these arguments are met."""
+        key = ids.tobytes(), values.get(FREE, -1)
+        if key not in self.smaller:
+            self.smaller[key] = q.smaller(self.nodes, self.classes, ids[self.cells], tuple(values))
+        return replace(self.smaller[key], values=tuple(values))
+
+
 class Quantities:
     """Makes quantities over the nodes of a network, and the nodes that say what some are.
 
-    left: per node, which of its states may be chosen; nothing is said of the others.
+    left: per node, which of its states may be chosen; nothing is said of the others. check: called for every quantity
+    that is made of others; may raise to stop.
     """
 
-    def __init__(self, left: Sequence[np.ndarray]) -> None:
-        self.left = left
+    def __init__(self, left: Sequence[np.ndarray], check: Callable[[], None] = lambda: None) -> None:
+        self.left, self.check = left, check
         self.sizes = [len(states) for states in left]
         self.cuts: list[Cut] = []
         self._joint: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
-        self._same: dict[tuple[int, bytes], np.ndarray] = {}
+        self._same: dict[tuple[tuple[int, ...], bytes], np.ndarray] = {}
         self._cut: dict[object, tuple[int, list[int]]] = {}
+        self._met_by: dict[tuple[Any, ...], _Met] = {}
         self._kept: list[object] = []
         self._numbers: dict[int, int] = {}
 
@@ -112,6 +135,7 @@ class Quantities:
 
     def lift(self, function: Callable[..., Any], *quantities: Quantity) -> Quantity:
         """`function` of the values of these quantities, whatever is decided."""
+        self.check()
         given = list(quantities)
         if all(q.is_constant for q in given):
             return self.constant(function(*(q.constant for q in given)))
@@ -126,22 +150,32 @@ class Quantities:
             whole = given[largest]
             said = self.cut(whole)
             given = [said if q is whole else q for q in given]
-        firsts = [first for _, first in joints]
-        codes = np.zeros(counts, np.int64)
-        for q in given:
-            codes = codes * len(q.values) + q.over(nodes, firsts, counts)
-        inverse, at = distinct(codes.reshape(-1))
+        met = self._met(given, nodes, joints)
         known: dict[Any, int] = {}
-        ids = np.empty(len(at), np.int64)
-        for k, code in enumerate(codes.reshape(-1)[at].tolist()):
-            arguments = []
+        columns = [[q.values[k] for k in own] for q, own in zip(given, met.arguments, strict=True)]
+        results = (FREE if FREE in row else function(*row) for row in zip(*columns, strict=True))
+        ids = np.array([known.setdefault(result, len(known)) for result in results], np.int64)
+        return met.made(self, ids, known)
+
+    def _met(
+        self, given: Sequence[Quantity], nodes: tuple[int, ...], joints: Sequence[tuple[np.ndarray, np.ndarray]]
+    ) -> "_Met":
+        """Which values these quantities have together, whatever is decided. Equal layers ask the same again."""
+        key = tuple((q.nodes, len(q.values), id(q.ids), *map(id, q.classes)) for q in given)
+        if key not in self._met_by:
+            firsts = [first for _, first in joints]
+            counts = [len(first) for first in firsts]
+            codes = np.zeros(counts, np.int64)
+            for q in given:
+                codes = codes * len(q.values) + q.over(nodes, firsts, counts)
+            inverse, at = distinct(codes.reshape(-1))
+            numbers, columns = codes.reshape(-1)[at], []
             for q in reversed(given):
-                code, value = divmod(code, len(q.values))
-                arguments.append(q.values[value])
-            arguments.reverse()
-            result = FREE if any(a is FREE for a in arguments) else function(*arguments)
-            ids[k] = known.setdefault(result, len(known))
-        return self.smaller(nodes, [c for c, _ in joints], ids[inverse.reshape(counts)], tuple(known))
+                numbers, own = np.divmod(numbers, len(q.values))
+                columns.append(own.tolist())
+            self._kept.extend((*(q.ids for q in given), *(c for q in given for c in q.classes)))
+            self._met_by[key] = _Met(nodes, [c for c, _ in joints], inverse.reshape(counts), columns[::-1])
+        return self._met_by[key]
 
     def paired(self, one: Quantity, other: Quantity, numbers: np.ndarray, values: tuple[Any, ...]) -> Quantity:
         """What depends on two: values[numbers[value of the one, value of the other]]."""
@@ -191,10 +225,10 @@ class Quantities:
             self._kept.append(classes)  # its id stays its own
         return self._numbers[id(classes)]
 
-    def _shared(self, classes: np.ndarray) -> np.ndarray:
+    def _shared(self, array: np.ndarray) -> np.ndarray:
         """Equal arrays once, so that they are known by their id."""
-        classes = np.ascontiguousarray(classes, np.int64)
-        return self._same.setdefault((len(classes), classes.tobytes()), classes)
+        array = np.asarray(array, np.int64, order="C")
+        return self._same.setdefault((array.shape, array.tobytes()), array)
 
     def smaller(
         self, nodes: Sequence[int], classes: Sequence[np.ndarray], ids: np.ndarray, values: tuple[Any, ...]
@@ -215,7 +249,7 @@ class Quantities:
                 maps[axis] = number[maps[axis]]
                 ids = np.take(ids, first, axis)
             axis += 1
-        return Quantity(tuple(kept), tuple(self._shared(m) for m in maps), ids, values)
+        return Quantity(tuple(kept), tuple(self._shared(m) for m in maps), self._shared(ids), values)
 
 
 def _without(ids: np.ndarray, axis: int, free: int) -> np.ndarray | None:

@@ -1,8 +1,9 @@
 """Repeated layers: stretches of ops that are the same up to names share one decision.
 
-An unrolled loop over layers writes the same ops again and again. Equal neighbouring stretches of the op list are found,
-their nodes are merged by position (inputs follow where they enter at the same operand), and the quotient network is
-solved: costs add up, so one solution prices all layers.
+An unrolled loop over layers writes the same ops again and again, at the same lines, in scopes that are named alike up
+to numbers. Equal neighbouring stretches of the op list are found, their nodes are merged by position (inputs follow
+where they enter at the same operand), and the quotient network is solved: costs add up, so one solution prices all
+layers.
 
 A stretch with a matmul is a layer and merged as it stands. Other stretches (the optimizer's, over the parameters of
 all layers) are merged only where they are anchored: something they read is merged already, and nothing they read is
@@ -10,6 +11,7 @@ merged otherwise. So the moments of a layer's parameters follow the layer, and t
 to look alike stay apart.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -25,6 +27,8 @@ from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
 
 MIN_STRETCH = 8
 """Shorter stretches than this many ops are not worth sharing."""
+
+_NUMBERS = re.compile("[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,17 @@ def _anchored(program: Program, collected: Collected, union: _Union, pair: Seque
 
 def _signature(program: Program, op: Op) -> object:
     types = tuple(program.type_of(v) for v in (*op.operands, *op.results))
-    return (op.kind, op.rule, op.source, types, tuple(_block_signature(program, r) for r in op.regions))
+    return (op.kind, op.rule, _place(op.source), types, tuple(_block_signature(program, r) for r in op.regions))
+
+
+def _place(source: str) -> str:
+    """Where an op stands, up to the numbers in its scope: those count layers.
+
+    >>> _place("layers.py:12 (dense) [blocks.0/dense_7]") == _place("layers.py:12 (dense) [blocks.31/dense_193]")
+    True
+    """
+    line, opened, scope = source.partition(" [")
+    return line + opened + _NUMBERS.sub("#", scope)
 
 
 def _block_signature(program: Program, block: Block) -> object:

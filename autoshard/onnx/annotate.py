@@ -126,7 +126,7 @@ class _Writer:
         self.model, self.mesh, self.placements, self.uses = model, mesh, placements, uses
         self.everywhere = all_devices(mesh.size)
         self.lost: dict[str, tuple[str, ...]] = {}
-        self.known: dict[tuple[str, str], Placement] = {}
+        self.known: dict[tuple[Given, ValueType], tuple[Placement, tuple[str, ...]]] = {}
         self.seen_values: set[str] = set()
         self.seen_uses: set[tuple[str | int, int | str]] = set()
 
@@ -166,17 +166,18 @@ class _Writer:
         return self._placement(name, self.placements[name])
 
     def _placement(self, name: str, given: Given) -> Placement:
-        key = (name, str(given))
+        kind = self.model.types.get(name, UNKNOWN)
+        key = (given, kind)
         if key not in self.known:
             sharding = TensorSharding.from_text(given) if isinstance(given, str) else given
-            kind = self.model.types.get(name, UNKNOWN)
             _check(sharding, self.mesh, name, kind)
             missing = tuple(w for w in lost(sharding) if w in ("pending partial sums", "priorities"))
-            if missing:
-                self.lost[name] = missing
             dims = written_dims(self.model, replicated(1), kind.dims)
-            self.known[key] = placement_of_sharding(sharding, self.mesh, dims)
-        return self.known[key]
+            self.known[key] = placement_of_sharding(sharding, self.mesh, dims), missing
+        placed, missing = self.known[key]
+        if missing:
+            self.lost[name] = missing
+        return placed
 
     def check_all_used(self) -> None:
         """Values and uses that no node has are mistakes."""

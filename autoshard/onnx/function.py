@@ -13,7 +13,7 @@ from autoshard.errors import InputError, UnsupportedError
 from autoshard.onnx.names import is_constant, labels_of, stored_tensors, taken_by
 from autoshard.onnx.ops.families import find
 from autoshard.onnx.ops.registry import normal
-from autoshard.onnx.ops.types import jax_type
+from autoshard.onnx.ops.types import jax_type, numpy_type
 from autoshard.onnx.tracing import Scope, Values, Walk
 
 OLDEST_OPSET = 7
@@ -26,6 +26,7 @@ class Imported:
 
     weights, inputs: abstract arrays by name. constants: initializers that are no arguments.
     labels: the `jax.named_scope` that the ops of each node are traced in, by the node's index.
+    notes: what was noticed, here and when it is called.
     """
 
     model: Any
@@ -108,7 +109,8 @@ def function(
             f"{', '.join(sorted(_dimension_names(graph))) or 'all static'}"
         )
     weights = {name: spec for name, spec in weights.items() if name in used}
-    return Imported(model, weights, inputs, {**known, **fixed}, labels_of(graph))
+    notes = _narrow_notes(model, {**weights, **inputs})
+    return Imported(model, weights, inputs, {**known, **fixed}, labels_of(graph), notes)
 
 
 def opsets_of(model: Any) -> dict[str, int]:
@@ -157,6 +159,16 @@ def _abstract(shape: tuple[int, ...], number: int, what: str) -> jax.ShapeDtypeS
     if number in (TensorProto.STRING, TensorProto.UNDEFINED):
         raise UnsupportedError(f"{what} holds {TensorProto.DataType.Name(number).lower()}s, which JAX has no type for")
     return jax.ShapeDtypeStruct(shape, jax_type(number))
+
+
+def _narrow_notes(model: Any, names: Mapping[str, Any]) -> set[str]:
+    """Which arguments are computed in narrower types than the model states."""
+    from autoshard.onnx.tracing import narrower
+
+    graph = model.graph
+    types = {name: tensor.data_type for name, tensor in stored_tensors(graph).items()}
+    types |= {i.name: i.type.tensor_type.elem_type for i in graph.input}
+    return {note for name in names if (note := narrower(numpy_type(types[name])))}
 
 
 def _tensor_type(info: Any) -> Any:

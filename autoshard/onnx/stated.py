@@ -1,6 +1,7 @@
 """What the annotations of a model state for a plan: a sharding over the axes of the plan's mesh for values by name."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import InputError, ShardingError
@@ -18,9 +19,23 @@ Stated = tuple[str, TensorSharding, str]
 """Name of a value, its sharding, and the node that says so."""
 
 
+NO_VALUE = "they are worked out while the model is read, or lead to no output"
+"""Why an annotation says nothing of a plan: there is no such value in the program."""
+_DIFFER = "nodes take them in different placements"
+_BETWEEN = "they say how a node takes what another one makes"
+
+
+@dataclass(frozen=True, slots=True)
+class StatedShardings:
+    """shardings: by value. left: names of which nothing follows for a plan, by why."""
+
+    shardings: tuple[Stated, ...]
+    left: Mapping[str, tuple[str, ...]]
+
+
 def stated_shardings(
     model: "ModelFile", mesh: Mesh, shapes: Mapping[str, tuple[int, ...]], *, configuration: str | None = None
-) -> list[Stated]:
+) -> StatedShardings:
     """The sharding of every value that a node annotates: of a result as it is made, of an input as it is taken.
 
     shapes: of all values, by name; what is said of others is passed over. Where the nodes that take an input or a
@@ -36,19 +51,26 @@ def stated_shardings(
     outer = {*model.inputs, *model.initializers}
     made: list[Stated] = []
     taken: dict[str, dict[TensorSharding, str]] = {}
+    left: dict[str, dict[str, None]] = {}
     for index, node in enumerate(model.graph.node):
         where = f"{model.name}: node {node.name or f'{index} ({node.op_type})'}"
         for spec in _specs(read_annotations(node), chosen):
             name = spec.tensor or ""
             if name not in shapes or name not in live:
+                left.setdefault(NO_VALUE, {})[name] = None
                 continue
             sharding = _sharding(spec, shapes[name], mesh, f"{where}: the annotation of {name!r}")
             if name in node.output:
                 made.append((name, sharding, where))
             elif name in outer:
                 taken.setdefault(name, {}).setdefault(sharding, where)
+            else:
+                left.setdefault(_BETWEEN, {})[name] = None
+    left |= {_DIFFER: dict.fromkeys(name for name, found in taken.items() if len(found) > 1)}
     alike = [(name, *next(iter(found.items()))) for name, found in taken.items() if len(found) == 1]
-    return [*alike, *made]
+    told = {name for name, _, _ in made}
+    unsaid = {why: tuple(n for n in names if n not in told) for why, names in left.items()}
+    return StatedShardings((*alike, *made), {why: names for why, names in unsaid.items() if names})
 
 
 def chosen_configuration(model: "ModelFile", name: str | None) -> Configuration:

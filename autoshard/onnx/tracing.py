@@ -177,8 +177,16 @@ def narrowed(x: np.ndarray, where: str, notes: set[str]) -> np.ndarray:
             raise UnsupportedError(
                 f"{where}: {x.dtype} values from {x.min()} to {x.max()} do not fit into {target}; set jax_enable_x64"
             )
-    notes.add(f"{x.dtype} is computed in {target}; set jax_enable_x64 for 64-bit types")
+    notes.add(narrower(x.dtype))
     return x.astype(target)
+
+
+def narrower(dtype: np.dtype) -> str:
+    """A note where JAX computes a type in a narrower one; empty where it does not."""
+    target = jax.dtypes.canonicalize_dtype(dtype)
+    if target == dtype:
+        return ""
+    return f"{dtype} of the model is computed in {target}; set jax_enable_x64 for 64-bit types"
 
 
 def _tagged(result: Any, name: str) -> Any:

@@ -17,7 +17,7 @@ from autoshard.onnx.functions import Function, function_key, functions_of
 from autoshard.onnx.graph import UNKNOWN, ValueType, initializer_types, node_name, subgraphs, value_types
 from autoshard.onnx.placement import Placement, all_devices, placement_of, replicated
 from autoshard.onnx.problems import ERROR, NO_RULE, WARNING, Problem
-from autoshard.onnx.rules import SILENT_0007, OpRule, RankUnknown, ShapesDisagree, rule_of
+from autoshard.onnx.rules import SILENT_0007, Call, OpRule, RankUnknown, ShapesDisagree, rule_of
 from autoshard.onnx.specs import Configuration, NodeAnnotation, ShardingSpec, read_annotations
 from autoshard.onnx.structure import axis_problems
 
@@ -102,6 +102,7 @@ class Walk:
         self.all_devices = all_devices(self.configuration.num_devices or 0)
         self.everywhere = replicated(self.all_devices)
         self.functions: dict[tuple[str, str, str], Function] = functions_of(self.model.inferred)
+        self.rules: dict[tuple, OpRule | None] = {}
         self.known: dict[tuple, Outcome] = {}
         self.placed: dict[tuple, Placement] = {}
         self.called: dict[tuple, tuple[Placement | None, ...]] = {}
@@ -194,7 +195,7 @@ class Walk:
         count = len(node.output)
         silent = annotation is not None and bool(annotation.specs) and node.op_type in SILENT_0007
         try:
-            rule = rule_of(call, node.domain)
+            rule = self._rule(call, node.domain)
         except RankUnknown as error:
             return None, self._not_described(
                 present, count, annotation, "rank-unknown", WARNING, f"the rank of {error.tensor!r} is not known"
@@ -212,6 +213,14 @@ class Walk:
             if not outcome.problems:  # which would name these tensors; equal layers are worked out once
                 self.known[key] = outcome
         return rule, _beyond(node.op_type, outcome) if silent else outcome
+
+    def _rule(self, call: Call, domain: str) -> OpRule | None:
+        """`rule_of`; equal layers have theirs made once."""
+        said = tuple(call.attributes.items()), tuple(call.constants.items())
+        key = (call.op, domain, call.version, call.inputs, call.outputs, *said)
+        if key not in self.rules:
+            self.rules[key] = rule_of(call, domain)
+        return self.rules[key]
 
     def _not_described(
         self,

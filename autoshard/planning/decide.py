@@ -37,6 +37,9 @@ answers cost is the network's, which does not know yet what they hold too much o
 _SMALL_NODES = 400
 """Up to so many nodes rough searches get little effort. In larger networks they are mostly making ready, and are made
 to the finer gap only."""
+_SOON_NODES = 2_000
+"""Up to so many nodes, repeated layers counted one by one, what several decisions hold together is soon worked out:
+that is done for every layer, since they are there at different times."""
 _ROUGH_EFFORT = 0.1
 """The part of the effort that goes into one rough search of a small network."""
 _FIRST_SHARE, _FIRST_TRIES = 0.1, 11
@@ -81,6 +84,10 @@ def search_plan(
         return best_seen(model, run.seen, run.rounds, run.proofs)
 
 
+class _TimeUp(Exception):
+    """The time limit has passed while what decisions hold together was worked out."""
+
+
 @dataclass
 class _Run:
     """One decision. seen: what searches found; rounds: how they went; proofs: what they proved."""
@@ -107,17 +114,25 @@ class _Run:
         if limit is None or memory.peak_bytes <= limit:
             return self._finished((free, schedule, memory))
         known = best_start(model, self.starts, limit)
-        if not self.small:
+        if not self.soon:
             known = self._loosely(limit, free.assignment, known)
             if known is not None and (self._close(known[0]) or interrupted_in(self.rounds)):
                 return self._finished(known)
         if interrupted_in(self.rounds) and known is None:
             raise KeyboardInterrupt
         try:
-            _ = model.memory
+            model.work_out_memory(self._check)
         except Infeasible as why:
             raise no_answer(model, Solution(None, None, 0, "infeasible", reason=str(why)), self.seen) from None
+        except _TimeUp:
+            if known is None:
+                raise none_found(model, self.seen, Stopped.TIME) from None
+            return self._finished((replace(known[0], stats=known[0].stats | {"stopped": Stopped.TIME}), *known[1:]))
         return self._within(limit, free.assignment, known)
+
+    def _check(self) -> None:
+        if self.options.deadline.passed:
+            raise _TimeUp
 
     def _within(self, limit: int, free: Sequence[int], known: Known | None) -> Decision:
         """The cheapest plan within the limit. free: the optimum without it, which is too full; known: a plan within."""
@@ -212,8 +227,13 @@ class _Run:
 
     @property
     def small(self) -> bool:
-        """Whether what several decisions hold together is soon worked out."""
+        """Whether rough searches are worth it."""
         return self.model.repeats.network.n_nodes <= _SMALL_NODES
+
+    @property
+    def soon(self) -> bool:
+        """Whether what several decisions hold together is soon worked out."""
+        return self.small and len(self.model.repeats.class_of) <= _SOON_NODES
 
     @property
     def bound(self) -> int:
@@ -297,14 +317,29 @@ class _Run:
         options = self.options
         share = _ROUGH_EFFORT if rough and self.small else 1.0
         options.say(what)
+        trace: list[tuple[float, float, float | None]] = []
+
+        def told(now: Progress) -> None:
+            options.say(f"{what}: {self._told(now)}")
+            if now.cost is not None:
+                tick, bound = self.model.encoded.tick_s, now.lower_bound
+                trace.append((now.seconds, now.cost * tick, None if bound is None else min(bound, now.cost) * tick))
+
         solution = solve(
             network, time_limit_s=seconds, effort=options.effort * share, seed=options.seed, starts=given,
             gap=0.0 if network.usage_limit is None else options.accepted_gap, rough=rough,
-            progress=lambda p: options.say(f"{what}: {self._told(p)}"),
+            progress=told,
         )  # fmt: skip
         bound = solution.lower_bound
         self.rounds.append(
-            {"what": what, "status": solution.status, "bound": bound, "proves": proves, **solution.stats}
+            {
+                "what": what,
+                "status": solution.status,
+                "bound": bound,
+                "proves": proves,
+                "trace": trace,
+                **solution.stats,
+            }
         )
         if proves:
             self.proofs.append(Search(solution, within, moments))

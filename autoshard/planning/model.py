@@ -1,8 +1,7 @@
 """A planning problem, and the network that is made of it: everything that baselines, solving and decoding share."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autoshard.constraints import MatchedGroup, MatchedPin, Restriction
@@ -149,23 +148,33 @@ class Model:
     ties: dict[int, int]
     counts: tuple[Count, ...] = ()
     on_host: Amounts = ()
+    _memory: list[Memory] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def with_limit(self, limit: int | None) -> CostNetwork:
         """The network within so many bytes, and within stated counts of reshards and bytes on the host."""
         network = hold_counts(self.repeats.network, self.counts, limit)
         return hold_host(network, self.on_host, self.problem.host_limit)
 
-    @cached_property
+    @property
     def memory(self) -> Memory:
         """What the plans of this model hold, as quantities that depend on its decisions.
 
         Nothing is said of choices that the memory limit rules out. Raises `Infeasible` where it rules out all.
         """
+        return self.work_out_memory(_nothing)
+
+    def work_out_memory(self, check: Callable[[], None]) -> Memory:
+        """`memory`, worked out where it is not known yet. check: called every now and then; may raise to stop."""
+        if not self._memory:
+            self._memory.append(self._made_memory(check))
+        return self._memory[0]
+
+    def _made_memory(self, check: Callable[[], None]) -> Memory:
         base, limit = self.repeats.network, self.problem.memory_limit
         network, open_ = replace(base, usage_limit=limit), sum(map(len, base.costs))
         while True:
             left = left_by(network)
-            quantities = Quantities(left)
+            quantities = Quantities(left, check)
             held = holdings(
                 self.problem.program, self.fusion, self.liveness, self.collected, self.encoded, self.repeats,
                 self.problem.mesh, self.problem.machine.profile.memory_tile, quantities,
@@ -173,6 +182,7 @@ class Model:
             memory = Memory(base, held, quantities)
             before, open_ = open_, sum(int(states.sum()) for states in left)
             if open_ > _LOOK_AGAIN * before:
+                quantities.check = _nothing
                 return memory
             network = replace(network, usages=memory.own)
 
@@ -201,6 +211,10 @@ class Model:
         full = self.repeats.expand(assignment)
         held = sum(float(priced[choice]) for priced, choice in zip(self.encoded.priced, full, strict=True))
         return held * MEMORY_PRICE_S_PER_BYTE
+
+
+def _nothing() -> None:
+    """No check: what is made is made to its end."""
 
 
 def build_model(

@@ -25,7 +25,7 @@ def verdict(plan: Json, *, checked: str = "", ran: str = "", file: str = "") -> 
         ("memory", _memory(plan)),
         ("proof", _proof(plan)),
         ("checked", "; ".join(part for part in (checked, ran) if part)),
-        ("next", f"autoshard show {file}" if file else ""),
+        ("next", f"autoshard show {file} (tables) or report (a page)" if file else ""),
     ]
     return [f"{name:<{_MARGIN}}{text}" for name, text in lines if text]
 
@@ -104,6 +104,8 @@ def _proof(plan: Json) -> str:
         cost = seconds_text(plan["objective_s"])
         text = f"within {gap:.2%}: it costs {cost}, no {what} less than {seconds_text(bound)}"
     certificate = plan.get("certificate")
+    if stages > 1 and plan["stages"][-1].get("certificate") is not None:
+        return f"{text}; with a certificate"
     if certificate is None:
         return f"{text}; without a certificate"
     if certificate["of"] != "plan":

@@ -39,6 +39,7 @@ from autoshard.request.arguments import (
     stated_order,
     statements_given,
 )
+from autoshard.request.mesh_sizes import MAX_DEVICES
 from autoshard.request.request import Request
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
@@ -122,6 +123,8 @@ def placed(mesh: Mesh | Mapping[str, Any], hardware: str | Path | Profile | Mach
     if not logical.axis_names:
         raise InputError("the mesh has no axes; give at least one, such as {'data': 8}")
     check_axis_names(logical.axis_names)
+    if logical.size > MAX_DEVICES:
+        raise InputError(f"the mesh has {logical.size} devices; at most {MAX_DEVICES} can be planned for")
     try:
         if isinstance(hardware, Machine):
             machine = hardware

@@ -8,6 +8,8 @@ from typing import Any
 from autoshard.costmodels import ProfileError, load_profile, place_mesh
 from autoshard.errors import InputError
 
+MAX_DEVICES = 2**24
+"""Largest mesh that may be asked for."""
 MAX_SIZES = 2_000
 """Most ways to write the number of devices as a product that are looked at."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from autoshard.costmodels import Machine
@@ -132,8 +133,9 @@ def request_of(
     The time limit begins here. Raises `InputError` where a mesh with open sizes meets a machine that is placed already.
     """
     words = _known(search)
+    _checked({**words, "progress": progress})
     options = SearchOptions(
-        effort=words.pop("effort", 1.0), seed=words.pop("seed", 0),
+        effort=words.pop("effort", 1.0), seed=int(words.pop("seed", 0)),
         accepted_gap=words.pop("accepted_gap", ACCEPTED_GAP),
         deadline=Deadline.after(limit_seconds(time_limit)), progress=progress,
     )  # fmt: skip
@@ -145,6 +147,30 @@ def request_of(
     if request.mesh_search is not None and isinstance(hardware, Machine):
         raise InputError("a machine is placed for one mesh; give a profile to search the sizes of the mesh")
     return request
+
+
+def _checked(options: Mapping[str, Any]) -> None:
+    """`InputError` for search options of a wrong type or out of range."""
+    wanted: dict[str, tuple[str, Callable[[Any], bool]]] = {
+        "effort": ("a positive number", lambda x: _is_number(x) and 0 < x < float("inf")),
+        "seed": (
+            "a whole number from 0",
+            lambda x: isinstance(x, Integral) and not isinstance(x, bool) and int(x) >= 0,
+        ),
+        "accepted_gap": ("a number from 0 to 1", lambda x: _is_number(x) and 0 <= x <= 1),
+        "strategy": ("a name (docs/strategies.md), or None", lambda x: x is None or isinstance(x, str)),
+        "share_repeats": ("True or False", lambda x: isinstance(x, bool)),
+        "price_sharing": ("True or False", lambda x: isinstance(x, bool)),
+        "solver_memory": ("bytes, or None", lambda x: x is None or (_is_number(x) and x > 0)),
+        "progress": ("a function of a text, or None", lambda x: x is None or callable(x)),
+    }
+    for name, (what, holds) in wanted.items():
+        if name in options and not holds(options[name]):
+            raise InputError(f"{name}: expected {what}, found {options[name]!r}")
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, Real) and not isinstance(x, bool)
 
 
 def _known(search: Mapping[str, Any]) -> dict[str, Any]:

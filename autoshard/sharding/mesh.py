@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from numbers import Integral
 
 from autoshard.errors import ShardingError
 from autoshard.sharding.axis import AxisRef
@@ -49,7 +50,9 @@ class Mesh:
 
     @staticmethod
     def from_dict(axes: Mapping[str, int], name: str = "mesh") -> "Mesh":
-        return Mesh(tuple(axes.keys()), tuple(axes.values()), name)
+        """Sizes by axis; whole numbers of NumPy are taken for what they are."""
+        sizes = (int(n) if isinstance(n, Integral) and not isinstance(n, bool) else n for n in axes.values())
+        return Mesh(tuple(axes.keys()), tuple(sizes), name)
 
     @staticmethod
     def from_text(text: str, name: str = "mesh") -> "Mesh":

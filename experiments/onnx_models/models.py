@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +28,74 @@ def package(name: str) -> Path:
     return Path(spec.origin).parent
 
 
-def skeletons() -> list[Case]:
-    """The nine CNNs of the onnx package, at full width."""
-    folder = package("onnx") / "backend" / "test" / "data" / "light"
-    return [Case(p.stem.removeprefix("light_"), p) for p in sorted(folder.glob("light_*.onnx"))]
+def cases(folder: Path) -> dict[str, Callable[[], Case]]:
+    """All of them by name, each made when it is asked for; what is made lies in the folder."""
+    light = package("onnx") / "backend" / "test" / "data" / "light"
+    return {
+        "ocr_rec": text_recogniser, "magika": classifier, "transformer": lambda: transformer(folder),
+        **{p.stem.removeprefix("light_"): partial(skeleton, p, folder) for p in sorted(light.glob("light_*.onnx"))},
+    }  # fmt: skip
 
 
-def packaged() -> list[Case]:
-    """A text recogniser and a classifier of file types, with their real weights."""
-    rec = next((package("rapidocr_onnxruntime") / "models").glob("*rec*.onnx"))
-    magika = next((package("magika") / "models" / "standard_v3_3").glob("*.onnx"))
-    return [
-        Case("ocr_rec", rec, {"x": [8, 3, 48, 320]}),
-        Case("magika", magika, {"bytes": [8, 2048]}, {"bytes": 257}),
-    ]
+def skeleton(path: Path, folder: Path) -> Case:
+    """A CNN of the onnx package, at full width, with weights drawn at random."""
+    return Case(path.stem.removeprefix("light_"), _filled(path, folder))
+
+
+def _filled(path: Path, folder: Path) -> Path:
+    """The model with weights in the place of its constants of 0.02, which let activations overflow.
+
+    As He et al. initialise: of deviation sqrt(2 / inputs of an output), scales and variances 1, the rest 0.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    random = np.random.default_rng(0)
+    model = onnx.load(path)
+    graph = model.graph
+    known = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+    ones = _scales(graph)
+    kept = []
+    for node in graph.node:
+        if node.op_type != "ConstantOfShape" or node.input[0] not in known:
+            kept.append(node)
+            continue
+        shape = tuple(known[node.input[0]].tolist())
+        if len(shape) > 1:
+            drawn = random.standard_normal(shape, np.float32) * np.float32(np.sqrt(2 / np.prod(shape[1:])))
+        else:
+            drawn = np.full(shape, float(node.output[0] in ones), np.float32)
+        graph.initializer.append(numpy_helper.from_array(drawn, node.output[0]))
+    used = {name for node in kept for name in node.input}
+    tensors = [t for t in graph.initializer if t.name in used]
+    names = {t.name for t in tensors}
+    inputs = [i for i in graph.input if i.name not in names and i.name in used]
+    for held, new in ((graph.node, kept), (graph.initializer, tensors), (graph.input, inputs)):
+        copies = list(new)
+        del held[:]
+        held.extend(copies)
+    model.ir_version = 8  # initializers are no inputs
+    onnx.save(model, folder / path.name)
+    return folder / path.name
+
+
+def _scales(graph: Any) -> set[str]:
+    """What activations are multiplied with, or divided by."""
+    found = {name for n in graph.node if n.op_type == "BatchNormalization" for name in (n.input[1], n.input[4])}
+    found |= {name for n in graph.node if n.op_type == "Mul" for name in n.input}
+    return found | {n.input[0] for n in graph.node if n.op_type == "Unsqueeze" and n.output[0] in found}
+
+
+def text_recogniser() -> Case:
+    """With its real weights."""
+    path = next((package("rapidocr_onnxruntime") / "models").glob("*rec*.onnx"))
+    return Case("ocr_rec", path, {"x": [8, 3, 48, 320]})
+
+
+def classifier() -> Case:
+    """Of file types, with its real weights."""
+    path = next((package("magika") / "models" / "standard_v3_3").glob("*.onnx"))
+    return Case("magika", path, {"bytes": [8, 2048]}, {"bytes": 257})
 
 
 def transformer(folder: Path) -> Case:

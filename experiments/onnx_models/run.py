@@ -106,17 +106,16 @@ def judge(case: Any, folder: Path) -> str:
 
 
 def main(names: list[str]) -> None:
-    from models import packaged, skeletons, transformer
+    from models import cases
 
     with tempfile.TemporaryDirectory() as folder:
-        cases = [*packaged(), transformer(Path(folder)), *skeletons()]
-        for case in cases:
-            if names and case.name not in names:
+        for name, make in cases(Path(folder)).items():
+            if names and name not in names:
                 continue
             try:
-                print(judge(case, Path(folder)), flush=True)
+                print(judge(make(), Path(folder)), flush=True)
             except Exception as error:
-                print(f"{case.name}: FAILED: {type(error).__name__}: {str(error)[:400]}", flush=True)
+                print(f"{name}: FAILED: {type(error).__name__}: {str(error)[:400]}", flush=True)
 
 
 if __name__ == "__main__":

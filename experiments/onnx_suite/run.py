@@ -1,6 +1,6 @@
 """The node suite of the onnx package against autoshard's mapping to JAX.
 
-python experiments/onnx_suite/run.py [--only TEXT] [--sharded] [--show]
+python experiments/onnx_suite/run.py [--only TEXT] [--sharded] [--show] [--every N --first K]
 """
 
 import argparse
@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -19,14 +20,18 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="name every case that did not pass")
     parser.add_argument("--sharded", action="store_true", help="planned with inputs sharded at random, on 8 devices")
     parser.add_argument("--every", type=int, default=1, help="one case in so many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
     options = parser.parse_args()
     flags = "--xla_backend_optimization_level=0"  # cases are compiled, hardly run
     os.environ.setdefault("XLA_FLAGS", flags + (" --xla_force_host_platform_device_count=8" if options.sharded else ""))
     from cases import cases, judge, sharded
 
     began = time.monotonic()
-    chosen = [case for name, case in cases().items() if options.only in name][:: options.every]
-    outcomes = [judge(case, sharded if options.sharded else None) for case in chosen]
+    chosen = [case for name, case in cases().items() if options.only in name][options.first :: options.every]
+    outcomes = []
+    for case in chosen:
+        outcomes.append(judge(case, sharded if options.sharded else None))
+        tell(outcomes[-1], show=options.show)
     counts = Counter(o.kind for o in outcomes)
     print(
         f"{len(outcomes)} cases in {time.monotonic() - began:.0f} s: "
@@ -38,9 +43,12 @@ def main() -> None:
             f"{op} ({n})" for op, n in sorted(Counter(o.text for o in outcomes if o.kind == "not mapped").items())
         ),
     )
-    for o in outcomes:
-        if o.kind in ("wrong", "error") or (options.show and o.kind == "not supported"):
-            print(f"{o.kind}: {o.name}: {o.text}")
+
+
+def tell(outcome: Any, *, show: bool) -> None:
+    """A line about a case that did not pass, as soon as it is known."""
+    if outcome.kind in ("wrong", "error") or (show and outcome.kind == "not supported"):
+        print(f"{outcome.kind}: {outcome.name}: {outcome.text}", flush=True)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,8 @@ WRONG: dict[str, tuple[str, str]] = {
     "only text": ("hello\n", r"c\.yaml:1:1: a config is a mapping .*found 'hello'"),
     # keys and types
     "unknown key": (GOOD + "hardwar: h100\n", r"c\.yaml:4:1: hardwar: unknown key 'hardwar'; did you mean 'hardware'\?"),
+    "a field that is no key": (GOOD + "model_file: m.onnx\n", r"c\.yaml:4:1: model_file: unknown key 'model_file'; .*'model'"),
+    "a field that is no key, alone": ("model_file: m.onnx\nmesh: {data: 8}\nhardware: tpu_v5e\n", r"c\.yaml:1:1: model_file: unknown key"),
     "unknown key of a section": (
         GOOD + "solver: {efort: 2}\n",
         r"c\.yaml:4:10: solver\.efort: unknown key 'efort'; did you mean 'effort'\? Choices: effort, seed",

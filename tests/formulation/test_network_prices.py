@@ -22,7 +22,7 @@ from plan_cases import (
     traced,
 )
 
-from autoshard.costs.memory import _holdings, simulate
+from autoshard.costs.memory import holdings, simulate
 from autoshard.costs.price import price
 from autoshard.formulation.model import NodeKind
 from autoshard.interop.jax import auto_abstract_mesh
@@ -77,7 +77,7 @@ def test_the_network_never_counts_more_memory_than_the_simulation(name: str) -> 
             continue
         schedule = model.schedule(assignment)
         simulated = np.zeros(model.liveness.points + 2, np.int64)
-        for item in _holdings(program, schedule, model.liveness):
+        for item in holdings(program, schedule, model.liveness):
             simulated[item.start : item.stop] += item.bytes
         network = np.zeros_like(simulated)
         for time, live in usage_profile(model.encoded.network, model.repeats.expand(assignment)):

@@ -128,3 +128,24 @@ def test_a_scan_over_layers_costs_about_what_they_cost_unrolled() -> None:
 def test_programs_without_repeats_are_left_alone() -> None:
     found = model(program_of(lambda x, w: jnp.tanh(x @ w), f32(8, 16), f32(16, 16)))
     assert not found.repeats.shared and found.repeats.network is found.encoded.network
+
+
+def in_scopes(*names: str) -> Program:
+    """As many layers, each in its scope."""
+
+    def f(ws: Any, x: Any) -> Any:
+        for name, w in zip(names, ws, strict=True):
+            with jax.named_scope(name):
+                x = layer(x, w)
+        return x
+
+    return program_of(f, *specs(len(names)))
+
+
+def test_layers_in_scopes_that_are_numbered_share() -> None:
+    numbered = model(in_scopes("blocks.8/dense_17", "blocks.9/dense_19", "blocks.10/dense_21"))
+    assert numbered.repeats.network.n_nodes == model(unrolled(3)).repeats.network.n_nodes
+
+
+def test_layers_in_scopes_of_other_names_do_not_share() -> None:
+    assert not model(in_scopes("first", "second", "third")).repeats.shared

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx import save as save_proto
 
 from autoshard.api.onnx_export import export_plan
@@ -119,6 +119,36 @@ def test_onnx_ir_reads_the_exported_annotations(folder, exported):
     assert ir.to_proto(model).graph.node[0].device_configurations == exported.proto.graph.node[0].device_configurations
 
 
+def test_onnx_ir_s_check_finds_nothing_in_what_is_exported(folder, exported):
+    ir = pytest.importorskip("onnx_ir")
+    from onnx_ir._multi_device import _check_device_configurations as faults_of
+
+    assert faults_of(ir.load(folder / "planned.onnx")) == []
+    wrong = ModelProto()
+    wrong.CopyFrom(exported.proto)
+    wrong.graph.node[0].device_configurations[0].sharding_spec[0].sharded_dim[0].axis = 99
+    assert faults_of(ir.from_proto(wrong)) != [], "the judge finds a fault that is there"
+
+
+def test_a_model_of_64_bit_numbers_is_told_to_be_computed_in_32(tmp_path):
+    table = numpy_helper.from_array(np.ones((16, 8), np.float32), "table")
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "rows"], ["y"], name="look")],
+        "lookup",
+        [helper.make_tensor_value_info("rows", TensorProto.INT64, ["batch"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 8])],
+        [table],
+    )
+    save_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "mlp.onnx")
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    notes = [n for n in solved(tmp_path / "c.yaml").notes if "int64" in n]
+    assert notes == ["int64 of the model is computed in int32; set jax_enable_x64 for 64-bit types"]
+
+
+def test_a_model_of_32_bit_numbers_has_no_such_note(plan):
+    assert not [n for n in plan.notes if "is computed in" in n]
+
+
 def test_a_plan_read_back_from_its_annotations_costs_the_same(folder, plan, exported):
     (folder / "again.yaml").write_text(CONFIG.replace("mlp.onnx", "planned.onnx") + "annotations: pins\n")
     again = solved(folder / "again.yaml")
@@ -132,6 +162,9 @@ def test_annotations_as_hints_give_way_to_pins(folder, plan, exported):
     hinted = solved(folder / "hints.yaml")
     assert hinted["weights/w2"] == "[{}, {}]"
     assert {s.get("priority", 0) for s in hinted.statements} == {0, 1}
+    (note,) = (n for n in hinted.notes if n.startswith("annotations of "))
+    assert note.startswith("annotations of planned.onnx (hints, open and of priority 1): 6 placements taken")
+    assert "1, as the config pins them: w2" in note
 
 
 def test_annotations_for_another_number_of_devices_are_refused(folder, exported):

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from plan_cases import Pin, f32, gradient, looped, mlp, partial_sums, problem, program_of, shared_value
 from test_brute_force import random_pins, random_program
 
+from autoshard.deadline import Deadline
 from autoshard.errors import InfeasibleError, OutOfTimeError
-from autoshard.planning import Model, build_model, decide
+from autoshard.formulation.assign import assignment_of
+from autoshard.planning import Model, SearchOptions, build_model, decide
 from autoshard.planning.decision import Decision
 from autoshard.program.program import Program
 from autoshard.program.schedule import PROGRAM, Use
@@ -75,6 +77,51 @@ def assert_the_same_bytes(model: Model, draws: int) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_network_and_simulation_say_the_same_bytes(name: str) -> None:
     assert_the_same_bytes(model_of_named(name), 40)
+
+
+class Enough(Exception):
+    """Somebody wants no more."""
+
+
+def test_working_out_what_is_held_can_be_stopped_and_begun_again() -> None:
+    model, calls = build_model(model_of_named("mlp").problem), 0
+
+    def check() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 20:
+            raise Enough
+
+    with pytest.raises(Enough):
+        model.work_out_memory(check)
+    assert model.work_out_memory(check) is model.memory
+    seen = calls
+    assert_the_same_bytes(model, 10)
+    assert calls == seen, "it is asked only while it is worked out"
+
+
+def too_late(model: Model, check: Any) -> Any:
+    check()
+    raise AssertionError("nobody was asked whether there is time left")
+
+
+def tight_mlp() -> tuple[Model, int]:
+    """A model within less than its cheapest plan holds, and that limit."""
+    program = program_of(mlp, *WIDE)
+    limit = decide(build_model(problem(program, AXES))).memory.peak_bytes - 1
+    return build_model(problem(program, AXES, memory_limit=limit)), limit
+
+
+def test_a_time_limit_that_passes_meanwhile_gives_the_plan_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, limit = tight_mlp()
+    start = assignment_of(model.collected, model.encoded, model.repeats, decide(model).schedule)
+    monkeypatch.setattr(Model, "work_out_memory", too_late)
+    over = SearchOptions(deadline=Deadline.after(0))
+    decision = decide(model, over, starts=[start])
+    assert decision.memory.peak_bytes <= limit
+    assert "the run was stopped by the time limit" in decision.notes
+    with pytest.raises(OutOfTimeError, match="in the time given, and it is not proved that none exists"):
+        decide(model, over)
 
 
 @SMALL

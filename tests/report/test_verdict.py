@@ -76,6 +76,8 @@ def test_a_proof_says_of_what_it_is() -> None:
     assert line("proof", staged).startswith(
         "optimal: no plan of the last of 2 stages costs less; the certificate is of"
     )
+    proved = verdict(plan(stages=[{}, {"certificate": {"of": "stage"}}], certificate={"of": "joint"}))
+    assert line("proof", proved) == "optimal: no plan of the last of 2 stages costs less; with a certificate"
     assert line("proof", verdict(plan(certificate=None))).endswith("; without a certificate")
 
 

@@ -101,6 +101,7 @@ def _definition(text: str, value: str) -> tuple[int, int, int]:
         if found is not None:
             start = found.start() + found[0].index("%")
             return number, start + 1, int(match[2] or 0)
+    parse_module(text)  # a text that is no module is told as such
     raise InputError(f"no value %{match[1]} is defined in the module")
 
 

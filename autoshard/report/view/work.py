@@ -1,0 +1,49 @@
+"""What every op of a plan does on one device: FLOP, bytes and seconds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoshard.costs.fusion import Fusion
+from autoshard.costs.price import multiplicities
+from autoshard.costs.roofline import local_bytes
+from autoshard.costs.work import MATMUL, MATMUL_KINDS, VECTOR, local_flops, local_sizes
+from autoshard.plan_record import PlanRecord
+
+
+@dataclass(frozen=True, slots=True)
+class OpWork:
+    """One op on one device: flop and bytes of one execution, executions per step, seconds per step of all of them.
+
+    unit, dtype: which peak its FLOP are held to.
+    """
+
+    flop: float
+    bytes: float
+    times: float
+    seconds: float
+    unit: str
+    dtype: str
+
+
+def work_of(plan: PlanRecord, fusion: Fusion) -> dict[int, OpWork]:
+    """op id -> its work, for every op that the schedule places."""
+    program, mesh = plan.program, plan.schedule.mesh
+    times = multiplicities(program, plan.trips)
+    found: dict[int, OpWork] = {}
+    for op_id, placement in plan.schedule.placements.items():
+        op = program.ops[op_id]
+        if op.rule is None:
+            continue
+        shards = np.array([[mesh.size(f) for f in placement.factors]], np.int64).reshape(1, -1)
+        sizes = local_sizes(op.rule, shards)
+        first = (op.operands or op.results)[0]
+        found[op_id] = OpWork(
+            float(local_flops(op, program, sizes)[0]),
+            float(local_bytes(op, program, sizes, fusion)[0]),
+            times[op_id],
+            plan.cost.op_seconds.get(op_id, 0.0),
+            MATMUL if op.kind in MATMUL_KINDS else VECTOR,
+            program.type_of(first).dtype,
+        )
+    return found
