@@ -37,8 +37,9 @@ def changes_of(plan: Mapping[str, Any], pins: Sequence[MatchedPin], mesh: Mesh) 
     machine: Mapping[str, Any] | None = None
     options: dict[str, Any] = {}
     lines: list[str] = []
+    questions: Sequence[Any] = plan.get("changed") or []
     try:
-        for number, change in enumerate(plan.get("changed") or ()):
+        for number, change in enumerate(questions):
             what = f"question {number + 1}"
             further = [MatchedPin.from_dict(pin, mesh) for pin in change["pins"]]
             kept = tuple(MatchedPin.from_dict(pin, mesh) for pin in change["kept"])
@@ -48,10 +49,10 @@ def changes_of(plan: Mapping[str, Any], pins: Sequence[MatchedPin], mesh: Mesh) 
             lines += [f"{what}: {pin.told} gives way to that" for pin in lost]
             if change["memory_limit"] is not None:
                 limit = change["memory_limit"]
-                lines.append(f"{what}: a memory limit of {limit['bytes']} bytes")
+                lines.append(f"{what}: a memory limit of {change['memory_limit']['bytes']} bytes")
             if change["machine"] is not None:
                 machine = change["machine"]
-                lines.append(f"{what}: another machine, {machine['profile']['name']}")
+                lines.append(f"{what}: another machine, {change['machine']['profile']['name']}")
             if change["program"]:
                 lines.append(f"{what}: another batch, whose program is believed")
             options |= change["options"]
