@@ -86,7 +86,7 @@ def _fits(ref: AxisRef, mesh: Mesh) -> bool:
 
 
 def _axis_faults(ref: AxisRef, place: str, mesh: Mesh, what: str, full_axes_only: bool, found: list[str]) -> bool:
-    """Report what is wrong with one axis reference by itself; True where nothing is."""
+    """Append to `found` what is wrong with one axis reference by itself; True where nothing is."""
     if ref.name not in mesh.axis_names:
         known = ", ".join(f'"{a}"' for a in mesh.axis_names) or "none"
         found.append(f'{what}: {place} names axis "{ref.name}", which mesh @{mesh.name} does not have; it has {known}')

@@ -1,6 +1,4 @@
-"""Refining a mesh: splitting its axes just so far that every sub-axis in use becomes an axis of its own (S0.32,
-S0.35).
-"""
+"""Refining a mesh: axes are split only so far that every sub-axis in use is an axis of its own (S0.32, S0.35)."""
 
 from collections.abc import Iterable
 from itertools import pairwise
