@@ -17,7 +17,7 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 
 _ASKING = frozenset({"dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"})
 MAX_SPLIT_AXIS = 64
-"""Longer axes are not split on their own account; a mesh can always name the parts itself."""
+"""Axes with more devices than this are not split unasked; a mesh can always name the parts itself."""
 
 
 def stated_splits(shardings: Iterable[TensorSharding], mesh: Mesh) -> dict[str, tuple[int, ...]]:
@@ -46,11 +46,12 @@ def stated_splits(shardings: Iterable[TensorSharding], mesh: Mesh) -> dict[str, 
 
 
 def choose_atoms(program: Program, mesh: Mesh, splits: Mapping[str, Sequence[int]] | None = None) -> AtomMesh:
-    """The refined mesh for `program`; `splits` states it per axis (S0.35), the rest is chosen.
+    """The refined mesh for `program`: `splits` fixes the parts of some axes (S0.35), the rest is chosen here.
 
-    An axis of size n is split into (g, n/g) where a shardable factor of a matmul or convolution has
-    size f and ``g = gcd(n, f)`` is neither 1 nor n; where none asks, a reshape may whose dimension ends with the factor
-    (64 rows cut by 16 become 8 x 8 cut by 8 and 2). Axes that a `shard_map` of the user runs over stay whole.
+    An axis of size n is split into (g, n/g) where a shardable factor of a matmul or convolution has size f and
+    ``g = gcd(n, f)`` is neither 1 nor n. Where no such factor needs it, a reshape may ask for a split if one of its
+    dimensions ends with the factor (64 rows cut by 16 become 8 x 8 cut by 8 and 2). Axes that a `shard_map` of the user
+    runs over stay whole.
     """
     chosen: dict[str, Sequence[int]] = dict(splits or {})
     sizes: Counter[int] = Counter()
@@ -73,7 +74,7 @@ def choose_atoms(program: Program, mesh: Mesh, splits: Mapping[str, Sequence[int
 
 
 def _divisors(size: int, factors: Mapping[int, int]) -> Counter[int]:
-    """Real parts of an axis of this size that factors ask for, and how often."""
+    """The proper divisors of an axis of this size that factors ask for, and how often."""
     asked: Counter[int] = Counter()
     for factor, count in factors.items():
         divisor = gcd(size, factor)
