@@ -10,21 +10,21 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from autoshard.errors import InputError
 
 Number = int | float
-"""Kept as it was written: ``2`` stays ``2``."""
+"""An amount as the file has it: ``2`` stays an integer."""
 
 
 class Part(BaseModel):
-    """One part. Fields of later versions are left out when a file is read."""
+    """Base of the parts. Fields of later versions are left out when a file is read."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """As in plan.json."""
+        """The part as it stands in plan.json."""
         return self.model_dump(by_alias=True)
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """The inverse; `InputError` where it is none."""
+        """The inverse of `to_dict`; `InputError` names the first field that does not fit."""
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -45,10 +45,11 @@ class BaselineCost(Part):
 class StageRecord(Part):
     """What one stage decided.
 
-    cost_s, bound_s: of its optimum, and the proof. price_s: how much dearer than the stage before; the first one than
-    the optimum without any pin. placed: what it placed that stages before had not. relaxed: placements that it wanted
-    and could not keep; unlimited: its cost and peak with all that it wanted, without the memory limit, where that limit
-    left no room for some of it (see `planning.relaxed`).
+    cost_s, bound_s: the cost of the optimum of the stage, and its bound. price_s: how much more it costs than the
+    optimum of the stage before; of the first stage, than the optimum without any pin. placed: what this stage placed
+    and no stage before it. relaxed: placements that it wanted and could not keep. unlimited: where the memory limit
+    left no room for some of them, cost and peak of the stage with all that it wanted and without the limit (see
+    `planning.relaxed`).
     """
 
     priority: int
@@ -67,7 +68,10 @@ class StageRecord(Part):
 
 
 class JointOptimum(Part):
-    """The optimum all at once, beside a decision in stages; price_of_stages_s: what the stages cost more."""
+    """The optimum with all statements at once, beside a decision in stages.
+
+    price_of_stages_s: how much more the decision in stages costs.
+    """
 
     cost_s: Number
     bound_s: Number
@@ -77,8 +81,11 @@ class JointOptimum(Part):
 
 
 class SharingPrice(Part):
-    """decisions: how many there are, shared: how many of them are taken over from another layer. bound_s: no plan in
-    which layers differ costs less; None where that was not worked out. price_at_most_s: what sharing costs at most.
+    """What it costs that repeated layers share their decisions.
+
+    decisions: how many decisions there are. shared: how many of them are taken over from another layer. bound_s: no
+    plan in which layers differ costs less; None where that was not worked out. price_at_most_s: the most that sharing
+    can cost, or None.
     """
 
     decisions: int
@@ -88,10 +95,10 @@ class SharingPrice(Part):
 
 
 class MeshTried(Part):
-    """What came of one mesh: its best plan and bound, or why there is none.
+    """The result for one mesh of a search over meshes: its best plan and bound, or why there is none.
 
-    status: that of the plan, ``pruned`` (its bound rules it out), ``alike`` (the same but for the names of the axes as
-    the mesh in `reason`), ``cannot be`` (proved, or the machine has no such mesh), ``none found`` or ``out of time``.
+    status: that of the plan, ``pruned`` (its bound rules it out), ``alike`` (the same as the mesh in `reason` but for
+    the names of the axes), ``cannot be`` (proved, or the machine has no such mesh), ``none found`` or ``out of time``.
     """
 
     mesh: dict[str, int]
@@ -103,7 +110,7 @@ class MeshTried(Part):
 
 
 class MeshPoint(Part):
-    """A plan on the frontier: none that was found is both quicker and smaller."""
+    """A plan on the frontier of time and memory: no plan that was found is both quicker and smaller."""
 
     mesh: dict[str, int]
     objective_s: Number
@@ -112,7 +119,10 @@ class MeshPoint(Part):
 
 
 class MeshSearched(Part):
-    """The search over the sizes of a mesh. bound_s: no mesh that was looked at has a plan that costs less."""
+    """The search over the sizes of a mesh.
+
+    bound_s: no mesh of the search has a plan that costs less.
+    """
 
     devices: int
     axes: tuple[str, ...]
@@ -122,7 +132,11 @@ class MeshSearched(Part):
 
 
 class NamedPriorities(Part):
-    """Stages by names of strategies: the names, the logical axes of the inputs, and the mesh axes between slices."""
+    """Stages by names of strategies.
+
+    names: the strategies, in the order of the stages. roles: the logical axes of each input's dimensions. slow: the
+    mesh axes between slices.
+    """
 
     names: tuple[str | dict[str, Any], ...]
     roles: dict[str, tuple[str | None, ...]]
@@ -130,14 +144,14 @@ class NamedPriorities(Part):
 
 
 class ToldLimit(Part):
-    """The limit on bytes per device (None: lifted) and where it is from."""
+    """The memory limit in bytes per device (None: lifted), and whether the user stated it or the device sets it."""
 
     bytes: int | None
     source: Literal["stated", "device"] = Field(validation_alias="from", serialization_alias="from")
 
 
 class ToldOptions(Part):
-    """With which the plan was made, and with which questions to it are answered; None where a file does not say."""
+    """The options that the plan was made with; questions to the plan use them too. None where a file does not say."""
 
     effort: Number | None = None
     seed: int | None = None
@@ -150,8 +164,9 @@ class ToldOptions(Part):
 class BoundProof(Part):
     """The proof of a bound, and which network it is about (`planning.certified`).
 
-    of: whether of the plan's bound or of the optimum all at once beside its stages. bound: in ticks. limit: bytes that
-    the network was held to; moments: at which it knew of what depends on several decisions. data: the certificate, in
+    of: ``plan``, or ``joint`` for the optimum with all statements at once beside a plan in stages. bound: in ticks.
+    limit: the memory limit of the network in bytes. moments: those at which the network counts memory that depends on
+    several decisions, by value; None for the memory of definitions and shared copies alone. data: the certificate, in
     base64.
     """
 
