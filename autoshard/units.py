@@ -66,7 +66,7 @@ def memory_amount(given: object) -> MemoryAmount:
 
 
 NO_LIMIT: Literal["none"] = "none"
-"""What lifts a limit that holds where nothing is stated."""
+"""The word that lifts the memory limit; without it, and with no limit stated, the device's memory is the limit."""
 
 
 def limit_amount(given: object) -> MemoryAmount | Literal["none"]:
