@@ -1,8 +1,7 @@
 """HLO sharding text, ``{devices=[8,1,4]<=[32] last_tile_dim_replicate}``, to and from tensor shardings (S2.7).
 
-HLO says which device holds which tile and names no axes. So reading needs a mesh to find the axes on, or makes one
-with an
-axis for each tile dimension. Priorities, open dimensions and explicit replication have no HLO form and are lost.
+HLO says which device holds which tile and names no axes. So reading needs a mesh to find the axes on, or makes one with
+an axis for each tile dimension. Priorities, open dimensions and explicit replication have no HLO form and are lost.
 """
 
 import re

@@ -1,10 +1,8 @@
 """JAX meshes and shardings to and from ours (S2.55 to S2.59).
 
-``None`` and missing entries of a PartitionSpec are closed empty dimensions, ``UNCONSTRAINED`` is an open one. JAX
-has no
-sub-axes: a sharding with some is put on a refined mesh over the same devices. It has no priorities, no open
-dimension that
-has axes already, and no explicit replication: those are dropped, or refused with `exact`.
+``None`` and missing entries of a PartitionSpec are closed empty dimensions, ``UNCONSTRAINED`` is an open one. JAX has
+no sub-axes: a sharding with some is put on a refined mesh over the same devices. It has no priorities, no open
+dimension that has axes already, and no explicit replication: those are dropped, or refused with `exact`.
 """
 
 from collections.abc import Sequence

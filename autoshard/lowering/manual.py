@@ -1,9 +1,8 @@
 """Ops inside a user's `shard_map`, run on our own blocks: the user's collectives stay, JAX's bookkeeping goes.
 
 The body was traced under the user's mesh context, with marks of what varies over which axes (`pvary`,
-`psum_invariant`). Our
-`shard_map` does not track that (check_vma=False), so marks are dropped and invariant forms become the plain
-collectives.
+`psum_invariant`). Our `shard_map` does not track that (check_vma=False), so marks are dropped and invariant forms
+become the plain collectives.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """Which ops are elementwise, pass-through, slices, broadcasts or constants, by the names the front ends give them.
 
-Names of JAX primitives and of StableHLO ops (without the dialect's prefix). The order of ops in propagation depends
-on it
-(`directions.py`), and so does the splitting of constants.
+Names of JAX primitives and of StableHLO ops (without the dialect's prefix). The order of ops in propagation depends on
+it (`directions.py`), and so does the splitting of constants.
 """
 
 from autoshard.program.program import Op

@@ -14,10 +14,9 @@ def reshape(call: Call) -> ShardingRule:
     ``8x4x5 -> 2x16x5`` is ``([ij, k, l])->([i, jk, l])``. ``6x4 -> 4x6`` is ``([ij, kl])->([im, nl])``: only
     the major factor i=2 is common to both shapes as blocks, the others must be whole.
 
-    A factor is a block of its dimension only while everything major to it there is fully sharded,
-    so usually only the major factor of a compound dimension can be used. With the parameter `dimensions` (as in
-    gradients of
-    grouped convolutions) the operand is transposed first.
+    A factor is a block of its dimension only while everything major to it there is fully sharded, so usually only the
+    major factor of a compound dimension can be used. With the parameter `dimensions` (as in gradients of grouped
+    convolutions) the operand is transposed first.
     """
     shape = call.operands[0].shape
     order = call.params.get("dimensions") or range(len(shape))

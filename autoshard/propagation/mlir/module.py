@@ -3,8 +3,7 @@
 With a strategy named, the step that Shardy's pass of that name does, with data-flow edges added before and sunk
 afterwards where the module has ops that need them and none are written. Without one, Shardy's whole pipeline with user
 priorities: its import passes (constants split, calls inlined, data-flow edges added, constraints applied), our
-propagation, its
-export passes. Rules come from Shardy's own registry.
+propagation, its export passes. Rules come from Shardy's own registry.
 """
 
 import re

@@ -1,10 +1,9 @@
 """From a `Program` to the graph of holders and nodes that the engine propagates over.
 
 Region ops become data-flow edges (S2.39 to S2.42): one for each carried value of a loop, for each result of a
-conditional, for each
-value that enters a body. Constants are copied for each use, so that nothing travels from one use to another through
-them
-(S2.43 to S2.46). Closed shardings of constraints and of `shard_map` operands are put on the values they constrain.
+conditional, for each value that enters a body. Constants are copied for each use, so that nothing travels from one use
+to another through them (S2.43 to S2.46). Closed shardings of constraints and of `shard_map` operands are put on the
+values they constrain.
 """
 
 from collections.abc import Mapping, Sequence
