@@ -28,7 +28,7 @@ class FactorSharding:
 
 @dataclass(slots=True)
 class TensorFactorShardings:
-    """What each factor of a tensor is cut by; factors hidden behind an overflow are absent."""
+    """The axes on each factor of one tensor; factors hidden behind an overflow are absent."""
 
     factors: dict[int, FactorSharding] = field(default_factory=dict)
     replicated: Refs = ()

@@ -1,4 +1,4 @@
-"""Where the shardings of a module stand: a holder for each place, and what to write back there.
+"""Where the shardings of a module stand: a holder for each place, and what to write back to the place.
 
 Holders are for arguments of functions and computations and for results of ops. Values behind a data-flow edge share
 the edge's holder.
@@ -31,14 +31,17 @@ Writer = Callable[[], None]
 
 
 def spec_text(spec: Spec, mesh: Mesh, name: str) -> str:
+    """A spec as text with the name of its mesh, in quotes where MLIR needs them: ``<@mesh, [{"x"}, {?}]>``."""
     return str(from_spec(spec, mesh, name if name.replace("_", "a").replace(".", "a").isalnum() else f'"{name}"'))
 
 
 @dataclass
 class Holders:
-    """Holders by number of the value; `owners` are the values whose own place a holder is.
+    """The holders of a module.
 
-    result_slots: for holders of function results the function and the number of the result.
+    of: the holder of each value, by number of the value. owners: (value, holder) for the values whose own place the
+    holder is. writers: write the final shardings to the module. result_slots: for holders of function results the
+    function and the number of the result.
     """
 
     index: ModuleIndex
@@ -74,16 +77,17 @@ class Holders:
         number = self.graph.holders[holder] if holder >= 0 else -1
         if number < 0:
             return None
-        found = self._texts.get(number)
-        if found is None:
-            found = self._texts[number] = self._spec_text(self.graph.steps.specs[number])
-        return found
+        text = self._texts.get(number)
+        if text is None:
+            text = self._texts[number] = self._spec_text(self.graph.steps.specs[number])
+        return text
 
     def _spec_text(self, spec: Spec) -> str:
         mesh = self.index.meshes[spec.mesh]
         return spec_text(spec, mesh, mesh.name)
 
     def new(self, value: int, spec: Spec | None) -> int:
+        """Add a holder for a value, and note the value as its owner."""
         shape = self.index.shapes[value]
         holder = self.graph.holder(spec, 0 if shape is None else len(shape))
         self.of[value] = holder
@@ -91,10 +95,10 @@ class Holders:
         return holder
 
     def _attribute(self, text: str) -> ir.Attribute:
-        found = self._attrs.get(text)
-        if found is None:
-            found = self._attrs[text] = ir.Attribute.parse(text, self.index.module.context)
-        return found
+        attribute = self._attrs.get(text)
+        if attribute is None:
+            attribute = self._attrs[text] = ir.Attribute.parse(text, self.index.module.context)
+        return attribute
 
     # functions
 
@@ -140,9 +144,9 @@ class Holders:
         holder = self.new(value, self.index.spec(get_attribute(op, attribute)))
 
         def write() -> None:
-            found = self.text(holder)
-            if found is not None:
-                op.attributes[attribute] = self._attribute(f"#sdy.sharding{found}")
+            text = self.text(holder)
+            if text is not None:
+                op.attributes[attribute] = self._attribute(f"#sdy.sharding{text}")
 
         self.writers.append(write)
 

@@ -41,6 +41,10 @@ class Nodes:
     _mappings: dict[ir.Attribute, TensorFactors] = field(default_factory=dict)
 
     def node(self, at: int, op: ir.Operation, erasable: bool) -> Node:
+        """The engine's node for the op with number `at`.
+
+        erasable: whether the op may be removed once its results have no use.
+        """
         index, name = self.index, self.index.names[at]
         values = index.operands[at]
         uses, shapes = index.uses, index.shapes
@@ -149,7 +153,7 @@ class Nodes:
         return found
 
     def _mapping(self, attr: ir.Attribute) -> TensorFactors:
-        found = self._mappings.get(attr)
-        if found is None:
-            found = self._mappings[attr] = mapping(attr)
-        return found
+        factors = self._mappings.get(attr)
+        if factors is None:
+            factors = self._mappings[attr] = mapping(attr)
+        return factors

@@ -29,9 +29,8 @@ class Propagated:
 
     values: for every value that is not a literal its sharding; dimensions nobody closed are open. Values inside
         a `shard_map` are local and have open, empty shardings.
-    factors: for every op with a rule the axes that each factor got on *all* tensors that have it, major to minor;
-    no axis on
-        two factors, none on factors that must stay whole.
+    factors: for every op with a rule the axes that each factor got on *all* tensors that have the factor, major to
+        minor. No axis is on two factors, and none is on a factor that must stay whole.
     outputs: shardings of the program's outputs where some were given.
     provenance: for every value where each of its axes came from; None unless traced.
     """
@@ -123,7 +122,7 @@ def _checked(program: Program, mesh: Mesh, value: int, sharding: TensorSharding)
 
 
 def _without_size_one(spec: Spec) -> Spec:
-    """Axes of size 1 cut nothing and would only be in the way."""
+    """The spec without axes of size 1: they cut nothing, and would compete with axes that do."""
 
     def keep(axes: Refs) -> Refs:
         return tuple(a for a in axes if a[2] > a[1])
@@ -141,7 +140,7 @@ def _check_groups(program: Program, groups: Sequence[Sequence[int]]) -> None:
 
 
 def _check_group_conflicts(program: Program, mesh: Mesh, built: ProgramGraph, groups: Sequence[Sequence[int]]) -> None:
-    """Two members with different closed shardings cannot both be honoured (S4.12)."""
+    """`ShardingError` where two members of a group have different closed shardings (S4.12)."""
     for members in groups:
         closed: dict[int, Spec] = {}
         for value in members:

@@ -13,7 +13,7 @@ from autoshard.sharding.mesh import Mesh
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One handing-over: `op` gave the axis to `value` from `source`; op -1 is an output, -2 a sharding group."""
+    """One step of an axis: `op` passed it from `source` to `value`; op -1 is an output, -2 a sharding group."""
 
     op: int
     source: int
@@ -24,8 +24,8 @@ class Hop:
 class Provenance:
     """Where one axis on one dimension came from.
 
-    origin: the value whose given sharding it stems from (-1: an output's own sharding).
-    path: hops from the value back to the origin; empty where the value's own sharding says it.
+    origin: the value whose stated sharding the axis stems from (-1: an output's own sharding).
+    path: hops from the value back to the origin; empty where the value's own sharding names the axis.
     """
 
     axis: AxisRef
