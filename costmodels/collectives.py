@@ -5,11 +5,13 @@ apart they are. V, the bytes, is *the whole array as seen inside one group*: wha
 reduce-scatter takes, either side of an all-reduce, n times the local shard of an all-to-all; for a shift or permute
 it is the shard itself. Each function below gives the seconds per byte of V of one level:
 
-| kind | torus dimension (w: link one way, W = 2w on a ring, w on a line) | switch (E: egress one way) | full mesh | |
---- | --- | --- | --- | | all-gather, reduce-scatter | V (n-1)/n / (sum of W over dimensions) | V (n-1)/n / E | V / (n
-w) | | all-reduce | twice that | twice that; V / E with in-network reduction | twice that | | all-to-all | max over
-dimensions of V m / (4 n W), (m^2-1)/m^2 of it for odd m | V (n-1)/n^2 / E | V / (n^2 w) | | shift to the neighbour | s
-/ w | s / E | s / w | | any permutation | max over dimensions of s m / (4 w), twice that on a line | s / E | s / w |
+| kind | torus dimension (w: link one way, W = 2w on a ring, w on a line) | switch (E: egress one way) | full mesh |
+| --- | --- | --- | --- |
+| all-gather, reduce-scatter | V (n-1)/n / (sum of W over dimensions) | V (n-1)/n / E | V / (n w) |
+| all-reduce | twice that | twice that; V / E with in-network reduction | twice that |
+| all-to-all | max over dimensions of V m / (4 n W), (m^2-1)/m^2 of it for odd m | V (n-1)/n^2 / E | V / (n^2 w) |
+| shift to the neighbour | s / w | s / E | s / w |
+| any permutation | max over dimensions of s m / (4 w), twice that on a line | s / E | s / w |
 
 Several levels at once: gather and scatter run hierarchically, so level i carries V (n_i-1)/n_i divided by the group's
 devices inside it; an all-to-all goes straight to its destination. Levels work at the same time (chunks are pipelined),

@@ -3,14 +3,16 @@
 A strategy is a `+` of parts, each on a mesh axis: ``fsdp+tensor`` on ``{"fsdp": 64, "tensor": 8}``. Per layer, with B
 tokens in the whole batch and 2-byte numbers (How To Scale Your Model, chapter 5; MaxText's sharding guide):
 
-| part | weights | collectives of a layer, forward + backward | | --- | --- | --- | | data | whole | all-reduce of the
-gradients | | zero1 | whole, optimizer cut | reduce-scatter of the gradients, all-gather of the updated weights | |
-fsdp, fsdp_transpose | cut | all-gather of the weights, twice; reduce-scatter of the gradients | | tensor | cut | per
-block (attention, MLP) all-gather and reduce-scatter of the activations, forward and backward | | context | whole |
-all-gather of keys and values, reduce-scatter of their gradients; all-reduce of weight gradients | | sequence | whole |
-all-to-alls of queries, keys, values and output round attention; the same all-reduce | | expert | experts cut | two
-all-to-alls of the routed tokens, forward and backward; all-reduce of the other gradients | | pipeline | layers cut |
-activations to the next stage and back, per boundary |
+| part | weights | collectives of a layer, forward + backward |
+| --- | --- | --- |
+| data | whole | all-reduce of the gradients |
+| zero1 | whole, optimizer cut | reduce-scatter of the gradients, all-gather of the updated weights |
+| fsdp, fsdp_transpose | cut | all-gather of the weights, twice; reduce-scatter of the gradients |
+| tensor | cut | per block (attention, MLP) all-gather and reduce-scatter of the activations, forward and backward |
+| context | whole | all-gather of keys and values, reduce-scatter of their gradients; all-reduce of weight gradients |
+| sequence | whole | all-to-alls of queries, keys, values and output round attention; the same all-reduce |
+| expert | experts cut | two all-to-alls of the routed tokens, forward and backward; all-reduce of the other gradients |
+| pipeline | layers cut | activations to the next stage and back, per boundary |
 
 Collectives on different link levels or torus dimensions can run at once, those on one axis one after another: the
 lower bound takes the busiest link, the upper bound adds everything to the work.

@@ -1,13 +1,15 @@
 """Patterns that address values of a program.
 
-| pattern | addresses | | --- | --- | | ``state/params/*/wq`` | inputs by pytree path; ``*``, ``?``, ``[..]`` in one
-step, ``**`` is any number of steps | | ``out/0/**`` | outputs of the program, in the same way | | ``@attn_out`` |
-intermediates by the tag given with ``checkpoint_name`` (globs allowed) | | ``model.py:123`` | results of the ops
-written on that line; ``model.py:123/dot_general`` only of that primitive | | ``model.py:120-140`` | results of the ops
-written on these lines (a primitive may follow here too) | | ``dot_general`` | results of all ops of that primitive,
-where no input has that name | | ``scope:attn`` | results of the ops inside of `jax.named_scope` or of a jitted function
-of that name (globs allowed) | | ``scope:transpose(attn)`` | those of its derivative's backward pass, which the former
-leaves out |
+| pattern | addresses |
+| --- | --- |
+| ``state/params/*/wq`` | inputs by pytree path; ``*``, ``?``, ``[..]`` in one step, ``**`` is any number of steps |
+| ``out/0/**`` | outputs of the program, in the same way |
+| ``@attn_out`` | intermediates by the tag given with ``checkpoint_name`` (globs allowed) |
+| ``model.py:123`` | results of the ops written on that line; ``model.py:123/dot_general`` only of that primitive |
+| ``model.py:120-140`` | results of the ops written on these lines (a primitive may follow here too) |
+| ``dot_general`` | results of all ops of that primitive, where no input has that name |
+| ``scope:attn`` | results of the ops inside of `jax.named_scope` or of a jitted function of that name (globs allowed) |
+| ``scope:transpose(attn)`` | those of its derivative's backward pass, which the former leaves out |
 """
 
 import re

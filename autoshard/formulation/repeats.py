@@ -1,13 +1,13 @@
 """Repeated layers: stretches of ops that are the same up to names share one decision.
 
-An unrolled loop over layers writes the same ops again and again. Equal neighbouring stretches of the op list are found,
-their nodes are merged by position (inputs follow where they enter at the same operand), and the quotient network is
+An unrolled loop over layers has the same ops again and again. Equal neighbouring stretches of the op list are found,
+and their nodes are merged by position; inputs are merged where they enter at the same operand. The quotient network is
 solved: costs add up, so one solution prices all layers.
 
-A stretch with a matmul is a layer and merged as it stands. Other stretches (the optimizer's, over the parameters of
-all layers) are merged only where they are anchored: something they read is merged already, and nothing they read is
-merged otherwise. So the moments of a layer's parameters follow the layer, and two parameters of one layer that happen
-to look alike stay apart.
+A stretch with a matmul is a layer, and is always merged. Other stretches (the optimizer's, over the parameters of all
+layers) are merged only where they are anchored: some value that they read is merged already, and none is merged with
+anything else. So the moments of a layer's parameters follow the layer, and two parameters of one layer that happen to
+look alike stay apart.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,10 @@ MIN_STRETCH = 8
 
 @dataclass(frozen=True)
 class Repeats:
-    """The quotient network and the way back: class_of[node] is its node in the quotient."""
+    """The quotient network and the way back: class_of[node] is its node in the quotient.
+
+    note: says how much is shared, for people; empty where nothing is.
+    """
 
     network: CostNetwork
     class_of: np.ndarray
@@ -37,19 +40,22 @@ class Repeats:
 
     @property
     def shared(self) -> bool:
+        """Whether any two nodes are merged."""
         return self.network.n_nodes < len(self.class_of)
 
     def expand(self, assignment: Sequence[int]) -> list[int]:
+        """The assignment of the whole network that belongs to one of the quotient."""
         return [int(assignment[c]) for c in self.class_of]
 
     def contract(self, assignment: Sequence[int]) -> list[int]:
-        """The quotient's assignment of one whose repeats agree."""
+        """The assignment of the quotient that belongs to one of the whole network, whose repeats must agree."""
         out = [0] * self.network.n_nodes
         for node, cls in enumerate(self.class_of):
             out[cls] = int(assignment[node])
         return out
 
     def representative(self, cls: int) -> int:
+        """The first node of the whole network that a node of the quotient stands for."""
         return int(np.argmax(self.class_of == cls))
 
 
@@ -120,7 +126,7 @@ def _has_matmul(op: Op) -> bool:
 
 
 def _anchored(program: Program, collected: Collected, union: _Union, pair: Sequence[tuple[Op, Op]]) -> bool:
-    """Is some tensor of the two stretches merged already, and none of them merged with something else?"""
+    """Whether some tensor of the two stretches is merged already, and none of them with another one."""
     anchor = False
     for a, b in pair:
         for left, right in zip((*a.operands, *a.results), (*b.operands, *b.results), strict=True):
@@ -194,7 +200,7 @@ def _merge(program: Program, collected: Collected, encoded: Encoded, union: _Uni
 
 
 def _alike(nodes: Sequence[Node], encoded: Encoded, a: int, b: int) -> bool:
-    """May two nodes be one decision: the same states in the same order, and the same ones allowed?"""
+    """Whether two nodes may be one decision: the same states in the same order, and the same ones allowed."""
     x, y = nodes[a], nodes[b]
     if x.kind is not y.kind or not np.array_equal(encoded.states[a], encoded.states[b]):
         return False
@@ -237,7 +243,7 @@ def _quotient(network: CostNetwork, class_of: np.ndarray, count: int) -> CostNet
 
 
 def _sum(tables: Sequence[np.ndarray], known: dict[tuple[int, ...], np.ndarray]) -> np.ndarray:
-    """The sum of tables. Layers have one array for all, and many edges the same ones to add: each sum is kept once."""
+    """The sum of tables; equal sums are kept once, because layers share their arrays."""
     if len(tables) == 1:
         return tables[0]
     key = tuple(sorted(map(id, tables)))

@@ -1,6 +1,6 @@
 """Restrictions in the network: states that they leave, and reshards without some collectives or moves.
 
-What a restriction asks is said by itself (`autoshard.constraints.statement.Matched`); nothing here knows its kind.
+Each restriction says by itself what it allows (`autoshard.constraints.statement.Matched`); nothing here knows its kind.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,9 @@ def restrict_nodes(
     restrictions: Sequence[Restriction],
     ties: Mapping[int, int],
 ) -> None:
-    """Keep the states that the restrictions allow, and mark the links whose reshards may not use some collectives."""
+    """Keep the states that the restrictions allow, and mark the links whose reshards must do without some
+    collectives.
+    """
     for restriction in restrictions:
         for node, mask in state_masks(collected, program, mesh, restriction, ties).items():
             _narrow(collected.nodes[node], mask, restriction)
@@ -87,7 +89,9 @@ def _and(masks: dict[int, np.ndarray], node: int, mask: np.ndarray) -> None:
 
 
 def _marked(link: Link, restrictions: Sequence[Restriction], mesh: AtomMesh) -> Link:
-    """A link with the atoms over which no collective, and those over which nothing at all, may bring its value."""
+    """The link with the atoms that its reshards must not use in collectives (`barred`), or not move at all
+    (`local`).
+    """
     barred = frozenset(
         a for r in restrictions for name in r.without_collectives(link.value, link.use) for a in mesh.atoms_of[name]
     )

@@ -1,8 +1,8 @@
 """The ladder of strategies, and the worklist that carries each rung to its fixed point.
 
 From the outside in: user priorities (`_user_priorities`), op priorities (`directions.SCHEDULE`), one strategy along
-factors, and a worklist over nodes. The worklist is a stack that starts with the first op on top; whatever is affected
-by a change goes on top. Its order decides conflicts between ops, so it follows the greedy rewriter that Shardy uses.
+factors, and a worklist over nodes. The worklist is a stack that starts with the first op on top; every node that a
+change affects goes on top. Its order decides conflicts between ops, so it follows the greedy rewriter of Shardy.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,11 @@
 """Strategies of solving by name, and rules for conflicts inside of them: what the names mean.
 
-| name | how the open decisions are made | | --- | --- | | basic, aggressive, op-priority, user-priority | statements
-are propagated (Shardy's ladder), ops follow | | greedy | cheapest op first, no decision is taken back | | staged | by
-cost, priority after priority | | joint | by cost, all at once |
+| name | how the open decisions are made |
+| --- | --- |
+| basic, aggressive, op-priority, user-priority | statements are propagated (Shardy's ladder), ops follow |
+| greedy | cheapest op first, no decision is taken back |
+| staged | by cost, priority after priority |
+| joint | by cost, all at once |
 
 Behind a colon stands the rule for conflicts inside of it: ``basic:first-factor`` (`Conflicts`).
 """

@@ -6,10 +6,15 @@ what cuts the batch first, then what cuts matmuls (Megatron, experts), then what
 does not move the matmuls that earlier rounds have placed. Some strategies change the layout on purpose in the middle
 of a layer; these *switches* are told by tags of the program (`checkpoint_name`):
 
-| part | batch | matmuls | storage | switches | | --- | --- | --- | --- | --- | | data | rows | | | | | zero1 | rows | |
-optimizer state | | | fsdp, fsdp_transpose | rows | | parameters, on embed or on mlp and heads | | | tensor | | mlp,
-heads, vocab | | | | context | sequence | | | keys and values whole, queries stay cut (S3.18) | | sequence | sequence |
-| | attention on heads instead, and back (S3.21) | | expert | rows | experts | | rows for experts and back |
+| part | batch | matmuls | storage | switches |
+| --- | --- | --- | --- | --- |
+| data | rows | | | |
+| zero1 | rows | | optimizer state | |
+| fsdp, fsdp_transpose | rows | | parameters, on embed or on mlp and heads | |
+| tensor | | mlp, heads, vocab | | |
+| context | sequence | | | keys and values whole, queries stay cut (S3.18) |
+| sequence | sequence | | | attention on heads instead, and back (S3.21) |
+| expert | rows | experts | | rows for experts and back |
 """
 
 from collections.abc import Collection, Mapping, Sequence

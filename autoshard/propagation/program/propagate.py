@@ -1,8 +1,8 @@
-"""Propagation over a program: some shardings in, one for every value out.
+"""Propagation over a program: shardings of some values in, a sharding of every value out.
 
-The judge of what is right is Shardy: the same conflicts are settled the same way. Example, a matmul on a mesh with axes
-``batch`` and ``tensor`` (S2.27): ``[{"batch", ?}, {"tensor", ?}] @ [{?}, {?}]`` gives the right operand ``[{"tensor",
-?}, {?}]`` and the result ``[{"batch", ?}, {?}]``.
+Shardy is the reference: conflicts are settled as Shardy settles them. Example, a matmul on a mesh with axes ``batch``
+and ``tensor`` (S2.27): ``[{"batch", ?}, {"tensor", ?}] @ [{?}, {?}]`` gives the right operand ``[{"tensor", ?}, {?}]``
+and the result ``[{"batch", ?}, {?}]``.
 """
 
 from collections.abc import Mapping, Sequence
