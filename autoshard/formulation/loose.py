@@ -52,7 +52,10 @@ class Loose:
         self._known: dict[object, np.ndarray] = {}
 
     def masks(self, kept: Collection[int]) -> Masks:
-        """The states that the statements `kept` leave together; members of a group also get the pins on each other."""
+        """The states that the statements `kept` leave together.
+
+        The pins on any member of a sharding group count for all of its members.
+        """
         out: Masks = {}
         claims = {m: tuple(pin for n, pin in said if n in kept) for m, said in self._claims.items()}
         for members in self._tied(kept):

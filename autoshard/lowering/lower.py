@@ -161,7 +161,7 @@ class Lowered:
 
     @cached_property
     def fn(self) -> Callable[..., Any]:
-        """Global arrays in and out, same pytrees as the traced function; may be jitted."""
+        """The function on the mesh of all devices: global arrays in and out, called as the user's; may be jitted."""
         return as_called(self.function(self.jax_mesh()), self.traced.call)
 
     def in_shardings_on(self, mesh: JaxMesh | AbstractMesh) -> Any:

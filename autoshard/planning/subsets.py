@@ -1,8 +1,8 @@
 """Which of the user's statements can hold together, and the smallest set that cannot.
 
-A subset is judged in steps, the cheap ones first: layouts that its statements leave (`conflicts`), the least memory
-that its decisions hold, and last a search for a plan under it. What the last step cannot settle in its time counts as
-possible; `settled` then says that the set may not be the smallest.
+A subset is judged in steps, the cheap ones first: the layouts that its statements leave (`conflicts`), the least memory
+that its decisions hold, and last a search for a plan under it. A subset that the search cannot settle in its time
+counts as possible; then `settled` is False, because a smaller set may exist.
 """
 
 import time
@@ -27,8 +27,9 @@ SEARCH_S = 12.0
 
 @dataclass(frozen=True)
 class MinimalSet:
-    """statements: numbers in the order of `Problem.statements`; with_limit: the memory limit is one of the set.
+    """A minimal set of statements that cannot hold together.
 
+    statements: their numbers in the order of `Problem.statements`. with_limit: the memory limit belongs to the set.
     settled: every smaller set was shown to hold.
     """
 
@@ -68,18 +69,19 @@ class Subsets:
 
     @property
     def surely_none(self) -> bool:
-        """Is there proof without any search that no plan exists?"""
+        """Whether it is proved, without any search, that no plan exists."""
         everything = list(range(self.limit_number))
         return self._surely_not([*everything, *([self.limit_number] if self.problem.memory_limit is not None else [])])
 
     def masks(self, kept: Sequence[int]) -> Masks:
+        """For each node, the states that these statements leave."""
         key = tuple(n for n in kept if n != self.limit_number)
         if key not in self._masks:
             self._masks[key] = self.loose.masks(key)
         return self._masks[key]
 
     def least(self, kept: Sequence[int]) -> Least:
-        """The bound on the peak under some statements."""
+        """The bound on the peak under these statements."""
         return self.memory.under(self.masks(kept))
 
     def _surely_not(self, kept: Sequence[int]) -> bool:
