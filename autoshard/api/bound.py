@@ -1,8 +1,8 @@
-"""Is a plan's bound proved? Its network is made again, and its certificate judged on it.
+"""Checking a plan's bound: its network is made again, and its certificate is judged on that network.
 
-The statements in the file are those that were asked for (`verify.plan.asked` compares them); the network is made of
-them by the rooms that made the plan, without the solver. What the certificate then proves is judged by
-`verify.certificate`, which shares no code with either.
+The statements in the file are those that were asked for (`verify.plan.asked` compares them). The rooms that made the
+plan make the network from them again, without the solver. `verify.certificate`, which shares no code with either, then
+judges what the certificate proves.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from autoshard.verify.report import failed, not_done, ok
 
 BOUND = "no plan costs less than the bound"
 ROUNDING = 1e-12
-"""Relative differences between two sums of the same seconds."""
+"""Largest relative difference between two sums of the same seconds that counts as rounding."""
 
 
 def check_bound(data: Mapping[str, Any]) -> Check:
-    """The check of the content of a plan.json; *not done* where nothing in it says what is proved."""
-    told = data.get("certificate")
-    if told is None:
+    """The check of the bound in a plan.json; *not done* where the file has no certificate."""
+    proof = data.get("certificate")
+    if proof is None:
         return not_done(BOUND, "the plan has no certificate of its bound, which is taken on trust")
     from autoshard.plan_record import PlanRecord
     from autoshard.planning.certified import Proved
@@ -31,7 +31,7 @@ def check_bound(data: Mapping[str, Any]) -> Check:
     from autoshard.verify.certificate import CertificateFault, check_certificate
 
     try:
-        proved = Proved.from_dict(told)
+        proved = Proved.from_dict(proof)
         plan = PlanRecord.from_dict(check_header(dict(data), "the plan"))
         limit = limit_of(plan)
         if proved.limit is not None and (limit is None or proved.limit < limit):
@@ -51,7 +51,7 @@ def check_bound(data: Mapping[str, Any]) -> Check:
     tick, rounding = model.encoded.tick_s, model.encoded.rounding_s
     shown = max(verdict.bound * tick - rounding, model.encoded.least_s)
     what, claim = "bound_s", data
-    if told.get("of") == "joint":
+    if proof.get("of") == "joint":
         what, claim = "the bound_s of all at once", data["joint"] or {}
     claimed = float(claim.get("bound_s", float("inf")))
     if claimed > shown * (1 + ROUNDING):
@@ -67,7 +67,7 @@ def check_bound(data: Mapping[str, Any]) -> Check:
 
 
 def with_bound(found: Verification, data: Mapping[str, Any]) -> Verification:
-    """A verification with the check of the bound behind those of the plan's words."""
+    """A verification with the check of the bound behind the first two checks."""
     if not found.ok:
         return found
     return replace(found, checks=(*found.checks[:2], check_bound(data), *found.checks[2:]))

@@ -1,4 +1,4 @@
-"""Faults of a config that lie between its keys, or in what its words mean."""
+"""Faults of a config that its schema cannot see: keys that do not go together, and words without a meaning."""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ def entry_path(document: Document, key: ConfigKey, index: int, given: Any) -> Ke
 
 
 def key_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong between keys that are right by themselves: where, and a message."""
+    """Faults between keys that are right by themselves: where, and a message."""
     yield from _program_faults(config)
     yield from _mesh_faults(config)
     yield from _statement_faults(config)
@@ -91,7 +91,7 @@ def _program_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
     count = len(settings.args) if settings.args is not None else None
     for index, argument in enumerate(settings.donate or ()):
         if isinstance(argument, str):
-            # without names here they come from the function's signature, which is read when it is imported
+            # without argnames the names come from the function's signature, which is read once it is imported
             if names is not None and argument not in names:
                 yield ("donate", index), f"no argument {argument!r} to donate; {listing(argument, names)}"
         elif isinstance(argument, bool) or not isinstance(argument, int):
@@ -185,7 +185,7 @@ def _baseline_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
         names.append(item if isinstance(item, str) else item.name)
         try:
             if isinstance(item, str) and config.mesh_search is not None:
-                parts_of(item)  # which axes it gets is known when their sizes are
+                parts_of(item)  # its axes cannot be checked before their sizes are known
             elif isinstance(item, str):
                 named_strategy(item, config.mesh, config.slow_axes)
             else:

@@ -28,16 +28,16 @@ MAX_BYTES = 4 * 2**20
 
 
 class ConfigError(InputError):
-    """A config says something malformed or impossible; one line for each fault, with its place."""
+    """A config is malformed or impossible; one line for each fault, with its place."""
 
 
 @dataclass(frozen=True)
 class Config:
     """A checked config.
 
-    file: where it came from, as given. settings: its keys, with defaults. raw: its data, for plan.json.
-    mesh_search: set where the sizes of the mesh are open; then `mesh` has the first ones that the machine allows, and
-        `with_mesh` makes the config of others.
+    file: its path, as given. settings: its keys, with defaults. raw: its data, for plan.json.
+    mesh_search: set where the sizes of the mesh are open. Then `mesh` has the first sizes that the machine allows, and
+        `with_mesh` makes the config with other sizes.
     """
 
     file: str
@@ -47,7 +47,7 @@ class Config:
     mesh_search: MeshSearch | None = None
 
     def with_mesh(self, sizes: Mapping[str, int]) -> "Config":
-        """The same with a mesh of these sizes; baselines that need more axes than it has are left out."""
+        """The same config with a mesh of these sizes; baselines that need more axes than the mesh has are left out."""
         data = {**self.raw, "mesh": dict(sizes)}
         if isinstance(data.get("baselines"), list):
             mesh = Mesh.from_dict(dict(sizes))
@@ -56,12 +56,12 @@ class Config:
 
     @property
     def directory(self) -> Path:
-        """Paths and modules in the config are looked for here."""
+        """The directory of the file, where paths and modules in the config are looked for."""
         return Path(self.file).resolve().parent
 
     @property
     def name(self) -> str:
-        """That of the file, without its ending."""
+        """The name of the file without its ending."""
         return Path(self.file).stem
 
     @cached_property
@@ -81,20 +81,20 @@ class Config:
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
-        """Everything stated in the file but memory limits, with places."""
-        found: list[Statement] = []
+        """All statements of the file but memory limits, with their places."""
+        statements: list[Statement] = []
         for kind in registry.kinds():
             if kind.config is not None and kind.stated is not None:
                 for index, given in enumerate(self.settings.statements_of(kind)):
-                    found.append(kind.stated.from_config(given, self._source(kind.config, index, given)))
+                    statements.append(kind.stated.from_config(given, self._source(kind.config, index, given)))
         if isinstance(self.settings.carry, Mapping):
-            found += carry_groups(self.settings.carry, self.place("carry"))
+            statements += carry_groups(self.settings.carry, self.place("carry"))
         if self.settings.model_file is None:
-            return tuple(found)
+            return tuple(statements)
         from autoshard.config.onnx_model import statements_of
 
-        pins = statements_of(self, [one for one in found if isinstance(one, Pin)])
-        return (*pins, *(one for one in found if not isinstance(one, Pin)))
+        pins = statements_of(self, [one for one in statements if isinstance(one, Pin)])
+        return (*pins, *(one for one in statements if not isinstance(one, Pin)))
 
     @property
     def carry(self) -> bool | str | None:
@@ -118,17 +118,17 @@ class Config:
 
     @property
     def model(self) -> ModelSection | None:
-        """The model of the library that is planned, if it is one."""
+        """The model of the library that the config names; None for functions and ONNX files."""
         return self.settings.model
 
     @property
     def solver(self) -> SolverSection:
-        """How hard the solver tries."""
+        """The options of the solver."""
         return self.settings.solver
 
     @property
     def run(self) -> RunSection | None:
-        """What is run after planning, if anything."""
+        """The run after planning; None where the config asks for none."""
         return self.settings.run
 
     @property
@@ -138,30 +138,32 @@ class Config:
 
     @property
     def memory_limit(self) -> MemoryAmount | Literal["none"] | None:
-        """Of a device; ``none`` where it is lifted, None where nothing is stated. Use ``.of(hbm_bytes)`` for bytes."""
+        """The limit on device memory; ``none`` where it is lifted, None where nothing is stated. ``.of(hbm_bytes)``
+        gives bytes.
+        """
         return None if self.settings.limits is None else self.settings.limits.device
 
     @property
     def memory_limits(self) -> dict[str, MemoryAmount | Literal["none"]]:
-        """By kind of memory, as `autoshard.plan` takes them; empty where nothing is stated."""
+        """The stated limits by kind of memory, as `autoshard.plan` takes them."""
         limits = self.settings.limits
-        found = {} if limits is None else {"device": limits.device, "pinned_host": limits.pinned_host}
-        return {kind: amount for kind, amount in found.items() if amount is not None}
+        limits_by_kind = {} if limits is None else {"device": limits.device, "pinned_host": limits.pinned_host}
+        return {kind: amount for kind, amount in limits_by_kind.items() if amount is not None}
 
     @property
     def baselines(self) -> tuple[str | dict[str, Any], ...]:
-        """Names, and ``{"name", "rules"}`` of strategies of one's own; for a model a few by default."""
+        """The baselines: names, and ``{"name", "rules"}`` of the user's strategies; for a model a few by default."""
         from autoshard.strategies.names import default_baselines
 
         given = self.settings.baselines
-        found: list[str | dict[str, Any]] = []
+        baselines: list[str | dict[str, Any]] = []
         if given is None and self.settings.model is not None:
-            found += default_baselines(self.mesh)
+            baselines += default_baselines(self.mesh)
         for item in given or ():
-            found.append(item if isinstance(item, str) else {"name": item.name, "rules": dict(item.rules)})
+            baselines.append(item if isinstance(item, str) else {"name": item.name, "rules": dict(item.rules)})
         if self.settings.logical_axis_rules is not None:
-            found.append({"name": "logical_axis_rules", "rules": dict(self.settings.logical_axis_rules)})
-        return tuple(found)
+            baselines.append({"name": "logical_axis_rules", "rules": dict(self.settings.logical_axis_rules)})
+        return tuple(baselines)
 
     @property
     def priorities(self) -> tuple[str | dict[str, Any], ...]:
@@ -181,7 +183,7 @@ class Config:
         return str(self.document.place(path))
 
     def to_dict(self) -> dict[str, Any]:
-        """For plan.json: enough to find program and statements again with `Config.from_dict`."""
+        """The config as it stands in plan.json: enough to find program and statements again with `Config.from_dict`."""
         return {"file": self.file, "settings": dict(self.raw)}
 
     @staticmethod
@@ -201,7 +203,7 @@ def load_config(path: str | os.PathLike[str]) -> Config:
 
 
 def config_from_document(document: Document) -> Config:
-    """Check data against the schema, then against itself. `ConfigError` lists every fault found."""
+    """Check data against the schema, then the keys against each other. `ConfigError` lists every fault found."""
     if not isinstance(document.data, Mapping):
         raise ConfigError(
             f"{document.place(())}: a config is a mapping with keys such as model, mesh and hardware, "
@@ -236,7 +238,7 @@ def _has_axes(baseline: str, mesh: Mesh) -> bool:
 
 
 def _first_sizes(search: MeshSearch, hardware: Any, document: Document) -> dict[str, int]:
-    """The first sizes that the machine allows; any where the machine itself is at fault, which is told later."""
+    """The first sizes that the machine allows; any where the machine itself is at fault, which is reported later."""
     from autoshard.costmodels.errors import ProfileError
 
     if search.devices > MAX_DEVICES:

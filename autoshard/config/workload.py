@@ -1,4 +1,4 @@
-"""What a config names: a function to plan, with its arguments."""
+"""The workload that a config names: a function to plan, with its arguments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 class Workload:
     """A function to plan.
 
-    specs: one pytree of abstract arrays for each argument. model: set where the function is a model's train
-    step; it brings initial state and batches to run with. arguments: of a program that brings its weights: from a seed
-    to arguments on the host.
+    specs: one pytree of abstract arrays for each argument. model: set where the function is the train step of a model
+    of the library, which makes initial state and batches for runs. arguments: of a program that brings its weights;
+    from a seed to arguments on the host.
     """
 
     name: str

@@ -13,11 +13,10 @@ _Target = tuple[str, int]
 
 
 def in_orders(program: Program, pins: Sequence[MatchedPin], groups: Sequence[MatchedGroup] = ()) -> Program:
-    """The program with the orders of devices that pins state; outputs that are carried or take the place of
-    donated inputs follow them.
+    """The program with the orders of devices that pins state.
 
-    Raises `InfeasibleError` where a value would have to lie in two orders, `UnsupportedError` for constants and values
-    that are tied to others.
+    Outputs that are carried or replace donated inputs have the orders of these inputs. Raises `InfeasibleError` where a
+    value would have to lie in two orders, `UnsupportedError` for constants and values that are tied to others.
     """
     if not any(pin.moves for pin in pins):
         return program

@@ -37,8 +37,8 @@ class SearchOptions:
         return replace(self, **{name: value for name, value in changed.items() if value is not None})
 
     def effort_of_one(self, part: float) -> float:
-        """The effort of one of many searches: a part of the effort, where that is above 1 a part of it, and at most
-        the effort.
+        """The effort of one of many searches: `part` of the effort (of 1 where the effort is less), and at most the
+        effort.
         """
         return min(self.effort, part * max(1.0, self.effort))
 

@@ -139,8 +139,8 @@ def _price(
     # priced from its schedule, as the plan is: rounding to ticks would make equal plans differ
     cost = price(model.problem.program, restricted.schedule, model.fusion, model.prices, model.problem.trips)
     seconds = cost.step_s + model.memory_price_s(restricted.assignment)
-    cost_told = BaselineCost(name=strategy.name, objective_s=seconds, peak_bytes=restricted.memory.peak_bytes)
-    return PricedBaseline(cost_told, restricted.assignment, restricted.timed_out)
+    baseline = BaselineCost(name=strategy.name, objective_s=seconds, peak_bytes=restricted.memory.peak_bytes)
+    return PricedBaseline(baseline, restricted.assignment, restricted.timed_out)
 
 
 def left_by(model: Model, strategy: NamedStrategy, roles: Roles) -> list[np.ndarray]:

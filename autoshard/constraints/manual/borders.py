@@ -13,7 +13,7 @@ from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 REPLICATED = "replicated"
-"""Stands for a sharding of any rank that the manual axes do not cut and the others may."""
+"""Stands for a sharding of any rank that manual axes do not cut and other axes may."""
 MOST_NAMED = 8
 """How many values of a border a message names."""
 
@@ -45,20 +45,20 @@ def assigned(
         raise InputError(f"{what}: {key} has {len(given)} entries, but {told} (S4.14: one for each)")
     if any(pattern is None for pattern, _ in given):
         raise InputError(f"{what}: {key} is either a list or a mapping")
-    found: dict[int, Sharding] = {}
+    shardings: dict[int, Sharding] = {}
     for pattern, sharding in given:
         match = set(border) if pattern == "**" else _addressed(pattern, addresses) & set(border)
         if not match and pattern != "**":
             raise InputError(f"{what}: {key}: {pattern!r} is none of the values there; {told}")
         for v in border:
             if v in match:
-                found.setdefault(v, sharding)
-    missing = [f"{program.values[v].name} {program.type_of(v)}" for v in border if v not in found]
+                shardings.setdefault(v, sharding)
+    missing = [f"{program.values[v].name} {program.type_of(v)}" for v in border if v not in shardings]
     if missing:
         raise InputError(
             f'{what}: {key} says nothing of {_some(missing)}; add them, or "**": {REPLICATED} for the rest'
         )
-    return [(v, found[v]) for v in border]
+    return [(v, shardings[v]) for v in border]
 
 
 def _addressed(pattern: str, addresses: Addresses) -> set[int]:
