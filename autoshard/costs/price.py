@@ -22,8 +22,8 @@ from autoshard.sharding.steps import Reshard, StepKind
 class CommRow:
     """One step of a reshard (or one all-reduce inside an op), executed `times` per program step.
 
-    where: for people; value: what moves; bytes: local bytes on the gathered side (what the price is
-    proportional to); seconds: of one execution.
+    where: for people. value: id of the value that moves. bytes: local bytes on the gathered side, which the price is
+    proportional to. seconds: of one execution.
     """
 
     where: str
@@ -39,6 +39,7 @@ class CommRow:
 
     @property
     def is_collective(self) -> bool:
+        """Whether devices exchange data; False for slices, masks and copies from or to the host."""
         return self.kind not in (StepKind.SLICE, StepKind.MASK, *KINDS)
 
 
@@ -57,6 +58,7 @@ class PlanCost:
 
     @property
     def step_s(self) -> float:
+        """Seconds of one program step where nothing overlaps."""
         return self.compute_s + self.communication_s + self.local_s
 
 
@@ -75,7 +77,7 @@ def multiplicities(program: Program, trips: int = 1) -> dict[int, float]:
 
 
 def price(program: Program, schedule: Schedule, fusion: Fusion, prices: StepPrices, trips: int = 1) -> PlanCost:
-    """Price a schedule from its own words, without the network it came from."""
+    """Price a schedule by itself, without the network it came from."""
     times = multiplicities(program, trips)
     rows = list(_rows(program, schedule, prices, times, trips))
     compute: dict[int, float] = {}

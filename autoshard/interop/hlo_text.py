@@ -39,6 +39,7 @@ class TileAssignment:
 
     @property
     def rank(self) -> int:
+        """Number of dimensions of the tensor."""
         return len(self.tiles) - len(self.kinds)
 
 
@@ -158,7 +159,9 @@ def sharding_to_hlo(sharding: TensorSharding, mesh: Mesh) -> str:
 
 
 def _simplified(sizes: Sequence[int], perm: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The same reshape and transpose with neighbours that stay neighbours merged and dimensions of size 1 dropped."""
+    """The same reshape and transpose with fewer dimensions: neighbours that stay neighbours are merged, size 1 is
+    dropped.
+    """
     kept = [a for a in perm if sizes[a] > 1]
     rank = {a: i for i, a in enumerate(sorted(kept))}
     runs: list[list[int]] = []

@@ -1,9 +1,9 @@
 """Checking the shardings of an MLIR module: what is wrong, where, and what to try.
 
-What the dialects' own verifiers reject is an error; so are sub-axes that cannot coexist, and sharding groups
-whose members cannot be alike. What the verifiers let pass but does not make sense (padding that leaves an axis nothing
-to split, group members that contradict each other, meshes over different numbers of devices, manual axes that no value
-carries) is a warning, or an error with `strict`.
+Modules that the dialects' own verifiers reject have errors. So do sub-axes that cannot coexist, and sharding groups
+whose members cannot be alike. Shardings that the verifiers accept but that make no sense (padding that leaves an axis
+nothing to split, group members that contradict each other, meshes over different numbers of devices, manual axes that
+no value carries) give warnings, or errors with `strict`.
 """
 
 import re
@@ -40,10 +40,10 @@ class Diagnostic:
 
 
 def check_mlir(text: str | bytes, *, strict: bool = False) -> list[Diagnostic]:
-    """Everything that is wrong with the shardings of a module, in the order of the text; empty where it is well-formed.
+    """All faults in the shardings of a module, in the order of the text; empty where it is well-formed.
 
-    strict: warnings become errors; sub-axes in shardings of arguments and results, and manual axes that an in or
-    out sharding does not mention, are reported too.
+    strict: warnings become errors. Sub-axes in shardings of arguments and results are reported too, and manual axes
+    that an in or out sharding does not mention.
     """
     must_be_text(text)
     context = mlir_context()
@@ -180,7 +180,7 @@ class _Checker:
             yield self._at(op, message, "", soft=bool(soft))
 
     def _rule(self, op: ir.Operation) -> Iterator[Diagnostic]:
-        """The sizes of a dimension's factors multiply to its size (S2.13); Shardy does not insist."""
+        """Whether the sizes of a dimension's factors multiply to its size (S2.13); Shardy does not check this."""
         rule = sdy.OpShardingRuleAttr(op.attributes["sdy.sharding_rule"])
         sizes = list(rule.factor_sizes)
         tensors = [
@@ -282,4 +282,5 @@ def _manual_parent(op: ir.Operation) -> ir.Operation | None:
 
 
 def has_errors(found: Sequence[Diagnostic]) -> bool:
+    """Whether any finding is an error and not a warning."""
     return any(d.severity == "error" for d in found)
