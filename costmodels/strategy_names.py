@@ -5,7 +5,7 @@ from math import prod
 
 from autoshard.costmodels.errors import ProfileError
 
-# What a part of a strategy is called, and the mesh axes named for it; from the ones inside of each other outwards.
+# The parts of strategies, innermost first, and the names of the mesh axes that each takes by name.
 PARTS: dict[str, tuple[str, ...]] = {
     "data": ("data", "replica"),
     "zero1": ("zero1", "data", "replica"),
@@ -29,8 +29,9 @@ _SPELLINGS = {
 def read_strategy(text: str, mesh: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
     """The parts of a strategy and the mesh axes each lies on; every axis of size above 1 must have a part.
 
-    A part takes the axis named for it. Parts without one take the innermost axis that nobody else is named for (parts
-    on rows also one that another such part is named for), and what is left of these joins the part on rows.
+    A part takes the axes named for it. A part without such an axis takes the innermost axis that is named for no other
+    part (parts on rows also one that is named for another part on rows). The axes of rows that are left join the part
+    on rows.
 
     >>> read_strategy("fsdp+tp", {"fsdp": 64, "model": 8})
     {'fsdp': ('fsdp',), 'tensor': ('model',)}
@@ -80,5 +81,5 @@ def _may_take(part: str, axis: str, axes: int) -> bool:
 
 
 def part_size(axes: tuple[str, ...], mesh: Mapping[str, int]) -> int:
-    """Devices of a part."""
+    """Number of devices along the axes of a part."""
     return prod(mesh[axis] for axis in axes)

@@ -11,7 +11,7 @@ from autoshard.costmodels.calibration import CollectiveMeasurement, LineFit, cal
 from autoshard.errors import InputError, UnsupportedError
 
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}
-"""Families of a profile's rates and the type they are measured with."""
+"""Families of a profile's rates, and the dtype that each is measured with."""
 
 _KNOWN = {
     "TPU v3": "tpu_v3", "TPU v4": "tpu_v4", "TPU v5 lite": "tpu_v5e", "TPU v5e": "tpu_v5e", "TPU v5": "tpu_v5p",
@@ -19,7 +19,7 @@ _KNOWN = {
     "A100-SXM4-40GB": "a100_40", "A100": "a100_80", "H100": "h100", "H200": "h200", "GB200": "gb200_nvl72",
     "B200": "b200", "MI300X": "mi300x", "cpu": "cpu_sim",
 }  # fmt: skip
-"""What JAX calls a device (or a part of it, the longest that fits) and the profile it is measured against."""
+"""JAX's name for a device, or a part of the name (the longest that fits counts) -> the profile to start from."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Calibration:
     """A profile with measured figures, and how well the fits hold.
 
     work: by name (``matmul f32``, ``memory``, ``vector``); levels: by link level; points: every timed collective.
-    skipped: what could not be measured or used, and why.
+    skipped: measurements that failed or could not be used, and why.
     """
 
     profile: Profile
@@ -40,7 +40,7 @@ class Calibration:
     skipped: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for ``--json``."""
+        """The fits and timings as plain data, for ``--json``."""
 
         def fit(line: LineFit) -> dict[str, Any]:
             data = {name: getattr(line, name) for name in line.__slots__ if name != "kinds"}
@@ -74,10 +74,11 @@ def calibrate(
     date: str,
     progress: Callable[[str], None] | None = None,
 ) -> Calibration:
-    """Measure all devices JAX sees. `base`: the profile whose structure is kept, chosen by device where not given.
+    """Measure all devices that JAX sees.
 
-    mesh: axes over the devices, one axis over all where not given; collectives are timed over every set of its axes.
-    Raises `InputError` for a mesh of another size, `UnsupportedError` for a device no profile is known for.
+    base: the profile whose structure is kept; by default chosen by device. mesh: axes over the devices; by default one
+    axis over all. Collectives are timed over every set of axes. Raises `InputError` for a mesh of another size,
+    `UnsupportedError` for a device without a known profile.
     """
     import jax
 
@@ -125,11 +126,11 @@ def calibrate(
             skipped.append(f"links: {error}")
     memory_rate = work["memory"].rate if "memory" in work else profile.memory.bandwidth.value
     for level, fit in list(levels.items()):
-        if fit.rate > memory_rate:  # small arrays stay in caches; what leaves memory cannot be faster than it
+        if fit.rate > memory_rate:  # small arrays stay in caches, but large ones cannot be faster than memory
             skipped.append(
                 f"link {level}: {fit.rate:.3g} bytes/s is more than the memory's rate, which is used instead"
             )
-            slower = memory_rate / fit.rate  # what is measured of the other kinds stays as it is
+            slower = memory_rate / fit.rate  # factors of the other kinds change so that their times stay
             kinds = {kind: factor * slower for kind, factor in fit.kinds.items()}
             levels[level] = replace(fit, rate=memory_rate, kinds=kinds)
     families = {family: work[f"matmul {family}"].rate for family in DTYPES if f"matmul {family}" in work}
@@ -147,7 +148,7 @@ def calibrate(
 
 
 def base_of(device_kind: str) -> str:
-    """The packaged profile of a device by the name JAX has for it.
+    """The packaged profile for a device, by JAX's name for it.
 
     >>> base_of("NVIDIA H100 80GB HBM3"), base_of("TPU v5 lite")
     ('h100', 'tpu_v5e')

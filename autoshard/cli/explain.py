@@ -61,7 +61,7 @@ def _explain_module(file: str, value: str, strategy: str | None, conservative: b
     from autoshard.propagation.mlir.explain import explain_mlir
 
     read = read_module(file)
-    # names and lines of bytecode are those of the text it prints as
+    # names and lines of bytecode are those of its text form
     try:
         text = read if isinstance(read, str) else module_text(parse_module(read))
         found = guarded(explain_mlir, text, value, strategy=strategy, conservative=conservative)

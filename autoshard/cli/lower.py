@@ -11,7 +11,7 @@ from autoshard.errors import InputError
 
 ONNX = "onnx"
 NAMES = ("explicit", "constraints", "shardings", "mlir", ONNX)
-"""The first four as in `autoshard.api.targets.TARGETS`, which imports JAX."""
+"""Names of targets; the first four are those of `autoshard.api.targets.TARGETS`, which imports JAX."""
 
 
 @reports_errors
@@ -70,7 +70,7 @@ def lower(
 
 
 def _write_onnx(plan: Path, output: Path | None, as_json: bool) -> None:
-    """The annotated model of a plan, and what its annotations cannot say."""
+    """Write the annotated model of a plan, and print what its annotations cannot express."""
     from autoshard.api.onnx_export import export_plan
     from autoshard.api.plans import Plan
     from autoshard.files import check_writable

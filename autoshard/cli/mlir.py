@@ -1,4 +1,4 @@
-"""The commands propagate and check: MLIR modules here, ONNX models in `onnx.py`; explain reads its modules here too."""
+"""The commands propagate and check, for MLIR modules (ONNX models: `onnx.py`), and reading modules for explain."""
 
 import json
 import sys
@@ -179,7 +179,7 @@ def _only_for_onnx(files: Sequence[str], options: Mapping[str, object]) -> None:
 
 
 def finding_line(name: str, found: "Diagnostic") -> str:
-    """``file:line:col: what is wrong; what to try`` in one line; warnings say that they are."""
+    """``file:line:col: what is wrong; what to try`` in one line, marked where it is a warning."""
     place = f"{name}:{found.line}:{found.column}" if found.line else name
     kind = "" if found.severity == "error" else f"{found.severity}: "
     message = " ".join(found.message.split())
@@ -202,12 +202,12 @@ def read_module(file: str) -> str | bytes:
 
 
 def shown(file: str) -> str:
-    """How messages call a file."""
+    """The name of a file in messages."""
     return _STDIN_NAME if file == STDIN else file
 
 
 def _targets(files: Sequence[str], output: Path | None) -> list[Path | None]:
-    """Where each result goes (None: standard output); `InputError` where two would share a place."""
+    """The file for each result (None: standard output); `InputError` where two results would have the same file."""
     _once(files)
     if len(files) == 1:
         into = output / _result_name(files[0]) if output is not None and output.is_dir() else output

@@ -18,9 +18,9 @@ app = typer.Typer(
 
 
 STARTING_S = 0.4
-"""Kept back from the time limit for what Python loads before the clock starts, where that cannot be measured."""
+"""Seconds of the time limit for starting Python and loading modules, where that time cannot be measured."""
 MOST_STARTING_S = 5.0
-"""A process that is older has done other things before."""
+"""Longest start in seconds: an older process has done other work before, so its age tells nothing."""
 
 
 def _startup_s(began: float) -> float:
