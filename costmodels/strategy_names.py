@@ -5,7 +5,7 @@ from math import prod
 
 from autoshard.costmodels.errors import ProfileError
 
-# The parts of strategies, innermost first, and the names of the mesh axes that each takes by name.
+# The parts of strategies and the mesh axes named for each; of several parts without one, the last gets the innermost.
 PARTS: dict[str, tuple[str, ...]] = {
     "data": ("data", "replica"),
     "zero1": ("zero1", "data", "replica"),
@@ -29,7 +29,7 @@ _SPELLINGS = {
 def read_strategy(text: str, mesh: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
     """The parts of a strategy and the mesh axes each lies on; every axis of size above 1 must have a part.
 
-    A part takes the axes named for it. A part without such an axis takes the innermost axis that is named for no other
+    A part takes the axis named for it. A part without such an axis takes the innermost axis that is named for no other
     part (parts on rows also one that is named for another part on rows). The axes of rows that are left join the part
     on rows.
 

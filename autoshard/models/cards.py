@@ -32,7 +32,7 @@ def card(name: str) -> Mapping[str, Any]:
 
 
 def card_options(model: str, name: str) -> dict[str, Any]:
-    """Options that a card sets for `model`. Errors when it belongs to another model, or to none.
+    """Options that a card sets for `model`; an error where the card belongs to another model, or to none.
 
     >>> card_options("transformer", "llama3_8b")["kv_heads"]
     8

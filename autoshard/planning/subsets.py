@@ -85,13 +85,14 @@ class Subsets:
         return self.memory.under(self.masks(kept))
 
     def _surely_not(self, kept: Sequence[int]) -> bool:
-        """Is there proof without any search that these cannot hold together?"""
+        """Whether it is proved, without any search, that these statements cannot hold together."""
         if any(not mask.any() for mask in self.masks(kept).values()):
             return True
         limit = self.problem.memory_limit
         return limit is not None and self.limit_number in kept and self.least(kept).bytes > limit
 
     def holds(self, kept: Sequence[int]) -> bool:
+        """Whether these statements can hold together; True also where the search could not settle it in its time."""
         key = tuple(kept)
         if key not in self._known:
             self._known[key] = not self._surely_not(kept) and self._searched(kept)
@@ -106,7 +107,7 @@ class Subsets:
             return True
         try:
             return self._plan_exists(self.part(kept))
-        except KeyboardInterrupt:  # the set as far as it is known by now is told
+        except KeyboardInterrupt:  # go on with the set as it is by now, without further searches
             self.settled, self._left_s = False, 0.0
             return True
         finally:

@@ -1,8 +1,4 @@
-"""plan.json: programs and schedules as JSON, and back.
-
-The file holds everything a checker needs: the program with its rules, the mesh and the machine, the
-statements, every decision, and what was claimed about cost and memory (see docs/architecture.md).
-"""
+"""plan.json: programs and schedules as JSON, and back; docs/architecture.md describes the whole file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -174,7 +170,7 @@ def program_from_json(data: Json) -> Program:
 
 
 def _check_graph(program: Program) -> None:
-    """`InputError` unless ops and blocks name values that exist, and what has no rule has regions."""
+    """`InputError` unless ops and blocks name values that exist, and every op has a rule or regions."""
     body = program.body
     if len(body.args) < len(program.input_names) or len(body.results) != len(program.output_names):
         raise InputError("plan: the program has not the arguments and results that it names")

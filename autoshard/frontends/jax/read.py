@@ -199,9 +199,7 @@ class JaxprReader:
         return self._body(frame, jaxpr, consts, operands, site)
 
     def _remat(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
-        """Inline the call, behind a barrier where JAX puts one so that the recomputation is not merged with the
-        original.
-        """
+        """Inline the call, behind a barrier where JAX puts one to keep the recomputation apart from the original."""
         cse = eqn.params.get("prevent_cse", True)
         chosen = [cse] * len(operands) if isinstance(cse, bool) else list(cse)
         if eqn.params.get("differentiated", False) and any(chosen):
