@@ -21,9 +21,11 @@ from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
 from autoshard.planning.options import SearchOptions
+from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution, Stopped
 from autoshard.solver.work import Infeasible
+from autoshard.units import seconds_text
 
 _MOST_ROUNDS = 30
 """How often what an answer holds too much of is decided in the network and the search made again."""
@@ -197,6 +199,17 @@ class _Run:
             raise no_answer(self.model, solution, self.seen)
         return more
 
+    def _told(self, now: Progress) -> str:
+        """How far a search is, in seconds of a step."""
+        tick = self.model.encoded.tick_s
+        if now.cost is None:
+            return f"{now.stage}, no plan yet"
+        if now.lower_bound is None:
+            return f"{now.stage}, {seconds_text(now.cost * tick)}, no bound yet"
+        cost, bound = now.cost * tick, max(0, min(now.lower_bound, now.cost)) * tick
+        gap = (cost - bound) / cost if cost else 0.0
+        return f"{now.stage}, {seconds_text(cost)}, none below {seconds_text(bound)}, gap {gap:.2%}"
+
     @property
     def small(self) -> bool:
         """Whether what several decisions hold together is soon worked out."""
@@ -287,7 +300,7 @@ class _Run:
         solution = solve(
             network, time_limit_s=seconds, effort=options.effort * share, seed=options.seed, starts=given,
             gap=0.0 if network.usage_limit is None else options.accepted_gap, rough=rough,
-            progress=lambda p: options.say(f"{what}: {p}"),
+            progress=lambda p: options.say(f"{what}: {self._told(p)}"),
         )  # fmt: skip
         bound = solution.lower_bound
         self.rounds.append(
