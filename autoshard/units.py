@@ -100,7 +100,7 @@ def _split(text: str, wanted: str) -> tuple[float, str]:
 
 
 def seconds_text(seconds: float) -> str:
-    """Three digits and a unit.
+    """Seconds as text: three digits and a unit.
 
     >>> seconds_text(0.0123), seconds_text(4.5e-6), seconds_text(0)
     ('12.3 ms', '4.5 us', '0 s')

@@ -60,7 +60,7 @@ class Session:
     def show(self, *, tables: bool = False) -> None:
         """Print the verdict on standard output, after all notes and the faults that a verification found.
 
-        tables: all tables, checks and losses before it.
+        tables: also print all tables, checks and losses before the verdict.
         """
         from autoshard.report.plan_tables import print_plan, print_run
         from autoshard.report.verdict import checks_text, losses_text, verdict

@@ -121,7 +121,7 @@ def links_option(items: Sequence[str]) -> dict[str, str] | None:
 
 
 def config_of(config: str, changes: list[str] | None, mesh: str | None, hardware: str | None) -> "Config":
-    """The config of a file, or of standard input for ``-``, with what the command line changes."""
+    """The config of a file (``-``: of standard input) with the changes of the command line."""
     from autoshard.config.changes import mesh_change
     from autoshard.config.load import load_config, load_config_text
 

@@ -200,14 +200,16 @@ class Config:
 def load_config(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Config:
     """Read and check a config file. Neither JAX nor code named by the config is imported.
 
-    changes: ``KEY=VALUE``, put in before it is checked (`config.changes`).
+    changes: ``KEY=VALUE``, applied before the check (`config.changes`).
     """
     text = read_text(path, what="config", max_bytes=MAX_BYTES)
     return config_from_document(with_changes(load_yaml(text, str(path)), changes))
 
 
 def load_config_text(text: str, name: str, changes: Sequence[str] = ()) -> Config:
-    """A config that is in no file; paths in it are looked for in the working directory."""
+    """A config from text instead of a file; paths in it are relative to the working directory. name: the text in
+    messages.
+    """
     if len(text) > MAX_BYTES:
         raise InputError(f"{name}: a config is at most {MAX_BYTES} bytes long")
     return config_from_document(with_changes(load_yaml(text, name), changes))

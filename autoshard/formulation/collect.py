@@ -60,7 +60,7 @@ class _Form:
 
 
 class StatedShardings(NamedTuple):
-    """Shardings that must hold. values: by value id; outputs: by output slot."""
+    """Shardings that must hold. values: pins by value id. outputs: pins by output slot."""
 
     values: Pins
     outputs: Pins
@@ -69,7 +69,7 @@ class StatedShardings(NamedTuple):
 class Collector:
     """Walks a program once and fills a `Collected`.
 
-    ties: output slot -> input value whose layout the output takes (donated state).
+    ties: output slot -> input value whose layout the output takes (donated or carried state).
     loose: keep states that pins forbid, for judging what holds without some of them (`formulation.loose`).
     """
 
