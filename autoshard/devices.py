@@ -24,9 +24,9 @@ def simulate_devices(count: int, environment: MutableMapping[str, str] = os.envi
     if count > MAX_SIMULATED_DEVICES:
         return False
     flags = environment.get("XLA_FLAGS", "")
-    given = re.search(rf"{_FLAG}=(\d+)", flags)
-    if given is None:
+    flag = re.search(rf"{_FLAG}=(\d+)", flags)
+    if flag is None:
         environment["XLA_FLAGS"] = f"{flags} {_FLAG}={count}".strip()
-    elif int(given[1]) < count or exactly:
-        environment["XLA_FLAGS"] = flags.replace(given[0], f"{_FLAG}={count}")
+    elif int(flag[1]) < count or exactly:
+        environment["XLA_FLAGS"] = flags.replace(flag[0], f"{_FLAG}={count}")
     return True

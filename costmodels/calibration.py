@@ -109,11 +109,11 @@ def _fit_kinds(rows: Sequence[tuple[str, float, float, float]]) -> LineFit:
             moving = amount / fit.rate
             if moving * factors.get(kind, 1.0) > part * fit.latency_s:  # where bandwidth, not latency, decides
                 ratios.setdefault(kind, []).append(max(took - part * fit.latency_s, 0.1 * took) / moving)
-        found = {kind: float(np.median(values)) for kind, values in ratios.items() if len(values) >= 3}
-        unit = found.get("all_gather", 1.0)
+        medians = {kind: float(np.median(values)) for kind, values in ratios.items() if len(values) >= 3}
+        unit = medians.get("all_gather", 1.0)
         factors = {
             kind: float(np.clip(value / unit, 0.05, 100))
-            for kind, value in found.items()
+            for kind, value in medians.items()
             if kind != "all_gather" and not 1 / SIGNIFICANT <= value / unit <= SIGNIFICANT
         }
         scaled = [amount * factors.get(kind, 1.0) for kind, amount in zip(kinds, amounts, strict=True)]

@@ -319,23 +319,23 @@ class Profile(_Strict):
 
     def quantities(self) -> dict[str, Quantity]:
         """Every sourced number by its path, in file order."""
-        found = {f"peak_flops.{dtype}": rate for dtype, rate in self.peak_flops.items()}
-        found["vector_flops"] = self.vector_flops
+        quantities = {f"peak_flops.{dtype}": rate for dtype, rate in self.peak_flops.items()}
+        quantities["vector_flops"] = self.vector_flops
         for name in ("matmul_efficiency", "attention_efficiency"):
             if (share := getattr(self, name)) is not None:
-                found[name] = share
-        found["memory.bytes"] = self.memory.bytes
+                quantities[name] = share
+        quantities["memory.bytes"] = self.memory.bytes
         if self.memory.usable is not None:
-            found["memory.usable"] = self.memory.usable
-        found["memory.bandwidth"] = self.memory.bandwidth
+            quantities["memory.usable"] = self.memory.usable
+        quantities["memory.bandwidth"] = self.memory.bandwidth
         if self.memory.host_link is not None:
-            found["memory.host_link"] = self.memory.host_link
+            quantities["memory.host_link"] = self.memory.host_link
         for level in self.levels:
             for field in type(level).model_fields:
                 value = getattr(level, field)
                 if isinstance(value, Quantity):
-                    found[f"{level.name}.{field}"] = value
-        return found
+                    quantities[f"{level.name}.{field}"] = value
+        return quantities
 
     def level(self, name: str) -> TorusLevel | SwitchLevel | FullMeshLevel:
         """The link level of this name; `ProfileError` with the known names where there is none."""

@@ -275,7 +275,7 @@ def ask_matmul(
     if storage is not None and len(storage) != len(operands):
         raise ProfileError(f"storage gives {len(storage)} types; give three, of left, right and result")
     own = dtype_bytes(dtype)
-    widths = [dtype_bytes(one) for one in storage] if storage else [own] * len(operands)
+    widths = [dtype_bytes(dtype_of_tensor) for dtype_of_tensor in storage] if storage else [own] * len(operands)
     ways = price_ways(machine, operands, dims, dtype, (widths[0], widths[1], widths[2]), pad_tiles)
     needed, quickest = ways[0], min(ways, key=lambda way: way.most_s)
     other = quickest if quickest.most_s < needed.most_s * _WORTH_MENTIONING else None

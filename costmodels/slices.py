@@ -55,12 +55,12 @@ def plan_slice(level: TorusLevel, shares: Sequence[Share], shape: Sequence[int] 
     """The best way to lay the shares (outermost first) on a slice, or None where no slice holds them."""
     chips = prod(share.size for share in shares)
     if shape is not None:
-        given = tuple(shape)
-        if len(given) != level.dims or not level.fits(given) or any(n < 1 for n in given):
-            raise ProfileError(f"slice shape {list(given)} does not fit the machine's {list(level.max_shape)}")
-        if prod(given) != chips:
-            raise ProfileError(f"slice shape {list(given)} has {prod(given)} chips; the mesh puts {chips} on a slice")
-        candidates = [given]
+        wanted = tuple(shape)
+        if len(wanted) != level.dims or not level.fits(wanted) or any(n < 1 for n in wanted):
+            raise ProfileError(f"slice shape {list(wanted)} does not fit the machine's {list(level.max_shape)}")
+        if prod(wanted) != chips:
+            raise ProfileError(f"slice shape {list(wanted)} has {prod(wanted)} chips; the mesh puts {chips} on a slice")
+        candidates = [wanted]
     else:
         candidates = slice_shapes(level, chips)
         if any(share.dims is not None for share in shares):  # named dimensions: their order matters

@@ -46,26 +46,26 @@ def read_strategy(text: str, mesh: Mapping[str, int]) -> dict[str, tuple[str, ..
         if part in names:
             raise ProfileError(f"strategy {text!r} names {part} twice")
         names.append(part)
-    found: dict[str, tuple[str, ...]] = {}
+    axes_of: dict[str, tuple[str, ...]] = {}
     for part in names:
-        axis = next((a for a in PARTS[part] if a in mesh and not _taken(a, found)), None)
+        axis = next((a for a in PARTS[part] if a in mesh and not _taken(a, axes_of)), None)
         if axis is not None:
-            found[part] = (axis,)
-    for part in sorted(set(names) - set(found), key=list(PARTS).index, reverse=True):
-        free = [axis for axis in mesh if not _taken(axis, found) and _may_take(part, axis, len(mesh))]
+            axes_of[part] = (axis,)
+    for part in sorted(set(names) - set(axes_of), key=list(PARTS).index, reverse=True):
+        free = [axis for axis in mesh if not _taken(axis, axes_of) and _may_take(part, axis, len(mesh))]
         if not free:
             raise ProfileError(
                 f"strategy {text!r}: {part} needs a mesh axis of its own named {PARTS[part][0]!r}; "
                 f"the mesh has {dict(mesh)}"
             )
-        found[part] = (free[-1],)
-    idle = [axis for axis, size in mesh.items() if size > 1 and not _taken(axis, found)]
+        axes_of[part] = (free[-1],)
+    idle = [axis for axis, size in mesh.items() if size > 1 and not _taken(axis, axes_of)]
     rows = next((part for part in names if part in ON_ROWS), None)
     if idle and (rows is None or not all(_may_take(rows, axis, len(mesh)) for axis in idle)):
         raise ProfileError(f"strategy {text!r} does not use mesh axes {idle}; the work would be repeated on them")
     if idle and rows is not None:
-        found[rows] = tuple(axis for axis in mesh if axis in {*idle, *found[rows]})
-    return {part: found[part] for part in names}
+        axes_of[rows] = tuple(axis for axis in mesh if axis in {*idle, *axes_of[rows]})
+    return {part: axes_of[part] for part in names}
 
 
 def _taken(axis: str, found: Mapping[str, tuple[str, ...]]) -> bool:

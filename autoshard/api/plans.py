@@ -147,8 +147,8 @@ class Plan(PlanRecord):
                 in_code=own.in_code,
             ),
         )
-        ours, theirs = (without_places(program_to_json(p)) for p in (traced.program, self.program))
-        if plain(ours) != plain(theirs):
+        traced_json, planned_json = (without_places(program_to_json(p)) for p in (traced.program, self.program))
+        if plain(traced_json) != plain(planned_json):
             raise InputError(
                 "the function does not trace to the program of this plan; it, its argument types or the jax version "
                 "have changed since: solve again"

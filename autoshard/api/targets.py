@@ -170,6 +170,6 @@ class Target:
         on_cpu = jax.default_backend() == "cpu"
         # XLA merges collectives that are written out later on; the report counts them before that
         options = dict(UNCOMBINED) if self.name == "explicit" and on_cpu else None
-        found = hlo_collectives(staged.compile(compiler_options=options).as_text() or "")
+        compiled = hlo_collectives(staged.compile(compiler_options=options).as_text() or "")
         wide = {"bfloat16": "float32", "float16": "float32"} if on_cpu else None  # as XLA for CPU computes them
-        return TargetReport(self.name, of_planned(lowered.planned, mesh, wide), of_found(found, mesh, wide))
+        return TargetReport(self.name, of_planned(lowered.planned, mesh, wide), of_found(compiled, mesh, wide))

@@ -155,9 +155,9 @@ def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     run = _Run(request, model, by, decision=decided)
     run.look_for_starts()
     clock.lap("baselines")
-    told = run.decide()
+    notes = run.decide()
     clock.lap("solve")
-    return run.plan(question, told, clock.seconds)
+    return run.plan(question, notes, clock.seconds)
 
 
 @dataclass
@@ -180,12 +180,12 @@ class _Run:
         if self.decision is not None:
             return
         try:
-            for one in each_baseline(
+            for priced_baseline in each_baseline(
                 model, self.baselines(), request.roles, slow=request.between_slices,
                 options=options.part(BASELINE_SHARE),
             ):  # fmt: skip
-                self.priced.append(one)
-                self.starts += [] if one.assignment is None else [one.assignment]
+                self.priced.append(priced_baseline)
+                self.starts += [] if priced_baseline.assignment is None else [priced_baseline.assignment]
             if self.by.name in SEARCHES:
                 for start in each_start(model, options.part(START_SHARE)):
                     self.starts.append(start)

@@ -120,19 +120,19 @@ def check(
                 continue
             from autoshard.frontends.mlir.check import check_mlir
 
-            found = check_mlir(read_module(file), strict=strict)
+            diagnostics = check_mlir(read_module(file), strict=strict)
         except AutoshardError as error:  # a file that cannot be read; the others still are
             errors += 1
             answers.append({"file": name, "ok": False, "findings": [_unreadable(str(error))]})
             if not as_json:
                 print(f"error: {error}", file=sys.stderr)
             continue
-        wrong = sum(d.severity == "error" for d in found)
+        wrong = sum(d.severity == "error" for d in diagnostics)
         errors += wrong
-        warnings += len(found) - wrong
-        answers.append({"file": name, "ok": not wrong, "findings": [_finding(d) for d in found]})
+        warnings += len(diagnostics) - wrong
+        answers.append({"file": name, "ok": not wrong, "findings": [_finding(d) for d in diagnostics]})
         if not as_json:
-            for finding in found:
+            for finding in diagnostics:
                 print(finding_line(name, finding))
     if as_json:
         print(json.dumps(answers, indent=1))

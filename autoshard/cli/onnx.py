@@ -51,9 +51,9 @@ def lines(name: str, checked: "Checked") -> list[str]:
         f"{name}: {'' if f.severity == 'error' else f'{f.severity}: '}{f}" for f in checked.findings if not _plain(f)
     ]
     by_op: dict[tuple[str, str], list[Finding]] = {}
-    for found in checked.findings:
-        if _plain(found):
-            by_op.setdefault((found.op, found.message), []).append(found)
+    for finding in checked.findings:
+        if _plain(finding):
+            by_op.setdefault((finding.op, finding.message), []).append(finding)
     for (_, message), same in by_op.items():
         count = f"{len(same)} nodes, the first: " if len(same) > 1 else ""
         out.append(f"{name}: no rule: {count}{same[0].node}: {message}")

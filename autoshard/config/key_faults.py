@@ -106,18 +106,18 @@ def _mesh_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
     from autoshard.costmodels.load import ALIASES, list_profiles, load_profile
     from autoshard.costmodels.place import place_mesh
 
-    given = config.settings.hardware
+    hardware = config.settings.hardware
     devices = prod(axis.size for axis in config.settings.mesh.values())
     if devices > MAX_DEVICES:
         yield ("mesh",), f"the mesh has {devices} devices; at most {MAX_DEVICES} can be planned for"
         return
     known = [*list_profiles(), *ALIASES]
-    is_path = "/" in given or given.endswith((".yaml", ".yml"))
-    if not is_path and given.lower() not in known:
-        near = difflib.get_close_matches(given, known, n=1)
+    is_path = "/" in hardware or hardware.endswith((".yaml", ".yml"))
+    if not is_path and hardware.lower() not in known:
+        near = difflib.get_close_matches(hardware, known, n=1)
         guess = f"did you mean {near[0]!r}? " if near else ""
         choices = ", ".join(list_profiles())
-        yield ("hardware",), f"no hardware profile {given!r}; {guess}Choices: {choices}; or the path of a YAML file"
+        yield ("hardware",), f"no hardware profile {hardware!r}; {guess}Choices: {choices}; or the path of a YAML file"
         return
     try:
         profile = load_profile(config.hardware)
@@ -143,9 +143,9 @@ def _statement_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
     for kind in registry.kinds():
         if kind.config is None or kind.stated is None:
             continue
-        for index, given in enumerate(config.settings.statements_of(kind)):
-            path = entry_path(config.document, kind.config, index, given)
-            yield from kind.stated.config_faults(given, path, config.mesh)
+        for index, entry in enumerate(config.settings.statements_of(kind)):
+            path = entry_path(config.document, kind.config, index, entry)
+            yield from kind.stated.config_faults(entry, path, config.mesh)
 
 
 def _priority_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:

@@ -86,16 +86,16 @@ class Config:
         statements: list[Statement] = []
         for kind in registry.kinds():
             if kind.config is not None and kind.stated is not None:
-                for index, given in enumerate(self.settings.statements_of(kind)):
-                    statements.append(kind.stated.from_config(given, self._source(kind.config, index, given)))
+                for index, entry in enumerate(self.settings.statements_of(kind)):
+                    statements.append(kind.stated.from_config(entry, self._source(kind.config, index, entry)))
         if isinstance(self.settings.carry, Mapping):
             statements += carry_groups(self.settings.carry, self.place("carry"))
         if self.settings.model_file is None:
             return tuple(statements)
         from autoshard.config.onnx_model import statements_of
 
-        pins = statements_of(self, [one for one in statements if isinstance(one, Pin)])
-        return (*pins, *(one for one in statements if not isinstance(one, Pin)))
+        pins = statements_of(self, [statement for statement in statements if isinstance(statement, Pin)])
+        return (*pins, *(statement for statement in statements if not isinstance(statement, Pin)))
 
     @property
     def carry(self) -> bool | str | None:
@@ -110,12 +110,12 @@ class Config:
     @property
     def pins(self) -> tuple[Pin, ...]:
         """The pins with their places in the file."""
-        return tuple(one for one in self.statements if isinstance(one, Pin))
+        return tuple(statement for statement in self.statements if isinstance(statement, Pin))
 
     @property
     def same_sharding(self) -> tuple[SameSharding, ...]:
         """The sharding groups with their places in the file."""
-        return tuple(one for one in self.statements if isinstance(one, SameSharding))
+        return tuple(statement for statement in self.statements if isinstance(statement, SameSharding))
 
     @property
     def model(self) -> ModelSection | None:

@@ -62,8 +62,8 @@ def _symbols(model: Model, shapes: Mapping[str, Any]) -> dict[str, int]:
     """Sizes of symbolic dimensions by name, those that follow from whole shapes of inputs included."""
     sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
     for info in model.graph.input:
-        given = shapes.get(info.name)
-        for dim, size in zip(info.type.tensor_type.shape.dim, given if isinstance(given, list) else ()):
+        shape = shapes.get(info.name)
+        for dim, size in zip(info.type.tensor_type.shape.dim, shape if isinstance(shape, list) else ()):
             if dim.dim_param:
                 sizes.setdefault(dim.dim_param, size)
     return sizes
@@ -114,7 +114,7 @@ def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[Pin, ...]:
     from autoshard.onnx.stated import stated_shardings
 
     taken = {pin.pattern for pin in stated}
-    found = []
+    matching = []
     shapes = function(model, config.settings.shapes or {}).value_shapes()
     for name, sharding, source in stated_shardings(
         model, config.mesh, shapes, configuration=config.settings.configuration
@@ -124,10 +124,10 @@ def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[Pin, ...]:
             continue
         if how == "hints":
             opened = tuple(replace(d, is_open=True) for d in sharding.dims)
-            found.append(Pin(pattern, replace(sharding, dims=opened), source, HINT_PRIORITY))
+            matching.append(Pin(pattern, replace(sharding, dims=opened), source, HINT_PRIORITY))
         else:
-            found.append(Pin(pattern, sharding, source))
-    return (*stated, *found)
+            matching.append(Pin(pattern, sharding, source))
+    return (*stated, *matching)
 
 
 HINT_PRIORITY = 1

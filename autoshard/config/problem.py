@@ -45,8 +45,8 @@ def build_problem(config: Config) -> Workload:
         specs = tuple(_spec(tree) for tree in settings.args)
     from autoshard.frontends.jax.function import argument_names
 
-    told = argument_names(function, len(specs), names)
-    return Workload(settings.function, function, specs, names, _donated(config, told, len(specs)))
+    arguments = argument_names(function, len(specs), names)
+    return Workload(settings.function, function, specs, names, _donated(config, arguments, len(specs)))
 
 
 def import_reference(reference: str, directory: Path) -> Any:

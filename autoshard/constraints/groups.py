@@ -128,7 +128,9 @@ def match_groups(groups: Sequence[SameSharding], program: Program) -> tuple[Matc
     """
     addresses = Addresses(program)
     return tuple(
-        one.match(addresses) for group in groups for one in (by_leaf(group, addresses) if group.by_leaf else (group,))
+        leaf_group.match(addresses)
+        for group in groups
+        for leaf_group in (by_leaf(group, addresses) if group.by_leaf else (group,))
     )
 
 
@@ -145,10 +147,10 @@ def by_leaf(group: SameSharding, addresses: Addresses) -> tuple[SameSharding, ..
                     f"{group}: {leaves[alone]} of {pattern!r} has no counterpart in {other!r}, which has "
                     f"{', '.join(list(theirs.values())[:6])}; name trees of the same paths"
                 )
-    found = [SameSharding([leaves[path] for leaves in sides], group.source) for path in sides[0]]
-    for one in found:
-        object.__setattr__(one, "written", group.written)
-    return tuple(found)
+    leaf_groups = [SameSharding([leaves[path] for leaves in sides], group.source) for path in sides[0]]
+    for leaf_group in leaf_groups:
+        object.__setattr__(leaf_group, "written", group.written)
+    return tuple(leaf_groups)
 
 
 def _match(group: SameSharding, addresses: Addresses) -> MatchedGroup:
@@ -168,11 +170,11 @@ def _match(group: SameSharding, addresses: Addresses) -> MatchedGroup:
         raise InputError(f"{group}: there is one value only; name a second one, or pin it")
     first = matched.members[0]
     for member in matched.members[1:]:
-        one, other = shape_of(first, program), shape_of(member, program)
-        if one != other:
+        first_shape, member_shape = shape_of(first, program), shape_of(member, program)
+        if first_shape != member_shape:
             raise ShardingError(
-                f"{group}: {name_of(first, program)} has shape {list(one)} and {name_of(member, program)} "
-                f"{list(other)}; a group ties values of one shape"
+                f"{group}: {name_of(first, program)} has shape {list(first_shape)} and {name_of(member, program)} "
+                f"{list(member_shape)}; a group ties values of one shape"
             )
     return matched
 

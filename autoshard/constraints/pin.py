@@ -240,8 +240,8 @@ def match_pins(pins: Iterable[Pin], program: Program, mesh: Mesh, *, compare: bo
 
 
 def _named(match: Match, program: Program) -> list[tuple[int, str]]:
-    found = [(v, program.values[v].name) for v in match.values]
-    return found + [(program.body.results[k], program.output_names[k]) for k in match.outputs]
+    named = [(v, program.values[v].name) for v in match.values]
+    return named + [(program.body.results[k], program.output_names[k]) for k in match.outputs]
 
 
 def _of_rank(match: Match, rank: int, pin: Pin, program: Program) -> Match:

@@ -112,7 +112,7 @@ def _meets(
 ) -> tuple[list[int], int | None]:
     """The value that all pointwise uses of `product` lead to, or None, and the values between."""
     own = program.type_of(product)
-    inside, waiting, inner, found = {product}, {product: len(readers.get(product, ()))}, [product], None
+    inside, waiting, inner, last = {product}, {product: len(readers.get(product, ()))}, [product], None
     queue, computes, before = sorted(readers.get(product, ())), False, []
     while queue:
         op = block.ops[queue.pop(0)]
@@ -127,13 +127,13 @@ def _meets(
         inside.add(result)
         type_ = program.type_of(result)
         if not waiting and computes and type_.elements == own.elements and type_.bytes <= own.bytes:
-            found, before = result, list(inner)
+            last, before = result, list(inner)
         if result in results or type_.elements != own.elements:
             break
         inner.append(result)
         waiting[result] = len(readers.get(result, ()))
         queue = sorted({*queue, *readers.get(result, ())})
-    return before, found
+    return before, last
 
 
 def _blocks(block: Block) -> Iterable[Block]:

@@ -32,21 +32,21 @@ def assignment_of(
         if node.kind is NodeKind.OP:
             assert node.space is not None and node.op is not None
             placement = schedule.placements.get(node.op)
-            found = [k for k, s in enumerate(kept) if node.space.placements[s] == placement]
+            fitting = [k for k, s in enumerate(kept) if node.space.placements[s] == placement]
         elif node.kind is NodeKind.HUB:
             assert node.value is not None and node.copies is not None
             # a form that needs no step is the array itself, any other form is a copy beside it
             is_copy = node.value in schedule.shared
-            found = [
+            fitting = [
                 k for k, s in enumerate(kept) if node.layouts[s] == wanted[index] and bool(node.copies[s]) == is_copy
             ]
         else:
-            found = [k for k, s in enumerate(kept) if node.layouts[s] == wanted[index]]
-            if node.copies is not None and len(found) > 1:
-                found = _by_source(collected, schedule, index, kept, found)
-        if not found:
+            fitting = [k for k, s in enumerate(kept) if node.layouts[s] == wanted[index]]
+            if node.copies is not None and len(fitting) > 1:
+                fitting = _by_source(collected, schedule, index, kept, fitting)
+        if not fitting:
             return None
-        chosen.append(found[0])
+        chosen.append(fitting[0])
     contracted = repeats.contract(chosen)
     return tuple(contracted) if repeats.expand(contracted) == chosen else None
 

@@ -96,15 +96,15 @@ class ChosenLayouts:
         """Numbers for all pairs (layout of the source, layout of the goal), and the value of each number, as `copy`
         has it.
         """
-        ones = [None if one is FREE else one for one in source.values]
+        ones = [None if lay is FREE else lay for lay in source.values]
         others = [(None, None) if other is FREE else other for other in goal.values]
-        start = np.array([-1 if one is None else table.index[one] for one in ones])[:, None]
+        start = np.array([-1 if lay is None else table.index[lay] for lay in ones])[:, None]
         end = np.array([-1 if other is None else table.index[other] for other, _ in others])[None]
         same = start == end
         free = (start < 0) | (end < 0) | ~(same | np.isfinite(table.seconds[start, end]))
         free |= np.array([[is_copy is True for _, is_copy in others]]) & same
         free |= np.array([[is_copy is False for _, is_copy in others]]) & ~same
-        partial = np.array([[one is not None and bool(one.unreduced)] for one in ones])
+        partial = np.array([[lay is not None and bool(lay.unreduced)] for lay in ones])
         reduced = self._reduced_at_once(table, start, end, partial & ~same & ~free)
         sizes = [
             np.array([0 if layout is None else self.size(value, layout) for layout in layouts], np.int64)

@@ -112,7 +112,7 @@ class Domains:
         unused = [atoms for atoms in self.mesh.atoms_of.values() if used.isdisjoint(atoms)]
         rest = [tuple(a for a in atoms if self.mesh.sizes[a] > 1) for atoms in unused]
         free = [d for d in range(len(type_.shape)) if all(pin.dims[d].is_open for pin in pins)]
-        found: dict[Layout, None] = {}
+        layouts_found: dict[Layout, None] = {}
         for places in product((None, *free), repeat=len(rest)):
             dims = list(stated)
             for atoms, d in zip(rest, places, strict=True):
@@ -120,8 +120,8 @@ class Domains:
                     dims[d] += atoms
             layout = Layout(tuple(dims))
             if self._divides(layout, type_, padded) and all(satisfies(layout, pin, self.mesh) for pin in pins):
-                found[layout] = None
-        return (*layouts, *found)
+                layouts_found[layout] = None
+        return (*layouts, *layouts_found)
 
     def _divides(self, layout: Layout, type_: TensorType, padded: bool) -> bool:
         """Whether a layout cuts every dimension evenly, or so that it may be padded."""

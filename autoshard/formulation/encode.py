@@ -178,21 +178,21 @@ def encode(
 
     costs, usages, facets, priced = [], [], [], []
     labelled: dict[int, np.ndarray] = {}
-    one = _Same()
+    shared = _Same()
     for node, keep in zip(nodes, kept, strict=True):
         held = [(a, b, np.asarray(amount)[keep]) for a, b, amount in node.usages if a < b]
-        node.usages = [(a, b, one.of(amount)) for a, b, amount in node.usages]
-        priced.append(one.of(np.broadcast_to(np.ceil(node.priced), node.costs.shape)[keep]))
+        node.usages = [(a, b, shared.of(amount)) for a, b, amount in node.usages]
+        priced.append(shared.of(np.broadcast_to(np.ceil(node.priced), node.costs.shape)[keep]))
         full = node.costs[keep] + priced[-1] * memory_price
         least_s += float(full.min()) if full.size else 0.0
-        costs.append(one.of(ticks(full)))
-        usages.append([Usage(a, b, one.of(np.ceil(amount).astype(np.int64))) for a, b, amount in held])
+        costs.append(shared.of(ticks(full)))
+        usages.append([Usage(a, b, shared.of(np.ceil(amount).astype(np.int64))) for a, b, amount in held])
         labels = node.facets
         if labels is None:
             if id(node.layouts) not in labelled:
                 labelled[id(node.layouts)] = layout_facets(node.layouts, mesh)
             labels = labelled[id(node.layouts)]
-        facets.append(one.of(labels[keep]))
+        facets.append(shared.of(labels[keep]))
     edges = []
     columns: dict[tuple[int, int], np.ndarray] = {}
 

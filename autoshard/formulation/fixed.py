@@ -45,10 +45,12 @@ def placed(schedule: Schedule, program: Program, atoms: Collection[int]) -> Fixe
     def some(found: dict[int, Cut]) -> dict[int, Cut]:
         return {key: value for key, value in found.items() if any(value)}
 
-    made = {value for op, _ in program.walk() if not op.regions for value in op.results}
-    values = {v: cut(lay.dims) for v, lay in schedule.definitions.items() if v not in made}
+    op_results = {value for op, _ in program.walk() if not op.regions for value in op.results}
+    values = {v: cut(lay.dims) for v, lay in schedule.definitions.items() if v not in op_results}
     forms = {
-        v: cut(schedule.form_before_use(v).dims, lay.unreduced) for v, lay in schedule.definitions.items() if v in made
+        v: cut(schedule.form_before_use(v).dims, lay.unreduced)
+        for v, lay in schedule.definitions.items()
+        if v in op_results
     }
     outputs: dict[int, Cut] = {}
     for slot in range(len(program.body.results)):

@@ -108,10 +108,10 @@ class _Lifetimes:
             return self.yes
         if any(order.where == "value" and order.index == value for order in self.program.orders):
             return self.yes
-        found = self.q.lift(lambda move: move is not None, self._shared_move(value))
+        copied = self.q.lift(lambda move: move is not None, self._shared_move(value))
         for use in self._uses.get(value, ()):
-            found = self.q.lift(lambda a, move: a or move is not None, found, self._move(use))
-        return found
+            copied = self.q.lift(lambda a, move: a or move is not None, copied, self._move(use))
+        return copied
 
     # -- the backward pass ---------------------------------------------------------------------------
 

@@ -73,8 +73,8 @@ class Memory:
 
     def _parted(self, held: Quantity) -> list[Excess]:
         """The excesses of a quantity, after the bytes of single decisions are given to their nodes."""
-        found = [v for v in held.values if v is not FREE and v is not None]
-        times = sorted({t for start, stop, _ in found for t in (start, stop)})
+        held_values = [v for v in held.values if v is not FREE and v is not None]
+        times = sorted({t for start, stop, _ in held_values for t in (start, stop)})
         spans = tuple(pairwise(times))
         if not spans:
             return []

@@ -106,10 +106,10 @@ class Left:
         for what in FIELDS:
             for key, cut in getattr(fixed, what).items():
                 index, states = self._places[what, key]
-                found = having(states, out._at(index), cut, self._known)
-                if found is None:
+                fitting = having(states, out._at(index), cut, self._known)
+                if fitting is None:
                     return None
-                out._narrowed[index] = found
+                out._narrowed[index] = fitting
         return out
 
     def fitting(self, wanted: Fixed, kept: Iterable[Piece], groups: Sequence[Group]) -> list[bool]:
@@ -161,8 +161,8 @@ class Left:
         return having(states, self._at(index), cut, self._known) is not None
 
     def _at(self, index: int) -> np.ndarray:
-        found = self._narrowed.get(index)
-        return states_left(self._nodes[index]) if found is None else found
+        narrowed = self._narrowed.get(index)
+        return states_left(self._nodes[index]) if narrowed is None else narrowed
 
 
 def grouped(left: Left, class_of: Sequence[int], wanted: Fixed) -> list[Group]:

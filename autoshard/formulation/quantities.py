@@ -110,8 +110,8 @@ class Quantities:
         """The quantity with these values for the states of one node."""
         known: dict[Any, int] = {}
         left = self.left[node].tolist() if node < len(self.left) else [True] * len(values)
-        told = (v if may else FREE for v, may in zip(values, left, strict=True))
-        ids = np.array([known.setdefault(v, len(known)) for v in told], np.int64)
+        allowed = (v if may else FREE for v, may in zip(values, left, strict=True))
+        ids = np.array([known.setdefault(v, len(known)) for v in allowed], np.int64)
         return self.smaller((node,), [np.arange(len(values))], ids, tuple(known))
 
     def lift(self, function: Callable[..., Any], *quantities: Quantity) -> Quantity:
@@ -128,8 +128,8 @@ class Quantities:
             if prod(counts) <= MOST_CELLS or len(given[largest].nodes) < 2:
                 break
             whole = given[largest]
-            said = self.cut(whole)
-            given = [said if q is whole else q for q in given]
+            single = self.cut(whole)
+            given = [single if q is whole else q for q in given]
         firsts = [first for _, first in joints]
         codes = np.zeros(counts, np.int64)
         for q in given:

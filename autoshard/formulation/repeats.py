@@ -130,12 +130,12 @@ def _anchored(program: Program, collected: Collected, union: _Union, pair: Seque
     anchor = False
     for a, b in pair:
         for left, right in zip((*a.operands, *a.results), (*b.operands, *b.results), strict=True):
-            one, two = collected.definition.get(left), collected.definition.get(right)
-            if left == right or one is None or two is None:
+            left_port, right_port = collected.definition.get(left), collected.definition.get(right)
+            if left == right or left_port is None or right_port is None:
                 continue
-            if union.find(one.node) == union.find(two.node):
+            if union.find(left_port.node) == union.find(right_port.node):
                 anchor = True
-            elif union.size(one.node) > 1 and union.size(two.node) > 1:
+            elif union.size(left_port.node) > 1 and union.size(right_port.node) > 1:
                 return False
     return anchor
 
@@ -158,17 +158,17 @@ def tandem_repeats(signatures: Sequence[object], min_stretch: int = MIN_STRETCH)
     ids: dict[object, int] = {}
     codes = np.array([ids.setdefault(s, len(ids)) for s in signatures], np.int64)
     n = len(codes)
-    found: list[tuple[int, int, int, int]] = []
+    runs: list[tuple[int, int, int, int]] = []
     for period in range(min_stretch, n // 2 + 1):
         equal = codes[:-period] == codes[period:]
         edges = np.flatnonzero(np.diff(np.concatenate(([0], equal.view(np.int8), [0]))))
         for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
             if end - begin >= period:
                 count = (end - begin) // period + 1
-                found.append((count * period, -period, begin, count))
+                runs.append((count * period, -period, begin, count))
     out: list[tuple[int, int, int]] = []
     taken = np.zeros(n, bool)
-    for cover, negative, begin, count in sorted(found, key=lambda f: (-f[0], -f[1], f[2])):
+    for cover, negative, begin, count in sorted(runs, key=lambda f: (-f[0], -f[1], f[2])):
         if not taken[begin : begin + cover].any():
             taken[begin : begin + cover] = True
             out.append((begin, -negative, count))

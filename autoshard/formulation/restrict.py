@@ -40,14 +40,14 @@ def state_masks(
     collected: Collected, program: Program, mesh: AtomMesh, restriction: Restriction, ties: Mapping[int, int]
 ) -> dict[int, np.ndarray]:
     """Node -> which of its states a restriction allows, for the nodes where it forbids some."""
-    found: dict[int, np.ndarray] = {}
+    masks: dict[int, np.ndarray] = {}
     placements = restriction.placements(mesh)
     if placements is not None:
-        _check_placements(collected, program, placements, found)
+        _check_placements(collected, program, placements, masks)
     layouts = restriction.layouts(program, mesh, ties)
     if layouts is not None:
-        _check_layouts(collected, layouts, found)
-    return {node: mask for node, mask in found.items() if not mask.all()}
+        _check_layouts(collected, layouts, masks)
+    return {node: mask for node, mask in masks.items() if not mask.all()}
 
 
 def _check_placements(

@@ -70,15 +70,15 @@ def parse_hlo_sharding(text: str, rank: int, devices: int) -> TileAssignment:
         if not set(kinds) <= {"replicated", "unreduced"}:
             raise UnsupportedError(f"HLO sharding {text!r} has tile dimensions of kind {sorted(set(kinds))}")
     ids = _numbers(match["list"]) if match["list"] else _iota(match["iota"], match["perm"])
-    found = TileAssignment(tiles, ids, kinds)
+    assignment = TileAssignment(tiles, ids, kinds)
     if prod(tiles) != len(ids) or sorted(ids) != list(range(devices)):
         raise InputError(
             f"HLO sharding {text!r} has {prod(tiles)} tiles over {len(set(ids))} different devices; expected each of "
             f"{devices} devices once"
         )
-    if found.rank != rank:
-        raise InputError(f"HLO sharding {text!r} has {found.rank} tensor dimensions, the tensor has {rank}")
-    return found
+    if assignment.rank != rank:
+        raise InputError(f"HLO sharding {text!r} has {assignment.rank} tensor dimensions, the tensor has {rank}")
+    return assignment
 
 
 def _iota(dims_text: str, perm_text: str | None) -> tuple[int, ...]:

@@ -36,14 +36,14 @@ def mesh_from_jax(mesh: Any, name: str = "mesh") -> Mesh:
 
 def mesh_to_jax(mesh: Mesh, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
     """A `jax.sharding.Mesh` over `devices` (default: the process's devices in the order of their ids)."""
-    found = sorted(jax.devices(), key=lambda d: d.id) if devices is None else list(devices)
-    if len(found) < mesh.size:
+    usable = sorted(jax.devices(), key=lambda d: d.id) if devices is None else list(devices)
+    if len(usable) < mesh.size:
         raise InputError(
-            f"mesh {mesh} needs {mesh.size} devices, found {len(found)}; for a trial on one machine set "
+            f"mesh {mesh} needs {mesh.size} devices, found {len(usable)}; for a trial on one machine set "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={mesh.size}"
         )
     order = mesh.device_ids or range(mesh.size)
-    grid = np.array([found[i] for i in order], dtype=object).reshape(mesh.axis_sizes)
+    grid = np.array([usable[i] for i in order], dtype=object).reshape(mesh.axis_sizes)
     return auto_mesh(grid, mesh.axis_names)
 
 
@@ -76,9 +76,9 @@ def spec_from_jax(spec: PartitionSpec, rank: int, mesh: Mesh) -> TensorSharding:
             dims.append(DimensionSharding(tuple(AxisRef(str(n)) for n in names)))
     dims += [DimensionSharding()] * (rank - len(dims))
     unreduced = tuple(AxisRef(str(n)) for n in getattr(spec, "unreduced", None) or ())
-    found = TensorSharding(None, tuple(dims), (), algebra.in_mesh_order(unreduced, mesh))
-    found.validate(mesh, what=str(spec))
-    return found
+    sharding = TensorSharding(None, tuple(dims), (), algebra.in_mesh_order(unreduced, mesh))
+    sharding.validate(mesh, what=str(spec))
+    return sharding
 
 
 def spread_specs(specs: Any, tree: Any, where: str) -> list[Any]:
@@ -94,18 +94,18 @@ def spread_specs(specs: Any, tree: Any, where: str) -> list[Any]:
         return x is None or isinstance(x, PartitionSpec | NamedSharding)
 
     whole = tree_util.tree_unflatten(tree, range(tree.num_leaves))
-    found: list[Any] = [None] * tree.num_leaves
+    spread: list[Any] = [None] * tree.num_leaves
     try:
         tree_util.tree_map(
-            lambda spec, below: [found.__setitem__(k, spec) for k in tree_util.tree_leaves(below)],
+            lambda spec, below: [spread.__setitem__(k, spec) for k in tree_util.tree_leaves(below)],
             specs, whole, is_leaf=is_leaf,
         )  # fmt: skip
     except ValueError as error:
         raise InputError(f"{where}: the tree does not fit {tree}: {error}") from None
-    wrong = next((x for x in found if not is_leaf(x)), None)
+    wrong = next((x for x in spread if not is_leaf(x)), None)
     if wrong is not None:
         raise InputError(f"{where}: leaves are PartitionSpecs, NamedShardings or None, found {wrong!r}")
-    return found
+    return spread
 
 
 def sharding_from_jax(sharding: NamedSharding, rank: int) -> tuple[Mesh, TensorSharding]:

@@ -61,14 +61,14 @@ class Lowered:
         Raises `InputError` where there are too few devices.
         """
         mesh = self.schedule.mesh
-        found = jax.devices() if devices is None else list(devices)
-        if len(found) < mesh.mesh.size:
+        available = jax.devices() if devices is None else list(devices)
+        if len(available) < mesh.mesh.size:
             raise InputError(
-                f"mesh {mesh.mesh} has {mesh.mesh.size} devices, there are {len(found)}; to simulate them on the CPU "
-                f"set XLA_FLAGS=--xla_force_host_platform_device_count={mesh.mesh.size} before JAX starts"
+                f"mesh {mesh.mesh} has {mesh.mesh.size} devices, there are {len(available)}; to simulate them on the "
+                f"CPU set XLA_FLAGS=--xla_force_host_platform_device_count={mesh.mesh.size} before JAX starts"
             )
         order = mesh.mesh.device_ids or range(mesh.mesh.size)
-        return auto_mesh(np.array([found[i] for i in order], dtype=object).reshape(mesh.sizes), mesh.names)
+        return auto_mesh(np.array([available[i] for i in order], dtype=object).reshape(mesh.sizes), mesh.names)
 
     def function(
         self, mesh: JaxMesh | AbstractMesh, platform: str | None = None, *, as_they_lie: bool = False

@@ -164,8 +164,8 @@ def forward(params: Any, tokens: jax.Array, options: TransformerOptions, feed: F
         run = remat(block, options.remat, in_scan=False)
         extras = []
         for index, layer in enumerate(params["layers"]):
-            x, one = run(x, layer, _window(options, index))
-            extras.append(one)
+            x, layer_loss = run(x, layer, _window(options, index))
+            extras.append(layer_loss)
         extra = None if extras[0] is None else jnp.stack(extras)
     x = _norm(params, "final_norm", x, options)
     if options.tied_embeddings:

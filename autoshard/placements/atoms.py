@@ -34,11 +34,11 @@ def stated_splits(shardings: Iterable[TensorSharding], mesh: Mesh) -> dict[str, 
             if ref.pre_size is not None and ref.size is not None:
                 cuts.setdefault(ref.name, set()).update((ref.pre_size, ref.pre_size * ref.size))
     out: dict[str, tuple[int, ...]] = {}
-    for axis, found in cuts.items():
-        points = sorted({1, *found, mesh.axis_size(axis)})
+    for axis, boundaries in cuts.items():
+        points = sorted({1, *boundaries, mesh.axis_size(axis)})
         if any(b % a for a, b in pairwise(points)):
             raise InputError(
-                f'sub-axes of "{axis}" are stated that do not fit together: they cut it after {sorted(found)} of '
+                f'sub-axes of "{axis}" are stated that do not fit together: they cut it after {sorted(boundaries)} of '
                 f"{mesh.axis_size(axis)} parts, and each of these must divide the next"
             )
         out[axis] = tuple(b // a for a, b in pairwise(points))
@@ -66,18 +66,18 @@ def choose_atoms(program: Program, mesh: Mesh, splits: Mapping[str, Sequence[int
     for axis, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True):
         if axis in chosen or axis in manual or size > MAX_SPLIT_AXIS:
             continue
-        asked = _divisors(size, sizes) or _divisors(size, ending)
-        if asked:
-            best = max(asked, key=lambda d: (asked[d], d))
+        divisors = _divisors(size, sizes) or _divisors(size, ending)
+        if divisors:
+            best = max(divisors, key=lambda d: (divisors[d], d))
             chosen[axis] = (best, size // best)
     return AtomMesh.split(mesh, chosen)
 
 
 def _divisors(size: int, factors: Mapping[int, int]) -> Counter[int]:
     """The proper divisors of an axis of this size that factors ask for, and how often."""
-    asked: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for factor, count in factors.items():
         divisor = gcd(size, factor)
         if divisor not in (1, size):
-            asked[divisor] += count
-    return asked
+            counts[divisor] += count
+    return counts

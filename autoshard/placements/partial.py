@@ -100,18 +100,18 @@ class PartialReach:
         """If `result` is `arg` plus other terms through additions only, those terms."""
         producer = {r: op for op in body.ops for r in op.results}
         terms: list[int] = []
-        found = False
+        has_arg = False
         stack = [result]
         while stack:
             value = stack.pop()
             op = producer.get(value)
             if value == arg:
-                found = True
+                has_arg = True
             elif op is not None and op.kind in ("add", "add_any"):
                 stack.extend(op.operands)
             else:
                 terms.append(value)
-        return terms if found and terms else None
+        return terms if has_arg and terms else None
 
     def _sources(self, body: Block, result: int, arg: int) -> frozenset[int]:
         reach = self._all

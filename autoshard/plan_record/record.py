@@ -127,7 +127,7 @@ class PlanRecord:
 
     def stated_as(self, kind: type[M]) -> tuple[M, ...]:
         """The statements of one kind, or of several kinds by their common base."""
-        return tuple(one for one in self.stated if isinstance(one, kind))
+        return tuple(statement for statement in self.stated if isinstance(statement, kind))
 
     @cached_property
     def shardings(self) -> dict[str, str]:
@@ -180,15 +180,15 @@ class PlanRecord:
         import difflib
 
         names = self._tagged.get(path[1:], ()) if path.startswith("@") else ()
-        found = {name: self.shardings[name] for name in names if name in self.shardings}
-        if len(set(found.values())) > 1:
-            told = "; ".join(f"{name} {text}" for name, text in list(found.items())[:4])
-            rest = f" and {len(found) - 4} more" if len(found) > 4 else ""
+        shardings = {name: self.shardings[name] for name in names if name in self.shardings}
+        if len(set(shardings.values())) > 1:
+            listed = "; ".join(f"{name} {text}" for name, text in list(shardings.items())[:4])
+            rest = f" and {len(shardings) - 4} more" if len(shardings) > 4 else ""
             raise InputError(
-                f"the tag {path!r} is on {len(found)} values that are sharded in different ways: {told}{rest}"
+                f"the tag {path!r} is on {len(shardings)} values that are sharded in different ways: {listed}{rest}"
             )
-        if found:
-            return next(iter(found.values()))
+        if shardings:
+            return next(iter(shardings.values()))
         known = [f"@{tag}" for tag in self._tagged] if path.startswith("@") else list(self.shardings)
         near = difflib.get_close_matches(path, known, n=3, cutoff=0.5)
         raise InputError(f"the plan has no value {path!r}" + (f"; did you mean {', '.join(near)}?" if near else ""))

@@ -60,8 +60,10 @@ class Proved:
     def from_dict(data: Any) -> "Proved":
         """The inverse of `told`, from plan.json; `InputError` where it cannot be read."""
         try:
-            told = data["moments"]
-            moments = None if told is None else {int(k): frozenset(map(int, v)) for k, v in told.items()}
+            moments_data = data["moments"]
+            moments = (
+                None if moments_data is None else {int(k): frozenset(map(int, v)) for k, v in moments_data.items()}
+            )
             limit = None if data["limit"] is None else int(data["limit"])
             return Proved(int(data["bound"]), base64.b64decode(data["data"], validate=True), limit, moments)
         except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as problem:

@@ -122,9 +122,9 @@ class _Judge:
     def concerning(self, members: Sequence[Member]) -> list[int]:
         """The statements about these values, in the user's order."""
         inside = set(members)
-        found = {n for m in members for n in (*self.claims[m].pins, *self.claims[m].checks)}
-        found |= {n for n, tied in self.groups.items() if inside.intersection(tied)}
-        return sorted(found)
+        numbers = {n for m in members for n in (*self.claims[m].pins, *self.claims[m].checks)}
+        numbers |= {n for n, tied in self.groups.items() if inside.intersection(tied)}
+        return sorted(numbers)
 
     def all_hold(self, members: Sequence[Member], kept: Sequence[int]) -> bool:
         inside = set(members)
@@ -152,8 +152,8 @@ class _Judge:
         if key not in self._left:
             of = {"output": self.domains.of_output, "input": self.domains.of_input, "form": self.domains.of_form}
             layouts, indices = of[place](type_, pins)
-            found = (layouts[k] for k in indices.tolist())
-            self._left[key] = frozenset(lay for lay in found if all(check(lay) for check in checks))
+            left_layouts = (layouts[k] for k in indices.tolist())
+            self._left[key] = frozenset(lay for lay in left_layouts if all(check(lay) for check in checks))
         return self._left[key]
 
     @property

@@ -91,8 +91,8 @@ def best_seen(
     bounds = [trivial_bound(model.with_limit(None)), *(r["bound"] for r in rounds if r["proves"])]
     bound = min(max(bounds), found.cost)
     found = replace(found, status="optimal" if bound == found.cost else "feasible", stats={"stopped": Stopped.SEEN})
-    told = [*map(dict, rounds), {"what": "the cheapest plan seen", "stopped": Stopped.INTERRUPT}]
-    return finish(model, found, schedule, memory, bound, told, proofs)
+    reports = [*map(dict, rounds), {"what": "the cheapest plan seen", "stopped": Stopped.INTERRUPT}]
+    return finish(model, found, schedule, memory, bound, reports, proofs)
 
 
 def interrupted_in(rounds: Sequence[Mapping[str, Any]]) -> bool:
@@ -105,14 +105,20 @@ def best_start(model: Model, starts: Sequence[Sequence[int]], limit: int | None)
     best: Known | None = None
     network = model.with_limit(None)
     for start in starts:
-        found = evaluate(network, start)
-        if found.cost is None or (best is not None and best[0].cost is not None and found.cost >= best[0].cost):
+        evaluation = evaluate(network, start)
+        if evaluation.cost is None or (
+            best is not None and best[0].cost is not None and evaluation.cost >= best[0].cost
+        ):
             continue
         schedule = model.schedule(start)
         memory = model.simulate(schedule)
         if limit is None or memory.peak_bytes <= limit:
             whole = tuple(int(x) for x in start)
-            best = (Solution(whole, found.cost, 0, "feasible", stats={"stopped": Stopped.BASELINE}), schedule, memory)
+            best = (
+                Solution(whole, evaluation.cost, 0, "feasible", stats={"stopped": Stopped.BASELINE}),
+                schedule,
+                memory,
+            )
     return best
 
 
@@ -125,13 +131,13 @@ def earlier_fit(model: Model, solution: Solution, limit: int, known: Known | Non
     network = model.with_limit(None)
     for assignment in solution.earlier:
         cost = evaluate(network, assignment).cost
-        found = Solution(assignment, cost, 0, "feasible", stats={"stopped": Stopped.COPIES})
-        if known is not None and not cheaper(found, known[0]):
+        earlier = Solution(assignment, cost, 0, "feasible", stats={"stopped": Stopped.COPIES})
+        if known is not None and not cheaper(earlier, known[0]):
             return known
         schedule = model.schedule(assignment)
         memory = model.simulate(schedule)
         if memory.peak_bytes <= limit:
-            return found, schedule, memory
+            return earlier, schedule, memory
     return known
 
 

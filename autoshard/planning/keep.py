@@ -86,7 +86,11 @@ class Keeper:
 
     def new(self, wanted: Fixed, dropped: Iterable[Dropped]) -> Fixed:
         """The placements without those dropped before: what could not hold then cannot hold beside more placements."""
-        gone = {(p.what, p.key, p.index, p.atom): one.order for one in dropped for p in one.group}
+        gone = {
+            (p.what, p.key, p.index, p.atom): dropped_before.order
+            for dropped_before in dropped
+            for p in dropped_before.group
+        }
 
         def again(piece: Piece) -> bool:
             order = gone.get((piece.what, piece.key, piece.index, piece.atom))
@@ -242,11 +246,11 @@ class Keeper:
         )
         costs = tuple(np.where(c >= IMPOSSIBLE, IMPOSSIBLE, 0) for c in network.costs)
         bare = CostNetwork(costs, edges, network.usages, network.usage_limit, network.facets)
-        found = solve(bare, effort=self.options.effort, seed=self.options.seed, gap=1.0)
-        if found.stopped is Stopped.INTERRUPT:
+        solution = solve(bare, effort=self.options.effort, seed=self.options.seed, gap=1.0)
+        if solution.stopped is Stopped.INTERRUPT:
             raise KeyboardInterrupt
-        if found.assignment is None:
-            return Answer(False, "placements", found.status == "infeasible")
+        if solution.assignment is None:
+            return Answer(False, "placements", solution.status == "infeasible")
         if remember:
-            self.witnesses.append(model.schedule(found.assignment))
+            self.witnesses.append(model.schedule(solution.assignment))
         return Answer(True)

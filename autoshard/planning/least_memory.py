@@ -137,7 +137,7 @@ class LeastMemory:
 
     def there(self, masks: Masks, time: int) -> list[Tensor]:
         """The tensors held at a moment, largest first, each in a layout that holds the least."""
-        found: list[Tensor] = []
+        tensors: list[Tensor] = []
         for index, node in enumerate(self.loose.collected.nodes):
             amounts = np.zeros(node.states)
             for start, stop, held in node.usages:
@@ -149,8 +149,8 @@ class LeastMemory:
             state = int(left[np.argmin(amounts[left])])
             least = int(np.ceil(amounts[state]))
             if least:
-                found.append(Tensor(*self._told(index, node, state, least), self._kept(node, time)))
-        return sorted(found, key=lambda t: (-t.bytes, t.name))
+                tensors.append(Tensor(*self._told(index, node, state, least), self._kept(node, time)))
+        return sorted(tensors, key=lambda t: (-t.bytes, t.name))
 
     def _told(self, index: int, node: Node, state: int, least: int) -> tuple[str, int, str]:
         mesh = self.loose.mesh

@@ -37,15 +37,15 @@ def named_stages(
     strategies = [_strategy(item, names, problem.mesh.mesh, slow) for item in names]
     out: list[StagePlan] = []
     for priority, strategy in enumerate(strategies):
-        said = statements(strategy, problem.program, problem.mesh.mesh, roles)
+        stated = statements(strategy, problem.program, problem.mesh.mesh, roles)
         pins = [
             *problem.pins,
-            *(MatchedPin(strategy.name, sharding, (value,), ()) for value, sharding in sorted(said.spread.items())),
+            *(MatchedPin(strategy.name, sharding, (value,), ()) for value, sharding in sorted(stated.spread.items())),
         ]
         pins = _agreeing(pins, len(problem.pins))
-        found = spread(problem.program, problem.mesh, pins, problem.groups, problem.restrictions)
+        propagated = spread(problem.program, problem.mesh, pins, problem.groups, problem.restrictions)
         inputs: dict[int, Cut] = {}
-        for value, sharding in said.pins.items():
+        for value, sharding in stated.pins.items():
             cut = tuple(
                 tuple(a for ref in d.axes for a in problem.mesh.atoms_for(ref) if problem.mesh.sizes[a] > 1)
                 for d in sharding.dims
@@ -53,7 +53,7 @@ def named_stages(
             if any(cut):
                 inputs[value] = cut
         atoms = frozenset(a for cut in inputs.values() for atoms in cut for a in atoms)
-        given = Fixed(ops=factor_cuts(found, problem.program, problem.mesh), values=inputs)
+        given = Fixed(ops=factor_cuts(propagated, problem.program, problem.mesh), values=inputs)
         words = tuple(f"{strategy.name}: {logical} on {', '.join(axes)}" for logical, axes in strategy.rules.items())
         out.append(StagePlan(priority, problem.pins, atoms, words, given, strategy.name))
     return out

@@ -116,10 +116,10 @@ class _Searches:
         began = time.monotonic()
         try:
             model, part = build_model(problem), min(SEARCH_S, self.left_s)
-            found = decide(model, SearchOptions(effort=SEARCH_EFFORT, accepted_gap=1.0).within(part))
-            if found.interrupted:
+            decision = decide(model, SearchOptions(effort=SEARCH_EFFORT, accepted_gap=1.0).within(part))
+            if decision.interrupted:
                 self.left_s = 0.0
-            return True, found.memory.peak_bytes
+            return True, decision.memory.peak_bytes
         except InfeasibleError:
             return True, None
         except NotFoundError:  # the search came to its end without a plan
@@ -182,9 +182,9 @@ def _axis(problem: Problem, axis: str, limit: int, bound: int, searches: _Search
         tried = _with_sizes(problem, {axis: size})
         if tried is None:
             return []
-        found = searches.judged("axis", f"a mesh axis {axis} of {size} instead of {now}", tried, limit, bound)
-        if found:
-            return found
+        relaxed = searches.judged("axis", f"a mesh axis {axis} of {size} instead of {now}", tried, limit, bound)
+        if relaxed:
+            return relaxed
     return []
 
 

@@ -63,9 +63,9 @@ class Subsets:
             among = everything
         self._known[tuple(everything)] = False
         self._known[tuple(sorted(among))] = False
-        found = minimal_conflict(among, self.holds)
-        statements = tuple(n for n in found if n != self.limit_number)
-        return MinimalSet(statements, self.limit_number in found, self.settled)
+        conflict = minimal_conflict(among, self.holds)
+        statements = tuple(n for n in conflict if n != self.limit_number)
+        return MinimalSet(statements, self.limit_number in conflict, self.settled)
 
     @property
     def surely_none(self) -> bool:
@@ -165,7 +165,7 @@ def may_hold(model: Model) -> bool | None:
     if not edges and network.usage_limit is None:
         return all((c < IMPOSSIBLE).any() for c in costs)
     bare = CostNetwork(costs, edges, network.usages, network.usage_limit, network.facets)
-    found = solve(bare, effort=0.3, gap=1.0, time_limit_s=SEARCH_S)
-    if found.stopped is Stopped.INTERRUPT:
+    solution = solve(bare, effort=0.3, gap=1.0, time_limit_s=SEARCH_S)
+    if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
-    return None if found.status == "unknown" else found.status != "infeasible"
+    return None if solution.status == "unknown" else solution.status != "infeasible"

@@ -168,16 +168,16 @@ def _synchronise_groups(run: Run) -> None:
     """
     graph = run.graph
     for members in dict.fromkeys(graph.groups.values()):
-        given = [graph.holders[m] for m in members]
+        numbers = [graph.holders[m] for m in members]
         if len(members) == 1:
             continue
-        found = [n for n in given if n >= 0 and not _is_open_and_empty(graph.steps.specs[n])]
-        if found and all(n == found[0] for n in found):
-            for member, old in zip(members, given, strict=True):
-                if old != found[0]:
-                    source = members[given.index(found[0])]
-                    _record(run, member, old, found[0], -2, ((source, found[0]),))
-                    _assign(graph, member, found[0])
+        stated = [n for n in numbers if n >= 0 and not _is_open_and_empty(graph.steps.specs[n])]
+        if stated and all(n == stated[0] for n in stated):
+            for member, old in zip(members, numbers, strict=True):
+                if old != stated[0]:
+                    source = members[numbers.index(stated[0])]
+                    _record(run, member, old, stated[0], -2, ((source, stated[0]),))
+                    _assign(graph, member, stated[0])
 
 
 def _is_open_and_empty(spec: Spec) -> bool:
@@ -326,16 +326,16 @@ def _common_mesh(run: Run, numbers: Sequence[int]) -> int:
     """The mesh that all tensors with a sharding share; -1 where there is none or there are several (S0.64)."""
     specs = run.graph.steps.specs
     meshes = run.graph.meshes
-    found = -1
+    common = -1
     for number in numbers:
         if number < 0:
             continue
         mesh = specs[number].mesh
-        if found < 0 or _is_empty(meshes[found]):
-            found = mesh
-        elif mesh != found and not _is_empty(meshes[mesh]) and run.mesh_class[mesh] != run.mesh_class[found]:
+        if common < 0 or _is_empty(meshes[common]):
+            common = mesh
+        elif mesh != common and not _is_empty(meshes[mesh]) and run.mesh_class[mesh] != run.mesh_class[common]:
             return -1
-    return -1 if found >= 0 and is_maximal(meshes[found]) else found
+    return -1 if common >= 0 and is_maximal(meshes[common]) else common
 
 
 def _is_empty(mesh: Mesh) -> bool:

@@ -132,11 +132,11 @@ def statements_given(constraints: Any, kinds: tuple[type, ...], names: str) -> t
         return (constraints,)
     if isinstance(constraints, str | Mapping) or not isinstance(constraints, Iterable):
         raise InputError(f"constraints takes a list of {names}, found {constraints!r}")
-    found = tuple(constraints)
-    for given in found:
-        if not isinstance(given, kinds):
-            raise InputError(f"constraints takes {names}, found {given!r}")
-    return found
+    statements = tuple(constraints)
+    for statement in statements:
+        if not isinstance(statement, kinds):
+            raise InputError(f"constraints takes {names}, found {statement!r}")
+    return statements
 
 
 def argument_numbers(given: Any, option: str = "donate_argnums") -> tuple[int, ...] | None:
@@ -162,7 +162,7 @@ def pins_of_specs(traced: TracedFunction, mesh: Mesh) -> tuple[MatchedPin, ...]:
 
     Axes are taken by name, as in constraints in the code; `UnsupportedError` for one that `mesh` lacks.
     """
-    found = []
+    pins = []
     program = traced.program
     check_devices(_devices_of(traced, ()))
     for value, name, stated in zip(program.body.args, program.input_names, traced.in_stated, strict=False):
@@ -171,7 +171,7 @@ def pins_of_specs(traced: TracedFunction, mesh: Mesh) -> tuple[MatchedPin, ...]:
         where = f"argument {name}"
         other = on_other_mesh(stated.sharding, stated.mesh, mesh, where)
         if other is not None:
-            found.append(
+            pins.append(
                 MatchedPin(
                     name, other.sharding, (value,), (), where, mesh=stated.mesh or "", stated=stated.sharding,
                     moves=other.moves,
@@ -187,8 +187,8 @@ def pins_of_specs(traced: TracedFunction, mesh: Mesh) -> tuple[MatchedPin, ...]:
             )
         sharding = TensorSharding.from_text(stated.sharding, mesh)
         _check_fits(program, value, sharding, mesh, where)
-        found.append(MatchedPin(name, sharding, (value,), (), where))
-    return tuple(found)
+        pins.append(MatchedPin(name, sharding, (value,), (), where))
+    return tuple(pins)
 
 
 def _check_fits(program: Program, value: int, sharding: TensorSharding, mesh: Mesh, where: str) -> None:
@@ -245,19 +245,19 @@ _Devices = tuple[str | None, Sequence[int], str]
 def _devices_of(traced: TracedFunction | Program, pins: Sequence[Pin]) -> list[_Devices]:
     """(text, devices, place) of every mesh that arguments, code and pins name."""
     program = traced if isinstance(traced, Program) else traced.program
-    found: list[_Devices] = []
+    meshes: list[_Devices] = []
     if not isinstance(traced, Program):
         named = zip(traced.in_stated, program.input_names, strict=False)
-        found += [(s.mesh, s.devices, f"argument {name}") for s, name in named if s is not None]
+        meshes += [(s.mesh, s.devices, f"argument {name}") for s, name in named if s is not None]
     for op, _ in program.walk() if program.in_code == "hard" else ():
         if op.attrs.get("mesh") is not None:
-            found.append((op.attrs["mesh"], op.attrs.get("devices", ()), op.source))
+            meshes.append((op.attrs["mesh"], op.attrs.get("devices", ()), op.source))
     for pin in pins:
         if hasattr(pin.sharding, "mesh"):
             rank = len(_spec_of(pin.sharding))
             _, mesh, devices = _read_of_jax(pin.sharding, rank, Mesh.from_dict({}), pin)
-            found.append((mesh, devices, pin.where))
-    return found
+            meshes.append((mesh, devices, pin.where))
+    return meshes
 
 
 def stated_order(traced: TracedFunction | Program, pins: Sequence[Pin], size: int) -> tuple[int, ...] | None:

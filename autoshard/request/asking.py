@@ -86,8 +86,8 @@ def asked(request: Request) -> Asked:
         restrictions=restrictions, host_limit=limits.host, share_repeats=request.share_repeats,
         device_limit=limits.of_device,
     )  # fmt: skip
-    told = (*pins, *groups, *restrictions, *_limits(limits), *manual_statements(program))
-    return Asked(problem, tuple(s.to_dict() for s in told), (*code_notes, *limit_notes(limits, machine)))
+    statements = (*pins, *groups, *restrictions, *_limits(limits), *manual_statements(program))
+    return Asked(problem, tuple(s.to_dict() for s in statements), (*code_notes, *limit_notes(limits, machine)))
 
 
 def _matched_pins(

@@ -44,13 +44,13 @@ class MeshSearch:
             raise InputError(f"axes is a list of names such as [data, fsdp, tensor], found {list(axes)!r}")
         if len(set(axes)) < len(axes):
             raise InputError(f"axes names an axis twice: {', '.join(axes)}")
-        found = MeshSearch(devices, axes)
-        if found.count() > MAX_SIZES:
+        search = MeshSearch(devices, axes)
+        if search.count() > MAX_SIZES:
             raise InputError(
-                f"{devices} devices can be put along {len(axes)} axes in {found.count()} ways; at most {MAX_SIZES} are "
-                "searched: name fewer axes"
+                f"{devices} devices can be put along {len(axes)} axes in {search.count()} ways; at most {MAX_SIZES} "
+                "are searched: name fewer axes"
             )
-        return found
+        return search
 
     def count(self) -> int:
         """Number of ways to write the devices as a product, one factor for each axis."""
@@ -66,7 +66,7 @@ class MeshSearch:
 
     def sizes(self) -> tuple[dict[str, int], ...]:
         """All sizes by axis, those with the longest first axis first."""
-        return tuple(dict(zip(self.axes, found, strict=True)) for found in _products(self.devices, len(self.axes)))
+        return tuple(dict(zip(self.axes, product, strict=True)) for product in _products(self.devices, len(self.axes)))
 
     def allowed(self, hardware: Any) -> tuple[list[dict[str, int]], list[tuple[dict[str, int], str]]]:
         """Sizes that can be laid on a machine, and those that cannot, each with the reason.

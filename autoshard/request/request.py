@@ -100,7 +100,9 @@ class Request:
         if self.resized is not None:
             return self.resized(sizes)
         mesh = Mesh.from_dict(dict(sizes))
-        return replace(self, mesh=dict(sizes), baselines=[one for one in self.baselines if reads(one, mesh)])
+        return replace(
+            self, mesh=dict(sizes), baselines=[baseline for baseline in self.baselines if reads(baseline, mesh)]
+        )
 
     def told_options(self) -> ToldOptions:
         """The options of the search, as the plan's record has them."""

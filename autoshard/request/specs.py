@@ -34,7 +34,7 @@ def with_stated(baselines: Sequence[Any], traced: TracedFunction, program: Progr
     program: that of `traced`, with the request's changes to it. Raises `InputError` where a tree does not fit the
     arguments or the result, `ShardingError` where a sharding does not fit: names of axes, ranks, sizes.
     """
-    read = [_read(one, traced, program, mesh) if is_stated(one) else one for one in baselines]
+    read = [_read(baseline, traced, program, mesh) if is_stated(baseline) else baseline for baseline in baselines]
     if program.in_code == "hints":
         pins, _ = statements_in_code(replace(program, in_code="hard"), mesh)
         read += [StatedShardings(IN_CODE, pins)] if pins else []

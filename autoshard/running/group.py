@@ -111,8 +111,8 @@ class _Process:
 
     def last_lines(self) -> str:
         self.output.seek(0)
-        said = self.output.read().decode(errors="replace").splitlines()
-        lines = [x for x in said if x.strip() and not any(noise in x for noise in _NOISE)]
+        lines_said = self.output.read().decode(errors="replace").splitlines()
+        lines = [x for x in lines_said if x.strip() and not any(noise in x for noise in _NOISE)]
         return "\n  ".join(lines[-LAST_LINES:])
 
 

@@ -23,7 +23,7 @@ from autoshard.strategies.stated import StatedShardings
 def left_by_stated(model: Model, stated: StatedShardings) -> list[np.ndarray]:
     """Per node of the model's network, the states that the shardings and their propagation leave."""
     problem = model.problem
-    found = spread(problem.program, problem.mesh, stated.pins, problem.groups, problem.restrictions)
+    propagated = spread(problem.program, problem.mesh, stated.pins, problem.groups, problem.restrictions)
     values, outputs = _ends(model, stated)
     slots = {name: k for k, name in enumerate(problem.program.output_names)}
     settled: dict[int, np.ndarray] = {}
@@ -37,7 +37,7 @@ def left_by_stated(model: Model, stated: StatedShardings) -> list[np.ndarray]:
             kept = model.encoded.states[index]
             fits = [k for k, s in enumerate(kept) if satisfies(node.layouts[s], pin, problem.mesh)]
             settled[index] = np.array(fits, np.int64)
-    return left_by_found(model, found, Conflicts.MAJORITY, settled)
+    return left_by_found(model, propagated, Conflicts.MAJORITY, settled)
 
 
 def check_stated(model: Model, schedule: Schedule, stated: StatedShardings) -> None:

@@ -89,17 +89,17 @@ def search_mesh(
     except KeyboardInterrupt:
         best = run.stopped(allowed)
     tried = [run.of(s) for s in allowed]
-    told = [*tried, *(_tried(s, "cannot be", reason=reason) for s, reason in refused)]
+    records = [*tried, *(_tried(s, "cannot be", reason=reason) for s, reason in refused)]
     bounds = [t.bound_s for t in tried if t.bound_s is not None]
     unknown = any(t.status in _OPEN and t.bound_s is None for t in tried)
-    found = MeshSearched(
+    searched = MeshSearched(
         devices=math.prod(allowed[0].values()),
         axes=tuple(allowed[0]),
         bound_s=0.0 if unknown else min(bounds, default=0.0),
-        tried=tuple(told),
+        tried=tuple(records),
         frontier=tuple(frontier(run.points)),
     )
-    return replace(best, mesh_search=found)
+    return replace(best, mesh_search=searched)
 
 
 _OPEN = ("out of time", "none found")

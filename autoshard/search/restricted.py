@@ -54,19 +54,19 @@ def best_within(
     Raises `CannotBe` where none is found.
     """
     limit = model.problem.memory_limit
-    found = unlimited(model, allowed, deadline=deadline, effort=effort)
+    best = unlimited(model, allowed, deadline=deadline, effort=effort)
     slack = 0
     for attempt in range(MEMORY_ROUNDS):
-        if limit is None or found.memory.peak_bytes <= limit:
+        if limit is None or best.memory.peak_bytes <= limit:
             break
         if attempt:  # make room for copies that one op alone makes: the network does not count them
-            slack += found.memory.peak_bytes - limit
-        found = _search(model, allowed, limit - slack, deadline, effort, found.timed_out, whole=not slack)
-    if limit is not None and found.memory.peak_bytes > limit:
+            slack += best.memory.peak_bytes - limit
+        best = _search(model, allowed, limit - slack, deadline, effort, best.timed_out, whole=not slack)
+    if limit is not None and best.memory.peak_bytes > limit:
         raise CannotBe(
-            f"it holds {found.memory.peak_bytes} bytes at {found.memory.where}, the limit is {limit}", found.timed_out
+            f"it holds {best.memory.peak_bytes} bytes at {best.memory.where}, the limit is {limit}", best.timed_out
         )
-    return found
+    return best
 
 
 def unlimited(

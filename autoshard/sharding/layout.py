@@ -92,18 +92,18 @@ class AtomMesh:
         """Atoms that together make up `ref`, major to minor; `ShardingError` where atoms are too coarse."""
         pre = ref.pre_size or 1
         size = self.mesh.ref_size(ref)
-        found: list[int] = []
+        atoms_found: list[int] = []
         have = 1
         for index in self.atoms_of[ref.name]:
             atom = self.atoms[index]
             if (atom.pre_size or 1) >= pre * size:
                 break
             if (atom.pre_size or 1) >= pre:
-                found.append(index)
+                atoms_found.append(index)
                 have *= self.sizes[index]
         if have != size:
             raise ShardingError(f"{ref} does not fall on the sub-axes {list(self.names)} used for this program")
-        return tuple(found)
+        return tuple(atoms_found)
 
     def axes_text(self, atoms: Sequence[int]) -> str:
         """The axes that these atoms make up, as text: ``"x", "y":(1)2``."""

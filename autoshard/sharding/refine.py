@@ -24,8 +24,8 @@ def refine(mesh: Mesh, shardings: Iterable[TensorSharding]) -> AtomMesh:
             mesh.ref_size(ref)
             cuts[ref.name].update(algebra.span(ref, mesh))
     splits: dict[str, list[int]] = {}
-    for name, found in cuts.items():
-        bounds = sorted(found)
+    for name, boundaries in cuts.items():
+        bounds = sorted(boundaries)
         for low, high in pairwise(bounds):
             if high % low:
                 raise ShardingError(

@@ -25,11 +25,11 @@ def check_local(
     for op in _own_ops(program.body, region):
         if op.rule is None:
             continue
-        found = _through(what, op, held, program)
+        held_results = _through(what, op, held, program)
         for k, v in enumerate(op.results):
-            if found is None or found[k] is None:
+            if held_results is None or held_results[k] is None:
                 continue
-            now = found[k]
+            now = held_results[k]
             assert now is not None
             held[v] = now
             if v in ends and ends[v] != now:

@@ -196,9 +196,9 @@ def part_of(
         values.update(match.values)
         outputs.update(match.outputs)
         if of_ops and match.any_rank:
-            made = set(match.values)
+            addressed = set(match.values)
             for op in addresses.ops:
-                if made.intersection(op.results):
+                if addressed.intersection(op.results):
                     ops.update(_with_inner(op))
     return Part(tuple(patterns), tuple(sorted(values)), tuple(sorted(outputs)), tuple(sorted(ops)))
 

@@ -79,14 +79,14 @@ class Call:
     def taken(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """`arrays` of a call by position and keyword; `InputError` where a static part differs from the traced call."""
         args, kwargs = _bound(self.function, tuple(args), dict(kwargs))
-        given = [*args, *(kwargs[name] for name in self.keywords if name in kwargs)]
+        arguments = [*args, *(kwargs[name] for name in self.keywords if name in kwargs)]
         unknown = sorted(set(kwargs) - set(self.keywords))
-        if len(given) != len(self.arguments) or unknown:
+        if len(arguments) != len(self.arguments) or unknown:
             found = [*(f"{len(args)} by position" for _ in [0] if args), *kwargs]
             raise InputError(
                 f"the function was planned for the arguments {', '.join(self.names)}, called with {', '.join(found)}"
             )
-        for k, (was, now, name) in enumerate(zip(self.arguments, given, self.names, strict=True)):
+        for k, (was, now, name) in enumerate(zip(self.arguments, arguments, self.names, strict=True)):
             if k in self.static:
                 self._same(was, now, name)
                 continue
@@ -97,7 +97,7 @@ class Call:
             for (path, old), new, still in zip(before, leaves, self.leaves[k], strict=True):
                 if still:
                     self._same(old, new, name + tree_util.keystr(path))
-        return self.arrays(given)
+        return self.arrays(arguments)
 
     def _same(self, was: Any, now: Any, name: str) -> None:
         if was is not now and not _equal(was, now):
@@ -139,12 +139,12 @@ def read_call(
     argnames: Sequence[str] | None,
 ) -> Call:
     """The call of `f` with these arguments; where `options` are None, those of a `jax.jit` around `f` hold."""
-    told = _told_to_jit(f)
+    jit_options = _told_to_jit(f)
     args, kwargs = _bound(f, tuple(args), dict(kwargs))
     count = len(args)
     names = [*argument_names(f, count, argnames), *kwargs]
     parameters = [*argument_names(f, count, None), *kwargs]
-    given = (*args, *kwargs.values())
+    arguments = (*args, *kwargs.values())
 
     def numbers(listed: int | Iterable[int], option: str) -> set[int]:
         chosen = set()
@@ -156,9 +156,9 @@ def read_call(
 
     static_numbers, static_names = options.static_argnums, options.static_argnames
     if static_numbers is None and static_names is None:
-        here = [n for n in told.get("static_argnums", ()) if -count <= n < count]
+        here = [n for n in jit_options.get("static_argnums", ()) if -count <= n < count]
         static = numbers(here, "static_argnums")
-        static |= {k for k, name in enumerate(parameters) if name in told.get("static_argnames", ())}
+        static |= {k for k, name in enumerate(parameters) if name in jit_options.get("static_argnames", ())}
     else:
         static = numbers(() if static_numbers is None else static_numbers, "static_argnums")
         listed = [static_names] if isinstance(static_names, str) else list(static_names or ())
@@ -167,13 +167,13 @@ def read_call(
             raise InputError(f"static_argnames names {unknown[0]!r}; the arguments are {', '.join(parameters)}")
         static |= {k for k, name in enumerate(parameters) if name in listed}
     if options.donate_argnums is None:
-        donated = numbers([n for n in told.get("donate_argnums", ()) if -count <= n < count], "donate_argnums")
-        donated |= {k for k, name in enumerate(parameters) if name in told.get("donate_argnames", ())}
+        donated = numbers([n for n in jit_options.get("donate_argnums", ()) if -count <= n < count], "donate_argnums")
+        donated |= {k for k, name in enumerate(parameters) if name in jit_options.get("donate_argnames", ())}
     else:
         donated = numbers(options.donate_argnums, "donate_argnums")
-    call = Call(f, given, tuple(names), tuple(kwargs), frozenset(static), frozenset(donated - static))
+    call = Call(f, arguments, tuple(names), tuple(kwargs), frozenset(static), frozenset(donated - static))
     for k in call.open:
-        call.leaves[k] = _still(given[k], lambda x: not hasattr(x, "shape") or not hasattr(x, "dtype"))
+        call.leaves[k] = _still(arguments[k], lambda x: not hasattr(x, "shape") or not hasattr(x, "dtype"))
     return call
 
 

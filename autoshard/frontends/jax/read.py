@@ -160,12 +160,12 @@ class JaxprReader:
         if kind in _CALLS:
             callee = next((params[p] for p in _CALLS[kind] if p in params), None)
             if callee is not None:
-                said = f"in_shardings of jit at {describe(here)}"
-                operands = self._placed(frame, eqn, operands, params.get("in_shardings"), said, here)
+                stated_by = f"in_shardings of jit at {describe(here)}"
+                operands = self._placed(frame, eqn, operands, params.get("in_shardings"), stated_by, here)
                 named = named_site(here, callee, params.get("name"))
                 results = self._inline(frame, callee, operands, named)
-                said = f"out_shardings of jit at {describe(here)}"
-                return self._placed(frame, eqn, results, params.get("out_shardings"), said, here)
+                stated_by = f"out_shardings of jit at {describe(here)}"
+                return self._placed(frame, eqn, results, params.get("out_shardings"), stated_by, here)
         if kind == "custom_linear_solve":
             lengths = params["const_lengths"]
             skip = lengths.matvec + lengths.vecmat
@@ -303,11 +303,11 @@ class JaxprReader:
         for value, spec, var in zip(operands, params["in_specs"], jaxpr.invars, strict=True):
             names, shape = axis_names(spec, value.type.rank), var.aval.shape
             parts.append(self._traced(frame, cut_block(names, shape), value, sizes, here) if any(names) else value)
-        found = []
+        gathered = []
         for value, spec in zip(self._inline(frame, params["jaxpr"], parts, here), params["out_specs"], strict=True):
             names = axis_names(spec, value.type.rank)
-            found.append(self._traced(frame, gather_blocks(names), value, sizes, here) if any(names) else value)
-        return found
+            gathered.append(self._traced(frame, gather_blocks(names), value, sizes, here) if any(names) else value)
+        return gathered
 
     def _traced(
         self, frame: _Frame, f: Callable[[Any], Any], value: DraftValue, axes: Mapping[str, int], here: Site
@@ -340,13 +340,13 @@ class JaxprReader:
         kind, params = str(eqn.primitive.name), eqn.params
         if kind == "shard_alike":
             return self._alike(frame, eqn, operands, here)
-        said = {"sharding_constraint": "with_sharding_constraint", "device_put": "device_put"}.get(kind, kind)
-        said = f"{said} at {describe(here)}"
+        stated_by = {"sharding_constraint": "with_sharding_constraint", "device_put": "device_put"}.get(kind, kind)
+        stated_by = f"{stated_by} at {describe(here)}"
         if params.get("layout") is not None:
-            self._warn(f"the layout of {said} is ignored")
-        one = params.get("dst_sharding" if kind == "reshard" else "sharding")
-        stated = params["devices"] if kind == "device_put" else [one] * len(operands)
-        return self._placed(frame, eqn, operands, stated, said, here, sorted(params.get("unconstrained_dims", ())))
+            self._warn(f"the layout of {stated_by} is ignored")
+        sharding = params.get("dst_sharding" if kind == "reshard" else "sharding")
+        stated = params["devices"] if kind == "device_put" else [sharding] * len(operands)
+        return self._placed(frame, eqn, operands, stated, stated_by, here, sorted(params.get("unconstrained_dims", ())))
 
     def _placed(
         self,

@@ -52,8 +52,8 @@ def check_mlir(text: str | bytes, *, strict: bool = False) -> list[Diagnostic]:
             module = ir.Module.parse(text)
         except ir.MLIRError as error:
             return _from_mlir(error)
-        found = list(_Checker(module, strict).run())
-    return sorted(found, key=lambda d: (d.line, d.column))
+        diagnostics = list(_Checker(module, strict).run())
+    return sorted(diagnostics, key=lambda d: (d.line, d.column))
 
 
 def _from_mlir(error: ir.MLIRError) -> list[Diagnostic]:
@@ -193,11 +193,11 @@ class _Checker:
             if not isinstance(value.type, ir.RankedTensorType):
                 continue
             dims = sdy.TensorMappingAttr(mapping).dim_mappings
-            found = [prod(sizes[f] for f in sdy.DimMappingAttr(d).factor_indices) for d in dims]
-            if found != list(value.type.shape):
+            products = [prod(sizes[f] for f in sdy.DimMappingAttr(d).factor_indices) for d in dims]
+            if products != list(value.type.shape):
                 yield self._at(
                     op,
-                    f"{what} has shape {list(value.type.shape)} but the factors of its rule give {found}",
+                    f"{what} has shape {list(value.type.shape)} but the factors of its rule give {products}",
                     "the sizes of a dimension's factors multiply to its size",
                     soft=True,
                 )
@@ -234,17 +234,17 @@ class _Checker:
                         f"the members of sharding group {number} have different shapes: {first.type} and {value.type}",
                         "a group ties values of one shape",
                     )
-                given = self._given(value)
-                if given is not None and not any(d.is_open for d in given.dims):
-                    if closed is not None and closed[1] != given:
+                sharding = self._given(value)
+                if sharding is not None and not any(d.is_open for d in sharding.dims):
+                    if closed is not None and closed[1] != sharding:
                         yield self._at(
                             op,
                             f"sharding group {number} has members with different closed shardings: "
-                            f"{closed[1]} of {closed[0]} and {given} of {value.get_name()}",
+                            f"{closed[1]} of {closed[0]} and {sharding} of {value.get_name()}",
                             "open or drop one of the two",
                             soft=True,
                         )
-                    closed = closed or (value.get_name(), given)
+                    closed = closed or (value.get_name(), sharding)
 
     def _given(self, value: ir.Value) -> TensorSharding | None:
         attr: ir.Attribute | None = None

@@ -71,26 +71,26 @@ def gather(ctx: LocalOp, table: Any, indices: Any) -> Sequence[Any]:
             inside = lax.squeeze((column >= np.int32(0)) & (column < count), [column.ndim - 1])
             mine = inside if mine is None else mine & inside
         columns.append(column)
-    found = ctx.bind(
+    gathered = ctx.bind(
         [table, lax.concatenate(columns, position.ndim - 1)],
         slice_sizes=tuple(sizes),
         mode=Mode.CLIP,
         fill_value=None,
         indices_are_sorted=False,
     )[0]
-    batch = [d for d in range(found.ndim) if d not in numbers.offset_dims]
+    batch = [d for d in range(gathered.ndim) if d not in numbers.offset_dims]
 
     def spread(mask: Any) -> Any:
-        return lax.broadcast_in_dim(mask, found.shape, batch)
+        return lax.broadcast_in_dim(mask, gathered.shape, batch)
 
-    found = lax.select(spread(mine), found, lax.full_like(found, 0))
+    gathered = lax.select(spread(mine), gathered, lax.full_like(gathered, 0))
     if mode == Mode.FILL_OR_DROP:
         group = [a for atoms in cut.values() for a in atoms]
         group += [atom for atom, _ in ctx.placement.passes]
-        fill = lax.full_like(found, _fill_value(ctx, found.dtype))
+        fill = lax.full_like(gathered, _fill_value(ctx, gathered.dtype))
         fill = lax.select(_like(ctx.grid.is_first(group), fill), fill, lax.full_like(fill, 0))
-        found = lax.select(spread(in_bounds), found, fill)
-    return [found]
+        gathered = lax.select(spread(in_bounds), gathered, fill)
+    return [gathered]
 
 
 def _fill_value(ctx: LocalOp, dtype: Any) -> Any:

@@ -127,11 +127,11 @@ class Holders:
     ) -> None:
         def write() -> None:
             out = []
-            for given, holder in zip(attrs, holders, strict=True):
-                found = self.text(holder)
-                entry = dict(given)
-                if found is not None:
-                    entry["sdy.sharding"] = self._attribute(f"#sdy.sharding{found}")
+            for attributes, holder in zip(attrs, holders, strict=True):
+                text = self.text(holder)
+                entry = dict(attributes)
+                if text is not None:
+                    entry["sdy.sharding"] = self._attribute(f"#sdy.sharding{text}")
                 out.append(ir.DictAttr.get(entry, op.context))
             if out:
                 op.attributes[name] = ir.ArrayAttr.get(out, op.context)
@@ -151,10 +151,10 @@ class Holders:
         self.writers.append(write)
 
     def _per_value(self, op: ir.Operation, values: Sequence[int], attribute: str) -> None:
-        given = self.index.specs(get_attribute(op, attribute))
-        if given and len(given) != len(values):
+        specs = self.index.specs(get_attribute(op, attribute))
+        if specs and len(specs) != len(values):
             return  # a maximal sharding on an op without results
-        holders = [self.new(v, given[i] if given else None) for i, v in enumerate(values)]
+        holders = [self.new(v, specs[i] if specs else None) for i, v in enumerate(values)]
         before = [self.graph.holders[h] for h in holders]
 
         def write() -> None:
@@ -187,12 +187,12 @@ class Holders:
             self._per_value(op, index.results[at], "out_shardings")
             return
         manual = manual_axes(op)
-        given = index.specs(get_attribute(op, "in_shardings"))
-        holders = [self.new(a, erase_manual(s, manual, index.meshes)) for a, s in zip(args, given, strict=True)]
+        stated = index.specs(get_attribute(op, "in_shardings"))
+        holders = [self.new(a, erase_manual(s, manual, index.meshes)) for a, s in zip(args, stated, strict=True)]
 
         def write() -> None:
             texts: list[str | None] = []
-            for arg, holder, outer in zip(args, holders, given, strict=True):
+            for arg, holder, outer in zip(args, holders, stated, strict=True):
                 spec = self.graph.spec(holder)
                 if self.of[arg] != holder or spec is None or outer is None:
                     return

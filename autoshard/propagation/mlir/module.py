@@ -118,27 +118,27 @@ def needs_edges(module: ir.Module) -> bool:
 
     Not where there are named computations: an edge on one is not valid outside of the whole pipeline.
     """
-    found = {"edge": False, "op": False}
+    has = {"edge": False, "op": False}
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        found["edge"] |= op.name in (EDGE, FUNC_EDGE, NAMED)
-        found["op"] |= op.name in DATA_FLOW
+        has["edge"] |= op.name in (EDGE, FUNC_EDGE, NAMED)
+        has["op"] |= op.name in DATA_FLOW
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return found["op"] and not found["edge"]
+    return has["op"] and not has["edge"]
 
 
 def _has_named_computations(module: ir.Module) -> bool:
-    found = False
+    has_any = False
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        nonlocal found
-        found |= op.name == NAMED
-        return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
+        nonlocal has_any
+        has_any |= op.name == NAMED
+        return ir.WalkResult.INTERRUPT if has_any else ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return found
+    return has_any
 
 
 def check_functions(module: ir.Module, *, inlines_calls: bool = True) -> None:

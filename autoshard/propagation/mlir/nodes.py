@@ -137,8 +137,8 @@ class Nodes:
             self._identity(node, [index.number[s] for s in sources], index.results[at][0])
 
     def _rule(self, attr: ir.Attribute) -> int:
-        found = self._rules.get(attr)
-        if found is None:
+        number = self._rules.get(attr)
+        if number is None:
             rule = sdy.OpShardingRuleAttr(attr)
             sizes = tuple(rule.factor_sizes)
             special = {*rule.reduction_factors, *rule.need_replication_factors, *rule.permutation_factors}
@@ -149,8 +149,8 @@ class Nodes:
                 frozenset(rule.blocked_propagation_factors),
                 tuple(f not in special for f in range(len(sizes))),
             )
-            found = self._rules[attr] = self.graph.steps.rule_number(step)
-        return found
+            number = self._rules[attr] = self.graph.steps.rule_number(step)
+        return number
 
     def _mapping(self, attr: ir.Attribute) -> TensorFactors:
         factors = self._mappings.get(attr)

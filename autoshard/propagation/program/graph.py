@@ -144,9 +144,9 @@ class Builder:
                         self.specs[value] = spec
                         self.bound[value] = op
         targets = self._edge_targets()
-        for value, found in wanted.items():
-            first = found[0]
-            if first is None or value in self.specs or any(s != first for s in found):
+        for value, specs in wanted.items():
+            first = specs[0]
+            if first is None or value in self.specs or any(s != first for s in specs):
                 continue
             if any(d.is_open for d in first.dims):
                 continue

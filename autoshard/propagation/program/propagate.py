@@ -113,11 +113,11 @@ def _parsed(sharding: TensorSharding | str) -> TensorSharding:
 def _checked(program: Program, mesh: Mesh, value: int, sharding: TensorSharding) -> Spec:
     if not 0 <= value < len(program.values):
         raise InputError(f"there is no value {value}; the program has values 0..{len(program.values) - 1}")
-    it = program.values[value]
-    if it.origin is Origin.LITERAL:
-        raise ShardingError(f"value {value} ({it.name}) is a literal and cannot be sharded")
+    tensor = program.values[value]
+    if tensor.origin is Origin.LITERAL:
+        raise ShardingError(f"value {value} ({tensor.name}) is a literal and cannot be sharded")
     sharding = sharding.canonical(mesh)
-    sharding.validate(mesh, it.type.shape, what=f"value {it.name}")
+    sharding.validate(mesh, tensor.type.shape, what=f"value {tensor.name}")
     return _without_size_one(to_spec(sharding, mesh, 0))
 
 
@@ -182,14 +182,14 @@ def _op_factors(built: ProgramGraph, mesh: Mesh) -> dict[int, tuple[tuple[AxisRe
 def common_factor_axes(rule, specs: Sequence[Spec | None]) -> list[Refs]:
     """For each factor the axes that all its tensors share as a prefix; no axis on two factors."""
     sizes = rule.factor_sizes
-    found: list[Refs | None] = [None] * len(sizes)
+    prefixes: list[Refs | None] = [None] * len(sizes)
     for mapping, spec in zip((*rule.operands, *rule.results), specs, strict=True):
         for factor, sharding in project(mapping, spec, sizes).factors.items():
-            old = found[factor]
-            found[factor] = sharding.axes if old is None else _common_prefix(old, sharding.axes)
+            old = prefixes[factor]
+            prefixes[factor] = sharding.axes if old is None else _common_prefix(old, sharding.axes)
     used: list[Ref] = []
     out: list[Refs] = []
-    for factor, axes in enumerate(found):
+    for factor, axes in enumerate(prefixes):
         kept: list[Ref] = []
         if factor in rule.shardable:
             for ref in axes or ():

@@ -48,7 +48,7 @@ def trace_back(built: ProgramGraph, run: Run, initial: list[int], mesh: Mesh) ->
         if holder < 0 or built.graph.spec(holder) is None:
             continue
         if holder not in known:
-            found: list[Provenance] = []
+            origins: list[Provenance] = []
             for ref, dim, steps in chains(built.graph, run, initial, holder):
                 hops = [
                     Hop(
@@ -64,7 +64,7 @@ def trace_back(built: ProgramGraph, run: Run, initial: list[int], mesh: Mesh) ->
                     source = op.results[0] if op.kind in CONSTRAINTS else origin
                     hops.append(Hop(op.id, source, origin))
                     origin = source
-                found.append(Provenance(axis_ref(ref, mesh), dim, origin, tuple(hops)))
-            known[holder] = tuple(found)
+                origins.append(Provenance(axis_ref(ref, mesh), dim, origin, tuple(hops)))
+            known[holder] = tuple(origins)
         out[value] = known[holder]
     return out
