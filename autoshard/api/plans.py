@@ -13,6 +13,7 @@ from autoshard.program.as_json import plain, program_to_json, without_places
 
 if TYPE_CHECKING:
     from autoshard.api.targets import Target
+    from autoshard.frontends.jax.function import TracedFunction
     from autoshard.lowering.lower import Lowered
     from autoshard.questions.break_even import BreakEven
     from autoshard.questions.diff import PlanDiff
@@ -135,6 +136,10 @@ class Plan(PlanRecord):
         )  # fmt: skip
         if donate_argnums is None:
             traced = replace(traced, program=replace(traced.program, donated=self.program.donated))
+        return self.holding(traced)
+
+    def holding(self, traced: TracedFunction) -> Plan:
+        """A copy of the plan with its function, traced already; `InputError` unless it is the program of the plan."""
         own = self.program
         traced = replace(
             traced,
