@@ -139,7 +139,9 @@ class Plan(PlanRecord):
         return self.holding(traced)
 
     def holding(self, traced: TracedFunction) -> Plan:
-        """A copy of the plan with its function, traced already; `InputError` unless it is the program of the plan."""
+        """A copy of the plan with its function, which is traced already; `InputError` where its program is not the
+        plan's.
+        """
         own = self.program
         traced = replace(
             traced,
