@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,11 +55,9 @@ def key_of(request: Request) -> str | None:
 
 
 def _parts(request: Request, question: Asked) -> dict[str, Any]:
-    import jax
-
     problem = question.problem
     return {
-        "versions": [__version__, jax.__version__, _source()],
+        "versions": [__version__, version("jax"), _source()],
         "program": without_places(plain(program_to_json(problem.program))),
         "mesh": mesh_to_json(problem.mesh),
         "machine": plain(problem.machine.to_dict()),

@@ -88,6 +88,24 @@ class Plan(PlanRecord):
 
         return diff_plans(self, other)
 
+    # -- taking its shardings away -------------------------------------------------------------------
+
+    def partition_specs(self, argument: str | None = None, *, like: Any = None) -> Any:
+        """`PartitionSpec`s of inputs and outputs, from the file alone; `autoshard.api.specs.partition_specs`.
+
+        argument: of one argument (``out``: of the result). like: a pytree whose structure they are given in.
+        """
+        from autoshard.api.specs import partition_specs
+
+        return partition_specs(self, argument, like=like)
+
+    def named_shardings(self, mesh: Any = None, argument: str | None = None, *, like: Any = None) -> Any:
+        """The same as `NamedSharding`s, on a `jax.sharding.Mesh` with the plan's axes (that of all devices if none is
+        given)."""
+        from autoshard.api.specs import named_shardings
+
+        return named_shardings(self, mesh, argument, like=like)
+
     # -- running it ----------------------------------------------------------------------------------
 
     @cached_property

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autoshard import __version__
-from autoshard.cli import calibrate, compare, cost, diff, explain, lower, mlir, network, plans, run
+from autoshard.cli import calibrate, compare, cost, diff, explain, init, lower, mlir, network, plans, run
 from autoshard.cli.process import interrupts_arrive, open_streams
 
 app = typer.Typer(
@@ -20,8 +20,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command()(init.init)
 app.command()(plans.solve)
 app.command()(plans.show)
+app.command()(plans.specs)
 app.command()(plans.verify)
 app.command()(run.run)
 app.command()(lower.lower)

@@ -119,6 +119,33 @@ def show(
 
 
 @reports_errors
+def specs(
+    plan: Annotated[Path, typer.Argument(help="A plan.json written by solve.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Mesh and specs as JSON instead of Python.")] = False,
+) -> None:
+    """Take the shardings of a plan away: PartitionSpecs by path, as a Python file that needs JAX only."""
+    from autoshard.api.plans import Plan
+    from autoshard.api.specs import layouts, python_text, spec_of
+    from autoshard.files import check_writable, write_text
+
+    if output is not None:
+        check_writable(output)
+    found = Plan.load(plan)
+    if as_json:
+        mesh = found.schedule.mesh
+        axes = dict(zip(mesh.mesh.axis_names, mesh.mesh.axis_sizes, strict=True))
+        named = {name: list(spec_of(layout, mesh, name)) for name, layout in layouts(found).items()}
+        text = json.dumps({"mesh": axes, "specs": named}, indent=1) + "\n"
+    else:
+        text = python_text(found)
+    if output is None:
+        print(text, end="")
+    else:
+        write_text(output, text)
+
+
+@reports_errors
 def hardware(
     name: Annotated[str | None, typer.Argument(help="A profile's name, or the path of a YAML profile.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
