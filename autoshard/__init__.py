@@ -114,6 +114,6 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'autoshard' has no attribute {name!r}")
-    found = getattr(import_module(home), name)
-    globals()[name] = found
-    return found
+    attribute = getattr(import_module(home), name)
+    globals()[name] = attribute
+    return attribute

@@ -12,10 +12,11 @@ _FLAG = "--xla_force_host_platform_device_count"
 
 
 def simulate_devices(count: int, environment: MutableMapping[str, str] = os.environ, *, exactly: bool = False) -> bool:
-    """Have JAX see `count` CPU devices; to be called before JAX is imported. Returns whether it will.
+    """Have JAX see `count` CPU devices. Call it before JAX is imported. Returns whether JAX will see them.
 
     Plans for larger meshes are made without devices, so above the limit only the platform is chosen.
-    Where JAX is imported already its devices stay as they are. exactly: also where more are asked for already.
+    Where JAX is already imported, its devices stay as they are. exactly: lower the number of devices too where the
+    environment asks for more.
     """
     if environment is os.environ and "jax" in sys.modules:
         return False
@@ -23,9 +24,9 @@ def simulate_devices(count: int, environment: MutableMapping[str, str] = os.envi
     if count > MAX_SIMULATED_DEVICES:
         return False
     flags = environment.get("XLA_FLAGS", "")
-    given = re.search(rf"{_FLAG}=(\d+)", flags)
-    if given is None:
+    flag = re.search(rf"{_FLAG}=(\d+)", flags)
+    if flag is None:
         environment["XLA_FLAGS"] = f"{flags} {_FLAG}={count}".strip()
-    elif int(given[1]) < count or exactly:
-        environment["XLA_FLAGS"] = flags.replace(given[0], f"{_FLAG}={count}")
+    elif int(flag[1]) < count or exactly:
+        environment["XLA_FLAGS"] = flags.replace(flag[0], f"{_FLAG}={count}")
     return True

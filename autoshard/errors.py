@@ -27,14 +27,14 @@ class RuleError(InputError):
 
 
 class UnsupportedError(AutoshardError):
-    """A feature is outside of what autoshard can do today; the message says which and what to try."""
+    """The request needs a feature that autoshard does not have; the message says which one and what to try."""
 
 
 class InfeasibleError(AutoshardError):
-    """No plan exists, which is proved: the hard statements (pins, groups, limits) cannot hold together.
+    """It is proved that no plan exists: the hard statements (pins, groups, limits) cannot hold together.
 
-    conflict: the statements that contradict each other, in the user's words with their places; none of them can be left
-    out (empty where no such set was worked out). facts: figures about the contradiction, for programs; ``proved`` is
+    conflict: the statements that contradict each other, in the user's words with their places. None of them can be left
+    out. Empty where no such set was worked out. facts: figures about the contradiction, for programs; ``proved`` is
     true. Where a search found no plan and nothing is proved, the error is `NotFoundError`.
     """
 
@@ -47,11 +47,11 @@ class InfeasibleError(AutoshardError):
 
 
 class OutOfTimeError(AutoshardError):
-    """The search ended before any plan was found, and it is not proved that none exists.
+    """The search ended without a plan, and it is not proved that none exists.
 
-    By a time limit or a cap, or (`NotFoundError`) by itself.
-    facts: figures for programs. ``proved`` is false; of memory also ``limit_bytes``, ``achieved_bytes`` (the lowest
-    peak of the plans that were seen; None where there were none), ``missed_bytes`` (by how much it exceeds the limit)
+    A time limit or a cap ended it; where it ended by itself, the error is `NotFoundError`. facts: figures for programs.
+    ``proved`` is false. Where memory is short there are also ``limit_bytes``, ``achieved_bytes`` (the lowest peak of
+    the plans that were seen; None where there were none), ``missed_bytes`` (by how much that peak exceeds the limit)
     and ``least_bytes`` (proved: no plan holds less at its peak).
     """
 
@@ -63,7 +63,7 @@ class OutOfTimeError(AutoshardError):
 
 
 class NotFoundError(OutOfTimeError):
-    """The search did all it was to do and found no plan; more effort may."""
+    """The search did all it was to do and found no plan; a search with more effort may find one."""
 
 
 def listing(wanted: str, known: Iterable[str], *, most: int = 40) -> str:

@@ -1,4 +1,4 @@
-"""Files are read with errors a user understands, and written all or nothing."""
+"""Reading files with errors that a user understands, and writing them whole or not at all."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from autoshard.errors import InputError
 def read_text(path: str | os.PathLike[str], *, what: str = "file", max_bytes: int | None = None) -> str:
     """The UTF-8 text of a file; `InputError` says why it cannot be read.
 
-    what: how messages call it (``config``, ``plan``).
+    what: the name of such a file in messages (``config``, ``plan``).
     """
     return decode_text(read_bytes(path, what=what, max_bytes=max_bytes), str(Path(path)), what=what)
 
@@ -38,7 +38,7 @@ def read_bytes(path: str | os.PathLike[str], *, what: str = "file", max_bytes: i
 
 
 def decode_text(data: bytes, name: str, *, what: str = "file") -> str:
-    """Bytes as UTF-8 text; `InputError` with the line of the first byte that is none."""
+    """Bytes as UTF-8 text; `InputError` names the line of the first byte that is not UTF-8."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -50,7 +50,7 @@ def decode_text(data: bytes, name: str, *, what: str = "file") -> str:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """`InputError` where a file of this name could surely not be written; found out before long work, not after it."""
+    """`InputError` where a file of this name surely cannot be written. Callers check before long work, not after it."""
     path = Path(path)
     if "\0" in str(path):
         raise InputError(f"cannot write {str(path)!r}: names of files hold no NUL character")
@@ -66,15 +66,19 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` as UTF-8, as `write_bytes` does; bytes of file names that are no text as ``\\udc..``."""
+    r"""Write `text` as UTF-8, whole or not at all, as `write_bytes` does.
+
+    Bytes of file names that are no text are written as ``\udc..``.
+    """
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write `data` so that a reader, or a crash, sees the old file or the new one and never a part.
 
-    It goes to a temporary file in the same directory, which then takes the name; a link keeps pointing where it did.
-    What is no ordinary file (``/dev/stdout``, a pipe) is written to as it is.
+    The data goes to a temporary file in the same directory, which then takes the name. Where the path is a symbolic
+    link, its target is replaced and the link stays. A path that is no ordinary file (``/dev/stdout``, a pipe) is
+    written to directly.
     """
     path = Path(path)
     try:

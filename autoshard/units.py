@@ -66,7 +66,7 @@ def memory_amount(given: object) -> MemoryAmount:
 
 
 NO_LIMIT: Literal["none"] = "none"
-"""What lifts a limit that holds where nothing is stated."""
+"""The word that lifts the memory limit; without it, and with no limit stated, the device's memory is the limit."""
 
 
 def limit_amount(given: object) -> MemoryAmount | Literal["none"]:
@@ -100,7 +100,7 @@ def _split(text: str, wanted: str) -> tuple[float, str]:
 
 
 def seconds_text(seconds: float) -> str:
-    """Three digits and a unit.
+    """Seconds as text: three digits and a unit.
 
     >>> seconds_text(0.0123), seconds_text(4.5e-6), seconds_text(0)
     ('12.3 ms', '4.5 us', '0 s')

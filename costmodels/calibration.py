@@ -1,4 +1,4 @@
-"""Latency and rates fitted to measurements, and the profile they make. Measuring needs devices and is done elsewhere.
+"""Latency and rates fitted to measurements, and the profile they make. The room `calibrate` does the measuring.
 
 Times of collectives are ``passes or hops * latency + factor of the kind * traffic / rate`` on a level, with the
 coefficients of the cost model itself, so all kinds, sizes and groups of one level are fitted together. Work is
@@ -22,7 +22,7 @@ from autoshard.costmodels.profile import Profile, SwitchLevel
 
 @dataclass(frozen=True, slots=True)
 class CollectiveMeasurement:
-    """A timed collective: `bytes` is V as everywhere, `seconds` net of the time to start a program."""
+    """A timed collective: `bytes` is V as in `collectives`, `seconds` are net of the time to start a program."""
 
     kind: str
     parts: tuple[AxisPart, ...]
@@ -69,7 +69,7 @@ def fit_line(latency_parts: Sequence[float], amounts: Sequence[float], seconds: 
 
 
 SIGNIFICANT = 1.15
-"""A kind has a factor of its own where its times differ by more than this from what the level's rate gives."""
+"""A kind has a factor of its own where its times differ by more than this from those at the level's rate."""
 _ROUNDS = 5
 
 
@@ -109,11 +109,11 @@ def _fit_kinds(rows: Sequence[tuple[str, float, float, float]]) -> LineFit:
             moving = amount / fit.rate
             if moving * factors.get(kind, 1.0) > part * fit.latency_s:  # where bandwidth, not latency, decides
                 ratios.setdefault(kind, []).append(max(took - part * fit.latency_s, 0.1 * took) / moving)
-        found = {kind: float(np.median(values)) for kind, values in ratios.items() if len(values) >= 3}
-        unit = found.get("all_gather", 1.0)
+        medians = {kind: float(np.median(values)) for kind, values in ratios.items() if len(values) >= 3}
+        unit = medians.get("all_gather", 1.0)
         factors = {
             kind: float(np.clip(value / unit, 0.05, 100))
-            for kind, value in found.items()
+            for kind, value in medians.items()
             if kind != "all_gather" and not 1 / SIGNIFICANT <= value / unit <= SIGNIFICANT
         }
         scaled = [amount * factors.get(kind, 1.0) for kind, amount in zip(kinds, amounts, strict=True)]
@@ -139,8 +139,8 @@ def calibrated_profile(
     data["sources"]["calibration"] = {"title": title, "date": date}
 
     def measured(value: float, unit: str, note: str | None = None, **more: str) -> dict[str, Any]:
-        found: dict[str, Any] = {"value": value, "unit": unit, "source": "calibration", **more}
-        return found if note is None else {**found, "note": note}
+        figure: dict[str, Any] = {"value": value, "unit": unit, "source": "calibration", **more}
+        return figure if note is None else {**figure, "note": note}
 
     for level in data["levels"]:
         fit = levels.get(level["name"])

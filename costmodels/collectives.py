@@ -32,7 +32,7 @@ from autoshard.costmodels.profile import Collective, FullMeshLevel, Profile, Swi
 
 
 class CollectiveKind(StrEnum):
-    """The collectives that have a time."""
+    """The kinds of collectives that have a price."""
 
     ALL_GATHER = "all_gather"
     REDUCE_SCATTER = "reduce_scatter"
@@ -84,7 +84,7 @@ def merge_pieces(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LevelCost:
-    """What one level contributes to a collective: `latency_s`, and seconds and traffic per byte of V."""
+    """The part of one level in a collective: `latency_s`, and seconds and traffic per byte of V."""
 
     level: str
     group: int  # devices (or inner domains) of the group at this level
@@ -104,7 +104,7 @@ class Torus:
 
 
 def named_kind(kind: CollectiveKind) -> Collective:
-    """The kind as profiles name it."""
+    """The kind as profiles spell it."""
     return kind.value  # type: ignore[return-value]
 
 

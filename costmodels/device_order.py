@@ -1,8 +1,8 @@
-"""Where a mesh with a given device order lies: permuting devices over fast and slow links changes the time (S2.6).
+"""The links of a mesh with a given device order: permuting devices over fast and slow links changes the time (S2.6).
 
 Devices are numbered over the machine with the innermost coordinate fastest: domain (or slice) by domain, inside a slice
 row-major over its shape. Every prime factor of a mesh axis must then be a step of constant length along one physical
-dimension; an order without that structure has no links that could be named.
+dimension. For other orders no links can be named.
 """
 
 from collections.abc import Sequence
@@ -80,13 +80,13 @@ def _physical(
 
 
 def _primes(size: int) -> list[int]:
-    found, divisor = [], 2
+    primes, divisor = [], 2
     while size > 1:
         while size % divisor == 0:
-            found.append(divisor)
+            primes.append(divisor)
             size //= divisor
         divisor += 1
-    return found
+    return primes
 
 
 def _joined(segments: list[Segment]) -> list[Segment]:

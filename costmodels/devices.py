@@ -1,4 +1,4 @@
-"""Which packaged profile a device is, by the name that JAX has for it."""
+"""The packaged profile of a device, by JAX's name for it."""
 
 from autoshard.costmodels.errors import ProfileError
 
@@ -8,11 +8,11 @@ _KNOWN = {
     "A100-SXM4-40GB": "a100_40", "A100": "a100_80", "H100": "h100", "H200": "h200", "GB200": "gb200_nvl72",
     "B200": "b200", "MI300X": "mi300x", "cpu": "cpu_sim",
 }  # fmt: skip
-"""What JAX calls a device (or a part of it, the longest that fits) and the profile it is measured against."""
+"""JAX's name for a device, or a part of the name (the longest that fits counts) -> the profile."""
 
 
 def profile_of_device(device_kind: str) -> str:
-    """The packaged profile of a device by the name JAX has for it; `ProfileError` for one that has none.
+    """The packaged profile of a device by JAX's name for it; `ProfileError` where there is none.
 
     >>> profile_of_device("NVIDIA H100 80GB HBM3"), profile_of_device("TPU v5 lite")
     ('h100', 'tpu_v5e')

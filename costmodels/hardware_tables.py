@@ -1,4 +1,4 @@
-"""Hardware profiles as tables: every figure of one, one row for each, and how intense work has to be on it."""
+"""Hardware profiles as tables: a row for each figure of a profile, and its critical arithmetic intensities."""
 
 from typing import Any
 
@@ -36,20 +36,20 @@ def critical_intensities(profile: Profile, dtype: str = "bfloat16") -> dict[str,
     {'memory': 243, 'ici ring': 2189, 'ici line': 4378, 'dcn': 63040}
     """
     peak = profile.matmul_flops_per_s(dtype)
-    found = {"memory": peak / profile.memory.bandwidth.value}
+    intensities = {"memory": peak / profile.memory.bandwidth.value}
     inner = 1
     for level in profile.levels:
         if isinstance(level, TorusLevel):
-            found[f"{level.name} ring"] = peak / (2 * level.link.value)
-            found[f"{level.name} line"] = peak / level.link.value
+            intensities[f"{level.name} ring"] = peak / (2 * level.link.value)
+            intensities[f"{level.name} line"] = peak / level.link.value
         elif isinstance(level, SwitchLevel):
-            found[level.name] = peak / level.egress.value
+            intensities[level.name] = peak / level.egress.value
             if inner > 1:  # all devices of a domain carry a collective's outer part together
-                found[f"{level.name}, whole domain of {inner}"] = peak / (inner * level.egress.value)
+                intensities[f"{level.name}, whole domain of {inner}"] = peak / (inner * level.egress.value)
         else:
-            found[level.name] = peak / (level.link.value * (level.size - 1))
+            intensities[level.name] = peak / (level.link.value * (level.size - 1))
         inner *= level.size or 1 if not isinstance(level, TorusLevel) else 1
-    return found
+    return intensities
 
 
 def hardware_overview() -> list[dict[str, Any]]:

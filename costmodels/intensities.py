@@ -43,7 +43,7 @@ def tensor_parallel(*, batch: float, embed: float, mlp: float, x: float, y: floa
 
 
 def tensor_parallel_transposed(*, batch: float, embed: float, mlp: float, x: float) -> Intensity:
-    """The embedding dimension is cut instead, and activations of width M move: for experts narrower than E."""
+    """The embedding dimension is cut instead, and activations of width M are sent: for experts narrower than E."""
     return Intensity("tensor parallel, transposed", 2 * batch * mlp * (embed / x), BF16_BYTES * batch * mlp, "E / x")
 
 
@@ -100,7 +100,7 @@ def expert_parallel(*, tokens: float, embed: float, mlp_expert: float, experts_p
 def pipeline(
     *, tokens: float, embed: float, mlp: float, layers_per_stage: float, experts_per_token: float = 1
 ) -> Intensity:
-    """A stage of gated MLP layers (6 B E M FLOP each) against the activations it takes in and gives on."""
+    """A stage of gated MLP layers (6 B E M FLOP each) against the activations that it receives and sends."""
     flops = 6 * tokens * embed * mlp * experts_per_token * layers_per_stage
     formula = "3/2 * layers_per_stage * M * experts_per_token"
     return Intensity("pipeline", flops, 2 * BF16_BYTES * tokens * embed, formula)

@@ -1,4 +1,4 @@
-"""Links of mesh axes given by hand: ``{"data": "dcn", "fsdp": "dcn=2, ici=4", "model": "ici:1+2"}``.
+"""Links of mesh axes that the user gives: ``{"data": "dcn", "fsdp": "dcn=2, ici=4", "model": "ici:1+2"}``.
 
 Per axis, from major to minor and separated by commas: a level of the profile, optionally the torus dimensions by
 number, and the size of that part (one part may leave it open).
@@ -26,7 +26,7 @@ class Share:
 
 
 def read_links(profile: Profile, axes: Mapping[str, int], links: Mapping[str, str]) -> dict[str, list[Share]]:
-    """The shares fixed by hand, by level name; axes without a link (or of size 1) have none."""
+    """The shares that the user gives, by level name; axes without a link (or of size 1) have none."""
     fixed: dict[str, list[Share]] = {level.name: [] for level in profile.levels}
     for axis, text in links.items():
         if axis not in axes:

@@ -38,10 +38,10 @@ def load_profile(name_or_path: str | Path) -> Profile:
 
 
 def _canonical(name: str) -> str:
-    """The packaged name that is meant: `TPU v5e`, `v5e` and `tpu-v5e` are `tpu_v5e`."""
+    """The name of the packaged profile: `TPU v5e`, `v5e` and `tpu-v5e` are `tpu_v5e`; unknown names stay."""
     plain = re.sub(r"[\s\-]+", "_", name.strip().lower())
-    found = ALIASES.get(name.lower(), ALIASES.get(plain, plain))
-    return found if found in list_profiles() else name
+    packaged = ALIASES.get(name.lower(), ALIASES.get(plain, plain))
+    return packaged if packaged in list_profiles() else name
 
 
 @lru_cache(maxsize=64)
@@ -79,7 +79,7 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     inherited = _read(base_path, (*seen, path.resolve()))
     mine, old = data.get("memory"), inherited.get("memory")
     if isinstance(mine, dict) and "bytes" in mine and "usable" not in mine and isinstance(old, dict):
-        inherited["memory"] = {k: v for k, v in old.items() if k != "usable"}  # a part of bytes that are others now
+        inherited["memory"] = {k: v for k, v in old.items() if k != "usable"}  # usable bytes of another memory
     return _merge(inherited, data)
 
 

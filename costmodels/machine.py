@@ -1,4 +1,4 @@
-"""A mesh on a machine: which links each axis runs on, and what work and collectives cost there.
+"""A mesh on a machine: which links each axis runs on, and how long work and collectives take there.
 
 >>> from autoshard.costmodels import load_profile, place_mesh, AxisPart
 >>> machine = place_mesh(load_profile("tpu_v5e"), {"data": 16, "model": 16})
@@ -38,7 +38,7 @@ class AxisPart:
 
 
 def _joined(parts: Sequence[AxisPart]) -> list[AxisPart]:
-    """The same group with parts of an axis that follow each other made one."""
+    """The same group, with consecutive parts of an axis joined to one part."""
     joined: list[AxisPart] = []
     for part in sorted(parts, key=lambda p: (p.axis, p.pre_size, p.size)):
         last = joined[-1] if joined else None
@@ -61,7 +61,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTime:
-    """Time of one collective and what it is made of."""
+    """Time of one collective, with the latency, bandwidth and links behind it."""
 
     kind: str
     bytes: float
@@ -78,7 +78,7 @@ class CollectiveTime:
 def tile_efficiency(dims: Sequence[float], tile: int) -> float:
     """Share of a matrix unit's work that is useful when each dimension is padded to whole tiles.
 
-    An explicit term for small matmuls, off unless asked for: divide FLOP by it. TPU matrix units take multiples of 128
+    Prices leave this out unless a caller divides FLOP by it, for small matmuls. TPU matrix units take multiples of 128
     (256 from v6e on; How To Scale Your Model, chapter 2).
 
     >>> tile_efficiency((64, 4096, 4096), 128)
@@ -139,6 +139,7 @@ class Machine:
 
     @property
     def num_devices(self) -> int:
+        """Number of devices of the mesh."""
         return prod(size for _, size in self.axes)
 
     @property
@@ -148,7 +149,7 @@ class Machine:
 
     @property
     def usable_bytes(self) -> float:
-        """Bytes of it that the runtime leaves to programs; all of them where that is not known."""
+        """Bytes of one device's memory that the runtime leaves to programs; all of them where that is not known."""
         usable = self.profile.memory.usable
         return self.hbm_bytes if usable is None else usable.value
 
@@ -164,12 +165,14 @@ class Machine:
 
     @property
     def torus(self) -> Torus | None:
+        """The torus slice that the mesh lies on; None where the innermost level is no torus."""
         level = self.profile.levels[0]
         if not isinstance(level, TorusLevel):
             return None
         return Torus(self.slice_shape, level.wraparound.wraps(self.slice_shape))
 
     def axis_size(self, axis: str) -> int:
+        """Number of devices along a mesh axis; `ProfileError` with the known axes where there is none of this name."""
         for name, size in self.axes:
             if name == axis:
                 return size
@@ -210,7 +213,7 @@ class Machine:
         return line
 
     def collective_s(self, kind: str, bytes_: Any, parts: Sequence[AxisPart]) -> Any:
-        """Planning estimate in seconds; `bytes_` (V, see `collectives`) may be an array, then so is the answer."""
+        """Planning estimate in seconds. `bytes_` (V, see `collectives`) may be an array; then the result is one too."""
         alpha, beta = self.alpha_beta(kind, parts)
         return alpha + beta * bytes_
 
@@ -289,7 +292,7 @@ class Machine:
         return self._rates[key]
 
     def compute_s(self, flops: Any, bytes_: Any, dtype: str, unit: str = "matmul") -> Any:
-        """Roofline seconds of one device, ``max(flops / peak(dtype), bytes / memory bandwidth)``; arrays welcome."""
+        """Roofline seconds of one device: ``max(flops / peak(dtype), bytes / memory bandwidth)``; also for arrays."""
         seconds = np.maximum(
             np.asarray(flops) / self.flops_per_s(dtype, unit), np.asarray(bytes_) / self.profile.memory.bandwidth.value
         )
@@ -334,6 +337,7 @@ class Machine:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> "Machine":
+        """The inverse of `to_dict`; `ProfileError` where the data are malformed."""
         try:
             return Machine(
                 profile=Profile.from_dict(data["profile"], origin="the machine's profile"),

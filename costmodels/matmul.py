@@ -1,11 +1,11 @@
-"""What communication a sharded matmul needs: ``'B_x E @ E M -> B_x M'`` (S3.1).
+"""The communication that a sharded matmul needs: ``'B_x E @ E M -> B_x M'`` (S3.1).
 
 A letter is a dimension, a subscript the mesh axes that cut it (``B_x``, ``B_{x,y}``, ``B_xy``). The answer follows
-the four cases of How To Scale Your Model, chapter 3, found by enumeration: each axis cuts one dimension of the local
-work or none; operands are gathered, sliced (free) or exchanged to match; an axis on a contracted dimension leaves
-partial sums, to be reduced (all-reduce) or reduced and scattered, unless the result may stay so, ``B E (partial)`` or
-``B E {U_x}``. The *needed* collectives are the way with the fewest of them, gathering an operand before reducing a
-result; the quickest way is given beside it where it is another one.
+the four cases of How To Scale Your Model, chapter 3, found by enumeration. Each axis cuts one dimension of the local
+work or none. Operands are gathered, sliced (free) or exchanged to match. An axis on a contracted dimension leaves
+partial sums, which are reduced (all-reduce) or reduced and scattered, unless the result may stay partial:
+``B E (partial)`` or ``B E {U_x}``. The *needed* collectives are those of the way with the fewest; with equal numbers,
+gathering an operand is preferred to reducing a result. Where another way is quicker, the answer has it too.
 """
 
 import re
@@ -34,10 +34,12 @@ class Operand:
     partial: frozenset[str] = frozenset()  # of a result: axes over which it may stay unreduced
 
     def of(self, dim: str) -> tuple[str, ...]:
+        """The mesh axes that cut a dimension; none where the operand does not have the dimension."""
         return self.axes[self.dims.index(dim)] if dim in self.dims else ()
 
     @property
     def used(self) -> frozenset[str]:
+        """All mesh axes that cut the operand."""
         return frozenset(axis for axes in self.axes for axis in axes)
 
     def __str__(self) -> str:
@@ -118,6 +120,7 @@ class MatmulCollective:
 
     @property
     def is_compute_bound(self) -> bool:
+        """Whether the work takes longer than this collective."""
         return self.flops_per_byte > self.machine_flops_per_byte
 
 
@@ -130,7 +133,7 @@ class MatmulWay:
     flops_per_device: float  # of the device with the largest shards
     even_flops_per_device: float  # the same with dimensions cut evenly, which ratios and flips take
     memory_bytes_per_device: float
-    memory_parts: tuple[float, float, float]  # of it, left, right and result
+    memory_parts: tuple[float, float, float]  # the same by tensor: left, right and result
     compute_s: float  # roofline of the local matmul
     communication_s: float  # lower figure, the sum over collectives
 
@@ -196,7 +199,7 @@ def _price(
         wanted = {axis for axis, dim in where.items() if dim in operand.dims}
         exchanged = [a for a in sorted(operand.used & wanted) if a not in operand.of(where[a])]
         gathered = sorted(operand.used - wanted)
-        held = operand.used | wanted  # the axes it lacks are cut off first, which is free
+        held = operand.used | wanted  # axes that the operand lacks are sliced first, which is free
         if exchanged:
             moves.append((name, "all_to_all", exchanged, full[id(operand)] / shards(held - set(exchanged))))
         if gathered:
@@ -234,7 +237,7 @@ def _price(
 
 
 def _largest_shard(size: float, shards: int) -> float:
-    """Of a dimension cut in `shards`; sizes that are no whole numbers are taken as estimates and cut evenly."""
+    """Size of the largest shard; a size that is no whole number is an estimate, and is cut evenly."""
     return float(ceil(size / shards)) if size == int(size) else size / shards
 
 
@@ -245,7 +248,7 @@ def flip_sizes(
     flops_per_s: float,
     large_group: bool = False,
 ) -> dict[str, float | None]:
-    """Per dimension, its size above which the work takes longer than the communication, the others as they are.
+    """Per dimension, the size above which the work takes longer than the communication, with the other sizes unchanged.
 
     None where no size changes the verdict (work and communication grow alike). With `large_group`, gathers and
     reductions take V / W, without the (n-1)/n.
@@ -273,7 +276,7 @@ def memory_flip_sizes(
     flops_per_s: float,
     bytes_per_s: float,
 ) -> dict[str, float | None]:
-    """Per dimension, its size above which the work takes longer than the memory traffic of operands and result."""
+    """Per dimension, the size above which the work takes longer than the memory traffic of operands and result."""
     sizes: dict[str, float | None] = {}
     for dim, size in dims.items():
         work = way.even_flops_per_device / flops_per_s
@@ -284,5 +287,7 @@ def memory_flip_sizes(
 
 
 def _overtakes(size: float, work: float, grows: float, stays: float) -> float | None:
-    """The size at which work, which grows with it, meets what grows and what stays; None where it never does."""
+    """The size at which the work, which grows with the size, equals the growing and constant traffic; None if it
+    never does.
+    """
     return stays * size / (work - grows) if stays and work > grows else None

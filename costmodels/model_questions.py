@@ -1,4 +1,4 @@
-"""Questions about a named model alone: its counts, what it holds in memory, and a step of generating text.
+"""Questions about a named model alone: its counts, its memory, and a step of generating text.
 
 Sources: How To Scale Your Model, chapters 4 (counts, key/value caches), 5 and 6 (training memory), 7 and 8 (serving).
 """
@@ -19,7 +19,7 @@ class ModelAnswer:
 
     model: str
     params: int
-    active_params: int  # that take part in the work on one token
+    active_params: int  # those that take part in the work on one token
     attention_params: int
     mlp_params: int
     embedding_params: int
@@ -35,7 +35,7 @@ class ModelAnswer:
     kv_bytes_per_sequence: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The answer as plain data, for ``--json``."""
         return asdict(self)
 
 
@@ -93,20 +93,20 @@ class InferenceAnswer:
     bound: str  # "memory" or "compute": which of the two the weights' part is
     tokens_per_s: float
     tokens_per_s_per_device: float
-    attention_s: float  # caches read
-    weights_s: float  # weights read
-    work_s: float  # matmuls
+    attention_s: float  # reading the caches
+    weights_s: float  # reading the weights
+    work_s: float  # the matmuls
     weight_bytes: float
     kv_bytes: float
     bytes_per_device: float
     fits: bool  # weights and caches in memory; activations are small beside them
-    least_devices: int  # that hold weights and caches
-    largest_batch: int  # whose caches fit beside the weights
-    critical_batch: float  # from which the matmuls are compute bound
+    least_devices: int  # fewest devices that hold weights and caches
+    largest_batch: int  # largest batch whose caches fit beside the weights
+    critical_batch: float  # batch from which on the matmuls are compute bound
     prefill_seconds: float  # one sequence of that context, at the peak rate
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The answer as plain data, for ``--json``."""
         return asdict(self)
 
 

@@ -67,11 +67,12 @@ class ModelCard(BaseModel):
 
     @property
     def mlp_matrices(self) -> int:
+        """Number of weight matrices of one MLP: three with a gate, two without."""
         return 3 if self.gated_mlp else 2
 
     @property
     def attention_params_per_layer(self) -> int:
-        """``2 D N H + 2 D K H``, or the low-rank factors of latent attention."""
+        """Parameters of one attention block: ``2 D N H + 2 D K H``, or the low-rank factors of latent attention."""
         d, n = self.d_model, self.heads
         if self.mla is None:
             return 2 * d * n * self.head_dim + 2 * d * self.kv_heads * self.head_dim
@@ -82,7 +83,7 @@ class ModelCard(BaseModel):
         return queries + keys_values + n * m.v_head_dim * d
 
     def mlp_params(self, active: bool = False) -> int:
-        """Over all layers; with `active`, only of the experts that see one token."""
+        """Parameters of all MLPs; with `active`, of mixtures only those of the experts that see one token."""
         matrices = self.mlp_matrices * self.d_model
         if not self.experts:
             assert self.d_ff is not None
@@ -94,10 +95,12 @@ class ModelCard(BaseModel):
 
     @property
     def router_params(self) -> int:
+        """Parameters of all routers; 0 without experts."""
         return (self.layers - self.dense_layers) * self.d_model * self.experts
 
     @property
     def embedding_params(self) -> int:
+        """Parameters of input and output embedding; they count once where they are tied."""
         return self.vocab * self.d_model * (1 if self.tied_embeddings else 2)
 
     def params(self, active: bool = False) -> int:
@@ -118,7 +121,7 @@ class ModelCard(BaseModel):
         return self.params(active=True) - lookup - positions
 
     def train_flops_per_token(self, seq: int | None = None, causal: bool = False) -> float:
-        """``6 * matmul_params`` and attention, ``12 L N H S`` (half of it where causal work is skipped)."""
+        """FLOP: ``6 * matmul_params``, and for attention ``12 L N H S`` (half of that where causal work is skipped)."""
         length = seq if seq is not None else (self.train_seq or 0)
         attention = 12 * self.layers * self.heads * self.head_dim * length
         return 6.0 * self.matmul_params + attention * (0.5 if causal else 1.0)

@@ -1,13 +1,13 @@
-"""How the axes of a mesh come to lie on the links of a machine.
+"""How the axes of a mesh are laid on the links of a machine.
 
-The last axis is the innermost one. Without further words the innermost axes get the fastest links:
+The last axis is the innermost one. By default the innermost axes get the fastest links:
 
-* **switch domains** (NVLink, then node to node): axes fill the inner domain from the last axis on; what does not fit
-  goes outside. An axis that straddles the border is split, its minor part inside.
+* **switch domains** (NVLink, then node to node): axes fill the inner domain from the last axis on; the others go
+  outside. An axis that straddles the border is split, with its minor part inside.
 * **torus** (TPU): the smallest number of slices that can hold the mesh; the outer axes run between slices (DCN).
   Within a slice see `slices`.
 
-`links` fixes axes by hand (see `links`).
+The argument `links` fixes axes (see the module `links`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from autoshard.costmodels.profile import Profile, SwitchLevel, TorusLevel
 from autoshard.costmodels.slices import plan_slice, spill
 
 _FILLED = 7 / 8  # share of a domain's devices that groups of a straddling axis should at least use
-_PARTS_PER_SHARE = 8  # ranks of the segments of an axis, minor to major, leave this much room within each share
+_PARTS_PER_SHARE = 8  # ranks of the segments of an axis, minor to major: so many are kept for each share
 
 
 def place_mesh(
@@ -35,10 +35,10 @@ def place_mesh(
 ) -> Machine:
     """Lay the axes (name -> size, outermost first) on the profile's links.
 
-    `links` fixes some axes (see `links`), `slice_shape` the shape of one torus slice. With `in_network_reduction`,
-    all-reduces use the switches that can add (SHARP). `device_ids` gives the devices' order, row-major over the axes:
-    then nothing is chosen, the axes lie where that order puts them (see `device_order`). `ProfileError` where the mesh
-    does not fit.
+    `links` fixes some axes (see the module `links`), `slice_shape` the shape of one torus slice. With
+    `in_network_reduction`, all-reduces use the switches that can add (SHARP). `device_ids` gives the order of the
+    devices, row-major over the axes; the axes then lie where that order puts them (see `device_order`). `ProfileError`
+    where the mesh does not fit.
 
     >>> from autoshard.costmodels import load_profile
     >>> machine = place_mesh(load_profile("h100"), {"data": 2048, "tensor": 8})
@@ -86,7 +86,9 @@ def _fill_slice(
     segments: dict[str, list[tuple[int, Segment]]],
     notes: list[str],
 ) -> tuple[tuple[int, ...], dict[str, int]]:
-    """Put what fits on a slice into `segments`; returns the slice's shape and what of the free axes stays outside."""
+    """Put axes on a slice, into `segments`; returns the slice's shape and the parts of the free axes that stay
+    outside.
+    """
     chips_given = prod(slice_shape) if slice_shape is not None else None
     for moved in spill(free):
         if moved and len(profile.levels) == 1:
@@ -169,7 +171,9 @@ def _fill_domains(
 
 
 def _take(rest: int, room: int | None) -> int:
-    """How much of an axis goes into a domain with that much room: all of it, or what (almost) fills the room evenly."""
+    """The part of an axis that goes into a domain with so much room: all of it, or the part that fills the room
+    (almost).
+    """
     if room is None or rest <= room:
         return rest
     divisors = [d for d in range(1, room + 1) if rest % d == 0]

@@ -1,4 +1,4 @@
-"""What a hardware profile is: numbers of one device, each with unit, direction, source and date.
+"""Hardware profiles: numbers of one device, each with unit, direction, source and date.
 
 A profile is read from YAML (`profiles/*.yaml`) and validated here, so that a `Profile` that exists is possible.
 Figures are those of one *device*, the thing a mesh is made of (one TPU chip, one GPU). Rates are dense (no
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from autoshard.costmodels.errors import ProfileError
 
-# What no present or near machine exceeds or falls below: outside of it a unit was mistaken (GB/s for bytes/s).
+# Ranges of all present and near machines: a figure outside of them has the wrong unit (GB/s for bytes/s).
 FLOPS_RANGE = (1e8, 1e17)
 BYTES_PER_S_RANGE = (1e6, 1e15)
 MEMORY_BYTES_RANGE = (2**24, 1e14)
@@ -96,7 +96,7 @@ Collective = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all",
 class _Level(_Strict):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
     latency: Quantity
-    # Measured: how much longer than its formula a kind takes (the bandwidth part); 1 where nothing is said.
+    # Measured: how much longer than its formula a kind takes (the bandwidth part); 1 for kinds that are missing.
     kind_factors: dict[Collective, Annotated[float, Field(ge=0.05, le=100, allow_inf_nan=False)]] = {}
     note: str | None = None
 
@@ -117,7 +117,7 @@ class TorusLevel(_Level):
     max_shape: tuple[Annotated[int, Field(ge=1)], ...]
     max_chips: Annotated[int, Field(ge=1)] | None = None
     wraparound: Wraparound
-    shapes: tuple[tuple[Annotated[int, Field(ge=1)], ...], ...] = ()  # slices one can get, ascending sizes
+    shapes: tuple[tuple[Annotated[int, Field(ge=1)], ...], ...] = ()  # slices that can be had, ascending sizes
     shapes_multiple_of: Annotated[int, Field(ge=1)] | None = None  # also every shape made of multiples of this
     vendor_both_ways_per_chip: Quantity | None = None  # as the vendor prints it; never used in a formula
 
@@ -147,9 +147,11 @@ class TorusLevel(_Level):
 
     @property
     def dims(self) -> int:
+        """Number of dimensions of the torus."""
         return len(self.max_shape)
 
     def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether a slice of this shape, in some order, lies within the largest torus."""
         return all(n <= m for n, m in zip(sorted(shape), sorted(self.max_shape), strict=True))
 
     def is_sold(self, shape: tuple[int, ...]) -> bool:
@@ -164,8 +166,8 @@ class TorusLevel(_Level):
 class SwitchLevel(_Level):
     """Devices (or nodes) that all reach each other through switches at full rate.
 
-    `egress` is what one device sends, one way (E). `latency` is of one pass of a collective (an all-reduce is two).
-    `size` is the number of devices of the domain (innermost level) or of inner domains; None for no limit.
+    `egress` is the rate at which one device sends, one way (E). `latency` is of one pass of a collective (an all-reduce
+    has two). `size` is the number of devices of the domain (innermost level) or of inner domains; None for no limit.
     """
 
     kind: Literal["switch"]
@@ -191,7 +193,7 @@ class SwitchLevel(_Level):
 
 
 class FullMeshLevel(_Level):
-    """Devices with a link of their own to every other one and no switch (MI300X): a pair only has one link."""
+    """Devices without a switch, each with a link to every other one (MI300X): a pair of devices has one link only."""
 
     kind: Literal["full_mesh"]
     link: Quantity  # one link, one way
@@ -205,7 +207,7 @@ class FullMeshLevel(_Level):
 
 Level = Annotated[TorusLevel | SwitchLevel | FullMeshLevel, Field(discriminator="kind")]
 
-# Element types by family of matmul rate, and where to look when the machine has no own rate for it.
+# Parts of dtype names and their families of matmul rates, and the family to use where a machine has no rate for one.
 _FAMILIES = (("float8", "fp8"), ("float4", "fp4"), ("bfloat16", "bf16"), ("float16", "fp16"), ("float32", "f32"))
 _FALLBACK = {
     "fp4": "fp8",
@@ -235,7 +237,7 @@ class Memory(_Strict):
 
     bytes: Quantity
     bandwidth: Quantity
-    usable: Quantity | None = None  # what the runtime leaves to programs, where that is known
+    usable: Quantity | None = None  # bytes that the runtime leaves to programs, where that is known
     host_link: Quantity | None = None  # between the device and its host, one way, where that is known
 
     @model_validator(mode="after")
@@ -250,7 +252,7 @@ class Memory(_Strict):
 
 
 class Overlap(_Strict):
-    """Share of each kind's time that hides behind compute in the *estimate* (bounds take 1 and 0)."""
+    """Share of each kind's time that hides behind compute in the *estimate*; the bounds use 1 and 0 instead."""
 
     all_gather: Annotated[float, Field(ge=0, le=1)] = 0.0
     reduce_scatter: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -317,33 +319,37 @@ class Profile(_Strict):
 
     def quantities(self) -> dict[str, Quantity]:
         """Every sourced number by its path, in file order."""
-        found = {f"peak_flops.{dtype}": rate for dtype, rate in self.peak_flops.items()}
-        found["vector_flops"] = self.vector_flops
+        quantities = {f"peak_flops.{dtype}": rate for dtype, rate in self.peak_flops.items()}
+        quantities["vector_flops"] = self.vector_flops
         for name in ("matmul_efficiency", "attention_efficiency"):
             if (share := getattr(self, name)) is not None:
-                found[name] = share
-        found["memory.bytes"] = self.memory.bytes
+                quantities[name] = share
+        quantities["memory.bytes"] = self.memory.bytes
         if self.memory.usable is not None:
-            found["memory.usable"] = self.memory.usable
-        found["memory.bandwidth"] = self.memory.bandwidth
+            quantities["memory.usable"] = self.memory.usable
+        quantities["memory.bandwidth"] = self.memory.bandwidth
         if self.memory.host_link is not None:
-            found["memory.host_link"] = self.memory.host_link
+            quantities["memory.host_link"] = self.memory.host_link
         for level in self.levels:
             for field in type(level).model_fields:
                 value = getattr(level, field)
                 if isinstance(value, Quantity):
-                    found[f"{level.name}.{field}"] = value
-        return found
+                    quantities[f"{level.name}.{field}"] = value
+        return quantities
 
     def level(self, name: str) -> TorusLevel | SwitchLevel | FullMeshLevel:
+        """The link level of this name; `ProfileError` with the known names where there is none."""
         for level in self.levels:
             if level.name == name:
                 return level
         raise ProfileError(f"{self.name} has no link level {name!r}; its levels are {[lv.name for lv in self.levels]}")
 
     def matmul_flops_per_s(self, dtype: str) -> float:
-        """Dense matmul rate at an element type (numpy's or ml_dtypes' name); narrower types without a rate of
-        their own run at the next wider one, types no matrix unit takes run at the vector rate."""
+        """Dense matmul rate for a dtype (numpy's or ml_dtypes' name), in FLOP/s.
+
+        Narrower dtypes without a rate of their own run at the rate of the next wider one. Dtypes that no matrix unit
+        takes run at the vector rate.
+        """
         family: str | None = _family(dtype)
         while family is not None and family != "vector":
             if family in self.peak_flops:
@@ -352,12 +358,12 @@ class Profile(_Strict):
         return self.vector_flops.value
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that `from_dict` reads back; what a plan file holds."""
+        """The profile as plain data, as plan files hold it."""
         return self.model_dump(mode="json", exclude_none=True)
 
     @staticmethod
     def from_dict(data: Any, origin: str = "profile") -> "Profile":
-        """Validate plain data; `ProfileError` names each place that is wrong and what is possible there."""
+        """The inverse of `to_dict`; `ProfileError` names each place that is wrong and what is possible there."""
         try:
             return Profile.model_validate(data)
         except ValidationError as error:

@@ -34,19 +34,19 @@ _KINDS = {
     "psum_scatter": CollectiveKind.REDUCE_SCATTER,
     "any_permute": CollectiveKind.PERMUTE,
 }
-_SLICES = ("slice", "all_slice", "dynamic_slice")  # every device keeps a part of what it has: nothing is sent
+_SLICES = ("slice", "all_slice", "dynamic_slice")  # every device keeps a part of its block: nothing is sent
 _DTYPE = re.compile(
     r"(?:bfloat|bf)(?P<brain>16)|(?:float|fp|f)(?P<float>4|6|8|16|32|64)(?:_?e\d+m\d+\w*)?"
     r"|(?:u?int|u|s|i)(?P<int>1|2|4|8|16|32|64)|(?:complex|c)(?P<complex>64|128)"
 )
-_WORTH_MENTIONING = 0.95  # a quicker way is told only if it saves at least 5%
+_WORTH_MENTIONING = 0.95  # a quicker way is part of the answer only if it saves at least 5%
 
 
 class Answer:
-    """Plain data by `to_dict`."""
+    """Base of the answers."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The answer as plain data, for ``--json``."""
         assert is_dataclass(self) and not isinstance(self, type)
         return asdict(self)
 
@@ -62,7 +62,7 @@ def collective_kind(text: str) -> CollectiveKind:
 
 
 def _bare(kind: str) -> str:
-    """A kind without what people write between its words: ``All-Gather``, ``all gather`` and ``allgather`` are one."""
+    """A kind of collective without separators: ``All-Gather``, ``all gather`` and ``allgather`` are the same."""
     return "".join(c for c in kind.lower() if c not in "-_ ")
 
 
@@ -77,7 +77,7 @@ def axis_part(machine: Machine, text: str) -> AxisPart:
 
 
 def dtype_bytes(dtype: str) -> float:
-    """Bytes of one element by the name of its type."""
+    """Bytes of one element of a dtype, by name; `ProfileError` for an unknown dtype."""
     match = _DTYPE.fullmatch(dtype)
     if dtype == "bool":
         return 1.0
@@ -95,13 +95,14 @@ def placed(
     slice_shape: Sequence[int] | None,
     in_network_reduction: bool,
 ) -> Machine:
+    """The mesh on the machine of a profile, or of a profile's name; arguments as for `place_mesh`."""
     profile = hardware if isinstance(hardware, Profile) else load_profile(hardware)
     return place_mesh(profile, mesh, links, slice_shape=slice_shape, in_network_reduction=in_network_reduction)
 
 
 @dataclass(frozen=True, slots=True)
 class LevelShare:
-    """What one link level does in a collective."""
+    """The part of one link level in a collective."""
 
     level: str
     group_size: int  # devices, or domains of the level inside it
@@ -126,8 +127,8 @@ class CollectiveAnswer(Answer):
     large_group_s: float  # bandwidth_s without the (n-1)/n of a finite group, "V / W", as books round it
     bound: str  # "bandwidth" or "latency"
     flip_bytes: float | None  # size at which both are equal
-    bus_bytes_per_s: float | None  # what a device sends over the seconds: the "busbw" of NCCL's tests
-    levels: tuple[LevelShare, ...]  # innermost first; `seconds` takes them as working at the same time
+    bus_bytes_per_s: float | None  # bytes that a device sends over the seconds: the "busbw" of NCCL's tests
+    levels: tuple[LevelShare, ...]  # innermost first; `seconds` assumes that they work at the same time
     links: tuple[str, ...]
     bytes_sent_per_device: dict[str, float]  # by link level
     layout: dict[str, Any]  # how the mesh lies on the machine
@@ -155,7 +156,7 @@ def ask_collective(
         raise ProfileError(f"name the axes that the {kind} runs over; the mesh has {dict(mesh)}")
     parts = tuple(axis_part(machine, axis) for axis in axes)
     if kind.strip().lower().replace("-", "_") in _SLICES:
-        machine.costs(CollectiveKind.ALL_GATHER, parts)  # the axes must make a group
+        machine.costs(CollectiveKind.ALL_GATHER, parts)  # raises where the axes do not make a group
         return CollectiveAnswer(
             kind="slice", bytes=float(bytes_), axes=tuple(axes), group_size=prod(part.size for part in parts),
             hardware=machine.profile.name, seconds=0.0, upper_seconds=0.0, bandwidth_s=0.0, latency_s=0.0,
@@ -222,7 +223,7 @@ class NeededCollective:
 
 @dataclass(frozen=True, slots=True)
 class MatmulAnswer(Answer):
-    """What a sharded matmul needs and how long it takes."""
+    """Collectives and times of a sharded matmul."""
 
     text: str
     hardware: str
@@ -260,9 +261,9 @@ def ask_matmul(
 ) -> MatmulAnswer:
     """The collectives, seconds and verdict of a sharded matmul; sizes in `dims` are those of the whole arrays.
 
-    `dtype` is that of the work; `storage` gives the types in which left, right and result are held and sent, where
-    they differ from it (8-bit weights with 16-bit work). With `pad_tiles`, the local dimensions are padded to whole
-    tiles of the matrix unit.
+    `dtype` is that of the work. `storage` gives the dtypes in which left, right and result are held and sent, where
+    they differ (8-bit weights with 16-bit work). With `pad_tiles`, the local dimensions are padded to whole tiles of
+    the matrix unit.
 
     >>> answer = ask_matmul("B M_x @ M_x E -> B E_x", {"B": 1024, "M": 28672, "E": 8192}, {"x": 16, "y": 16}, "tpu_v6e")
     >>> [(c.kind, c.tensor, c.verdict) for c in answer.collectives], answer.bound
@@ -274,7 +275,7 @@ def ask_matmul(
     if storage is not None and len(storage) != len(operands):
         raise ProfileError(f"storage gives {len(storage)} types; give three, of left, right and result")
     own = dtype_bytes(dtype)
-    widths = [dtype_bytes(one) for one in storage] if storage else [own] * len(operands)
+    widths = [dtype_bytes(dtype_of_tensor) for dtype_of_tensor in storage] if storage else [own] * len(operands)
     ways = price_ways(machine, operands, dims, dtype, (widths[0], widths[1], widths[2]), pad_tiles)
     needed, quickest = ways[0], min(ways, key=lambda way: way.most_s)
     other = quickest if quickest.most_s < needed.most_s * _WORTH_MENTIONING else None

@@ -1,8 +1,8 @@
 """Laying axes on the dimensions of one torus slice, and choosing the slice's shape.
 
-As in JAX's device meshes an axis takes whole physical dimensions where some shape allows that, several if need be
-(`jax.experimental.mesh_utils`); only then are dimensions shared. Choices are compared by the bandwidth of the axes
-from the innermost one on, then by their hops, then by how cubic the slice is.
+As in JAX's device meshes (`jax.experimental.mesh_utils`), an axis takes one or several whole physical dimensions where
+some shape allows that; otherwise dimensions are shared. Choices are compared by the bandwidth of the axes from the
+innermost one on, then by their hops, then by how cubic the slice is.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.links import Share
 from autoshard.costmodels.profile import TorusLevel
 
-# Per share, what it takes of each dimension: a tuple of factors, one a dimension.
+# For each share, the factor that it takes of each dimension.
 _Taken = tuple[tuple[int, ...], ...]
 
 
@@ -29,7 +29,9 @@ class SlicePlan:
 
 
 def slice_shapes(level: TorusLevel, chips: int) -> list[tuple[int, ...]]:
-    """Ascending shapes of that many chips that fit the machine, the ones that are sold first, the most cubic first."""
+    """Ascending shapes of that many chips that fit the machine: shapes that are sold first, then the most cubic
+    first.
+    """
     if level.max_chips is not None and chips > level.max_chips:
         return []
     shapes = [s for s in _ascending(chips, level.dims, 1) if level.fits(s)]
@@ -53,15 +55,15 @@ def plan_slice(level: TorusLevel, shares: Sequence[Share], shape: Sequence[int] 
     """The best way to lay the shares (outermost first) on a slice, or None where no slice holds them."""
     chips = prod(share.size for share in shares)
     if shape is not None:
-        given = tuple(shape)
-        if len(given) != level.dims or not level.fits(given) or any(n < 1 for n in given):
-            raise ProfileError(f"slice shape {list(given)} does not fit the machine's {list(level.max_shape)}")
-        if prod(given) != chips:
-            raise ProfileError(f"slice shape {list(given)} has {prod(given)} chips; the mesh puts {chips} on a slice")
-        candidates = [given]
+        wanted = tuple(shape)
+        if len(wanted) != level.dims or not level.fits(wanted) or any(n < 1 for n in wanted):
+            raise ProfileError(f"slice shape {list(wanted)} does not fit the machine's {list(level.max_shape)}")
+        if prod(wanted) != chips:
+            raise ProfileError(f"slice shape {list(wanted)} has {prod(wanted)} chips; the mesh puts {chips} on a slice")
+        candidates = [wanted]
     else:
         candidates = slice_shapes(level, chips)
-        if any(share.dims is not None for share in shares):  # then the order of the dimensions matters
+        if any(share.dims is not None for share in shares):  # named dimensions: their order matters
             candidates = [p for s in candidates for p in sorted(set(permutations(s)))]
     for sold in (True, False):
         mine = [s for s in candidates if level.is_sold(s) is sold]
@@ -128,7 +130,9 @@ def _shared_dimensions(shares: Sequence[Share], torus: Torus) -> Iterator[_Taken
 
 
 def _factors(product: int, left: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Ways to write a product with one factor for each dimension, each dividing what is left of it."""
+    """Ways to write a product with one factor for each dimension, each dividing the part of the dimension that is
+    left.
+    """
     if not left:
         if product == 1:
             yield ()
@@ -140,7 +144,10 @@ def _factors(product: int, left: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def _places(taken: _Taken, shape: tuple[int, ...]) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-    """Strides: the innermost share is contiguous on each dimension; in a share the last dimension is the minor one."""
+    """(dimension, size, stride) of each share.
+
+    The innermost share is contiguous on each dimension; within a share the last dimension is the minor one.
+    """
     used = [1] * len(shape)
     places: list[tuple[tuple[int, int, int], ...]] = []
     for factors in reversed(taken):

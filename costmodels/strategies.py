@@ -30,8 +30,10 @@ from autoshard.costmodels.strategy_names import ON_ROWS, PARTS, part_size, read_
 
 _ADAM_BYTES_PER_PARAMETER = 8.0  # two float32 moments
 _POINTWISE_ELEMENTS = 150.0
-"""Elements that norms, residuals, activation functions and the like read and write, forward and backward, per token,
-layer and unit of width: fitted to published runs, 100 to 250 do nearly as well (experiments/training_runs)."""
+"""Elements that norms, residuals, activation functions and the like read and write, forward and backward.
+
+Per token, layer and unit of width. Fitted to published runs; 100 to 250 do nearly as well (experiments/training_runs).
+"""
 _ACTIVATION_BYTES = 2.0
 
 
@@ -92,11 +94,11 @@ def price_strategy(
     """Price a training step on a machine whose mesh has the strategy's axes.
 
     The lower bound takes work at the peak rate and a pipeline without idle time. The estimate and the upper bound take
-    work at `efficiency` of the peak (where not given: the profile's shares for matmuls and attention, and the memory
-    traffic of everything else, see `_likely_work_s`) and the bubble of `microbatches` through a pipeline with `repeats`
-    stages a device (interleaving). An efficiency that is given counts in all three. `recompute` is the share of the
-    forward work that the backward pass repeats (1 for full rematerialisation); it is off unless given. Without a
-    pipeline `microbatches` accumulate gradients: fsdp gathers the weights for each of them.
+    work at `efficiency` of the peak, and the bubble of `microbatches` through a pipeline with `repeats` stages per
+    device (interleaving). Without `efficiency` they use the profile's shares for matmuls and attention, and the memory
+    traffic of everything else (see `_likely_work_s`); with it, it counts in the lower bound too. `recompute` is the
+    share of the forward work that the backward pass repeats (1 for full rematerialisation). Without a pipeline,
+    `microbatches` accumulate gradients: fsdp gathers the weights for each of them.
     """
     if (efficiency is not None and not 0 < efficiency <= 1) or not 0 <= recompute <= 1:
         raise ProfileError(f"efficiency {efficiency} and recompute {recompute} are shares between 0 and 1")
@@ -171,10 +173,11 @@ def price_strategy(
 def _likely_work_s(
     machine: Machine, card: ModelCard, flops: float, length: int, peak: float, recompute: float
 ) -> float:
-    """Seconds of a device's work as training runs reach it: matmuls and attention each at the profile's share of the
-    peak, then everything else, which moves `_POINTWISE_ELEMENTS` per token, layer and unit of width through memory.
+    """Seconds of a device's work as training runs reach it.
 
-    Fitted to published runs (experiments/training_runs). A profile without shares gives the work at its peak.
+    Matmuls and attention run at the profile's shares of the peak. Everything else moves `_POINTWISE_ELEMENTS` per
+    token, layer and unit of width through memory. Fitted to published runs (experiments/training_runs). A profile
+    without shares gives the work at its peak.
     """
     matmuls, attention = machine.profile.matmul_efficiency, machine.profile.attention_efficiency
     again = 1 + recompute / 3
@@ -190,7 +193,7 @@ def _likely_work_s(
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A collective of a strategy before it is priced: over which parts, V, and how often in a step."""
+    """A collective of a strategy before it is priced: the parts it runs over, V, and how often it runs in a step."""
 
     part: str
     what: str
@@ -283,7 +286,7 @@ def _hidden(machine: Machine, term: Term) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CriticalBatch:
-    """Where a strategy turns from communication bound to compute bound."""
+    """The batch or axis size at which a part of a strategy turns from communication bound to compute bound."""
 
     strategy: str
     what: str  # the quantity, in words
@@ -312,13 +315,13 @@ def critical_values(
     exact = {p: peak * machine.alpha_beta("all_gather", machine.whole(*axes))[1] for p, axes in parts.items()}
     alpha = {p: exact[p] * size[p] / (size[p] - 1) for p in parts}
     batch_axes: list[str] = []
-    found: list[CriticalBatch] = []
+    values: list[CriticalBatch] = []
 
     def words(part: str) -> str:
         return " x ".join(parts[part])
 
     def add(name: str, what: str, formula: str, value: float, with_mesh: float, at_most: bool = False) -> None:
-        found.append(
+        values.append(
             CriticalBatch(name, what, None if at_most else value, value if at_most else None, formula, with_mesh)
         )
 
@@ -346,8 +349,8 @@ def critical_values(
             devices = size[weights] * size["tensor"]
             best = (batch_tokens / width * alpha["tensor"] / alpha[weights] * devices) ** 0.5
             what = f"size of {words(weights)} that communicates least, of {devices} on both"
-            found.append(CriticalBatch(name, what, best, best, "sqrt(B / F * alpha_y / alpha_x * N)", best))
-    return found
+            values.append(CriticalBatch(name, what, best, best, "sqrt(B / F * alpha_y / alpha_x * N)", best))
+    return values
 
 
 def strategy_rows(cost: StrategyCost) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from math import prod
 
 from autoshard.costmodels.errors import ProfileError
 
-# What a part of a strategy is called, and the mesh axes named for it; from the ones inside of each other outwards.
+# The parts of strategies and the mesh axes named for each; of several parts without one, the last gets the innermost.
 PARTS: dict[str, tuple[str, ...]] = {
     "data": ("data", "replica"),
     "zero1": ("zero1", "data", "replica"),
@@ -29,8 +29,9 @@ _SPELLINGS = {
 def read_strategy(text: str, mesh: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
     """The parts of a strategy and the mesh axes each lies on; every axis of size above 1 must have a part.
 
-    A part takes the axis named for it. Parts without one take the innermost axis that nobody else is named for (parts
-    on rows also one that another such part is named for), and what is left of these joins the part on rows.
+    A part takes the axis named for it. A part without such an axis takes the innermost axis that is named for no other
+    part (parts on rows also one that is named for another part on rows). The axes of rows that are left join the part
+    on rows.
 
     >>> read_strategy("fsdp+tp", {"fsdp": 64, "model": 8})
     {'fsdp': ('fsdp',), 'tensor': ('model',)}
@@ -45,26 +46,26 @@ def read_strategy(text: str, mesh: Mapping[str, int]) -> dict[str, tuple[str, ..
         if part in names:
             raise ProfileError(f"strategy {text!r} names {part} twice")
         names.append(part)
-    found: dict[str, tuple[str, ...]] = {}
+    axes_of: dict[str, tuple[str, ...]] = {}
     for part in names:
-        axis = next((a for a in PARTS[part] if a in mesh and not _taken(a, found)), None)
+        axis = next((a for a in PARTS[part] if a in mesh and not _taken(a, axes_of)), None)
         if axis is not None:
-            found[part] = (axis,)
-    for part in sorted(set(names) - set(found), key=list(PARTS).index, reverse=True):
-        free = [axis for axis in mesh if not _taken(axis, found) and _may_take(part, axis, len(mesh))]
+            axes_of[part] = (axis,)
+    for part in sorted(set(names) - set(axes_of), key=list(PARTS).index, reverse=True):
+        free = [axis for axis in mesh if not _taken(axis, axes_of) and _may_take(part, axis, len(mesh))]
         if not free:
             raise ProfileError(
                 f"strategy {text!r}: {part} needs a mesh axis of its own named {PARTS[part][0]!r}; "
                 f"the mesh has {dict(mesh)}"
             )
-        found[part] = (free[-1],)
-    idle = [axis for axis, size in mesh.items() if size > 1 and not _taken(axis, found)]
+        axes_of[part] = (free[-1],)
+    idle = [axis for axis, size in mesh.items() if size > 1 and not _taken(axis, axes_of)]
     rows = next((part for part in names if part in ON_ROWS), None)
     if idle and (rows is None or not all(_may_take(rows, axis, len(mesh)) for axis in idle)):
         raise ProfileError(f"strategy {text!r} does not use mesh axes {idle}; the work would be repeated on them")
     if idle and rows is not None:
-        found[rows] = tuple(axis for axis in mesh if axis in {*idle, *found[rows]})
-    return {part: found[part] for part in names}
+        axes_of[rows] = tuple(axis for axis in mesh if axis in {*idle, *axes_of[rows]})
+    return {part: axes_of[part] for part in names}
 
 
 def _taken(axis: str, found: Mapping[str, tuple[str, ...]]) -> bool:
@@ -80,5 +81,5 @@ def _may_take(part: str, axis: str, axes: int) -> bool:
 
 
 def part_size(axes: tuple[str, ...], mesh: Mapping[str, int]) -> int:
-    """Devices of a part."""
+    """Number of devices along the axes of a part."""
     return prod(mesh[axis] for axis in axes)

@@ -1,4 +1,4 @@
-"""Small questions without a program: a named strategy on a named model."""
+"""Questions without a program: a named strategy on a named model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -50,8 +50,8 @@ def ask_strategy(
 ) -> StrategyAnswer:
     """Collectives, bounds and verdict of a training step; `batch_tokens` is the whole batch in tokens.
 
-    `efficiency`: share of the peak that work reaches, that of the profile for the estimate where not given;
-    `recompute`: share of the forward work repeated; `microbatches`, `repeats`: see `strategies.price_strategy`.
+    efficiency: share of the peak that work reaches; by default the profile's, in the estimate. recompute: share of the
+    forward work that is repeated. microbatches, repeats: see `strategies.price_strategy`.
 
     >>> answer = ask_strategy("llama3_70b", "fsdp+tensor", {"fsdp": 64, "tensor": 8}, 4e6, "tpu_v5p")
     >>> answer.bound, [term.kind for term in answer.cost.terms]
@@ -102,5 +102,5 @@ def ask_critical_batch(
     """
     machine = placed(hardware, mesh, links, slice_shape, False)
     card = load_model(model)
-    dtype_bytes(dtype)  # refuses what is no type
+    dtype_bytes(dtype)  # raises for an unknown dtype
     return [asdict(value) for value in critical_values(machine, card, strategy, dtype, batch_tokens)]

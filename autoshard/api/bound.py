@@ -187,7 +187,7 @@ def _proved(what: str, claimed: float, told: "BoundProof", model: "Model", plan:
 
 
 def with_bound(found: Verification, data: Mapping[str, Any]) -> Verification:
-    """A verification with the check of the bound behind those of the plan's words."""
+    """A verification with the check of the bound behind the first two checks."""
     if not found.ok:
         return found
     return replace(found, checks=(*found.checks[:2], check_bound(data), *found.checks[2:]))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from autoshard.frontends.jax.function import TracedFunction
 
 AXES = ("data", "model")
-"""Axes of the mesh whose sizes are searched where none is given."""
+"""Axes of the mesh where the caller gives none; their sizes are searched."""
 _OF_FUNCTION = ("donate_argnums", "static_argnums", "static_argnames", "argnames", "effects")
 
 
@@ -62,7 +62,7 @@ def jit(
 
 
 class PlannedFunction:
-    """What `autoshard.jit` returns: called like the function. `plan` is the one of its last call."""
+    """The result of `autoshard.jit`, called like the function. `plan` is the plan of its last call."""
 
     def __init__(
         self,
@@ -97,14 +97,14 @@ class PlannedFunction:
         return self._for(args, kwargs)[0].plan
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """As of a jitted function: the lowered stage for arguments like these, with `compile`."""
+        """The lowered stage for arguments like these, with `compile`, as by the ``lower`` of a jitted function."""
         return self.planned(*args, **kwargs).jit().lower(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
     def _for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Ready, tuple[Any, ...]]:
-        """What serves these arguments, and the arrays among them."""
+        """The plan (with its compiled function) that serves these arguments, and the arrays among them."""
         known = self._ready.setdefault(_signature(args, kwargs), [])
         for ready in known:
             try:
@@ -178,7 +178,7 @@ class _Ready:
         return self.plan.in_shardings
 
     def arrays(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """The arguments that are arrays; `InputError` where those that are none are not those of the plan."""
+        """The arguments that are arrays; `InputError` where static arguments differ from those of the plan."""
         call = self.plan.lowered.traced.call
         return args if call is None else call.taken(args, kwargs)
 
@@ -191,7 +191,7 @@ class _Ready:
 
 
 def _placed(value: Any, sharding: Any) -> Any:
-    """The value where the plan wants it; what lies there already is not touched."""
+    """The value in the plan's sharding; unchanged where it has that sharding already."""
     import jax
 
     if isinstance(value, jax.Array) and value.sharding.is_equivalent_to(sharding, value.ndim):
@@ -200,7 +200,7 @@ def _placed(value: Any, sharding: Any) -> Any:
 
 
 def _types(tree: Any) -> Any:
-    """The same with arrays as shapes and types: where an argument lies is no statement about the plan."""
+    """The same tree with shapes and dtypes for arrays: where an argument lies is no statement about the plan."""
     import jax
 
     def one(leaf: Any) -> Any:
@@ -212,7 +212,9 @@ def _types(tree: Any) -> Any:
 
 
 def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Equal for calls that one plan may serve: tree, shapes and types of arrays, what is neither array nor number."""
+    """A key that is equal for calls that one plan may serve: tree, shapes and dtypes of arrays, other leaves that
+    are static.
+    """
     import jax
 
     leaves, tree = jax.tree.flatten((args, kwargs))

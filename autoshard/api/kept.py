@@ -1,4 +1,4 @@
-"""Plans kept on disk, by all that they follow from, so that the next process does not search again."""
+"""Plans kept on disk, under a key of everything that they depend on, so that the next process does not search again."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 FOLDER = "AUTOSHARD_PLANS"
 """The environment variable that names another folder for kept plans; empty keeps none."""
 MOST_KEPT = 200
-"""Plans that a folder may hold; those that were not used for longest go first."""
+"""Most plans in the folder; the plans that were not used for the longest time are deleted first."""
 _UNFINISHED = (STOPPED_BY_USER, "the run was stopped by the time limit")
-"""Notes of plans that another run could better: they are not kept."""
+"""Notes of plans that another run may improve; such plans are not kept."""
 
 
 def folder() -> Path | None:
@@ -41,13 +41,15 @@ def folder() -> Path | None:
 
 
 def key_of(request: Request) -> str | None:
-    """A name for everything that a request's plan follows from; None where its sizes of the mesh are open, or where
-    something in it has no text of its own."""
+    """A key of everything that a request's plan depends on.
+
+    None where the sizes of the mesh are open, or where an object in the request has no text of its own.
+    """
     if request.mesh_search is not None:
         return None
     question = asked(request)
     text = json.dumps(_parts(request, question), sort_keys=True, default=repr)
-    if " at 0x" in text:  # of an object that says no more of itself than where it lies
+    if " at 0x" in text:  # the repr of an object without text of its own
         return None
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -70,7 +72,7 @@ def _parts(request: Request, question: Asked) -> dict[str, Any]:
 
 
 def _source() -> str:
-    """Changes with every file of autoshard, as versions in the making have one number."""
+    """A key of the files of autoshard; versions in development have the same number."""
     top = Path(__file__).resolve().parent.parent
     files = sorted((str(path.relative_to(top)), path.stat()) for path in top.rglob("*.py"))
     told = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]
@@ -78,7 +80,7 @@ def _source() -> str:
 
 
 def kept_plan(key: str, traced: TracedFunction) -> Plan | None:
-    """The plan that is kept under a key, with the function; None where there is none that can be read and fits."""
+    """The plan that is kept under a key, with its function; None where there is none that can be read and fits."""
     place = folder()
     file = None if place is None else place / f"{key}.json"
     if file is None or not file.is_file():
@@ -92,7 +94,7 @@ def kept_plan(key: str, traced: TracedFunction) -> Plan | None:
 
 
 def keep(key: str, plan: Plan) -> None:
-    """Keep a plan, where there is a folder that can be written; not one that more time could better."""
+    """Keep a plan, where the folder can be written; plans that more time may improve are not kept."""
     place = folder()
     if place is None or any(note in _UNFINISHED for note in plan.notes):
         return
@@ -102,5 +104,5 @@ def keep(key: str, plan: Plan) -> None:
         files = sorted(place.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
         for old in files[:-MOST_KEPT]:
             old.unlink(missing_ok=True)
-    except (AutoshardError, OSError):  # a cache that cannot be written is no reason to fail
+    except (AutoshardError, OSError):  # a folder that cannot be written is no reason to fail
         return

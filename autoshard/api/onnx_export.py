@@ -24,6 +24,6 @@ def export_plan(plan: "PlanRecord", output: Path, *, name: str = "the plan") -> 
             "model: FILE.onnx"
         )
     model = model_of(config, with_shapes=True)
-    made = annotate_plan(plan, model, configuration=config.settings.configuration or "mesh")
-    write_annotated(made.proto, model, output)
-    return made
+    export = annotate_plan(plan, model, configuration=config.settings.configuration or "mesh")
+    write_annotated(export.proto, model, output)
+    return export

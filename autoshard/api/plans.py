@@ -1,4 +1,4 @@
-"""The plan: its record, and everything that can be asked of it and done with it."""
+"""The plan: its record, the questions that it answers, and ways to run it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(PlanRecord):
-    """A `PlanRecord` that answers questions, runs, and has itself verified; what it can do is done in other rooms."""
+    """A `PlanRecord` that answers questions, runs, and has itself verified; the work is done in other rooms."""
 
     def summary(self, width: int = 100) -> str:
         """The plan as a table a person can read."""
@@ -58,7 +58,7 @@ class Plan(PlanRecord):
     # -- asking it -----------------------------------------------------------------------------------
 
     def explain(self, value: str) -> list[ExplainedValue]:
-        """Why the values that a name or a pattern addresses are where they are; `autoshard.questions.explain`."""
+        """Why the values that a name or a pattern addresses have their shardings; `autoshard.questions.explain`."""
         from autoshard.questions.explain import explain_plan
 
         return explain_plan(self, value)
@@ -73,9 +73,10 @@ class Plan(PlanRecord):
         seed: int | None = None,
         accepted_gap: float | None = None,
     ) -> Instead:
-        """What another sharding of a value would cost, and where: the plan solved again; `autoshard.questions.instead`.
+        """What another sharding of a value would cost, and where: the plan is solved again;
+        `autoshard.questions.instead`.
 
-        time_limit: seconds of wall clock, a guard. effort, seed, accepted_gap: those of the plan where not given.
+        time_limit: seconds of wall clock, a guard. effort, seed, accepted_gap: by default those of the plan.
         """
         from autoshard.questions.again import options_of
         from autoshard.questions.instead import instead
@@ -94,10 +95,10 @@ class Plan(PlanRecord):
         seed: int | None = None,
         accepted_gap: float | None = None,
     ) -> BreakEven:
-        """At which link bandwidth, batch size or memory limit (`by`) the sharding of a value flips, by itself or
-        against the sharding `instead`; `autoshard.questions.break_even`.
+        """At which link bandwidth, batch size or memory limit (`by`) the sharding of a value flips.
 
-        effort: of each of its many searches, a tenth of the plan's where not given; seed, accepted_gap: the plan's.
+        It flips by itself or, where `instead` is given, to that sharding; `autoshard.questions.break_even`. effort: of
+        each of the many searches, by default a tenth of the plan's. seed, accepted_gap: by default the plan's.
         """
         from autoshard.questions.break_even import break_even, quick_options
 
@@ -162,10 +163,9 @@ class Plan(PlanRecord):
         argnames: Sequence[str] | None = None,
         **keywords: Any,
     ) -> Plan:
-        """A copy of the plan that can run `f`; `InputError` unless `f` traces to the very program that was planned.
+        """A copy of the plan that can run `f`; `InputError` unless `f` traces to the program that was planned.
 
-        On which lines `f` stands may have changed since.
-        donate_argnums: those of the plan where not given.
+        The lines of the file on which `f` stands may have changed. donate_argnums: by default those of the plan.
         """
         from autoshard.frontends.jax.effects import effects_of
         from autoshard.frontends.jax.function import trace
@@ -180,7 +180,9 @@ class Plan(PlanRecord):
         return self.holding(traced)
 
     def holding(self, traced: TracedFunction) -> Plan:
-        """A copy of the plan with its function, traced already; `InputError` unless it is the program of the plan."""
+        """A copy of the plan with its function, which is traced already; `InputError` where its program is not the
+        plan's.
+        """
         own = self.program
         traced = replace(
             traced,
@@ -193,8 +195,8 @@ class Plan(PlanRecord):
                 in_code=own.in_code,
             ),
         )
-        ours, theirs = (without_places(program_to_json(p)) for p in (traced.program, self.program))
-        if plain(ours) != plain(theirs):
+        traced_json, planned_json = (without_places(program_to_json(p)) for p in (traced.program, self.program))
+        if plain(traced_json) != plain(planned_json):
             raise InputError(
                 "the function does not trace to the program of this plan; it, its argument types or the jax version "
                 "have changed since: solve again"
@@ -211,9 +213,9 @@ class Plan(PlanRecord):
         argnames: Sequence[str] | None = None,
         **asked: Any,
     ) -> Verification:
-        """The checks of ``autoshard verify``, with what the plan was asked for in the words of `autoshard.plan`.
+        """The checks of ``autoshard verify``, against the request in the words of `autoshard.plan`.
 
-        asked: its keywords that state something: mesh, hardware, constraints, memory_limit, priorities, roles,
+        asked: those of its keywords that state something: mesh, hardware, constraints, memory_limit, priorities, roles,
         strategy (`autoshard.verify.Asked`). Statements, limits, mesh and machine are derived from them again. Other
         keywords are arguments of `f`.
         """
@@ -246,7 +248,8 @@ class Plan(PlanRecord):
     def place(self, *arguments: Any, **keywords: Any) -> tuple[Any, ...]:
         """Arguments from the host as global arrays, sharded as planned; each process copies its own shards.
 
-        Those by keyword come after those by position, in the order of the function; what is static stays as it is.
+        Arguments by keyword come after those by position, in the order of the function. Static arguments stay as they
+        are.
         """
         from autoshard.interop.place import place_tree
 
@@ -259,10 +262,10 @@ class Plan(PlanRecord):
 
     @property
     def in_shardings(self) -> Any:
-        """`NamedSharding`s as a pytree like the arguments (of several kinds those that are arrays)."""
+        """`NamedSharding` of every argument that is an array, as a pytree like the arguments."""
         return self.lowered.in_shardings
 
     @property
     def out_shardings(self) -> Any:
-        """`NamedSharding`s as a pytree like the result."""
+        """`NamedSharding` of every result, as a pytree like the result."""
         return self.lowered.out_shardings

@@ -29,11 +29,10 @@ OUTPUT_ROOT = Path("out")
 
 @dataclass(frozen=True)
 class Session:
-    """What came of a run.
+    """The results of one run.
 
-    plan: the plan. directory: where plan.json and run.json are. verification: None where it was not asked for.
-    losses: of the train steps that were run, in order; None where none were.
-    seconds: wall-clock time by stage.
+    plan: the plan. directory: where plan.json and run.json are. verification: None where the config does not ask for
+    one. losses: of the train steps that were run, in order; None where none were. seconds: wall-clock time by stage.
     """
 
     plan: "Plan"
@@ -48,7 +47,7 @@ class Session:
         return self.verification is None or self.verification.ok
 
     def to_dict(self) -> dict[str, Any]:
-        """For ``--json``: the plan without program and schedule, which are in the file."""
+        """The results for ``--json``: the plan without program and schedule, which are in the file."""
         data = {k: v for k, v in self.plan.to_dict().items() if k not in ("program", "schedule", "config")}
         return {
             **data,
@@ -60,9 +59,9 @@ class Session:
         }
 
     def show(self, *, tables: bool = False) -> None:
-        """Print the verdict on standard output, behind all notes and what a verification found wrong.
+        """Print the verdict on standard output, after all notes and the faults that a verification found.
 
-        tables: all tables, checks and losses before it.
+        tables: also print all tables, checks and losses before the verdict.
         """
         from autoshard.report.plan_tables import print_plan, print_run
         from autoshard.report.verdict import checks_text, losses_text, verdict
@@ -117,7 +116,9 @@ def solve_session(
 
 
 def _save(plan: "Plan", file: Path) -> None:
-    """Ctrl-C while the plan is written is one that came too late for the search: the plan is written all the same."""
+    """Write the plan. A Ctrl-C during the write comes too late to end the search, so the plan is written all the
+    same.
+    """
     try:
         plan.save(file)
     except KeyboardInterrupt:
@@ -131,9 +132,9 @@ def plan_config(
     time_limit_s: float | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> "Plan":
-    """Plan what a config describes; `problem` is what `build_problem` made of it.
+    """Plan what a config describes; `problem` is the result of `build_problem`.
 
-    time_limit_s: wall clock for tracing and solving together; the config's where not given.
+    time_limit_s: wall clock for tracing and solving together; by default the config's.
     """
     from autoshard.api.verbs import plan_request
     from autoshard.config.asking import request_of_config
@@ -184,7 +185,7 @@ def compare_config(
     time_limit_s: float | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> "Comparison":
-    """Solve what a config describes by several strategies; `baselines`: price the config's too."""
+    """Solve what a config describes by several strategies. baselines: price the config's baselines too."""
     from autoshard.config.asking import request_of_config
     from autoshard.planning import build_model
     from autoshard.questions.compare import compare_strategies
@@ -220,7 +221,7 @@ def train(plan: "Plan", problem: Workload, steps: int, seed: int, progress: Call
     losses: list[float] = []
     for number in range(steps):
         batch = next(batches)
-        if plan.program.host_inputs:  # what lives on the host is taken from there only
+        if plan.program.host_inputs:  # inputs that live on the host are taken from there only
             state, batch = plan.place(state, batch)
         state, metrics = step(state, batch)
         losses.append(float(metrics["loss"]))

@@ -1,4 +1,4 @@
-"""The shardings of a plan to take away: PartitionSpecs, NamedShardings and Python text, from the plan's file alone."""
+"""The shardings of a plan for use elsewhere: PartitionSpecs, NamedShardings and Python text, from the plan's file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from autoshard.plan_record import PlanRecord
 
 RESULT = "out"
-"""How paths of the result begin."""
+"""The first step of paths of outputs."""
 
 
 def layouts(plan: PlanRecord) -> dict[str, Layout]:
-    """Of every input and output by its path, as the planned function takes and gives them.
+    """The layout of every input and output by its path, as the planned function takes and returns it.
 
-    Axes that cut a dimension unevenly are left out, as JAX has no such arrays; the function cuts further inside.
+    Axes that cut a dimension unevenly are left out, because JAX has no such arrays; the function cuts further inside.
     """
     program, schedule = plan.program, plan.schedule
     found: dict[str, Layout] = {}
@@ -50,9 +50,9 @@ def partition_specs(plan: PlanRecord, argument: str | None = None, *, like: Any 
 def named_shardings(
     plan: PlanRecord, mesh: jax.sharding.Mesh | None = None, argument: str | None = None, *, like: Any = None
 ) -> Any:
-    """The same as `NamedSharding`s on a mesh of JAX with the axes of the plan, or of all devices where none is given.
+    """The shardings as `NamedSharding`s on a mesh of JAX with the axes of the plan (by default one of all devices).
 
-    What lives in host memory has that memory kind.
+    Arguments are as for `partition_specs`. Inputs and outputs in host memory have that memory kind.
     """
     own = plan.schedule.mesh.mesh
     if mesh is None:
@@ -148,7 +148,9 @@ def _tree(plan: PlanRecord, argument: str | None, like: Any, made: Callable[[str
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Dictionaries by the steps of paths; a path that leads on where another one ends keeps its whole name."""
+    """Dictionaries by the steps of paths. Where one path ends at a step and another goes on, the longer keeps its
+    whole name.
+    """
     out: dict[str, Any] = {}
     for path, leaf in flat.items():
         *steps, last = path.split("/")

@@ -1,6 +1,6 @@
 """Ways to hand a plan to JAX: collectives written out, or shardings stated and the rest left to XLA's partitioner.
 
-Each says which of the planned collectives the compiled program then has.
+Each target can report which of the planned collectives its compiled program has.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ TARGETS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class TargetReport:
-    """Which planned collectives a compiled target has: `changes` account for each planned and each found one."""
+    """Which planned collectives a compiled target has; `planned` and `found` count executions by kind of traffic."""
 
     target: str
     planned: Counter[Traffic]
@@ -42,6 +42,7 @@ class TargetReport:
 
     @cached_property
     def changes(self) -> list[Change]:
+        """A `Change` for each planned and each found collective: kept, changed, dropped or added."""
         return changes(self.planned, self.found)
 
     def count(self, what: str) -> int:
@@ -49,6 +50,7 @@ class TargetReport:
         return sum(c.times for c in self.changes if c.what == what)
 
     def to_dict(self) -> dict[str, Any]:
+        """The report as plain data, for ``--json``; bytes are per device and call."""
         return {
             "target": self.target,
             **{what: self.count(what) for what in ("kept", "changed", "dropped", "added")},
@@ -71,7 +73,7 @@ class TargetReport:
 
 
 def _other(t: Traffic) -> str:
-    """Of reductions that are no sums: which."""
+    """The combiner of a reduction that is no sum, for texts."""
     return f" ({t.combiner})" if t.combiner not in ("", "add") else ""
 
 
@@ -97,6 +99,7 @@ class Target:
             )
 
     def jax_mesh(self, devices: Sequence[Any] | None = None) -> JaxMesh:
+        """The refined mesh on `devices` (all of JAX by default); `InputError` where there are too few."""
         return self.lowered.jax_mesh(devices)
 
     def function(self, mesh: JaxMesh | AbstractMesh) -> Callable[..., Any]:
@@ -107,6 +110,7 @@ class Target:
 
     @cached_property
     def fn(self) -> Callable[..., Any]:
+        """The function on the mesh of all devices, called as the user's function; may be jitted."""
         return as_called(self.function(self.jax_mesh()), self.lowered.traced.call)
 
     @property
@@ -124,7 +128,7 @@ class Target:
         return as_called(self._jit(devices, options), self.lowered.traced.call)
 
     def _jit(self, devices: Sequence[Any] | None, options: dict[str, Any]) -> Any:
-        """Of arrays by position."""
+        """`jit` for the function that takes its arrays by position."""
         if self.name == "explicit":
             return self.lowered.jit(devices=devices, **options)
         mesh = self.jax_mesh(devices)
@@ -140,8 +144,8 @@ class Target:
     def stablehlo(self, platform: str = "cpu") -> str:
         """StableHLO text; needs no devices of the mesh.
 
-        Of ``mlir``: shardings as sdy attributes and constraints on the plan's own mesh, where parts of axes are written
-        as sub-axes. The other targets name the parts of split axes as axes of their own.
+        The target ``mlir`` has shardings as sdy attributes and constraints on the plan's own mesh, where parts of axes
+        are sub-axes. The other targets have the parts of split axes as axes of their own.
         """
         mesh = self.lowered.schedule.mesh
         abstract = auto_abstract_mesh(mesh.sizes, mesh.names)
@@ -156,7 +160,7 @@ class Target:
         return self.stablehlo()
 
     def report(self, devices: Sequence[Any] | None = None) -> TargetReport:
-        """Compile it, and compare its collectives with the planned ones by kind, axes, bytes and count.
+        """Compile the function, and compare its collectives with the planned ones by kind, axes, bytes and count.
 
         `InputError` where JAX has too few devices for the mesh.
         """
@@ -164,8 +168,8 @@ class Target:
         specs = tree_util.tree_unflatten(lowered.traced.in_tree, lowered.traced.in_types)
         staged = self._jit(devices, {}).lower(*specs)
         on_cpu = jax.default_backend() == "cpu"
-        # where the collectives are written out, XLA's later merging of them is left out of the account
+        # XLA merges collectives that are written out later on; the report counts them before that
         options = dict(UNCOMBINED) if self.name == "explicit" and on_cpu else None
-        found = hlo_collectives(staged.compile(compiler_options=options).as_text() or "")
+        compiled = hlo_collectives(staged.compile(compiler_options=options).as_text() or "")
         wide = {"bfloat16": "float32", "float16": "float32"} if on_cpu else None  # as XLA for CPU computes them
-        return TargetReport(self.name, of_planned(lowered.planned, mesh, wide), of_found(found, mesh, wide))
+        return TargetReport(self.name, of_planned(lowered.planned, mesh, wide), of_found(compiled, mesh, wide))

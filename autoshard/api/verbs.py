@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "Constraint", "ask", "placed", "plan", "plan_request", "plan_traced"]
 
 START_SHARE = 0.2
-"""The part of what is then left of it that looking for starts may take."""
+"""Share of the time then remaining that looking for starts may take."""
 
 BASELINE_SHARE = 0.4
-"""The part of what is left of a time limit that pricing all baselines may take."""
+"""Share of the remaining time that pricing all baselines may take."""
 
 
 def plan(
@@ -72,7 +72,7 @@ def plan(
 
     specs: pytrees of anything with shape and dtype; nothing is executed or allocated. A `jax.ShapeDtypeStruct` with a
         `NamedSharding` states where that argument lies. Python numbers are weakly typed scalars; leaves that are no
-        arrays (text, functions) are static. words: arguments of `f` by name, and what follows below `progress` here.
+        arrays (text, functions) are static. words: arguments of `f` by name, and the keywords listed below `progress`.
     mesh: a `Mesh`, ``{"data": 2, "model": 4}``, or with links ``{"data": {"size": 2, "link": "dcn"}, ...}``, or a
         `jax.sharding.Mesh`; with ``{"devices": 8, "axes": ["data", "model"]}`` the sizes are searched too
         (`Plan.mesh_search`).
@@ -80,19 +80,19 @@ def plan(
     constraints: `Pin`, `SameSharding`, `Replicated`, `AxisOnly`, `NoCollective`, `MaxReshards`, `Barrier`,
         `ManualComputation`, `MemoryKind` (see docs/statements.md); they hold in the answer.
     memory_limit: bytes per device, at every point of the program, or text as in a config (``"14GiB"``, ``"90%"``), or
-        both by kind of memory: ``{"device": "14GiB", "pinned_host": "64GiB"}``. Where none is given, the largest peak
-        that fits the device with the headroom of compilers (docs/memory.md); ``"none"`` lifts that.
+        both by kind of memory: ``{"device": "14GiB", "pinned_host": "64GiB"}``. By default the largest peak that fits
+        the device with the headroom of compilers (docs/memory.md); ``"none"`` lifts that limit.
     time_limit: seconds of wall clock or text (``"10min"``), a guard: the best plan so far is returned with its bound.
     donate_argnums: positions of the arguments whose buffers the program may reuse, as in `jax.jit`.
-    carry: which outputs are the next values of which inputs and have their layouts, so that a loop can hand them back:
-        found by paths and types where nothing is said (docs/statements.md), ``False`` for none, or a mapping such as
+    carry: which outputs are the next values of which inputs and have their layouts, so that a loop can hand them back.
+        By default they are found by paths and types (docs/statements.md); ``False`` for none, or a mapping such as
         ``{"out/0": "params"}``.
     baselines: named strategies (``fsdp+tensor``, see `autoshard.strategies.named`) or rules of one's own
         (``{"name": "mine", "rules": {"batch": ["data"]}}``) to price and to start from; `roles` names the logical axes
         of the inputs for them. Or shardings, ``{"name": "mine", "in_shardings": ..., "out_shardings": ...}``.
     priorities: named strategies (or rules) to be decided in this order, such as ``["data", "tensor", "zero1"]``; they
         need `roles`.
-    progress: is told in lines what is being done.
+    progress: called with lines of text about the work that begins.
 
     Of the function: static_argnums, static_argnames: arguments that are no arrays, as in `jax.jit` (known of a function
         that is jitted already). argnames: what to call the arguments. effects: ``"drop"`` leaves debug output
@@ -102,7 +102,7 @@ def plan(
         solver_memory.
 
     Raises `InputError` for bad arguments, `InfeasibleError` where it is proved that no plan exists, `NotFoundError`
-    where none was found and that is not proved (`OutOfTimeError`, of which it is one, where the time ended before),
+    where the search ended without a plan and nothing is proved, its base `OutOfTimeError` where the time ended before,
     `UnsupportedError` for programs outside of what can be planned.
     """
     from autoshard.frontends.jax.function import trace
@@ -134,7 +134,7 @@ def plan_traced(traced: TracedFunction, **words: Any) -> Plan:
 
 
 def ask(traced: TracedFunction | Program, **words: Any) -> Asked:
-    """The problem that a traced function (or its program alone) and keywords of `plan` make."""
+    """The problem that keywords of `plan` state about a traced function (or its program alone)."""
     return asked(request_of(traced, **words))
 
 
@@ -142,8 +142,7 @@ def ask(traced: TracedFunction | Program, **words: Any) -> Asked:
 def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     """The plan that a request asks for.
 
-    decided: the decision about this very problem, where it was taken already (by a search over meshes that was
-    stopped).
+    decided: the decision about this problem, where a search over meshes that was stopped has already made it.
     """
     if request.mesh_search is not None:
         return _search_mesh(request)
@@ -154,18 +153,18 @@ def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     check_room(model)
     clock.lap("build")
     by = chosen or (StrategyName("staged") if request.priorities else default_strategy(model))
-    by = by if decided is None else StrategyName("joint")  # as searches over meshes look at theirs first
+    by = by if decided is None else StrategyName("joint")  # the strategy of a search over meshes at its first look
     run = _Run(request, model, by, decision=decided)
     run.look_for_starts()
     clock.lap("baselines")
-    told = run.decide()
+    notes = run.decide()
     clock.lap("solve")
-    return run.plan(question, told, clock.seconds)
+    return run.plan(question, notes, clock.seconds)
 
 
 @dataclass
 class _Run:
-    """One run: baselines and other starts first, then the search itself. decision: where it is taken already."""
+    """One run: baselines and other starts first, then the search itself. decision: None until it is made."""
 
     request: Request
     model: Model
@@ -176,36 +175,36 @@ class _Run:
     sharing: Any = None
 
     def look_for_starts(self) -> None:
-        """Baselines priced, and what propagation and greedy find, where the search by cost can begin from it."""
+        """Price the baselines, and find starts by propagation and greedy where the strategy searches by cost."""
         from autoshard.search.baselines import each_baseline
 
         request, model, options = self.request, self.model, self.request.options
         if self.decision is not None:
             return
         try:
-            for one in each_baseline(
+            for priced_baseline in each_baseline(
                 model, self.baselines(), request.roles, slow=request.between_slices,
                 options=options.part(BASELINE_SHARE),
             ):  # fmt: skip
-                self.priced.append(one)
-                self.starts += [] if one.assignment is None else [one.assignment]
+                self.priced.append(priced_baseline)
+                self.starts += [] if priced_baseline.assignment is None else [priced_baseline.assignment]
             if self.by.name in SEARCHES:
                 for start in each_start(model, options.part(START_SHARE)):
                     self.starts.append(start)
         except KeyboardInterrupt:
-            if self.by.name not in SEARCHES:  # what there is was not made by that strategy
+            if self.by.name not in SEARCHES:  # the starts at hand are not of that strategy
                 raise
             self.decision = best_seen(model, self.starts)
 
     def baselines(self) -> Sequence[Any]:
-        """Those of the request, those of shardings read, and hints in the code."""
+        """The request's baselines, with PartitionSpecs read as shardings, and the hints in the code."""
         traced, problem = self.request.traced, self.model.problem
         if isinstance(traced, Program):
             return self.request.baselines
         return with_stated(self.request.baselines, traced, problem.program, problem.mesh.mesh)
 
     def decide(self) -> tuple[str, ...]:
-        """The decision and what sharing costs; what is to be told of them."""
+        """Make the decision and price sharing; returns notes on both."""
         request, options = self.request, self.request.options
         stages = None
         if request.priorities:
@@ -220,13 +219,13 @@ class _Run:
                     self.decision = best_seen(self.model, self.starts)
             assert self.decision is not None
             self.sharing = price_of_sharing(self.model, self.decision, options, always=request.price_sharing)
-        told = (*self.decision.notes, *(() if self.sharing is None else self.sharing.notes))
+        notes = (*self.decision.notes, *(() if self.sharing is None else self.sharing.notes))
         if cap.reached:
-            told = (*(n for n in told if n != STOPPED_BY_USER), cap.note)
-        return told
+            notes = (*(n for n in notes if n != STOPPED_BY_USER), cap.note)
+        return notes
 
     def plan(self, question: Asked, told: Sequence[str], seconds: Mapping[str, float]) -> Plan:
-        """The plan's record of all that."""
+        """The plan, with everything that its record holds."""
         from autoshard.questions.carried import carry_notes
         from autoshard.strategies.named import batch_size
 
@@ -279,13 +278,13 @@ class _Clock:
         self.last = time.monotonic()
 
     def lap(self, name: str) -> None:
-        """What began when the part before ended is over."""
+        """End the part that began at the last call, and note its seconds under `name`."""
         now = time.monotonic()
         self.seconds[name], self.last = round(now - self.last, 3), now
 
 
 def _search_mesh(request: Request) -> Plan:
-    """A request whose mesh leaves its sizes open."""
+    """The plan of a request whose mesh leaves its sizes open."""
     from autoshard.search.meshes import search_mesh
 
     search = request.mesh_search

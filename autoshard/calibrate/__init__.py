@@ -1,4 +1,4 @@
-"""Calibration: measure the devices that JAX sees and write what was found as a hardware profile."""
+"""Calibration: measure the devices that JAX sees, and write the figures as a hardware profile."""
 
 from autoshard.calibrate.run import Calibration, calibrate
 

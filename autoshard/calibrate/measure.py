@@ -1,8 +1,8 @@
 """Timing on the devices JAX sees: the same work on all of them at once, minima over interleaved repetitions.
 
 Every program is a `shard_map` over all devices, so that figures are those of one device while all are busy (simulated
-devices share the cores of their host). The time of a program that does nothing is taken off. Others may use the
-machine: minima are taken, and sizes take turns, so that a disturbance hits all of them alike.
+devices share the cores of their host). The time of a program that does nothing is subtracted. Other processes may use
+the machine: so minima are taken, and sizes take turns, so that a disturbance hits all of them alike.
 """
 
 import time
@@ -22,14 +22,17 @@ from autoshard.costmodels.machine import AxisPart
 from autoshard.interop.jax import auto_mesh
 
 VECTOR_STEPS = 64
-"""Multiply-adds per element of the vector program: enough that memory is not what it waits for."""
+"""Multiply-adds per element of the vector program: so many that it does not wait for memory."""
 FLOP_PER_VECTOR_STEP = 2
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: a series of sizes grows by `factor` until a run takes `longest_s` or holds `most_bytes`."""
+    """How long to measure: a series of sizes grows by `factor` until a run takes `longest_s` or holds `most_bytes`.
+
+    repeats: how often each run is timed.
+    """
 
     repeats: int
     longest_s: float
@@ -51,7 +54,7 @@ class WorkPoint:
 
 @dataclass(frozen=True)
 class Bench:
-    """The devices as a mesh, and how long the empty program takes."""
+    """The devices as a mesh, and the seconds of the empty program."""
 
     mesh: Mesh
     effort: Effort
@@ -59,6 +62,7 @@ class Bench:
 
     @staticmethod
     def over(devices: Sequence[Any], axes: dict[str, int], effort: Effort) -> "Bench":
+        """A bench on these devices, in a mesh with these sizes by axis; it times the empty program."""
         mesh = auto_mesh(np.array(devices).reshape(tuple(axes.values())), tuple(axes))
         bench = Bench(mesh, effort, 0.0)
         empty = bench.program(lambda x: x + 1, P(mesh.axis_names))
@@ -66,16 +70,19 @@ class Bench:
         return Bench(mesh, effort, min(bench.times([partial(empty, x)])[0], effort.longest_s))
 
     def program(self, body: Callable[..., Any], *specs: Any, out: Any = None) -> Callable[..., Any]:
+        """`body` as a jitted `shard_map` over the mesh; specs of its arguments and result (by default the first
+        argument's).
+        """
         mapped = jax.shard_map(body, mesh=self.mesh, in_specs=specs, out_specs=out or specs[0], check_vma=False)
         return jax.jit(mapped)
 
     def array(self, shape: tuple[int, ...], dtype: str, spec: Any) -> jax.Array:
-        """Ones, cut by `spec`, made on the devices."""
+        """An array of ones, cut by `spec`, made on the devices."""
         make = jax.jit(lambda: jnp.ones(shape, dtype), out_shardings=NamedSharding(self.mesh, spec))
         return make()
 
     def times(self, runs: Sequence[Callable[[], Any]]) -> list[float]:
-        """Least seconds of each run; they take turns."""
+        """Least seconds of each run over all repetitions; the runs take turns."""
         for run in runs:
             jax.block_until_ready(run())
         best = [float("inf")] * len(runs)
@@ -89,7 +96,7 @@ class Bench:
     def series(
         self, first: int, make: Callable[[int], tuple[Callable[[], Any], float, float]]
     ) -> list[tuple[float, float]]:
-        """(amount, net seconds) of growing sizes. `make(size)`: a run, its amount, the bytes it holds on a device."""
+        """(amount, net seconds) of growing sizes. `make(size)` returns a run, its amount, and its bytes on a device."""
         runs, amounts = [], []
         size = first
         while True:
@@ -129,7 +136,7 @@ def matmuls(bench: Bench, dtype: str) -> list[WorkPoint]:
 
 
 def copies(bench: Bench) -> list[WorkPoint]:
-    """Reading and writing memory: ``y = x + 1``, amounts in bytes both ways."""
+    """Reading and writing memory: ``y = x + 1``; amounts are bytes read and written."""
     axes = bench.mesh.axis_names
     add = bench.program(lambda x: x + 1, P(axes))
 
@@ -141,7 +148,7 @@ def copies(bench: Bench) -> list[WorkPoint]:
 
 
 def vector_work(bench: Bench) -> list[WorkPoint]:
-    """Pointwise work that stays in registers, amounts in FLOP."""
+    """Pointwise work that stays in registers; amounts are FLOP."""
     axes = bench.mesh.axis_names
 
     def polynomial(x: jax.Array) -> jax.Array:
@@ -170,7 +177,7 @@ def collectives(bench: Bench, kind: str, axes: tuple[str, ...]) -> list[Collecti
     run = bench.program(body, P(every))
 
     def make(n: int) -> tuple[Callable[[], Any], float, float]:
-        # n elements are V / 4; a device of a reduction holds all of them, of the others its shard
+        # n elements are V / 4; for a reduction a device holds all of them, otherwise its shard
         local = n if whole or kind == "permute" else n // group
         x = bench.array((bench.mesh.size * local,), "float32", P(every))
         return partial(run, x), 4.0 * n, 8.0 * n

@@ -12,7 +12,7 @@ from autoshard.costmodels.devices import profile_of_device
 from autoshard.errors import InputError, UnsupportedError
 
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}
-"""Families of a profile's rates and the type they are measured with."""
+"""Families of a profile's rates, and the dtype that each is measured with."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Calibration:
     """A profile with measured figures, and how well the fits hold.
 
     work: by name (``matmul f32``, ``memory``, ``vector``); levels: by link level; points: every timed collective.
-    skipped: what could not be measured or used, and why.
+    skipped: measurements that failed or could not be used, and why.
     """
 
     profile: Profile
@@ -33,7 +33,7 @@ class Calibration:
     skipped: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for ``--json``."""
+        """The fits and timings as plain data, for ``--json``."""
 
         def fit(line: LineFit) -> dict[str, Any]:
             data = {name: getattr(line, name) for name in line.__slots__ if name != "kinds"}
@@ -67,10 +67,11 @@ def calibrate(
     date: str,
     progress: Callable[[str], None] | None = None,
 ) -> Calibration:
-    """Measure all devices JAX sees. `base`: the profile whose structure is kept, chosen by device where not given.
+    """Measure all devices that JAX sees.
 
-    mesh: axes over the devices, one axis over all where not given; collectives are timed over every set of its axes.
-    Raises `InputError` for a mesh of another size, `UnsupportedError` for a device no profile is known for.
+    base: the profile whose structure is kept; by default chosen by device. mesh: axes over the devices; by default one
+    axis over all. Collectives are timed over every set of axes. Raises `InputError` for a mesh of another size,
+    `UnsupportedError` for a device without a known profile.
     """
     import jax
 
@@ -118,11 +119,11 @@ def calibrate(
             skipped.append(f"links: {error}")
     memory_rate = work["memory"].rate if "memory" in work else profile.memory.bandwidth.value
     for level, fit in list(levels.items()):
-        if fit.rate > memory_rate:  # small arrays stay in caches; what leaves memory cannot be faster than it
+        if fit.rate > memory_rate:  # small arrays stay in caches, but large ones cannot be faster than memory
             skipped.append(
                 f"link {level}: {fit.rate:.3g} bytes/s is more than the memory's rate, which is used instead"
             )
-            slower = memory_rate / fit.rate  # what is measured of the other kinds stays as it is
+            slower = memory_rate / fit.rate  # factors of the other kinds change so that their times stay
             kinds = {kind: factor * slower for kind, factor in fit.kinds.items()}
             levels[level] = replace(fit, rate=memory_rate, kinds=kinds)
     families = {family: work[f"matmul {family}"].rate for family in DTYPES if f"matmul {family}" in work}

@@ -58,7 +58,7 @@ def _options(
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     open_streams()
-    if arguments is None:  # a process of its own, whose last collection would look at all that memory for nothing
+    if arguments is None:  # a process of its own: a last garbage collection would walk all its memory for nothing
         atexit.register(gc.freeze)
     try:
         with interrupts_arrive():

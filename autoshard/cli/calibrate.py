@@ -41,14 +41,14 @@ def calibrate(
     from autoshard.costmodels.calibration import profile_yaml
 
     with Progress(quiet=as_json) as progress:
-        found = measure(
+        calibration = measure(
             base=base, mesh=axes, quick=quick, name=output.stem, date=date.today().isoformat(), progress=progress
         )
-    write_text(output, profile_yaml(found.profile))
+    write_text(output, profile_yaml(calibration.profile))
     if as_json:
-        print(json.dumps({**found.to_dict(), "profile": str(output)}, indent=1))
+        print(json.dumps({**calibration.to_dict(), "profile": str(output)}, indent=1))
     else:
         from autoshard.report.calibration import show_calibration
 
-        show_calibration(found.to_dict())
+        show_calibration(calibration.to_dict())
         print(f"profile: {output}")

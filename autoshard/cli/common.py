@@ -1,4 +1,4 @@
-"""What all commands share: how errors end, and how small values are read."""
+"""Code that all commands share: how errors end a command, and how values of options are read."""
 
 import functools
 import sys
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from autoshard.config.load import Config
 
 EXIT_INTERRUPTED = 130
-"""What shells report for a program stopped by Ctrl-C."""
+"""The exit code that shells report for a program stopped by Ctrl-C."""
 
 Changes = Annotated[
     list[str] | None,
@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def reports_errors(command: F) -> F:
-    """Errors about the user's input become a message on stderr and an exit code, without a traceback."""
+    """Decorator: errors about the user's input become a message on stderr and an exit code, without a traceback."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -41,9 +41,9 @@ def reports_errors(command: F) -> F:
             print("interrupted", file=sys.stderr)
             raise SystemExit(EXIT_INTERRUPTED) from None
         except BrokenPipeError:
-            drop_output()  # the reader of it went away (| head)
+            drop_output()  # the reader of the pipe is gone (| head)
             raise SystemExit(EXIT_INTERRUPTED) from None
-        except OSError as error:  # of files, a full disk say; what can be told better is told where it happens
+        except OSError as error:  # of files, a full disk say; the callers catch those that they can explain better
             drop_output()
             _fail(InputError(f"{error.filename or 'writing the answer'}: {error.strerror or error}"), 2)
         except ValueError as error:
@@ -62,7 +62,7 @@ def _fail(error: Exception, code: int) -> NoReturn:
 
 
 def number_or_text(text: str) -> float | str:
-    """A number where the text is one, so that units can be left out."""
+    """A number where the text is a number without unit, otherwise the text."""
     try:
         return float(text)
     except ValueError:
@@ -99,29 +99,29 @@ def mesh_option(text: str) -> dict[str, int]:
 
 def assignments(option: str, items: Sequence[str]) -> dict[str, float]:
     """``["B=1024", "M=4e3"]`` as numbers by name."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for item in ",".join(items).split(","):
         name, equals, value = item.partition("=")
         number = number_or_text(value)
         if not equals or not name.strip() or not isinstance(number, float) or not 0 < number < float("inf"):
             raise InputError(f"{option}: cannot read {item!r}; write NAME=NUMBER with a positive number")
-        found[name.strip()] = number
-    return found
+        numbers[name.strip()] = number
+    return numbers
 
 
 def links_option(items: Sequence[str]) -> dict[str, str] | None:
     """``["data=dcn"]`` as the link of each axis."""
-    found: dict[str, str] = {}
+    links: dict[str, str] = {}
     for item in items:
         axis, equals, link = item.partition("=")
         if not equals or not axis.strip() or not link.strip():
             raise InputError(f"--link: cannot read {item!r}; write AXIS=LINK, such as data=dcn")
-        found[axis.strip()] = link.strip()
-    return found or None
+        links[axis.strip()] = link.strip()
+    return links or None
 
 
 def config_of(config: str, changes: list[str] | None, mesh: str | None, hardware: str | None) -> "Config":
-    """The config of a file, or of standard input for ``-``, with what the command line changes."""
+    """The config of a file (``-``: of standard input) with the changes of the command line."""
     from autoshard.config.changes import mesh_change
     from autoshard.config.load import load_config, load_config_text
 

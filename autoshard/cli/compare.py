@@ -52,12 +52,14 @@ def compare(
     from autoshard.api.session import compare_config
 
     with Progress(quiet=as_json) as progress:
-        found = compare_config(settings, chosen, baselines=strategies is None, time_limit_s=limit_s, progress=progress)
+        comparison = compare_config(
+            settings, chosen, baselines=strategies is None, time_limit_s=limit_s, progress=progress
+        )
     if csv is not None:
-        write_text(csv, found.csv())
+        write_text(csv, comparison.csv())
     if plot is not None:
-        write_plot(plot, found.to_dict())
+        write_plot(plot, comparison.to_dict())
     if as_json:
-        print(json.dumps(found.to_dict(), indent=1))
+        print(json.dumps(comparison.to_dict(), indent=1))
     else:
-        print_comparison(found.to_dict())
+        print_comparison(comparison.to_dict())

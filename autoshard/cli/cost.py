@@ -60,7 +60,7 @@ def model_step(
     as_json: AsJson = False,
 ) -> None:
     """A training step of a named model under a strategy: collectives, step time, MFU, verdicts."""
-    given = {
+    required = {
         "--model": model,
         "--strategy": strategy,
         "--mesh": mesh,
@@ -68,12 +68,12 @@ def model_step(
         "--hardware": hardware,
     }
     if context.invoked_subcommand is not None:
-        if stray := [option for option, value in given.items() if value is not None]:
+        if stray := [option for option, value in required.items() if value is not None]:
             raise InputError(
                 f"{stray[0]} before {context.invoked_subcommand!r}: write it behind, or leave the command out"
             )
         return
-    if missing := [option for option, value in given.items() if value is None]:
+    if missing := [option for option, value in required.items() if value is None]:
         raise InputError(
             f"autoshard cost needs {', '.join(missing)} for a strategy on a model, or a command: collective, matmul, "
             "critical-batch, model, inference"

@@ -19,5 +19,5 @@ def diff(
     from autoshard.api.plans import Plan
     from autoshard.questions.diff import diff_plans
 
-    found = diff_plans(Plan.load(a), Plan.load(b))
-    print(json.dumps(found.to_dict(), indent=1) if as_json else found)
+    differences = diff_plans(Plan.load(a), Plan.load(b))
+    print(json.dumps(differences.to_dict(), indent=1) if as_json else differences)

@@ -61,13 +61,13 @@ def _explain_module(file: str, value: str, strategy: str | None, conservative: b
     from autoshard.propagation.mlir.explain import explain_mlir
 
     read = read_module(file)
-    # names and lines of bytecode are those of the text it prints as
+    # names and lines of bytecode are those of its text form
     try:
         text = read if isinstance(read, str) else module_text(parse_module(read))
-        found = guarded(explain_mlir, text, value, strategy=strategy, conservative=conservative)
+        explained = guarded(explain_mlir, text, value, strategy=strategy, conservative=conservative)
     except AutoshardError as error:
         raise type(error)(f"{shown(file)}: {error}") from None
-    print(json.dumps(asdict(found), indent=1) if as_json else found)
+    print(json.dumps(asdict(explained), indent=1) if as_json else explained)
 
 
 def _instead(file: str, value: str, sharding: str, limit_s: float | None, as_json: bool) -> None:
@@ -79,8 +79,8 @@ def _instead(file: str, value: str, sharding: str, limit_s: float | None, as_jso
     with Progress(quiet=as_json) as progress:
         plan = Plan.load(file)
         options = replace(options_of(plan), progress=progress).within(limit_s)
-        found = instead(plan, value, sharding, options)
-    print(json.dumps(found.to_dict(), indent=1) if as_json else found)
+        answer = instead(plan, value, sharding, options)
+    print(json.dumps(answer.to_dict(), indent=1) if as_json else answer)
 
 
 def _break_even(file: str, value: str, by: str, sharding: str | None, limit_s: float | None, as_json: bool) -> None:
@@ -91,16 +91,16 @@ def _break_even(file: str, value: str, by: str, sharding: str | None, limit_s: f
     with Progress(quiet=as_json) as progress:
         plan = Plan.load(file)
         options = replace(quick_options(plan), progress=progress)
-        found = break_even(plan, value, by, instead=sharding, options=options, each_s=limit_s)
-    print(json.dumps(found.to_dict(), indent=1) if as_json else found)
+        answer = break_even(plan, value, by, instead=sharding, options=options, each_s=limit_s)
+    print(json.dumps(answer.to_dict(), indent=1) if as_json else answer)
 
 
 def _explain_plan(file: str, value: str, as_json: bool) -> None:
     from autoshard.api.plans import Plan
     from autoshard.questions.explain import explain_plan
 
-    found = explain_plan(Plan.load(file), value)
+    explained = explain_plan(Plan.load(file), value)
     if as_json:
-        print(json.dumps([item.to_dict() for item in found], indent=1))
+        print(json.dumps([item.to_dict() for item in explained], indent=1))
     else:
-        print("\n".join(map(str, found)))
+        print("\n".join(map(str, explained)))

@@ -1,8 +1,8 @@
 """Work that may end the process is done in a copy of it, so that the command can still say what happened.
 
-Shardy's passes end the process on some modules that their verifiers let pass (a known custom call with fewer results
-than it should have). The copy is a fork: it costs milliseconds. Where there are other threads (JAX was imported, on
-Windows) the work is done right here.
+Shardy's passes end the process on some modules that their verifiers accept (a known custom call with fewer results
+than it should have). The copy is a fork, which costs milliseconds. Where a fork is not possible (JAX is imported and
+has threads, or the system is Windows), the work is done in this process.
 """
 
 import os
@@ -43,7 +43,7 @@ def guarded(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _in_child(work: Callable[..., Any], args: Any, kwargs: Any, from_child: int, to_parent: int) -> None:
-    """Does the work and sends what came of it; never returns."""
+    """Do the work and send the result or the error; never returns."""
     code = 1
     try:
         os.close(from_child)

@@ -1,4 +1,4 @@
-"""The command that begins: an example or a frame for one's own function, written as a config to change."""
+"""The command init: writes a config to begin with, an example or a frame for a function of the user."""
 
 from pathlib import Path
 from typing import Annotated

@@ -11,7 +11,7 @@ from autoshard.errors import InputError
 
 ONNX = "onnx"
 NAMES = ("explicit", "constraints", "shardings", "mlir", ONNX)
-"""The first four as in `autoshard.api.targets.TARGETS`, which imports JAX."""
+"""Names of targets; the first four are those of `autoshard.api.targets.TARGETS`, which imports JAX."""
 
 
 @reports_errors
@@ -58,19 +58,19 @@ def lower(
     lowered = load(str(plan))[0].lower(target)
     if output is not None:
         write_text(output, lowered.stablehlo())
-    found = lowered.report() if report else None
+    comparison = lowered.report() if report else None
     if as_json:
-        told = {"target": target, "output": None if output is None else str(output)}
-        print(json.dumps({**told, **({} if found is None else found.to_dict())}, indent=1))
+        summary = {"target": target, "output": None if output is None else str(output)}
+        print(json.dumps({**summary, **({} if comparison is None else comparison.to_dict())}, indent=1))
         return
-    if found is not None:
-        print(found)
+    if comparison is not None:
+        print(comparison)
     if output is not None:
         print(f"StableHLO: {output}")
 
 
 def _write_onnx(plan: Path, output: Path | None, as_json: bool) -> None:
-    """The annotated model of a plan, and what its annotations cannot say."""
+    """Write the annotated model of a plan, and print what its annotations cannot express."""
     from autoshard.api.onnx_export import export_plan
     from autoshard.api.plans import Plan
     from autoshard.files import check_writable
@@ -78,12 +78,12 @@ def _write_onnx(plan: Path, output: Path | None, as_json: bool) -> None:
     if output is None:
         raise InputError("--target onnx writes a model: name its file with --output, such as planned.onnx")
     check_writable(output)
-    made = export_plan(Plan.load(plan), output, name=str(plan))
+    export = export_plan(Plan.load(plan), output, name=str(plan))
     if as_json:
-        print(json.dumps({"target": ONNX, "output": str(output), **made.to_dict()}, indent=1))
+        print(json.dumps({"target": ONNX, "output": str(output), **export.to_dict()}, indent=1))
         return
-    folded = f"; {made.folded} are shape arithmetic or constants and have none" if made.folded else ""
-    print(f"annotated {made.annotated} nodes{folded}")
-    for line in made.unsaid:
+    folded = f"; {export.folded} are shape arithmetic or constants and have none" if export.folded else ""
+    print(f"annotated {export.annotated} nodes{folded}")
+    for line in export.unsaid:
         print(f"not said: {line}")
     print(f"model: {output}")

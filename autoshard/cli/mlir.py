@@ -1,4 +1,4 @@
-"""The commands propagate and check: MLIR modules here, ONNX models in `onnx.py`; explain reads its modules here too."""
+"""The commands propagate and check, for MLIR modules (ONNX models: `onnx.py`), and reading modules for explain."""
 
 import json
 import sys
@@ -120,19 +120,19 @@ def check(
                 continue
             from autoshard.frontends.mlir.check import check_mlir
 
-            found = check_mlir(read_module(file), strict=strict)
+            diagnostics = check_mlir(read_module(file), strict=strict)
         except AutoshardError as error:  # a file that cannot be read; the others still are
             errors += 1
             answers.append({"file": name, "ok": False, "findings": [_unreadable(str(error))]})
             if not as_json:
                 print(f"error: {error}", file=sys.stderr)
             continue
-        wrong = sum(d.severity == "error" for d in found)
+        wrong = sum(d.severity == "error" for d in diagnostics)
         errors += wrong
-        warnings += len(found) - wrong
-        answers.append({"file": name, "ok": not wrong, "findings": [_finding(d) for d in found]})
+        warnings += len(diagnostics) - wrong
+        answers.append({"file": name, "ok": not wrong, "findings": [_finding(d) for d in diagnostics]})
         if not as_json:
-            for finding in found:
+            for finding in diagnostics:
                 print(finding_line(name, finding))
     if as_json:
         print(json.dumps(answers, indent=1))
@@ -179,7 +179,7 @@ def _only_for_onnx(files: Sequence[str], options: Mapping[str, object]) -> None:
 
 
 def finding_line(name: str, found: "Diagnostic") -> str:
-    """``file:line:col: what is wrong; what to try`` in one line; warnings say that they are."""
+    """``file:line:col: what is wrong; what to try`` in one line, marked where it is a warning."""
     place = f"{name}:{found.line}:{found.column}" if found.line else name
     kind = "" if found.severity == "error" else f"{found.severity}: "
     message = " ".join(found.message.split())
@@ -202,12 +202,12 @@ def read_module(file: str) -> str | bytes:
 
 
 def shown(file: str) -> str:
-    """How messages call a file."""
+    """The name of a file in messages."""
     return _STDIN_NAME if file == STDIN else file
 
 
 def _targets(files: Sequence[str], output: Path | None) -> list[Path | None]:
-    """Where each result goes (None: standard output); `InputError` where two would share a place."""
+    """The file for each result (None: standard output); `InputError` where two results would have the same file."""
     _once(files)
     if len(files) == 1:
         into = output / _result_name(files[0]) if output is not None and output.is_dir() else output

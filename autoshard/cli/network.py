@@ -18,9 +18,9 @@ app = typer.Typer(
 
 
 STARTING_S = 0.4
-"""Kept back from the time limit for what Python loads before the clock starts, where that cannot be measured."""
+"""Seconds of the time limit for starting Python and loading modules, where that time cannot be measured."""
 MOST_STARTING_S = 5.0
-"""A process that is older has done other things before."""
+"""Longest start in seconds: an older process has done other work before, so its age tells nothing."""
 
 
 def _startup_s(began: float) -> float:
@@ -84,46 +84,46 @@ def solve(
     with Progress(quiet=not progress) as say:
         spent_s = time.monotonic() - began + _startup_s(began)
         left_s = None if limit_s is None else max(0.1, limit_s - spent_s - WRITING_S)
-        found = solve_network(
+        solution = solve_network(
             problem.network, time_limit_s=left_s, effort=effort, seed=seed, workers=workers, progress=say
         )
-    proved = found.certificate() if certificate is not None else None
+    proved = solution.certificate() if certificate is not None else None
     if certificate is not None and proved is not None:
         write_bytes(certificate, proved)
-    if found.assignment is None:
-        if found.status == "infeasible":
+    if solution.assignment is None:
+        if solution.status == "infeasible":
             raise InfeasibleError(
-                f"{file} has no solution (proved): {found.reason or 'its usage limit cannot be held'}"
+                f"{file} has no solution (proved): {solution.reason or 'its usage limit cannot be held'}"
             )
-        if found.stats.get("stopped") == "interrupt":
+        if solution.stats.get("stopped") == "interrupt":
             raise KeyboardInterrupt
-        given = "time" if found.stats.get("stopped") == "time" else "effort"
+        given = "time" if solution.stats.get("stopped") == "time" else "effort"
         raise OutOfTimeError(
             f"no solution of {file} was found in the {given} given, and it is not proved that none exists; its bound "
-            f"is {found.lower_bound}"
+            f"is {solution.lower_bound}"
         )
     if output is not None:
-        write_solution(output, found.assignment)
-    checked = score(problem.network, found.assignment)
+        write_solution(output, solution.assignment)
+    checked = score(problem.network, solution.assignment)
     result = {
         "name": problem.name,
-        "status": found.status,
+        "status": solution.status,
         "cost": checked.cost,
         "feasible": checked.feasible,
-        "lower_bound": found.lower_bound,
-        "gap": found.gap,
+        "lower_bound": solution.lower_bound,
+        "gap": solution.gap,
         "peak": checked.peak,
         "usage_limit": problem.network.usage_limit,
-        "stopped": found.stats["stopped"],
+        "stopped": solution.stats["stopped"],
         "workers": workers,
         "seconds": round(time.monotonic() - began, 3),
         "parse_seconds": round(parse_s, 3),
         "memory_mb": peak_memory_mb(),
         "certificate_bytes": None if proved is None else len(proved),
-        "trace": [[round(parse_s + s, 3), cost] for s, cost in found.trace],
+        "trace": [[round(parse_s + s, 3), cost] for s, cost in solution.trace],
     }
     if as_json:
-        print(json.dumps({**result, "assignment": list(found.assignment)}))
+        print(json.dumps({**result, "assignment": list(solution.assignment)}))
     else:
         for name, value in result.items():
             if name != "trace":
@@ -142,16 +142,16 @@ def score(
     from autoshard.solver.contest.files import score as evaluate
 
     problem = read_problem(file)
-    found = evaluate(problem.network, read_solution(solution, problem.network))
+    evaluation = evaluate(problem.network, read_solution(solution, problem.network))
     result = {
         "name": problem.name,
-        "cost": found.cost,
-        "feasible": found.feasible,
-        "peak": found.peak,
+        "cost": evaluation.cost,
+        "feasible": evaluation.feasible,
+        "peak": evaluation.peak,
         "usage_limit": problem.network.usage_limit,
     }
     print(json.dumps(result) if as_json else "\n".join(f"{name}: {value}" for name, value in result.items()))
-    if not found.feasible:
+    if not evaluation.feasible:
         raise SystemExit(InfeasibleError.exit_code)
 
 

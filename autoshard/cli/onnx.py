@@ -1,4 +1,4 @@
-"""The part of `check` and `propagate` that is about ONNX models: files of their kinds go here."""
+"""The part of `check` and `propagate` that is about ONNX models."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,19 +26,19 @@ def shape_option(items: Sequence[str]) -> dict[str, int]:
     >>> shape_option(["batch=8", "seq=128"])
     {'batch': 8, 'seq': 128}
     """
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for item in items:
         name, equals, size = item.rpartition("=")
         if not equals or not name.strip() or not size.strip().isdecimal() or int(size) < 1:
             raise InputError(f"--shape: cannot read {item!r}; write DIM=N, such as batch=8")
-        if name.strip() in found:
+        if name.strip() in sizes:
             raise InputError(f"--shape: {name.strip()} is given twice")
-        found[name.strip()] = int(size)
-    return found
+        sizes[name.strip()] = int(size)
+    return sizes
 
 
 def check_model(file: str, configuration: str | None, strict: bool, shapes: Mapping[str, int]) -> "Checked":
-    """What is found in one file."""
+    """The findings in one file."""
     from autoshard.onnx.check import check
     from autoshard.onnx.model import load
 
@@ -46,14 +46,14 @@ def check_model(file: str, configuration: str | None, strict: bool, shapes: Mapp
 
 
 def lines(name: str, checked: "Checked") -> list[str]:
-    """A line for each finding, one for all operators of a type that have no rule, and what was taken for granted."""
+    """A line for each finding, one line for all operators of a type without a rule, and lines for assumptions."""
     out = [
         f"{name}: {'' if f.severity == 'error' else f'{f.severity}: '}{f}" for f in checked.findings if not _plain(f)
     ]
     by_op: dict[tuple[str, str], list[Finding]] = {}
-    for found in checked.findings:
-        if _plain(found):
-            by_op.setdefault((found.op, found.message), []).append(found)
+    for finding in checked.findings:
+        if _plain(finding):
+            by_op.setdefault((finding.op, finding.message), []).append(finding)
     for (_, message), same in by_op.items():
         count = f"{len(same)} nodes, the first: " if len(same) > 1 else ""
         out.append(f"{name}: no rule: {count}{same[0].node}: {message}")

@@ -47,8 +47,8 @@ def solve(
         session = solve_session(settings, time_limit_s=limit_s, output=output, quiet=as_json or quiet)
     except InfeasibleError as error:
         if as_json:
-            found = {"error": str(error), "conflict": list(error.conflict), "facts": error.facts}
-            print(json.dumps({"status": "infeasible", **found}, indent=1))
+            failure = {"error": str(error), "conflict": list(error.conflict), "facts": error.facts}
+            print(json.dumps({"status": "infeasible", **failure}, indent=1))
         raise
     except OutOfTimeError as error:
         if as_json:

@@ -1,4 +1,4 @@
-"""What a command needs of the process it runs in: Ctrl-C that arrives, streams that can be written to."""
+"""The process that a command runs in: Ctrl-C must arrive, and streams must accept text."""
 
 import os
 import signal
@@ -13,11 +13,12 @@ _AGAIN_S = 0.02
 
 @contextmanager
 def interrupts_arrive() -> Iterator[None]:
-    """Inside, a `KeyboardInterrupt` that Python drops comes again a little later, until one arrives.
+    """Within the ``with`` block, a `KeyboardInterrupt` that Python drops is sent again a little later, until one
+    arrives.
 
-    Dropped is what finalizers and callbacks of weak references and of the garbage collector raise. JAX has such
-    callbacks, and long tracing and pricing spend so much of their time in them that two of three interrupts would be
-    lost.
+    Python drops exceptions that are raised in finalizers and in callbacks of weak references and of the garbage
+    collector. JAX has such callbacks, and long tracing and pricing spend so much of their time in them that two of
+    three interrupts would be lost.
     """
     before, waiting = sys.unraisablehook, []
 
@@ -50,8 +51,8 @@ def open_streams() -> None:
 
 
 def drop_output() -> None:
-    """Whatever is still to be written to standard output goes nowhere, so that Python does not complain at its end."""
+    """Send the rest of standard output nowhere, so that Python does not complain when it ends."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError, AttributeError):  # it was no file
+    except (OSError, ValueError, AttributeError):  # standard output is no file
         pass

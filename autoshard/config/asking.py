@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 
 def request_of_config(config: Config, problem: Workload, traced: "TracedFunction", options: SearchOptions) -> Request:
-    """What a config asks for. problem: what it describes, and `traced` its function; options: with time and progress,
-    effort, seed and gap are the config's.
+    """The request that a config makes.
+
+    problem: the workload that the config names; `traced`: its function. options: with deadline and progress; effort,
+    seed and gap are taken from the config.
     """
     options = options.but(effort=config.solver.effort, seed=config.solver.seed, accepted_gap=config.solver.accepted_gap)
     request = Request(

@@ -13,14 +13,14 @@ def by_name(
 ) -> tuple[Callable[..., Any], tuple[str, ...]]:
     """A function of positional arguments, and the names that a config gives them in the order that it takes them.
 
-    Arguments go to the parameters of their names, in the order of the signature; those that can only go by keyword do.
-    A function whose parameters are not known, or that takes any number of them (``*args``), has them in the order of
-    the file. place: ``file:line:column`` of a key of the config. Raises `InputError` where a name is no parameter, and
-    where one that is needed is missing.
+    Arguments go to the parameters of their names, in the order of the signature; keyword-only parameters get theirs by
+    keyword. A function whose parameters are not known, or that takes any number of them (``*args``), gets them in the
+    order of the file. place: ``file:line:column`` of a key of the config. Raises `InputError` where a name is no
+    parameter, and where a required argument is missing.
     """
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # builtins and some extension types do not tell
+    except (TypeError, ValueError):  # builtins and some extension types have no signature
         return function, names
     kinds = {p.kind for p in parameters.values()}
     if inspect.Parameter.VAR_POSITIONAL in kinds:

@@ -9,10 +9,10 @@ from autoshard.errors import InputError
 
 
 def with_changes(document: Document, changes: Sequence[str]) -> Document:
-    """A config's data with ``KEY=VALUE`` put in; dots lead into mappings, values are YAML.
+    """A config's data with each ``KEY=VALUE`` applied; dots lead into mappings, values are YAML.
 
-    Messages about what was put in cite the change instead of a place in the file. `InputError` where one cannot be read
-    or leads through something that is no mapping.
+    Messages about a changed value name the change instead of a place in the file. `InputError` where a change cannot be
+    read, or its key leads through something other than a mapping.
     """
     for change in changes:
         path, value = _read(change)
@@ -25,7 +25,7 @@ def with_changes(document: Document, changes: Sequence[str]) -> Document:
 
 
 def mesh_change(sizes: Mapping[str, int]) -> str:
-    """The change that ``--mesh`` stands for.
+    """The change that the option ``--mesh`` makes.
 
     >>> mesh_change({"data": 2, "model": 4})
     'mesh={data: 2, model: 4}'

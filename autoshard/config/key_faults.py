@@ -1,4 +1,4 @@
-"""Faults of a config that lie between its keys, or in what its words mean."""
+"""Faults of a config that its schema cannot see: keys that do not go together, and words without a meaning."""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ def entry_path(document: Document, key: ConfigKey, index: int, given: Any) -> Ke
 
 
 def key_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong between keys that are right by themselves: where, and a message."""
+    """Faults between keys that are right by themselves: where, and a message."""
     yield from _program_faults(config)
     yield from _mesh_faults(config)
     yield from _statement_faults(config)
@@ -92,7 +92,7 @@ def _program_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
     count = len(settings.args) if settings.args is not None else None
     for index, argument in enumerate(settings.donate or ()):
         if isinstance(argument, str):
-            # without names here they come from the function's signature, which is read when it is imported
+            # without argnames the names come from the function's signature, which is read once it is imported
             if names is not None and argument not in names:
                 yield ("donate", index), f"no argument {argument!r} to donate; {listing(argument, names)}"
         elif isinstance(argument, bool) or not isinstance(argument, int):
@@ -107,18 +107,18 @@ def _mesh_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
     from autoshard.costmodels.load import ALIASES, list_profiles, load_profile
     from autoshard.costmodels.place import place_mesh
 
-    given = config.settings.hardware
+    hardware = config.settings.hardware
     devices = prod(axis.size for axis in config.settings.mesh.values())
     if devices > MAX_DEVICES:
         yield ("mesh",), f"the mesh has {devices} devices; at most {MAX_DEVICES} can be planned for"
         return
     known = [*list_profiles(), *ALIASES]
-    is_path = "/" in given or given.endswith((".yaml", ".yml"))
-    if not is_path and given.lower() not in known:
-        near = difflib.get_close_matches(given, known, n=1)
+    is_path = "/" in hardware or hardware.endswith((".yaml", ".yml"))
+    if not is_path and hardware.lower() not in known:
+        near = difflib.get_close_matches(hardware, known, n=1)
         guess = f"did you mean {near[0]!r}? " if near else ""
         choices = ", ".join(list_profiles())
-        yield ("hardware",), f"no hardware profile {given!r}; {guess}Choices: {choices}; or the path of a YAML file"
+        yield ("hardware",), f"no hardware profile {hardware!r}; {guess}Choices: {choices}; or the path of a YAML file"
         return
     try:
         profile = load_profile(config.hardware)
@@ -144,9 +144,9 @@ def _statement_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
     for kind in registry.kinds():
         if kind.config is None or kind.stated is None:
             continue
-        for index, given in enumerate(config.settings.statements_of(kind)):
-            path = entry_path(config.document, kind.config, index, given)
-            yield from kind.stated.config_faults(given, path, config.mesh)
+        for index, entry in enumerate(config.settings.statements_of(kind)):
+            path = entry_path(config.document, kind.config, index, entry)
+            yield from kind.stated.config_faults(entry, path, config.mesh)
 
 
 def _priority_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
@@ -186,7 +186,7 @@ def _baseline_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
         names.append(item if isinstance(item, str) else item.name)
         try:
             if isinstance(item, str) and config.mesh_search is not None:
-                parts_of(item)  # which axes it gets is known when their sizes are
+                parts_of(item)  # its axes cannot be checked before their sizes are known
             elif isinstance(item, str):
                 named_strategy(item, config.mesh, config.slow_axes)
             else:

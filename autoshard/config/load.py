@@ -29,16 +29,16 @@ MAX_BYTES = 4 * 2**20
 
 
 class ConfigError(InputError):
-    """A config says something malformed or impossible; one line for each fault, with its place."""
+    """A config is malformed or impossible; one line for each fault, with its place."""
 
 
 @dataclass(frozen=True)
 class Config:
     """A checked config.
 
-    file: where it came from, as given. settings: its keys, with defaults. raw: its data, for plan.json.
-    mesh_search: set where the sizes of the mesh are open; then `mesh` has the first ones that the machine allows, and
-        `with_mesh` makes the config of others.
+    file: its path, as given. settings: its keys, with defaults. raw: its data, for plan.json.
+    mesh_search: set where the sizes of the mesh are open. Then `mesh` has the first sizes that the machine allows, and
+        `with_mesh` makes the config with other sizes.
     """
 
     file: str
@@ -48,7 +48,7 @@ class Config:
     mesh_search: MeshSearch | None = None
 
     def with_mesh(self, sizes: Mapping[str, int]) -> "Config":
-        """The same with a mesh of these sizes; baselines that need more axes than it has are left out."""
+        """The same config with a mesh of these sizes; baselines that need more axes than the mesh has are left out."""
         data = {**self.raw, "mesh": dict(sizes)}
         if isinstance(data.get("baselines"), list):
             mesh = Mesh.from_dict(dict(sizes))
@@ -57,12 +57,12 @@ class Config:
 
     @property
     def directory(self) -> Path:
-        """Paths and modules in the config are looked for here."""
+        """The directory of the file, where paths and modules in the config are looked for."""
         return Path(self.file).resolve().parent
 
     @property
     def name(self) -> str:
-        """That of the file, without its ending."""
+        """The name of the file without its ending."""
         return Path(self.file).stem
 
     @cached_property
@@ -95,10 +95,10 @@ class Config:
         found: list[Statement] = []
         for kind in registry.kinds():
             if kind.config is not None and kind.stated is not None:
-                for index, given in enumerate(self.settings.statements_of(kind)):
-                    found.append(kind.stated.from_config(given, self._source(kind.config, index, given)))
+                for index, entry in enumerate(self.settings.statements_of(kind)):
+                    statements.append(kind.stated.from_config(entry, self._source(kind.config, index, entry)))
         if isinstance(self.settings.carry, Mapping):
-            found += carry_groups(self.settings.carry, self.place("carry"))
+            statements += carry_groups(self.settings.carry, self.place("carry"))
         if self.settings.model_file is None:
             return tuple(found), ()
         from autoshard.config.onnx_model import statements_of
@@ -119,26 +119,26 @@ class Config:
     @property
     def pins(self) -> tuple[Pin, ...]:
         """The pins with their places in the file."""
-        return tuple(one for one in self.statements if isinstance(one, Pin))
+        return tuple(statement for statement in self.statements if isinstance(statement, Pin))
 
     @property
     def same_sharding(self) -> tuple[SameSharding, ...]:
         """The sharding groups with their places in the file."""
-        return tuple(one for one in self.statements if isinstance(one, SameSharding))
+        return tuple(statement for statement in self.statements if isinstance(statement, SameSharding))
 
     @property
     def model(self) -> ModelSection | None:
-        """The model of the library that is planned, if it is one."""
+        """The model of the library that the config names; None for functions and ONNX files."""
         return self.settings.model
 
     @property
     def solver(self) -> SolverSection:
-        """How hard the solver tries."""
+        """The options of the solver."""
         return self.settings.solver
 
     @property
     def run(self) -> RunSection | None:
-        """What is run after planning, if anything."""
+        """The run after planning; None where the config asks for none."""
         return self.settings.run
 
     @property
@@ -148,30 +148,32 @@ class Config:
 
     @property
     def memory_limit(self) -> MemoryAmount | Literal["none"] | None:
-        """Of a device; ``none`` where it is lifted, None where nothing is stated. Use ``.of(hbm_bytes)`` for bytes."""
+        """The limit on device memory; ``none`` where it is lifted, None where nothing is stated. ``.of(hbm_bytes)``
+        gives bytes.
+        """
         return None if self.settings.limits is None else self.settings.limits.device
 
     @property
     def memory_limits(self) -> dict[str, MemoryAmount | Literal["none"]]:
-        """By kind of memory, as `autoshard.plan` takes them; empty where nothing is stated."""
+        """The stated limits by kind of memory, as `autoshard.plan` takes them."""
         limits = self.settings.limits
-        found = {} if limits is None else {"device": limits.device, "pinned_host": limits.pinned_host}
-        return {kind: amount for kind, amount in found.items() if amount is not None}
+        limits_by_kind = {} if limits is None else {"device": limits.device, "pinned_host": limits.pinned_host}
+        return {kind: amount for kind, amount in limits_by_kind.items() if amount is not None}
 
     @property
     def baselines(self) -> tuple[str | dict[str, Any], ...]:
-        """Names, and ``{"name", "rules"}`` of strategies of one's own; for a model a few by default."""
+        """The baselines: names, and ``{"name", "rules"}`` of the user's strategies; for a model a few by default."""
         from autoshard.strategies.names import default_baselines
 
         given = self.settings.baselines
-        found: list[str | dict[str, Any]] = []
+        baselines: list[str | dict[str, Any]] = []
         if given is None and self.settings.model is not None:
-            found += default_baselines(self.mesh)
+            baselines += default_baselines(self.mesh)
         for item in given or ():
-            found.append(item if isinstance(item, str) else {"name": item.name, "rules": dict(item.rules)})
+            baselines.append(item if isinstance(item, str) else {"name": item.name, "rules": dict(item.rules)})
         if self.settings.logical_axis_rules is not None:
-            found.append({"name": "logical_axis_rules", "rules": dict(self.settings.logical_axis_rules)})
-        return tuple(found)
+            baselines.append({"name": "logical_axis_rules", "rules": dict(self.settings.logical_axis_rules)})
+        return tuple(baselines)
 
     @property
     def priorities(self) -> tuple[str | dict[str, Any], ...]:
@@ -191,7 +193,7 @@ class Config:
         return str(self.document.place(path))
 
     def to_dict(self) -> dict[str, Any]:
-        """For plan.json: enough to find program and statements again with `Config.from_dict`."""
+        """The config as it stands in plan.json: enough to find program and statements again with `Config.from_dict`."""
         return {"file": self.file, "settings": dict(self.raw)}
 
     @staticmethod
@@ -207,21 +209,23 @@ class Config:
 def load_config(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Config:
     """Read and check a config file. Neither JAX nor code named by the config is imported.
 
-    changes: ``KEY=VALUE``, put in before it is checked (`config.changes`).
+    changes: ``KEY=VALUE``, applied before the check (`config.changes`).
     """
     text = read_text(path, what="config", max_bytes=MAX_BYTES)
     return config_from_document(with_changes(load_yaml(text, str(path)), changes))
 
 
 def load_config_text(text: str, name: str, changes: Sequence[str] = ()) -> Config:
-    """A config that is in no file; paths in it are looked for in the working directory."""
+    """A config from text instead of a file; paths in it are relative to the working directory. name: the text in
+    messages.
+    """
     if len(text) > MAX_BYTES:
         raise InputError(f"{name}: a config is at most {MAX_BYTES} bytes long")
     return config_from_document(with_changes(load_yaml(text, name), changes))
 
 
 def config_from_document(document: Document) -> Config:
-    """Check data against the schema, then against itself. `ConfigError` lists every fault found."""
+    """Check data against the schema, then the keys against each other. `ConfigError` lists every fault found."""
     if not isinstance(document.data, Mapping):
         raise ConfigError(
             f"{document.place(())}: a config is a mapping with keys such as model, mesh and hardware, "
@@ -256,7 +260,7 @@ def _has_axes(baseline: str, mesh: Mesh) -> bool:
 
 
 def _first_sizes(search: MeshSearch, hardware: Any, document: Document) -> dict[str, int]:
-    """The first sizes that the machine allows; any where the machine itself is at fault, which is told later."""
+    """The first sizes that the machine allows; any where the machine itself is at fault, which is reported later."""
     from autoshard.costmodels.errors import ProfileError
 
     if search.devices > MAX_DEVICES:

@@ -1,4 +1,4 @@
-"""How faults of a config are told: place, path of keys, message."""
+"""The form of messages about faults of a config: place, path of keys, message."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from autoshard.config.yaml_text import Document, KeyPath, Place
 
 MOST_FAULTS, LONGEST_LINE = 20, 600
-"""How many faults are told, and how much of each."""
+"""Most faults that a message lists, and most characters of each."""
 
 
 def told(lines: Sequence[str]) -> str:
-    """Faults one a line; what a line repeats of the file is cut, and of very many faults the first are told."""
+    """The faults, one per line; long lines are cut, and of very many faults only the first are listed."""
     cut = [line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 3] + "..." for line in lines[:MOST_FAULTS]]
     rest = len(lines) - len(cut)
     return "\n".join([*cut, *([f"and {rest} more faults"] if rest else [])])
@@ -35,7 +35,7 @@ def key_text(path: KeyPath) -> str:
 
 
 def shown(found: Any) -> str:
-    """What was found, in short."""
+    """A value of the config as a message shows it, shortened."""
     if isinstance(found, Mapping):
         return "a mapping"
     if isinstance(found, list):

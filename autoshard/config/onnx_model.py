@@ -1,4 +1,4 @@
-"""A config whose model is an ONNX file: its function, and what the names and annotations of the file state."""
+"""A config whose model is an ONNX file: its function, and pins by the file's names and annotations."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from autoshard.onnx.model import Model
 
 ENDINGS = (".onnx", ".json", ".textproto", ".pbtxt", ".prototxt")
-"""How names of files with models end."""
+"""Endings of the names of files with ONNX models."""
 KEYS = ("shapes", "annotations", "configuration")
-"""What a config may say about an ONNX model, and about nothing else."""
+"""Keys that a config may have only for an ONNX model."""
 _PATTERN = ("weights/", "inputs/", "out/", "@", "scope:", "**")
 
 
@@ -28,7 +28,7 @@ def is_file(given: Any) -> bool:
 
 
 def faults(config: Config) -> list[tuple[tuple[str, ...], str]]:
-    """Keys that do not go together, by their path."""
+    """Keys that do not go together: path and message."""
     settings = config.settings
     if settings.model_file is None:
         return [
@@ -47,7 +47,7 @@ def faults(config: Config) -> list[tuple[tuple[str, ...], str]]:
 def model_of(config: Config, *, with_shapes: bool = False) -> Model:
     """The model without its external weights; `InputError` with the place in the config where it cannot be read.
 
-    with_shapes: the sizes of symbolic dimensions are put in.
+    with_shapes: replace symbolic dimensions by the sizes in the config.
     """
     from autoshard.onnx.model import load
 
@@ -59,14 +59,14 @@ def model_of(config: Config, *, with_shapes: bool = False) -> Model:
 
 
 def _symbols(model: Model, shapes: Mapping[str, Any]) -> dict[str, int]:
-    """Sizes of symbolic dimensions, those that whole shapes of inputs say included."""
-    found = {name: size for name, size in shapes.items() if isinstance(size, int)}
+    """Sizes of symbolic dimensions by name, those that follow from whole shapes of inputs included."""
+    sizes = {name: size for name, size in shapes.items() if isinstance(size, int)}
     for info in model.graph.input:
-        given = shapes.get(info.name)
-        for dim, size in zip(info.type.tensor_type.shape.dim, given if isinstance(given, list) else ()):
+        shape = shapes.get(info.name)
+        for dim, size in zip(info.type.tensor_type.shape.dim, shape if isinstance(shape, list) else ()):
             if dim.dim_param:
-                found.setdefault(dim.dim_param, size)
-    return found
+                sizes.setdefault(dim.dim_param, size)
+    return sizes
 
 
 def _path(config: Config) -> Path:
@@ -81,7 +81,7 @@ def problem_of(config: Config) -> Workload:
 
     model = model_of(config)
     try:
-        made = function(model, config.settings.shapes or {})
+        function_of_model = function(model, config.settings.shapes or {})
     except InputError as error:
         key = "shapes" if config.settings.shapes is not None else "model"
         raise InputError(f"{config.place(key)}: {key}: {error}") from None
@@ -89,7 +89,7 @@ def problem_of(config: Config) -> Workload:
     def arguments(seed: int) -> tuple[Any, ...]:
         from autoshard.onnx.arguments import make_arguments
 
-        return make_arguments(made, model, seed)
+        return make_arguments(function_of_model, model, seed)
 
     name = Path(config.settings.model_file or "").stem
     workload = Workload(name, made.__call__, made.args, ("weights", "inputs"), (), arguments=arguments)
@@ -123,7 +123,7 @@ def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[tuple[Pin, ...],
             left.setdefault(_PINNED if pattern in taken else NO_VALUE, []).append(name)
         elif how == "hints":
             opened = tuple(replace(d, is_open=True) for d in sharding.dims)
-            found.append(Pin(pattern, replace(sharding, dims=opened), source, HINT_PRIORITY))
+            matching.append(Pin(pattern, replace(sharding, dims=opened), source, HINT_PRIORITY))
         else:
             found.append(Pin(pattern, sharding, source))
     return (*stated, *found), (_annotation_note(config.settings.model_file or "", how, len(found), left),)
@@ -146,7 +146,7 @@ def _annotation_note(file: str, how: str, taken: int, left: Mapping[str, Sequenc
 
 
 HINT_PRIORITY = 1
-"""Annotations that are hints are open, and count after what the config pins."""
+"""The priority of annotations that are hints: they are open, and count after the pins of the config."""
 
 
 def _is_pattern(pattern: str, paths: Mapping[str, str]) -> bool:
@@ -154,6 +154,6 @@ def _is_pattern(pattern: str, paths: Mapping[str, str]) -> bool:
 
 
 def replace_pattern(pin: Pin, paths: Mapping[str, str]) -> Pin:
-    """The pin on the path of the value that it names; as it is where there is no such value, which matching tells."""
+    """The pin on the path of the value that it names; unchanged where no value has the name, which matching reports."""
     path = paths.get(pin.pattern)
     return pin if path is None else Pin(path, pin.parsed, pin.source, pin.priority)

@@ -1,4 +1,4 @@
-"""From a config to what is planned: a function, its abstract arguments and their names."""
+"""From a config to its workload: a function, its abstract arguments and their names."""
 
 import importlib
 import sys
@@ -45,8 +45,8 @@ def build_problem(config: Config) -> Workload:
         specs = tuple(_spec(tree) for tree in settings.args)
     from autoshard.frontends.jax.function import argument_names
 
-    told = argument_names(function, len(specs), names)
-    return Workload(settings.function, function, specs, names, _donated(config, told, len(specs)))
+    arguments = argument_names(function, len(specs), names)
+    return Workload(settings.function, function, specs, names, _donated(config, arguments, len(specs)))
 
 
 def import_reference(reference: str, directory: Path) -> Any:
@@ -59,7 +59,7 @@ def import_reference(reference: str, directory: Path) -> Any:
         if folder not in sys.path:
             sys.path.insert(0, folder)
     try:
-        found = importlib.import_module(module_name)
+        target = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or module_name
         if module_name == missing or module_name.startswith(missing + "."):
@@ -73,21 +73,21 @@ def import_reference(reference: str, directory: Path) -> Any:
     except Exception as error:  # whatever the user's module does at import
         raise InputError(f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}") from error
     for attribute in attributes.split("."):
-        if not hasattr(found, attribute):
-            public = [n for n in vars(found) if not n.startswith("_")] if hasattr(found, "__dict__") else []
+        if not hasattr(target, attribute):
+            public = [n for n in vars(target) if not n.startswith("_")] if hasattr(target, "__dict__") else []
             raise InputError(f"module {module_name!r} has no {attribute!r}; {listing(attribute, public, most=12)}")
-        found = getattr(found, attribute)
-    return found
+        target = getattr(target, attribute)
+    return target
 
 
 def _callable(reference: str, config: Config, key: str) -> Callable[..., Any]:
     try:
-        found = import_reference(reference, config.directory)
+        function = import_reference(reference, config.directory)
     except InputError as error:
         raise InputError(f"{config.place(key)}: {key}: {error}") from error.__cause__
-    if not callable(found):
-        raise InputError(f"{config.place(key)}: {key}: {reference} is a {type(found).__name__}, not a function")
-    return found
+    if not callable(function):
+        raise InputError(f"{config.place(key)}: {key}: {reference} is a {type(function).__name__}, not a function")
+    return function
 
 
 def _call_specs(reference: str, config: Config) -> tuple[Any, ...]:
@@ -119,7 +119,7 @@ def _spec(tree: Any) -> Any:
 def _donated(config: Config, names: Sequence[str], count: int) -> tuple[int, ...]:
     from autoshard.models.options import listing
 
-    found = []
+    positions = []
     for index, argument in enumerate(config.settings.donate or ()):
         if isinstance(argument, str):
             if argument not in names:
@@ -135,5 +135,5 @@ def _donated(config: Config, names: Sequence[str], count: int) -> tuple[int, ...
                 f"{config.place('donate', index)}: donate[{index}]: there is no argument number {number}; "
                 f"they are 0 to {count - 1}"
             )
-        found.append(number)
-    return tuple(sorted(set(found)))
+        positions.append(number)
+    return tuple(sorted(set(positions)))

@@ -1,4 +1,4 @@
-"""What a config file may say: its keys, their types and what must hold between them."""
+"""The schema of config files: their keys and the types of their values."""
 
 import re
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ Positive = Annotated[int, Field(ge=1)]
 
 
 class AxisSection(Section):
-    """One axis of the mesh: its size, and the link of the machine it runs on (chosen where not given)."""
+    """One axis of the mesh: its size, and the link of the machine that it lies on (None: chosen)."""
 
     size: Positive
     link: str | None = None
@@ -84,12 +84,12 @@ class ModelSection(Section):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the user set besides name and dims."""
+        """The options of the model: all keys besides name and dims."""
         return dict(self.model_extra or {})
 
 
 class BaselineSection(Section):
-    """A strategy of one's own: logical axes on mesh axes (MaxText's logical_axis_rules), earlier rules first."""
+    """A strategy of the user: logical axes on mesh axes (MaxText's logical_axis_rules), earlier rules first."""
 
     name: str
     rules: dict[str, Axes]
@@ -98,8 +98,8 @@ class BaselineSection(Section):
 class SolverSection(Section):
     """How hard the solver tries: effort 1.0 is the normal amount of deterministic work.
 
-    accepted_gap: (cost - bound) / cost at which the search within a memory limit ends. memory: of the planning process
-    (``8GB``): where it holds more, the search ends with the best plan so far.
+    accepted_gap: (cost - bound) / cost at which the search within a memory limit ends. memory: bytes (``8GB``); where
+    the planning process holds more, the search ends with the best plan so far.
     """
 
     effort: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
@@ -256,18 +256,18 @@ class Settings(Section):
         return made
 
     def statements_of(self, kind: Kind) -> Any:
-        """What stands under the key of a kind."""
+        """The entries under the key of a kind of statement."""
         assert kind.config is not None
         return getattr(self, kind.config.name)
 
     @property
     def limits(self) -> LimitSection | None:
-        """What stands under ``memory_limit``."""
+        """The entry under ``memory_limit``; None without one."""
         return getattr(self, "memory_limit", None)
 
 
 def schema() -> type[Settings]:
-    """The schema of the whole file, with the keys of all kinds of statements there are now."""
+    """The schema of the whole file, with the keys of all registered kinds of statements."""
     return _schema_of(registry.kinds())
 
 

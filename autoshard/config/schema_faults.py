@@ -1,4 +1,4 @@
-"""Faults of a config that its schema finds, told with their places in the file."""
+"""Faults of a config that its schema finds, in words and with their places in the file."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,12 +13,12 @@ from autoshard.errors import listing
 
 
 def schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
-    """What pydantic found, in words, with its place in the file."""
+    """The faults that pydantic found, in words, each with its place in the file."""
     for fault in error.errors():
         path, of_key = _without_choices(fault["loc"], document.data), False
         kind, context, found = fault["type"], fault.get("ctx", {}), fault["input"]
         if fault["loc"][-1] == "str" and isinstance(found, Mapping):
-            continue  # what is wrong with it as a mapping is told
+            continue  # the fault of the value as a mapping is reported
         expected = _EXPECTED.get(kind)
         if kind == "extra_forbidden":
             message = f"unknown key {path[-1]!r}; {listing(str(path[-1]), _known_keys(path[:-1]))}"
@@ -39,8 +39,8 @@ def schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
 
 
 def _without_choices(path: KeyPath, data: Any) -> KeyPath:
-    """The path in the file: pydantic also names which of several forms it tried (``baselines[0].BaselineSection``)."""
-    found: list[str | int] = []
+    """The path in the file. pydantic's path also names the form that it tried (``baselines[0].BaselineSection``)."""
+    steps: list[str | int] = []
     for step in path:
         if isinstance(data, Mapping) and step in data:
             data = data[str(step)]
@@ -48,8 +48,8 @@ def _without_choices(path: KeyPath, data: Any) -> KeyPath:
             data = data[step]
         elif _is_form(step):
             continue
-        found.append(step)
-    return tuple(found)
+        steps.append(step)
+    return tuple(steps)
 
 
 def _is_form(step: str | int) -> bool:
@@ -88,7 +88,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _option_path(path: KeyPath, message: str, document: Document) -> KeyPath:
-    """For faults of model options, which name the option in their message: the place of that option."""
+    """For faults of model options, whose message names the option: the path of that option."""
     if path != ("model",) or not isinstance(document.data["model"], Mapping):
         return path
     words = re.findall(r"\w+", message)

@@ -1,4 +1,4 @@
-"""What a config names: a function to plan, with its arguments."""
+"""The workload that a config names: a function to plan, with its arguments."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

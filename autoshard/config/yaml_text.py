@@ -123,7 +123,7 @@ class _Reader:
         return node.value if node.style is not None else _scalar(node.value)
 
     def _mapping(self, node: MappingNode, path: KeyPath, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        data: dict[str, Any] = {}
         for key_node, value_node in node.value:
             place = self.place(key_node)
             is_text = isinstance(key_node, ScalarNode) and (
@@ -133,12 +133,12 @@ class _Reader:
                 shown = key_node.value if isinstance(key_node, ScalarNode) else "a list or mapping"
                 raise InputError(f"{place}: keys are text, found {shown}; put it in quotes")
             key = key_node.value
-            if key in found:
+            if key in data:
                 first = self.keys[(*path, key)]
                 raise InputError(f"{place}: key {key!r} occurs twice; it stands first in line {first.line}")
             self.keys[(*path, key)] = place
-            found[key] = self.value(value_node, (*path, key), depth + 1)
-        return found
+            data[key] = self.value(value_node, (*path, key), depth + 1)
+        return data
 
     def _only_plain(self, node: Node, kind: str) -> None:
         # BaseLoader gives untagged nodes these tags, and an explicit tag is kept

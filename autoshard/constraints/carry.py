@@ -1,4 +1,4 @@
-"""State that a function takes and gives back: which output is the next value of which input."""
+"""Carried state: which output of a function is the next value of which input."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,8 +14,8 @@ _TRY = "give 'auto', 'none', or a mapping of outputs to inputs such as {'out/0':
 def carried(program: Program, carry: bool | str | Mapping[str, str] | None) -> tuple[Program, tuple[SameSharding, ...]]:
     """The program with its carried state marked, and the groups that state the user's own pairs.
 
-    carry: None, True or ``auto``: what is found by paths and types, where nothing else is stated. False or ``none``:
-    nothing. A mapping: its outputs have the layouts of its inputs, leaf by leaf, and no others.
+    carry: None, True or ``auto``: pairs found by paths and types, which yield to other statements. False or ``none``:
+    no pairs. A mapping: its outputs have the layouts of its inputs, leaf by leaf, and no others do.
     """
     if carry is None or carry is True or carry == "auto":
         return with_carried(program), ()
@@ -25,19 +25,19 @@ def carried(program: Program, carry: bool | str | Mapping[str, str] | None) -> t
 
 
 def carry_groups(carry: Any, source: str = "") -> tuple[SameSharding, ...]:
-    """The groups that a mapping of outputs to inputs states; `InputError` where it is none."""
+    """The groups that a mapping of outputs to inputs states; `InputError` where it is no such mapping."""
     place = f"{source}: " if source else ""
     if not isinstance(carry, Mapping):
         raise InputError(f"{place}carry is {carry!r}; {_TRY}")
     groups = []
     for output, given in carry.items():
-        said = f"{place}carry holds {output!r}: {given!r}"
+        shown = f"{place}carry holds {output!r}: {given!r}"
         if not _is_path(output) or not _is_path(given):
-            raise InputError(f"{said}; {_TRY}")
+            raise InputError(f"{shown}; {_TRY}")
         if output != "out" and not output.startswith("out/"):
-            raise InputError(f"{said}; an output comes first, 'out' or 'out/...'")
+            raise InputError(f"{shown}; an output comes first, 'out' or 'out/...'")
         if given == "out" or given.startswith("out/"):
-            raise InputError(f"{said}; an input comes second, not another output")
+            raise InputError(f"{shown}; an input comes second, not another output")
         groups.append(SameSharding([given, output], source=f"{place}carry", by_leaf=True))
     return tuple(groups)
 

@@ -32,9 +32,9 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 class SameSharding(Statement):
     """Everything that the patterns address has the same sharding. Hard; no data need flow between the members (S4.9).
 
-    patterns: as of a `Pin`, together addressing at least two values. source: where it was written, for messages.
-    by_leaf: the patterns address trees (``state/params/**`` or its stem ``state/params``); each leaf is tied to its
-        counterparts of the same path: as many groups as leaves.
+    patterns: as in a `Pin`, together addressing at least two values. source: where it was written, for messages.
+    by_leaf: the patterns address trees (``state/params/**`` or its stem ``state/params``); each leaf is tied to the
+        leaves of the same path in the other trees, so there are as many groups as leaves.
 
     >>> str(SameSharding(["state/params/w", "state/moments/w"]))
     'same sharding: state/params/w, state/moments/w'
@@ -59,11 +59,11 @@ class SameSharding(Statement):
 
     @classmethod
     def from_config(cls, given: Any, source: str) -> Self:
-        """The group that an entry of ``same_sharding`` makes."""
+        """The group that an entry of ``same_sharding`` states."""
         return cls(given, source=source)
 
     def match(self, addresses: Addresses, mesh: Mesh | None = None) -> "MatchedGroup":
-        """Its members in one program.
+        """The group with its members in one program.
 
         Raises `InputError` where a pattern addresses nothing or there is one member only, `ShardingError` where the
         members have different shapes (S4.12).
@@ -85,12 +85,12 @@ class MatchedGroup(Matched):
 
     @property
     def cited(self) -> str:
-        """In the user's words, with its place."""
+        """The group in the user's words, with its place."""
         return with_place(f"same sharding: {', '.join(self.patterns)}", self.source, self.written)
 
     @property
     def told(self) -> str:
-        """With its place in a file, for answers."""
+        """The group with its place in a file, for answers."""
         return with_place(f"same sharding {', '.join(self.patterns)}", self.source)
 
     @property
@@ -100,7 +100,7 @@ class MatchedGroup(Matched):
 
     @property
     def alike(self) -> tuple[Member, ...]:
-        """All of them."""
+        """The same values and outputs: all of them must have one sharding."""
         return self.members
 
     @classmethod
@@ -110,7 +110,7 @@ class MatchedGroup(Matched):
         return cls(tuple(data["patterns"]), values, outputs, str(data.get("source", "")))
 
     def to_dict(self) -> dict[str, Any]:
-        """As an entry of ``statements`` in plan.json."""
+        """The group as an entry of ``statements`` in plan.json."""
         return {
             "kind": "same_sharding",
             "patterns": list(self.patterns),
@@ -128,7 +128,9 @@ def match_groups(groups: Sequence[SameSharding], program: Program) -> tuple[Matc
     """
     addresses = Addresses(program)
     return tuple(
-        one.match(addresses) for group in groups for one in (by_leaf(group, addresses) if group.by_leaf else (group,))
+        leaf_group.match(addresses)
+        for group in groups
+        for leaf_group in (by_leaf(group, addresses) if group.by_leaf else (group,))
     )
 
 
@@ -145,10 +147,10 @@ def by_leaf(group: SameSharding, addresses: Addresses) -> tuple[SameSharding, ..
                     f"{group}: {leaves[alone]} of {pattern!r} has no counterpart in {other!r}, which has "
                     f"{', '.join(list(theirs.values())[:6])}; name trees of the same paths"
                 )
-    found = [SameSharding([leaves[path] for leaves in sides], group.source) for path in sides[0]]
-    for one in found:
-        object.__setattr__(one, "written", group.written)
-    return tuple(found)
+    leaf_groups = [SameSharding([leaves[path] for leaves in sides], group.source) for path in sides[0]]
+    for leaf_group in leaf_groups:
+        object.__setattr__(leaf_group, "written", group.written)
+    return tuple(leaf_groups)
 
 
 def _match(group: SameSharding, addresses: Addresses) -> MatchedGroup:
@@ -161,28 +163,29 @@ def _match(group: SameSharding, addresses: Addresses) -> MatchedGroup:
             raise InputError(f"{group}: {pattern!r} matches no value of {program.name}; {addresses.hint(pattern)}")
         values.update(match.values)
         outputs.update(match.outputs)
-    found = MatchedGroup(
+    matched = MatchedGroup(
         tuple(group.patterns), tuple(sorted(values)), tuple(sorted(outputs)), group.source, group.written
     )
-    if len(found.members) < 2:
+    if len(matched.members) < 2:
         raise InputError(f"{group}: there is one value only; name a second one, or pin it")
-    first = found.members[0]
-    for member in found.members[1:]:
-        one, other = shape_of(first, program), shape_of(member, program)
-        if one != other:
+    first = matched.members[0]
+    for member in matched.members[1:]:
+        first_shape, member_shape = shape_of(first, program), shape_of(member, program)
+        if first_shape != member_shape:
             raise ShardingError(
-                f"{group}: {name_of(first, program)} has shape {list(one)} and {name_of(member, program)} "
-                f"{list(other)}; a group ties values of one shape"
+                f"{group}: {name_of(first, program)} has shape {list(first_shape)} and {name_of(member, program)} "
+                f"{list(member_shape)}; a group ties values of one shape"
             )
-    return found
+    return matched
 
 
 def spread_pins(
     pins: Sequence[MatchedPin], groups: Sequence[MatchedGroup], program: Program
 ) -> tuple[MatchedPin, ...]:  # fmt: skip
-    """Pins that follow from groups: what is pinned on one member holds for all; intermediates are no partial sums.
+    """Pins that follow from groups: a pin on one member holds for all members.
 
-    Whether they agree is for others to say (`autoshard.planning.conflicts`, S4.12).
+    Intermediates among them are no partial sums. Whether the pins agree is judged elsewhere
+    (`autoshard.planning.conflicts`, S4.12).
     """
     implied: list[MatchedPin] = []
     for members in _joined(groups):

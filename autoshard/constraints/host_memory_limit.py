@@ -28,21 +28,21 @@ class HostMemoryLimit(Matched):
 
     @property
     def cited(self) -> str:
-        """In words with its place."""
+        """The limit in words, with its place."""
         return with_place(str(self), self.source)
 
     @property
     def told(self) -> str:
-        """For answers."""
+        """The limit with its place in a file, for answers."""
         return with_place(f"host memory limit {self.bytes} bytes per device", self.source)
 
     def to_dict(self) -> dict[str, Any]:
-        """As an entry of ``statements`` in plan.json."""
+        """The limit as an entry of ``statements`` in plan.json."""
         return {"kind": self.kind, "memory": self.memory, "bytes": self.bytes, "source": self.source}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
-        """The inverse."""
+        """The inverse of `to_dict`."""
         return cls(data["bytes"], str(data.get("source", "")), str(data.get("memory", "pinned_host")))
 
 

@@ -1,7 +1,7 @@
 """Shardings that the planned function states itself, as statements of the plan.
 
-A front end keeps each as an op ``sharding_constraint``; its result has the stated sharding. What flows around the
-constraint is free (S4.5), and uses of the result may reshard it again.
+A front end keeps each as an op ``sharding_constraint``, whose result has the stated sharding. Uses of the value that do
+not go through the op are free (S4.5), and uses of the result may reshard it again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,14 +29,14 @@ __all__ = [
 
 
 def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, ...], tuple[str, ...]]:
-    """The statements that the ops of a program make on the planning mesh, and notes on what they mean there.
+    """The pins that the ops of a program state on the planning mesh, and notes on what they mean there.
 
-    On a mesh of as many devices as the planning mesh a constraint says which device holds what, whatever the axes are
-    called. On others axes are taken by name; where one has another size there, the planning mesh's counts.
-    Raises `UnsupportedError` where a constraint names an axis that the planning mesh lacks, or meshes are over other
-    devices, `ShardingError` where its sharding does not fit the value there.
+    Where the mesh of a constraint has as many devices as the planning mesh, the constraint says which device holds
+    what, whatever the axes are called. Otherwise axes are taken by name, with their sizes on the planning mesh. Raises
+    `UnsupportedError` where a constraint names an axis that the planning mesh lacks, or meshes are over other devices,
+    `ShardingError` where its sharding does not fit the value.
     """
-    found: list[MatchedPin] = []
+    pins: list[MatchedPin] = []
     notes: dict[str, None] = {}
     if program.in_code != "hard":
         count = sum(op.kind == KIND for op, _ in program.walk())
@@ -55,7 +55,7 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
             if faults:
                 raise ShardingError(f"{where}: the sharding constraint in the code cannot hold: {'; '.join(faults)}")
             said = {"mesh": op.attrs["mesh"], "stated": op.attrs["sharding"], "moves": other.moves}
-            found.append(MatchedPin(name, other.sharding, (value,), (), where, **said))
+            pins.append(MatchedPin(name, other.sharding, (value,), (), where, **said))
             continue
         _known_axes(op, mesh, where)
         try:
@@ -65,14 +65,14 @@ def statements_in_code(program: Program, mesh: Mesh) -> tuple[tuple[MatchedPin, 
             faults = [str(error)]
         if faults:
             raise ShardingError(f"{where}: the sharding constraint in the code cannot hold: {'; '.join(faults)}")
-        found.append(MatchedPin(program.values[value].name, sharding, (value,), (), where))
+        pins.append(MatchedPin(program.values[value].name, sharding, (value,), (), where))
         for name, size in op.attrs["mesh_axes"]:
             planned = mesh.axis_sizes[mesh.axis_names.index(name)]
             if planned != size:
                 notes[f"constraints in the code were written for {name}={size}; here the axis has size {planned}"] = (
                     None
                 )
-    return tuple(found), tuple(notes)
+    return tuple(pins), tuple(notes)
 
 
 def groups_in_code(program: Program) -> tuple[MatchedGroup, ...]:
@@ -87,12 +87,12 @@ def groups_in_code(program: Program) -> tuple[MatchedGroup, ...]:
             line_of(ops[0].source),
         )
         for ops in members.values()
-        if len(ops) > 1  # results that nothing reads are gone
+        if len(ops) > 1  # a member whose result nothing reads is not in the program
     )  # fmt: skip
 
 
 def in_code_given(given: str | None) -> str:
-    """``hard``, ``hints`` or ``ignore``; None is ``hard``."""
+    """The option ``in_code`` as given, checked: ``hard`` (also for None), ``hints`` or ``ignore``."""
     if given is None:
         return "hard"
     if given not in IN_CODE:
@@ -112,13 +112,13 @@ def check_devices(stated: Iterable[tuple[str | None, Sequence[int], str]]) -> No
     for text, devices, where in stated:
         if text is None:
             continue
-        found = frozenset(devices or range(Mesh.from_text(text).size))
-        if first is not None and found != first[0]:
+        ids = frozenset(devices or range(Mesh.from_text(text).size))
+        if first is not None and ids != first[0]:
             raise UnsupportedError(
-                f"{where} states a sharding over the devices {sorted(found)[:16]}, {first[1]} one over "
+                f"{where} states a sharding over the devices {sorted(ids)[:16]}, {first[1]} one over "
                 f"{sorted(first[0])[:16]}; one plan runs on one set of devices: state all on meshes over the same ones"
             )
-        first = first or (found, where)
+        first = first or (ids, where)
 
 
 def _known_axes(op: Op, mesh: Mesh, where: str) -> None:

@@ -10,17 +10,17 @@ from autoshard.errors import InputError
 
 
 class Section(BaseModel):
-    """Base of the mappings of a config: nothing besides the keys named, no conversions."""
+    """Base of the mappings of a config: no unknown keys, no conversions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
 
 
 @dataclass(frozen=True, eq=False)
 class ConfigKey:
-    """The key of a config under which statements of a kind stand, and what it holds.
+    """The key of a config under which statements of a kind stand, and the type of its value.
 
-    holds: type of its value, for pydantic. default: what it is where it is not there. by: where a mapping may stand for
-    the list, the field of an entry that is the key there; messages and plans then tell the place of that key.
+    holds: that type, for pydantic. default: the value where the key is missing. by: where a mapping may stand for the
+    list, the field of an entry that is the key of the mapping; messages and plans then give the place of that key.
     """
 
     name: str
@@ -41,7 +41,7 @@ Patterns = Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
 
 
 def mapping_or(shorthand: str, what: str) -> BeforeValidator:
-    """A validator that takes `{shorthand: x}` for a bare scalar x; `what` is told where it is neither."""
+    """A validator that takes `{shorthand: x}` for a bare scalar x; `what` names the expected forms in messages."""
 
     def before(given: Any) -> Any:
         if isinstance(given, Mapping | BaseModel):
@@ -63,5 +63,5 @@ def mapping_by(key: str, value: str) -> BeforeValidator:
 
 
 def one_or_list() -> BeforeValidator:
-    """A validator that takes one entry for a list of it."""
+    """A validator that takes a single entry for a list with that entry."""
     return BeforeValidator(lambda given: given if isinstance(given, list) else [given])

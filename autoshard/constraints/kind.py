@@ -8,10 +8,11 @@ from autoshard.constraints.statement import Matched, Statement
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """What the registry knows of a kind.
+    """A kind of statement, as the registry has it.
 
-    matched: what it is in one program and in plan.json, where `matched.kind` is its name. stated: what users write in
-    Python; None where it comes from the code of the program or from an option of its own. config: its key there.
+    matched: the class for one program and for plan.json; `matched.kind` is the name of the kind. stated: the class that
+    users write in Python; None where statements come from the code of the program or from an option of their own.
+    config: the key in a config.
     """
 
     matched: type[Matched]
@@ -20,5 +21,5 @@ class Kind:
 
     @property
     def name(self) -> str:
-        """Its name in plan.json."""
+        """The name of the kind in plan.json."""
         return self.matched.kind

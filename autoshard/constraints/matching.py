@@ -1,4 +1,4 @@
-"""Two statements about one value: whether they can both hold."""
+"""Whether two statements about one value can both hold."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ def check_contradictions(pins: "Sequence[MatchedPin]", program: Program) -> None
 
 
 def conflict(first: TensorSharding, second: TensorSharding) -> str:
-    """Why no sharding of a value satisfies both, or an empty text where one can.
+    """Why no sharding of a value satisfies both, or an empty text where a sharding can.
 
     >>> one, two = TensorSharding.from_text('[{"x", ?}]'), TensorSharding.from_text('[{"x", "y"}]')
     >>> conflict(one, two)

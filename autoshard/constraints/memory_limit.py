@@ -1,4 +1,4 @@
-"""The limit on what a device holds: an option of its own (``memory_limit``), since it may depend on the machine."""
+"""The limit on the memory of a device: an option of its own (``memory_limit``), since it may depend on the machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,21 +31,21 @@ class MemoryLimit(Matched):
 
     @property
     def cited(self) -> str:
-        """In words with its place."""
+        """The limit in words, with its place."""
         return with_place(str(self), self.source)
 
     @property
     def told(self) -> str:
-        """For answers."""
+        """The limit with its place in a file, for answers."""
         return with_place(f"memory limit {self.bytes} bytes per device", self.source)
 
     def to_dict(self) -> dict[str, Any]:
-        """As an entry of ``statements`` in plan.json."""
+        """The limit as an entry of ``statements`` in plan.json."""
         return {"kind": self.kind, "bytes": self.bytes, "source": self.source}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
-        """The inverse."""
+        """The inverse of `to_dict`."""
         return cls(data["bytes"], str(data.get("source", "")))
 
 
@@ -54,8 +54,9 @@ Memory = Annotated[MemoryAmount, BeforeValidator(memory_amount)]
 
 
 class LimitSection(Section):
-    """Bytes per device in its own memory (none: no limit; what the device has room for where not given) and in that of
-    the host.
+    """Limits in bytes per device, on the device's own memory and on the host's.
+
+    device: ``none`` for no limit; None where nothing is stated, and the limit is the room that the device has.
     """
 
     device: Limit | None = None

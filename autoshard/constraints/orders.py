@@ -13,18 +13,17 @@ _Target = tuple[str, int]
 
 
 def in_orders(program: Program, pins: Sequence[MatchedPin], groups: Sequence[MatchedGroup] = ()) -> Program:
-    """The program with the orders of devices that pins state; outputs that are carried or take the place of
-    donated inputs follow them.
+    """The program with the orders of devices that pins state.
 
-    Raises `InfeasibleError` where a value would have to lie in two orders, `UnsupportedError` for constants and values
-    that are tied to others.
+    Outputs that are carried or replace donated inputs have the orders of these inputs. Raises `InfeasibleError` where a
+    value would have to lie in two orders, `UnsupportedError` for constants and values that are tied to others.
     """
     if not any(pin.moves for pin in pins):
         return program
-    found: dict[_Target, MatchedPin] = {}
+    pin_of: dict[_Target, MatchedPin] = {}
     for pin in pins:
         for target in _targets(program, pin):
-            first = found.setdefault(target, pin)
+            first = pin_of.setdefault(target, pin)
             if first.moves != pin.moves and all(_says_something(p) for p in (first, pin)):
                 raise InfeasibleError(
                     f"two statements want {_name(program, target)} on devices in different orders\n"
@@ -32,15 +31,15 @@ def in_orders(program: Program, pins: Sequence[MatchedPin], groups: Sequence[Mat
                     conflict=[first.cited, pin.cited],
                 )
             if pin.moves:
-                found[target] = pin
-    found = {target: pin for target, pin in found.items() if pin.moves}
+                pin_of[target] = pin
+    pin_of = {target: pin for target, pin in pin_of.items() if pin.moves}
     for slot, value in layout_ties(program).items():
-        there = found.get(("input", program.body.args.index(value)))
+        there = pin_of.get(("input", program.body.args.index(value)))
         if there is not None:
-            found.setdefault(("output", slot), there)
+            pin_of.setdefault(("output", slot), there)
     for group in groups:
-        members = [t for v in group.values for t in [_target(program, v)] if t in found]
-        members += [("output", k) for k in group.outputs if ("output", k) in found]
+        members = [t for v in group.values for t in [_target(program, v)] if t in pin_of]
+        members += [("output", k) for k in group.outputs if ("output", k) in pin_of]
         if members:
             raise UnsupportedError(
                 f"{group.cited}: {_name(program, members[0])} is stated on devices in another order than the plan's; "
@@ -48,7 +47,7 @@ def in_orders(program: Program, pins: Sequence[MatchedPin], groups: Sequence[Mat
             )
     orders = (
         OtherOrder(where, index, str(pin.sharding), pin.moves, pin.mesh, pin.stated)
-        for (where, index), pin in sorted(found.items())
+        for (where, index), pin in sorted(pin_of.items())
     )
     return replace(program, orders=tuple(orders))
 

@@ -9,7 +9,7 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 def on_other_mesh(stated: str, other: str | None, mesh: Mesh, where: str) -> Translated | None:
     """A sharding stated on another mesh as one on the planning mesh, or None where axes are to be taken by name.
 
-    Raises `UnsupportedError` where no parts of the axes cut the devices so.
+    Raises `UnsupportedError` where no parts of the planning mesh's axes cut the devices so.
     """
     written = None if other is None else Mesh.from_text(other)
     if written is None or written.size != mesh.size or same_grid(written, mesh):

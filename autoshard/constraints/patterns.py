@@ -36,7 +36,7 @@ def path_matches(pattern: str, path: str) -> bool:
     (True, True)
     """
     if pattern == path:
-        return True  # names may hold characters that globs give a meaning, such as [0]
+        return True  # names may have characters that mean something in globs, such as [0]
     return _steps_match(tuple(pattern.split("/")), tuple(path.split("/")))
 
 
@@ -53,11 +53,11 @@ def _steps_match(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What a pattern addresses.
+    """The values and outputs that a pattern addresses.
 
     values: value ids, ascending. outputs: output slots, ascending.
-    any_rank: the pattern names a place in the source, where values of other ranks arise too; only
-        those of the stated rank are meant.
+    any_rank: the pattern names a place in the source, whose ops may make values of other ranks too; only values of the
+        stated rank are meant.
     """
 
     values: tuple[int, ...] = ()
@@ -88,16 +88,16 @@ class Addresses:
 
     @cached_property
     def tags(self) -> tuple[tuple[str, int], ...]:
-        """Tag and value id of everything that was named with ``checkpoint_name``."""
+        """Tag and value id of everything that is named with ``checkpoint_name``."""
         return tuple((tag, value.id) for value in self.program.values for tag in value.tags)
 
     @cached_property
     def ops(self) -> tuple[Op, ...]:
-        """All ops, those inside of others included."""
+        """All ops, those inside of regions included."""
         return tuple(op for op, _ in self.program.walk())
 
     def find(self, pattern: str) -> Match:
-        """What `pattern` addresses; empty where nothing."""
+        """The values and outputs that `pattern` addresses; empty where there are none."""
         pattern = pattern.strip()
         if pattern.startswith("@"):
             return Match(values=_ids(v for tag, v in self.tags if fnmatchcase(tag, pattern[1:])))
@@ -123,7 +123,7 @@ class Addresses:
         return Match()
 
     def hint(self, pattern: str) -> str:
-        """What to try instead of a pattern that addresses nothing."""
+        """A suggestion of what to write instead of a pattern that addresses nothing."""
         pattern = pattern.strip()
         if pattern.startswith("@"):
             known = sorted({tag for tag, _ in self.tags})

@@ -32,7 +32,8 @@ class Pin(Statement):
     sharding: in Shardy's notation, ``[{"data"}, {}]``. A closed dimension ``{}`` is not cut at all, an open
         one ``{"data", ?}`` is cut by data first and may gain more. Or a `PartitionSpec` of JAX (axes of the planning
         mesh), or a `NamedSharding`, on any mesh over the same devices.
-    source: where it was written (``config.yaml:12:3``); `written`: the same for messages, found out where not given.
+    source: where it was written (``config.yaml:12:3``). `written`: the same for messages; without a source, the
+        caller's file and line.
     priority: user priority of the dimensions that carry no mark (``{"x"}p1``) of their own; 0 is decided first (S0.43).
 
     >>> str(Pin("batch/tokens", '[{"data"}, {}]'))
@@ -66,7 +67,7 @@ class Pin(Statement):
 
     @property
     def parsed(self) -> TensorSharding:
-        """The sharding, parsed (it is, once the pin exists, unless it is one of JAX: see `request.arguments`)."""
+        """The sharding, parsed when the pin was made (shardings of JAX are read later, see `request.arguments`)."""
         assert isinstance(self.sharding, TensorSharding)
         return self.sharding
 
@@ -80,7 +81,7 @@ class Pin(Statement):
 
     @classmethod
     def from_config(cls, given: Any, source: str) -> Self:
-        """The pin that an entry of ``pins`` makes."""
+        """The pin that an entry of ``pins`` states."""
         return cls(given.pattern, given.sharding, source, given.priority)
 
     @classmethod
@@ -95,7 +96,8 @@ class Pin(Statement):
             yield path, message
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedPin":
-        """What it addresses in one program; its sharding is checked against mesh, rank and shape.
+        """The pin with the values that it addresses in one program; its sharding is checked against mesh, rank and
+        shape.
 
         Raises `InputError` where the pattern addresses nothing, `ShardingError` where the sharding does not fit.
         """
@@ -133,8 +135,8 @@ class MatchedPin(Matched):
     values: ids of values that are defined in this sharding, ascending.
     outputs: slots of program outputs that are handed back in this sharding, ascending.
     sharding: with replicated and unreduced axes in mesh order.
-    mesh, stated: where it was stated on another mesh, that mesh and the sharding on it. moves: where `sharding` is not
-        the whole truth of that, see `autoshard.sharding.device_orders.Translated`.
+    mesh, stated: where the pin was stated on another mesh, that mesh and the sharding on it. moves: where blocks lie in
+        another order than `sharding` says, see `autoshard.sharding.device_orders.Translated`.
     """
 
     pattern: str
@@ -152,24 +154,24 @@ class MatchedPin(Matched):
 
     @property
     def cited(self) -> str:
-        """In the user's words, with its place."""
+        """The pin in the user's words, with its place."""
         return with_place(
             f"pin {self.pattern}{_priority_text(self.priority)}: {self.sharding}", self.source, self.written
         )
 
     @property
     def told(self) -> str:
-        """With its place in a file, for answers."""
+        """The pin with its place in a file, for answers."""
         return with_place(f"pin {self.pattern} {self.sharding}", self.source)
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The values and outputs that it speaks of."""
+        """The values and outputs that the pin is on."""
         return members_of(self.values, self.outputs)
 
     @property
     def shardings(self) -> tuple[TensorSharding, ...]:
-        """The stated one."""
+        """The stated sharding."""
         return (self.sharding,)
 
     def claims(self, program: Program) -> list[tuple[Member, TensorSharding]]:
@@ -178,14 +180,16 @@ class MatchedPin(Matched):
 
     @property
     def priorities(self) -> tuple[int, ...]:
-        """The user priorities at which parts of it count, ascending."""
-        found = {self.priority if d.priority is None else d.priority for d in self.sharding.dims}
-        if self.sharding.replicated or self.sharding.unreduced or not found:
-            found.add(self.priority)
-        return tuple(sorted(found))
+        """The user priorities of the dimensions, each once, ascending."""
+        priorities = {self.priority if d.priority is None else d.priority for d in self.sharding.dims}
+        if self.sharding.replicated or self.sharding.unreduced or not priorities:
+            priorities.add(self.priority)
+        return tuple(sorted(priorities))
 
     def up_to(self, priority: int) -> "MatchedPin":
-        """What counts in the round of this priority: later dimensions are open and empty (S0.52)."""
+        """The part of the pin that counts in the round of this priority: later dimensions are open and empty
+        (S0.52).
+        """
         dims = tuple(
             d if (self.priority if d.priority is None else d.priority) <= priority else DimensionSharding(is_open=True)
             for d in self.sharding.dims
@@ -196,7 +200,7 @@ class MatchedPin(Matched):
         return replace(self, sharding=sharding)
 
     def to_dict(self) -> dict[str, Any]:
-        """As an entry of ``statements`` in plan.json."""
+        """The pin as an entry of ``statements`` in plan.json."""
         return {
             "kind": "pin",
             "pattern": self.pattern,
@@ -210,7 +214,7 @@ class MatchedPin(Matched):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
-        """The inverse; the moves of a pin that was stated on another mesh are worked out again."""
+        """The inverse of `to_dict`; the moves of a pin that was stated on another mesh are worked out again."""
         source = str(data.get("source", ""))
         pin = cls(
             data["pattern"], TensorSharding.from_text(data["sharding"], mesh), tuple(map(int, data["values"])),
@@ -223,9 +227,9 @@ class MatchedPin(Matched):
 
 
 def match_pins(pins: Iterable[Pin], program: Program, mesh: Mesh, *, compare: bool = True) -> tuple[MatchedPin, ...]:
-    """Find what every pin addresses, and check its sharding against mesh, rank and shape.
+    """Find the values that every pin addresses, and check its sharding against mesh, rank and shape.
 
-    compare: also look for two pins that ask different things of one value; `InfeasibleError` names them.
+    compare: also look for two pins on one value that cannot both hold; `InfeasibleError` names them.
     Raises `InputError` where a pattern addresses nothing, `ShardingError` where a sharding does not fit.
     """
     addresses = Addresses(program)
@@ -236,8 +240,8 @@ def match_pins(pins: Iterable[Pin], program: Program, mesh: Mesh, *, compare: bo
 
 
 def _named(match: Match, program: Program) -> list[tuple[int, str]]:
-    found = [(v, program.values[v].name) for v in match.values]
-    return found + [(program.body.results[k], program.output_names[k]) for k in match.outputs]
+    named = [(v, program.values[v].name) for v in match.values]
+    return named + [(program.body.results[k], program.output_names[k]) for k in match.outputs]
 
 
 def _of_rank(match: Match, rank: int, pin: Pin, program: Program) -> Match:

@@ -1,4 +1,4 @@
-"""All kinds of statements: what a config, `autoshard.plan` and plan.json may hold.
+"""All kinds of statements that a config, `autoshard.plan` and plan.json may hold.
 
 A new kind is a file beside the others and an entry here.
 """
@@ -28,15 +28,15 @@ _KINDS: dict[str, Kind] = {
         memory_kind.KIND, manual_computation.KIND, memory_limit.KIND, host_memory_limit.KIND, shard_map.KIND,
     )
 }  # fmt: skip
-"""In the order in which the statements of a config stand in plan.json."""
+"""The kinds by name, in the order in which the statements of a config stand in plan.json."""
 
 M = TypeVar("M", bound=Matched)
 
 
 def register(kind: Kind) -> Kind:
-    """Let configs, `autoshard.plan` and plan.json have statements of another kind; it is returned.
+    """Let configs, `autoshard.plan` and plan.json have statements of another kind, which is returned.
 
-    Raises `InputError` where there is a kind of this name, or one that is written under its key.
+    Raises `InputError` where a kind has this name already, or is written under its key.
     """
     keys = {other.config.name for other in _KINDS.values() if other.config is not None}
     if kind.name in _KINDS or (kind.config is not None and kind.config.name in keys):
@@ -53,7 +53,7 @@ def unregister(kind: Kind) -> None:
 
 
 def kinds() -> tuple[Kind, ...]:
-    """All of them, in the order of plan.json."""
+    """All kinds, in the order of plan.json."""
     return tuple(_KINDS.values())
 
 
@@ -63,7 +63,7 @@ def stated() -> tuple[type[Statement], ...]:
 
 
 def stated_names() -> str:
-    """Their names, for messages."""
+    """The names of these classes, for messages."""
     *names, last = (cls.__name__ for cls in stated())
     return f"{', '.join(names)} and {last}"
 
@@ -71,7 +71,7 @@ def stated_names() -> str:
 def read(statement: Mapping[str, Any], mesh: Mesh | None = None) -> Matched:
     """A statement of plan.json as a value of its kind. mesh: that of the plan.
 
-    `InputError` for a kind that there is not, and for an entry that is damaged.
+    `InputError` for an unknown kind, and for a damaged entry.
     """
     name = statement.get("kind")
     if not isinstance(name, str):
@@ -92,9 +92,9 @@ def read_all(statements: Iterable[Mapping[str, Any]], mesh: Mesh | None = None) 
 
 
 def read_only(kind: type[M], statements: Iterable[Mapping[str, Any]]) -> tuple[M, ...]:
-    """Those of one kind among the statements of a plan.json."""
-    found = (read(statement) for statement in statements if statement.get("kind") == kind.kind)
-    return tuple(one for one in found if isinstance(one, kind))
+    """The statements of one kind in a plan.json."""
+    of_kind = (read(statement) for statement in statements if statement.get("kind") == kind.kind)
+    return tuple(one for one in of_kind if isinstance(one, kind))
 
 
 def _short(statement: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The user's own `shard_map` regions, as plans tell them: their bodies run on local arrays as they are written."""
+"""The user's own `shard_map` regions as statements: their bodies run unchanged on local arrays."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from autoshard.sharding.mesh import Mesh
 
 @dataclass(frozen=True, slots=True)
 class ShardMap(Matched):
-    """Where the operands and results of a `shard_map` of the program are; its axes are not the planner's inside.
+    """The layouts of the operands and results of a `shard_map` of the program; inside, its axes are not the planner's.
 
-    op: its id. in_shardings, out_shardings: text, in the order of its operands and results.
+    op: id of the `shard_map`. in_shardings, out_shardings: text, in the order of its operands and results.
     """
 
     kind: ClassVar[str] = "manual"
@@ -28,16 +28,16 @@ class ShardMap(Matched):
 
     @property
     def cited(self) -> str:
-        """With its place, for messages."""
+        """The region with its place, for messages."""
         return with_place(self.text, self.source)
 
     @property
     def told(self) -> str:
-        """With its place, for answers."""
+        """The region with its place, for answers."""
         return self.cited
 
     def to_dict(self) -> dict[str, Any]:
-        """As an entry of ``statements`` in plan.json."""
+        """The region as an entry of ``statements`` in plan.json."""
         return {
             "kind": self.kind, "text": self.text, "source": self.source, "op": self.op, "axes": list(self.axes),
             "in_shardings": list(self.in_shardings), "out_shardings": list(self.out_shardings),
@@ -45,21 +45,21 @@ class ShardMap(Matched):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
-        """The inverse."""
+        """The inverse of `to_dict`."""
         into, out = (tuple(map(str, data[key])) for key in ("in_shardings", "out_shardings"))
         return cls(str(data["text"]), int(data["op"]), tuple(data["axes"]), into, out, str(data["source"]))
 
 
 def manual_statements(program: Program) -> tuple[ShardMap, ...]:
     """The outermost `shard_map` regions of a program."""
-    found: list[ShardMap] = []
+    regions: list[ShardMap] = []
     for op, outer in program.walk():
         if op.kind != "shard_map" or any(o.kind == "shard_map" for o in outer):
             continue
         sides = [tuple(_sharding_text(names) for names in op.attrs[key]) for key in ("in_names", "out_names")]
         axes = tuple(axis if isinstance(axis, str) else axis[0] for axis in op.attrs["mesh_axes"])
-        found.append(ShardMap(f"shard_map over {', '.join(axes)}", op.id, axes, *sides, source=line_of(op.source)))
-    return tuple(found)
+        regions.append(ShardMap(f"shard_map over {', '.join(axes)}", op.id, axes, *sides, source=line_of(op.source)))
+    return tuple(regions)
 
 
 def _sharding_text(names: Sequence[Sequence[str]]) -> str:

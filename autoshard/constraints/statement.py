@@ -1,8 +1,8 @@
-"""What statements of every kind have in common: what a user writes, and what that says of one program.
+"""The base classes of statements: as a user writes them, and matched to one program.
 
 A kind is two classes in one file: a `Statement`, which a user writes in Python or in a config, and a `Matched`, which
-knows what it speaks of in one program, what it asks of plans, and its form in plan.json. The planner asks the methods
-of `Matched` and knows no kinds; `autoshard.constraints.registry` lists them.
+has the values, outputs and ops of one program that the statement is about, what it demands of plans, and its form in
+plan.json. The planner calls the methods of `Matched` and knows no kinds; `autoshard.constraints.registry` lists them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,27 +20,27 @@ Member = tuple[str, int]
 """``("value", id)`` or ``("output", slot)``."""
 
 KeyPath = tuple[str | int, ...]
-"""Where something stands in a config: keys of mappings and places in lists."""
+"""The path to an entry of a config: keys of mappings and positions in lists."""
 
 
 class Statement:
-    """Base of what users write, a frozen dataclass for each kind with its place as `source`."""
+    """Base of statements as users write them, a frozen dataclass for each kind; `source` is the place."""
 
     __slots__ = ()
 
     @classmethod
     def from_config(cls, given: Any, source: str) -> Self:
-        """The statement that one entry of a config makes.
+        """The statement that one entry of a config states.
 
-        given: as checked by the kind's part of the schema. source: its place, ``config.yaml:12:3``.
+        given: the entry, checked by the kind's part of the schema. source: its place, ``config.yaml:12:3``.
         """
         raise NotImplementedError(f"{cls.__name__} cannot be written in a config")
 
     @classmethod
     def config_faults(cls, given: Any, path: KeyPath, mesh: Mesh) -> Iterator[tuple[KeyPath, str]]:
-        """What is wrong with an entry of a config that its schema cannot see: where, and a message.
+        """Faults of an entry of a config that its schema cannot see: where, and a message.
 
-        Here: axes that the mesh lacks, empty patterns, and what `from_config` refuses.
+        By default: axes that the mesh lacks, empty patterns, and what `from_config` refuses.
         """
         known, sound = mesh.axis_names, True
         for axis in getattr(given, "axes", None) or [getattr(given, "axis", None)]:
@@ -59,9 +59,10 @@ class Statement:
 
 
 class Place(NamedTuple):
-    """Where an array lies in a layout: a value as it is defined and as its uses share it, or in one use of it.
+    """A place where an array has a layout.
 
-    An output of the program is the use of its value by `PROGRAM`.
+    Without a use: a value as it is defined, and as its uses share it. With a use: the value in that use. An output of
+    the program is the use of its value by `PROGRAM`.
     """
 
     value: int
@@ -69,7 +70,7 @@ class Place(NamedTuple):
 
     @property
     def member(self) -> Member | None:
-        """The value as such, or the output that it is handed back as; None for other uses."""
+        """The value itself, or the output that it is handed back as; None for other uses."""
         if self.use is None:
             return "value", self.value
         return ("output", self.use.slot) if self.use.op == PROGRAM else None
@@ -81,9 +82,10 @@ PlacementCheck = Callable[[Placement], bool]
 
 @dataclass(frozen=True, slots=True)
 class MostReshards:
-    """At most `limit` reshards may there be where `counts` says so of a value and the use that wants it resharded.
+    """At most `limit` of the reshards that `counts` accepts.
 
-    use: None for the form that the uses of a value share. axes: counted are those that move one of them (none: all).
+    counts: called with a value and the use that needs it in another layout (None: the form that its uses share). axes:
+    only reshards that move one of them count (empty: all).
     """
 
     limit: int
@@ -100,11 +102,11 @@ class Memories:
 
 
 class Matched:
-    """Base of what statements say of one program. What a kind does not define is what it says nothing about."""
+    """Base of statements that are matched to one program. By default a statement makes no demands."""
 
     __slots__ = ()
     kind: ClassVar[str]
-    """Its name in plan.json, such as ``no_collective``."""
+    """The name of the kind in plan.json, such as ``no_collective``."""
 
     source: str
 
@@ -112,47 +114,47 @@ class Matched:
 
     @property
     def cited(self) -> str:
-        """In the user's words with its place, for messages."""
+        """The statement in the user's words with its place, for messages."""
         raise NotImplementedError
 
     @property
     def told(self) -> str:
-        """In short, with its place in a file where it has one, for answers about plans."""
+        """The statement in short, with its place in a file where it has one, for answers about plans."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """As an entry of ``statements`` in plan.json."""
+        """The statement as an entry of ``statements`` in plan.json."""
         raise NotImplementedError
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
-        """The inverse. mesh: of the plan; pins need it."""
+        """The inverse of `to_dict`. mesh: of the plan; pins need it."""
         raise NotImplementedError
 
-    # -- what it speaks of -----------------------------------------------------------------------------
+    # -- what the statement is about -------------------------------------------------------------------
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The values and outputs that it speaks of."""
+        """The values and outputs that the statement is about."""
         return ()
 
     def told_of(self, member: Member) -> Iterator[str]:
-        """What it says of one value or output, for answers about that."""
+        """The statement in words, as far as it is about one value or output, for answers about that."""
         if member in self.members:
             yield self.told
 
     @property
     def shardings(self) -> tuple[TensorSharding, ...]:
-        """Those that the user wrote; the parts of axes and the orders of axes that plans may use come from them."""
+        """The shardings that the user wrote; plans may use the parts of axes and the orders of axes in them."""
         return ()
 
-    # -- what it asks of plans -------------------------------------------------------------------------
+    # -- what it demands of plans ----------------------------------------------------------------------
 
     def check(self, program: Program) -> None:
         """Raise `InfeasibleError` where the program itself does what the statement forbids."""
 
     def check_with(self, others: Sequence["Matched"], program: Program) -> None:
-        """Raise `ShardingError` where it cannot stand beside one of the statements before it, whatever the plan."""
+        """Raise `ShardingError` where no plan can satisfy it beside one of the statements before it."""
 
     def claims(self, program: Program) -> list[tuple[Member, TensorSharding]]:
         """Shardings that single values and outputs must have."""
@@ -164,16 +166,18 @@ class Matched:
         return ()
 
     def hints(self, program: Program) -> Mapping[int, TensorSharding]:
-        """Shardings of values that propagation spreads (those of pins are spread with their priorities)."""
+        """Shardings of values that propagation starts from (those of pins come with their priorities)."""
         return {}
 
     @property
     def barriers(self) -> Mapping[int, str]:
-        """Values that hints do not pass, and the way that is barred: ``forward``, ``backward`` or ``both``."""
+        """Values that propagated shardings do not pass, and the barred direction: ``forward``, ``backward`` or
+        ``both``.
+        """
         return {}
 
     def memories(self, program: Program) -> Memories | None:
-        """Where inputs and outputs live between calls."""
+        """The memories in which inputs and outputs live between calls; None where nothing is stated."""
         return None
 
     def layouts(
@@ -181,8 +185,8 @@ class Matched:
     ) -> Callable[[Place], LayoutCheck | None] | None:
         """For each place the check that its layout must pass (None: any layout may be there).
 
-        Return the same check for all places where the same is asked: each is made once for a set of layouts.
-        ties: output slot -> donated input in whose place the output is.
+        Return the same check for all places with the same demand: each check runs once for a set of layouts.
+        ties: output slot -> donated input that the output replaces.
         """
         return None
 
@@ -195,17 +199,17 @@ class Matched:
         return ()
 
     def without_moves(self, value: int, use: Use | None) -> Iterable[str]:
-        """Mesh axes over which nothing at all may change between a value and a use, slices included."""
+        """Mesh axes over which nothing may change between a value and a use, not even by a slice."""
         return ()
 
     @property
     def most_reshards(self) -> MostReshards | None:
-        """A limit on the number of reshards."""
+        """A limit on the number of reshards; None for no limit."""
         return None
 
 
 def with_place(text: str, *places: str) -> str:
-    """Words of a statement behind the first place that is known."""
+    """The words of a statement behind the first place that is not empty."""
     place = next((p for p in places if p), "")
     return f"{place}: {text}" if place else text
 

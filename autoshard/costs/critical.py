@@ -1,8 +1,9 @@
-"""What a collective may hide behind: whether the value it moves lies between matmuls.
+"""Which collectives can hide behind other work: it depends on the matmuls before and after the value that they move.
 
-A value that no matmul comes before (a parameter, perhaps cast) can be fetched early; one that no matmul comes after (a
-gradient on its way to the optimizer, an updated parameter) can be sent late; both while other work runs. What has
-matmuls before and after it, an activation or its gradient, is waited for: its collective is on the critical path.
+A value without a matmul before it (a parameter, perhaps cast) can be fetched early. A value without a matmul after it
+(a gradient on its way to the optimizer, an updated parameter) can be sent late. Both happen while other work runs. A
+value with matmuls before and after it, an activation or its gradient, is waited for: its collective is on the critical
+path.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from autoshard.program.schedule import PROGRAM
 
 
 class Role(StrEnum):
-    """What a collective moves, by where it lies in the data flow."""
+    """The sort of value that a collective moves, by its place in the data flow."""
 
     WEIGHTS = "weights"  # no matmul before: parameters and other inputs
     GRADIENTS = "gradients"  # no matmul after: gradients, updated parameters, losses
@@ -25,14 +26,17 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class MatmulOrder:
-    """before: values that some matmul's result leads to; after: values that lead to some matmul."""
+    """Which values and ops have matmuls before or after them.
+
+    before: values that depend on the result of some matmul. after: values that some matmul depends on.
+    """
 
     before: frozenset[int]
     after: frozenset[int]
     leads: frozenset[int]  # ops that are, hold or lead to a matmul
 
     def role(self, row: CommRow) -> Role:
-        """Of what a row of the price moves."""
+        """The role of the value that a row of the price moves."""
         later = row.value in self.after if row.op == PROGRAM else row.op in self.leads
         if row.value not in self.before:
             return Role.WEIGHTS
@@ -40,7 +44,7 @@ class MatmulOrder:
 
 
 def matmul_order(program: Program) -> MatmulOrder:
-    """Find what lies before and after matmuls, loops included (a carry of one trip feeds the next)."""
+    """Find the matmuls before and after every value, loops included (a carry of one iteration feeds the next)."""
     before: set[int] = set()
     while _forward(program.body, before):
         pass
@@ -78,7 +82,7 @@ def _exits(op: Op) -> list[tuple[int, int]]:
 
 
 def _carries(op: Op) -> list[tuple[int, int]]:
-    """(what a trip hands back, the argument the next trip gets)."""
+    """(value that an iteration hands back, argument that the next iteration gets)."""
     if op.kind == "scan":
         body, first = op.regions[0], op.attrs["num_consts"]
         return [(body.results[k], body.args[first + k]) for k in range(op.attrs["num_carry"])]

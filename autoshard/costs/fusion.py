@@ -1,7 +1,7 @@
 """Which values exist in memory: the fusion model.
 
 Compilers fuse chains of pointwise and shape ops into their consumers. A *materialised* value is written
-to memory once and read by each op that uses it; a *virtual* one costs neither bytes nor memory. The rules
+to memory once and read by each op that uses it; a *virtual* value costs neither bytes nor memory. The rules
 are the smallest set that matched the TPU compiler's buffer assignment in a study of 42 train steps:
 
 R1  matmuls, convolutions, reductions, gathers, scatters, sorts, loops, random bits and program outputs are
@@ -10,11 +10,11 @@ R2  a virtual value with two or more consumers that would re-read two or more ma
     at least a quarter of its elements and together more than 1.6 times its bytes, is materialised.
 
 R3  a scatter-add that adds at most one update to each row of its operand (the gradient of picking one entry per row,
-    as in cross-entropy) becomes compare-and-select, hence pointwise.
+    as in cross-entropy) becomes compare-and-select, and is pointwise therefore.
 
 R4  a matmul or convolution whose uses are pointwise and lead to one value of as many elements and no more bytes is
-    held as that value only (the matmul's fusion ends with them), unless on the way there are only converts and shape
-    ops. This is about memory held; seconds are priced as if the product itself were written.
+    held as that value only (the matmul's fusion ends with it), unless there are only converts and shape ops on the way.
+    This rule is about held memory; seconds are priced as if the product itself were written.
 
 A broadcast of a literal is not materialised for the loops that read it: XLA sinks such constants into loop bodies.
 """
@@ -42,7 +42,7 @@ _R2_BYTES: Final = 1.6
 
 
 def is_root(op: Op) -> bool:
-    """Does `op` write its result to memory rather than fuse into its consumers?"""
+    """Whether an op writes its result to memory instead of fusing into its consumers."""
     if op.kind in _NOT_ROOTS or _one_update_per_row(op):
         return False
     return op.kind in _ROOTS or op.kind.startswith(_ROOT_PREFIXES)
@@ -58,11 +58,11 @@ def _one_update_per_row(op: Op) -> bool:
 
 @dataclass(frozen=True)
 class Fusion:
-    """materialised: value ids that exist in memory. (Literals and arguments of loop bodies that are slices or
-    constants of it are read where they lie and are in the set too: reading them costs bytes.)
+    """Which values exist in memory.
 
-    held: value ids that take memory of their own: those, but for products that are held only as the value that their
-    pointwise uses lead to (R4).
+    materialised: ids of the values that are read from memory. Literals count too, and arguments of loop bodies that are
+    slices or constants of the loop: reading them costs bytes. held: ids of the values that take memory of their own;
+    all materialised ones but products that are held only as the value that their pointwise uses lead to (R4).
     """
 
     materialised: frozenset[int]
@@ -73,7 +73,7 @@ class Fusion:
 
 
 def analyse(program: Program) -> Fusion:
-    """Apply R1 and R2 to every block."""
+    """Apply R1, R2 and R4 to every block."""
     real: set[int] = set(program.body.args)
     real.update(v for v in program.body.results)
     for block in _blocks(program.body):
@@ -110,9 +110,9 @@ def _epilogues(program: Program, block: Block, held: set[int]) -> None:
 def _meets(
     program: Program, block: Block, product: int, readers: dict[int, list[int]], results: set[int]
 ) -> tuple[list[int], int | None]:
-    """The last value that all pointwise uses of `product` lead to, and what lies between."""
+    """The value that all pointwise uses of `product` lead to, or None, and the values between."""
     own = program.type_of(product)
-    inside, waiting, inner, found = {product}, {product: len(readers.get(product, ()))}, [product], None
+    inside, waiting, inner, last = {product}, {product: len(readers.get(product, ()))}, [product], None
     queue, computes, before = sorted(readers.get(product, ())), False, []
     while queue:
         op = block.ops[queue.pop(0)]
@@ -127,13 +127,13 @@ def _meets(
         inside.add(result)
         type_ = program.type_of(result)
         if not waiting and computes and type_.elements == own.elements and type_.bytes <= own.bytes:
-            found, before = result, list(inner)
+            last, before = result, list(inner)
         if result in results or type_.elements != own.elements:
             break
         inner.append(result)
         waiting[result] = len(readers.get(result, ()))
         queue = sorted({*queue, *readers.get(result, ())})
-    return before, found
+    return before, last
 
 
 def _blocks(block: Block) -> Iterable[Block]:

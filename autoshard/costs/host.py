@@ -1,7 +1,7 @@
-"""Values that live in host memory: what crosses the host link in a step, and what the host holds for each device.
+"""Values in host memory: which of them cross the host link in a step, and which the host holds for each device.
 
-An input on the host is copied to the device when it is first read and held there until it is read for the last time; an
-output is copied to the host when it is made. Both directions take turns with everything else.
+An input on the host is copied to the device when it is first read, and held there until its last read. An output is
+copied to the host when it is made. Copies in both directions take turns with all other work.
 """
 
 from autoshard.program.program import Origin, Program
@@ -15,7 +15,7 @@ KINDS = (TO_DEVICE, TO_HOST)
 
 
 def brought(program: Program) -> tuple[int, ...]:
-    """Inputs on the host that something on the device reads (value ids)."""
+    """Inputs on the host that something on the device reads, so that they are copied (value ids)."""
     args, results = program.body.args, program.body.results
     read = {v for op in program.body.ops for v in op.operands}
     read |= {v for k, v in enumerate(results) if k not in program.host_outputs}
@@ -23,7 +23,7 @@ def brought(program: Program) -> tuple[int, ...]:
 
 
 def sent(program: Program) -> tuple[int, ...]:
-    """Slots of outputs that are copied to the host; those that hand back what lies there already are not."""
+    """Slots of outputs that are copied to the host; outputs that hand back an input on the host are not."""
     there = {program.body.args[k] for k in program.host_inputs}
     results = program.body.results
     return tuple(
@@ -34,7 +34,9 @@ def sent(program: Program) -> tuple[int, ...]:
 
 
 def held_on_host(program: Program) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(inputs, output slots) that the host holds at once: outputs in the place of donated inputs count as those."""
+    """(inputs, output slots) that the host holds at the same time; outputs that replace donated inputs share their
+    memory.
+    """
     args, results = program.body.args, program.body.results
     inputs = {args[k] for k in program.host_inputs}
     ties = donated_ties(program)
@@ -43,5 +45,5 @@ def held_on_host(program: Program) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def output_layout(schedule: Schedule, slot: int) -> Layout:
-    """How an output is handed back."""
+    """The layout in which an output is handed back."""
     return schedule.uses[Use(PROGRAM, slot)].target

@@ -1,13 +1,13 @@
 """When each value is held: half-open intervals over the program in execution order.
 
-Time counts ops, bodies of loops included (one pass stands for every trip). A value in memory is held until its last
-reader runs, and readers that are fused read when the ops run that they are fused into. Loops: what they read from
-outside lives through them; stacked results exist from the start and are written in place, so a slice that only goes
-onto a stack needs no memory of its own; a carry lives from the start of the body to its last reader there.
+Time counts ops, bodies of loops included (one pass stands for every iteration). A value in memory is held until its
+last reader runs; a fused reader runs together with the op that it is fused into. Values that a loop reads from outside
+are held for the whole loop. Stacked results exist from the start of the loop and are written in place, so a slice that
+only goes onto a stack needs no memory of its own. A carry lives from the start of the body to its last reader there.
 
-With a schedule, copies made by reshards end the lives of what they are made from (compilers move communication so
-that memory is freed): a copy no larger than the definition is made when the value is, a larger one when it is first
-read; an all-reduce works in place. Without a schedule no definition is ended by copies, but for `copied` values.
+With a schedule, a copy made by a reshard ends the life of the array that it is made from (compilers move communication
+so that memory is freed). A copy no larger than the definition is made together with the value, a larger one when it is
+first read; an all-reduce works in place. Without a schedule no copy ends a definition, except of `copied` values.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -27,15 +27,14 @@ Size = Callable[[int, Layout], int]
 
 @dataclass(frozen=True)
 class Liveness:
-    """time[op id]: when it runs; span[op id]: first and last time of it and its bodies (inclusive).
+    """When values are held, by points of time.
 
-    interval[value]: when the *definition* of a materialised value is held, absent for virtual ones and for
-    arguments of bodies that are read in place.
-    reads[value]: first and last time the value is read, through virtual values.
-    points: number of points in time.
-    fusion: which values are in memory at all.
-    made[value]: when results of ops are made; taken: values whose place their last reader may write its result to.
-    shared[value], private[use]: when the copies of a schedule are held.
+    time[op id]: when the op runs. span[op id]: first and last time of the op and its bodies (inclusive).
+    interval[value]: when the *definition* of a materialised value is held; absent for virtual values and for arguments
+    of bodies that are read in place. reads[value]: first and last time the value is read, through virtual values.
+    points: number of points in time. fusion: which values are in memory at all. made[value]: when results of ops are
+    made. taken: values whose memory their last reader may write its result to. shared[value], private[use]: when the
+    copies of a schedule are held.
     """
 
     time: dict[int, int]
@@ -58,10 +57,10 @@ def analyse(
     *,
     copied: Collection[int] = (),
 ) -> Liveness:
-    """Liveness of every value of `program`, under a schedule (with the bytes of its layouts) or under any.
+    """Liveness of every value of `program`: under a schedule (with the bytes of its layouts), or under all schedules.
 
-    copied: virtual values that some schedule copies as soon as they can be computed; without a schedule nothing that
-    they are computed from is held for them any longer.
+    copied: virtual values that some schedule copies as soon as they can be computed. Without a schedule, the values
+    that they are computed from are not held longer on their account.
     """
     pass_ = _Pass(program, fusion, schedule, size, frozenset(copied))
     return pass_.run()
@@ -75,7 +74,7 @@ class _Pass:
     ) -> None:
         self.program, self.fusion, self.schedule, self.size, self.copied = program, fusion, schedule, size, copied
         self.held = set(fusion.held)
-        if schedule is not None:  # what a collective reads is in memory, whatever else could fuse
+        if schedule is not None:  # a collective reads from memory, so its operand is not fused
             moved = [value for value, reshard in schedule.shared.items() if reshard.steps]
             moved += [use.value_in(program) for use, reshard in schedule.uses.items() if reshard.steps]
             moved += [order.index for order in program.orders if order.where == "value"]
@@ -96,7 +95,7 @@ class _Pass:
 
     def run(self) -> Liveness:
         program = self.program
-        points = self._number(program.body, 1) + 1  # time 0 is before, the last after all ops
+        points = self._number(program.body, 1) + 1  # time 0 is before all ops, the last point after all ops
         for slot, value in enumerate(program.body.results):
             if slot not in program.host_outputs:
                 self._read(value, points - 1, points - 1, Use(PROGRAM, slot))
@@ -142,7 +141,7 @@ class _Pass:
         if reshard is not None:
             self.private[use] = (first, last + 1)
             if value in self.held and self._bytes(value, reshard.target) >= self._bytes(value, reshard.source):
-                last = first  # the copy is read until then, the value only to make it
+                last = first  # later reads are of the copy; the value is read only to make it
         old = self.reads.get(value)
         self.reads[value] = (first, last) if old is None else (min(old[0], first), max(old[1], last))
 
@@ -167,11 +166,11 @@ class _Pass:
             if op.regions and op.kind != "shard_map":
                 self._regions(op, start, last)
             for slot, value in enumerate(op.operands):
-                # the initial value of a carry is copied into the loop's buffer and not needed after that
+                # the initial value of a carry is copied into the loop's buffer, and not needed any more
                 self._read(value, since, start if starts_carry(op, slot) else through, Use(op.id, slot))
 
     def _defined(self, value: int, made: int, default: int) -> Interval:
-        """Hold a definition; returns from when until when it is needed itself, copies of it apart."""
+        """Hold a definition; returns the interval for which it is needed itself, copies of it apart."""
         self.made[value] = made
         for use in self.stacked.get(value, ()):
             if self._private(use) is not None:
@@ -183,7 +182,7 @@ class _Pass:
         if value in self.copied:
             return first, made
         if value not in self.held and self.schedule is not None and not self.schedule.definitions[value].unreduced:
-            self._copy(value, first, last)  # what it is computed from may serve others: not freed by the copy
+            self._copy(value, first, last)  # its operands may have other readers, so the copy does not free them
             return first, last
         stop = min(self._copy(value, first, last, made), self.handed.get(value, last + 1))
         if value in self.held and made < stop:
@@ -192,7 +191,7 @@ class _Pass:
         return min(first, until), until
 
     def _copy(self, value: int, first: int, last: int, made: int | None = None) -> int:
-        """When the shared copy of a value is held, if it has one; returns the end of the definition."""
+        """Hold the shared copy of a value, if it has one; returns the end of the definition."""
         if self.schedule is None:
             return last + 1
         reshard, use = self.schedule.shared.get(value), None
@@ -217,11 +216,11 @@ class _Pass:
                 use = Use(op.id, slot, number)
                 if stacks is None or slot < stacks:
                     self._read(value, last, last, use)
-                    self.handed[value] = last  # from then on it is held as the op's result
+                    self.handed[value] = last  # after that it is held as the result of the op
                     if use in self.private:
                         self.private[use] = (last, last)
                 else:
-                    self.stacked.setdefault(value, []).append(use)  # written into its place when it is made
+                    self.stacked.setdefault(value, []).append(use)  # written into the stack when it is made
                     if value in region.args and self._private(use) is not None:
                         self.private[use] = (last, last + 1)
             self._block(region)
@@ -239,8 +238,8 @@ class _Pass:
     # -- in place ------------------------------------------------------------------------------------
 
     def _take_over(self) -> None:
-        """A pointwise result is written in place of something of its size that is read there for the last time."""
-        behind: dict[int, tuple[int, ...]] = {}  # what a virtual pointwise value is computed from, in memory
+        """Let pointwise results take the memory of an operand of their size that is read there for the last time."""
+        behind: dict[int, tuple[int, ...]] = {}  # virtual pointwise value -> values in memory that it is computed from
         for op, _ in self.program.walk():
             if op.regions or op.rule is None or not pointwise(op):
                 continue
@@ -274,7 +273,7 @@ class _Pass:
 
 
 def only_uses(program: Program) -> Mapping[int, Use]:
-    """Values with a single use, and which."""
+    """Values with a single use, and this use."""
     uses: dict[int, list[Use]] = {}
     for slot, value in enumerate(program.body.results):
         uses.setdefault(value, []).append(Use(PROGRAM, slot))
@@ -284,22 +283,24 @@ def only_uses(program: Program) -> Mapping[int, Use]:
         for number, region in enumerate(op.regions):
             for slot, value in enumerate(region.results):
                 uses.setdefault(value, []).append(Use(op.id, slot, number))
-    return {value: found[0] for value, found in uses.items() if len(found) == 1}
+    return {value: listed[0] for value, listed in uses.items() if len(listed) == 1}
 
 
 def starts_carry(op: Op, slot: int) -> bool:
-    """Is this operand the first value of a loop's carry?"""
+    """Whether an operand of a loop is the initial value of a carry."""
     if op.kind == "scan":
         return 0 <= slot - op.attrs["num_consts"] < op.attrs["num_carry"]
     return op.kind == "while" and slot >= op.attrs["cond_nconsts"] + op.attrs["body_nconsts"]
 
 
 def made_at(op: Op, index: int, start: int, last: int) -> int:
+    """When result `index` of an op is made: at `start`, or, for carries and results of other region ops, at `last`."""
     if op.kind == "scan":
         return last if index < op.attrs["num_carry"] else start
     return last if op.regions else start
 
 
 def pointwise(op: Op) -> bool:
+    """Whether each element of the results depends on the same element of every operand; scalars may be operands too."""
     assert op.rule is not None
     return not op.rule.reduction and all(t == op.rule.results[0] or not any(t) for t in op.rule.operands)

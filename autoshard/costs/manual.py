@@ -1,4 +1,4 @@
-"""What the body of a user's `shard_map` costs: its ops on local types, and the collectives the user wrote (S2.11)."""
+"""The cost of the body of a user's `shard_map`: its ops on local types, and the user's own collectives (S2.11)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from autoshard.sharding.axis import AxisRef
 
 @dataclass(frozen=True, slots=True)
 class ManualCollective:
-    """One collective of the user: executed `times` per execution of the shard_map."""
+    """One collective of the user; it runs `times` per execution of the shard_map."""
 
     op: Op
     value: int
@@ -26,9 +26,9 @@ class ManualCollective:
 
 
 def body_trips(op: Op, region: int, trips: int = 1) -> int:
-    """How often a region of `op` runs: the length of a scan; `trips` for a while whose count is not known.
+    """How often a region of `op` runs: the length of a scan; `trips` for a while loop whose count is not known.
 
-    The condition of a while (region 0) runs once more than its body.
+    The condition of a while loop (region 0) runs once more than its body.
     """
     if op.kind == "scan":
         return int(op.attrs["length"])

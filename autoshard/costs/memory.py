@@ -35,17 +35,17 @@ class Held:
 
 
 HEADROOM = 0.15
-"""What a compiler reserves beyond the predicted peak, at most: holes in the heap and errors of the prediction.
+"""Share of the predicted peak that is kept free for the compiler: holes in its heap, and errors of the prediction.
 
-In the programs of docs/memory.md the TPU compiler's allocation is at most 12% above it.
+In the programs of docs/memory.md the TPU compiler allocates at most 12% more than the peak.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryProfile:
-    """peak_bytes, the time and the place (an op's label) of the peak, and what is held there, largest first.
+    """The peak of one device: its bytes, its time and place (an op's label), and what is held then, largest first.
 
-    host_bytes: what the host holds for one device between calls and in them.
+    host_bytes: bytes that the host holds for one device, between calls and during them.
     """
 
     peak_bytes: int
@@ -56,11 +56,11 @@ class MemoryProfile:
 
     @property
     def allocation_bytes(self) -> int:
-        """What a device should have: the peak and the headroom."""
+        """Bytes that a device should have for the plan: the peak with the headroom."""
         return ceil(self.peak_bytes * (1 + HEADROOM))
 
     def fits(self, memory_bytes: float) -> bool:
-        """Is there room for the peak and the headroom?"""
+        """Whether so many bytes have room for the peak with the headroom."""
         return self.allocation_bytes <= memory_bytes
 
 
@@ -77,8 +77,11 @@ def room(usable_bytes: float) -> int:
 
 
 def verdict(memory: MemoryProfile, device_bytes: float, usable_bytes: float) -> dict[str, Any]:
-    """Whether it fits a device, as plain data: its bytes, those the runtime leaves to programs, what the compiler may
-    allocate, and ``fits``: yes only where the peak with its headroom has room."""
+    """Whether a plan fits a device, as plain data.
+
+    device_bytes: of the device. usable_bytes: those that the runtime leaves to programs. allocation_bytes: those that
+    the compiler may allocate. fits: whether the usable bytes have room for these.
+    """
     return {
         "device_bytes": int(device_bytes),
         "usable_bytes": int(usable_bytes),
@@ -125,16 +128,16 @@ def sizes(program: Program, mesh: AtomMesh, tile: Tile | None = None) -> Callabl
     images = {} if tile is None else image_dims(program)
 
     def size(value: int, layout: Layout) -> int:
-        found = known.get((value, layout))
-        if found is None:
+        size_bytes = known.get((value, layout))
+        if size_bytes is None:
             type_ = program.type_of(value)
             local = layout.local_shape(type_.shape, mesh)
             elements = (
                 prod(local) if tile is None or value not in images else padded_elements(local, images[value], tile)
             )
-            found = ceil(elements * (type_.bytes / max(1, type_.elements)))
-            known[value, layout] = found
-        return found
+            size_bytes = ceil(elements * (type_.bytes / max(1, type_.elements)))
+            known[value, layout] = size_bytes
+        return size_bytes
 
     return size
 
@@ -169,8 +172,8 @@ def _add_order(
 ) -> None:
     """The copy that a permute to or from another order of the devices makes.
 
-    Inside of the program what is there lasts until it is back. An input that the caller keeps lies beside the copy that
-    is read, until that is read no longer or moves on; a donated one is gone. An output is there at the end.
+    Inside of the program the copy lasts until the value is back. An input that the caller keeps is held beside its
+    copy, until the copy has its last reader or moves on; a donated input is freed. An output's copy is held at the end.
     """
     if order.where == "output":
         value, end = program.body.results[order.index], live.points - 1
@@ -185,7 +188,7 @@ def _add_order(
     if order.where == "value":
         if value in schedule.shared:
             at, form = first, schedule.shared[value].target
-        else:  # at once
+        else:  # the copy is made at once
             at, form = live.interval.get(value, (first, last))[0], schedule.definitions[value]
         add(f"{name}, in its order of devices", (at, at + 1), value, form)
         return

@@ -1,6 +1,6 @@
 """Values in another order of the devices than the plan's: one permute where they come in or leave, two inside.
 
-Its figures follow from what is stated alone: the layout is pinned, and so is what moves.
+Bytes and seconds of the permutes follow from the statements alone: the layout is pinned, and so are the moves.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 
 @dataclass(frozen=True, slots=True)
 class OrderPermute:
-    """One permute of all blocks of a value. bytes: of one block; atoms: over which blocks move."""
+    """One permute of all blocks of a value. bytes: of one block; atoms: those over which blocks move."""
 
     order: OtherOrder
     value: int
@@ -28,7 +28,9 @@ class OrderPermute:
 
 
 def order_permutes(program: Program, mesh: AtomMesh, prices: StepPrices) -> Iterator[OrderPermute]:
-    """The permutes of every value in another order, those of one value in their order."""
+    """The permutes of every value in another order of the devices; those of one value in the order in which they
+    run.
+    """
     read = {v for op in program.body.ops for v in op.operands} | set(program.body.results)
     for order in program.orders:
         value, name = _meant(program, order)

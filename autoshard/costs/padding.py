@@ -1,8 +1,8 @@
-"""What tiles of memory add to an array.
+"""Padding of arrays to whole tiles of memory.
 
-TPUs keep arrays in tiles (8 x 128 elements), and the compiler chooses which two dimensions are tiled. Nearly always
-there are two that fit. What convolutions write is the exception: the channels, or else the batch, are the minor
-dimension (measured, experiments/memory: 64 channels take the room of 128). Inputs come in a layout that fits.
+TPUs keep arrays in tiles (8 x 128 elements), and the compiler chooses which two dimensions are tiled. Nearly always two
+dimensions fit without padding. Results of convolutions are the exception: their minor dimension is the channels, or
+else the batch (measured, experiments/memory: 64 channels take the room of 128). Inputs come in a layout that fits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ from math import ceil, prod
 from autoshard.program.program import Program
 
 Tile = tuple[int, int]
-"""Rows and lanes."""
+"""Rows and lanes of a tile, in elements."""
 
 
 def image_dims(program: Program) -> Mapping[int, tuple[int, int]]:
-    """Value -> its channel and batch dimension, for results of convolutions and all other results of such shapes."""
+    """Value -> its channel and batch dimension: results of convolutions, and all other results of such shapes."""
     by_shape: dict[tuple[int, ...], tuple[int, int]] = {}
     for op, _ in program.walk():
         if op.kind == "conv_general_dilated" and op.rule is not None:

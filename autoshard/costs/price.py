@@ -54,6 +54,7 @@ class CommRow:
 
     @property
     def is_collective(self) -> bool:
+        """Whether devices exchange data; False for slices, masks and copies from or to the host."""
         return self.kind not in (StepKind.SLICE, StepKind.MASK, *KINDS)
 
 
@@ -72,6 +73,7 @@ class PlanCost:
 
     @property
     def step_s(self) -> float:
+        """Seconds of one program step where nothing overlaps."""
         return self.compute_s + self.communication_s + self.local_s
 
 
@@ -90,7 +92,7 @@ def multiplicities(program: Program, trips: int = 1) -> dict[int, float]:
 
 
 def price(program: Program, schedule: Schedule, fusion: Fusion, prices: StepPrices, trips: int = 1) -> PlanCost:
-    """Price a schedule from its own words, without the network it came from."""
+    """Price a schedule by itself, without the network it came from."""
     times = multiplicities(program, trips)
     rows = list(_rows(program, schedule, prices, times, trips))
     compute: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""Prices of single steps: what one collective or local copy of a layout change costs."""
+"""Prices of single steps of reshards: seconds of one collective or local copy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ _LOCAL = (StepKind.SLICE, StepKind.MASK)
 class StepPrices:
     """Seconds of steps on one machine and mesh; remembers the two constants of each collective group.
 
-    A collective costs ``alpha + beta * V``, V the bytes of the whole array as seen inside one group
+    A collective costs ``alpha + beta * V``, where V is the bytes of the whole array as seen inside one group
     (see `autoshard.costmodels`). Slices and masks read and write their local result once.
     """
 
@@ -23,6 +23,7 @@ class StepPrices:
     _constants: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict)
 
     def parts(self, atoms: Sequence[int]) -> tuple[AxisPart, ...]:
+        """The (sub-)axes of a group, as the cost models take them."""
         return tuple(
             AxisPart(ref.name, ref.pre_size or 1, self.mesh.sizes[atom])
             for atom, ref in ((a, self.mesh.atoms[a]) for a in atoms)
@@ -48,7 +49,7 @@ class StepPrices:
 
 
 def step_bytes(kind: str, before_bytes: float, after_bytes: float) -> float:
-    """The local bytes that a step's price is proportional to: the larger, gathered side of it."""
+    """The local bytes that a step's price is proportional to: those on its larger, gathered side."""
     if kind in (StepKind.ALL_GATHER, StepKind.SLICE, StepKind.MASK):
         return after_bytes
     return before_bytes

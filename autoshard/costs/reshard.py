@@ -27,10 +27,10 @@ _MAX_AXES_IN_ANY_ORDER = 3
 
 
 def waypoints(type_: TensorType, mesh: AtomMesh, unreduced: frozenset[int]) -> list[Layout]:
-    """Every evenly dividing layout of whole mesh axes, of which those in `unreduced` may be partial sums.
+    """Every evenly dividing layout of whole mesh axes; those in `unreduced` may be partial sums.
 
-    Each axis is absent, on a dimension, or unreduced; up to three axes in every order within a
-    dimension, beyond that in mesh order. Sub-axes part ways only in the layouts that are asked for.
+    Each axis is absent, on a dimension, or unreduced. Up to three axes come in every order within a dimension, more
+    only in mesh order. Layouts that put the sub-axes of one axis on different dimensions are not among them.
     """
     axes = [mesh.atoms_of[name] for name in mesh.mesh.axis_names if mesh.mesh.axis_size(name) > 1]
     any_order = len(axes) <= _MAX_AXES_IN_ANY_ORDER
@@ -40,7 +40,7 @@ def waypoints(type_: TensorType, mesh: AtomMesh, unreduced: frozenset[int]) -> l
         if index == len(axes):
             orders: list[tuple[tuple[int, ...], ...]] = [()]
             for d in dims:
-                choices = list(permutations(d)) if any_order else [d]  # gone through once for each order so far
+                choices = list(permutations(d)) if any_order else [d]  # a list: iterated once for each order so far
                 orders = [(*o, tuple(a for axis in p for a in axis)) for o in orders for p in choices]
             out.extend(Layout(o, partial) for o in orders)
             return
@@ -60,17 +60,17 @@ def waypoints(type_: TensorType, mesh: AtomMesh, unreduced: frozenset[int]) -> l
 
 
 def _free_runs(mesh: AtomMesh, used: set[int]) -> Iterable[tuple[int, ...]]:
-    """Unused atoms that are taken by one step: parts of one axis, or whole axes (up to three in any order)."""
-    whole = []
+    """Groups of unused atoms that one step takes: parts of one axis, or whole axes (up to three in any order)."""
+    whole_axes = []
     for axis in mesh.atoms_of.values():
         for first in range(len(axis)):
             for last in range(first + 1, len(axis) + 1):
                 if used.isdisjoint(axis[first:last]):
                     yield axis[first:last]
         if used.isdisjoint(axis) and mesh.size(axis) > 1:
-            whole.append(axis)
-    for count in range(2, len(whole) + 1):
-        for axes in combinations(whole, count):
+            whole_axes.append(axis)
+    for count in range(2, len(whole_axes) + 1):
+        for axes in combinations(whole_axes, count):
             for order in permutations(axes) if len(mesh.atoms_of) <= _MAX_AXES_IN_ANY_ORDER else (axes,):
                 yield tuple(a for axis in order for a in axis)
 
@@ -79,7 +79,7 @@ def steps_from(layout: Layout, mesh: AtomMesh, maskable: Sequence[int]) -> Itera
     """All single steps that may lead on from `layout`; the caller keeps those that end in its graph.
 
     Unused atoms are sliced or masked one run of an axis at a time, since a split axis mostly moves as a whole, or
-    several whole axes at once: one copy instead of one for each axis.
+    several whole axes at once: one copy instead of one per axis.
     """
     used = {a for d in layout.dims for a in d} | set(layout.unreduced)
     rank = len(layout.dims)
@@ -109,7 +109,7 @@ def steps_from(layout: Layout, mesh: AtomMesh, maskable: Sequence[int]) -> Itera
 
 @dataclass(frozen=True)
 class _Graph:
-    """Steps between the layouts of one list, and the share of the elements that a device holds in each."""
+    """Steps between the layouts of one list."""
 
     sources: np.ndarray
     targets: np.ndarray
@@ -127,16 +127,18 @@ class ReshardTable:
     steps: dict[tuple[int, int], Step]
 
     def path(self, source: Layout, target: Layout) -> Reshard:
-        """The cheapest reshard; `KeyError` if a layout is not in the table, `ValueError` if there is no way."""
+        """The cheapest reshard; `KeyError` if a layout is not in the table, `ValueError` if no sequence of steps
+        leads there.
+        """
         start, goal = self.index[source], self.index[target]
-        found: list[Step] = []
+        steps: list[Step] = []
         while goal != start:
             before = int(self.predecessors[start, goal])
             if before < 0:
                 raise ValueError(f"no steps lead from {source} to {target}")
-            found.append(self.steps[before, goal])
+            steps.append(self.steps[before, goal])
             goal = before
-        return Reshard(source, target, tuple(reversed(found)))
+        return Reshard(source, target, tuple(reversed(steps)))
 
 
 @dataclass
@@ -158,8 +160,8 @@ class ReshardTables:
     ) -> ReshardTable:
         """All-pairs costs over `layouts` and the way-points of `type_` between them.
 
-        barred: atoms that no collective on the way may run over; local: those that no step may move. Pairs without such
-        a way cost infinity.
+        barred: atoms over which no collective may run. local: atoms that no step may move. Pairs that no sequence of
+        such steps connects cost infinity.
         """
         wanted = sorted(set(layouts), key=lambda lay: (lay.dims, lay.unreduced))
         partial = frozenset(a for lay in wanted for a in lay.unreduced)
@@ -209,7 +211,7 @@ class ReshardTables:
         chosen: dict[tuple[int, int], Step] = {}
         for i, j, step in zip(graph.sources.tolist(), graph.targets.tolist(), graph.steps, strict=True):
             if step.kind is StepKind.PERMUTE and type_.shape[step.dim] % self.mesh.size(step.atoms):
-                continue  # blocks of a padded dimension are not all alike: no permutation makes one order the other
+                continue  # blocks of a padded dimension differ in length, so no permutation of blocks changes the order
             if barred and step.kind not in (StepKind.SLICE, StepKind.MASK) and not barred.isdisjoint(step.atoms):
                 continue
             if not still.isdisjoint(step.atoms):

@@ -9,7 +9,7 @@ from autoshard.program.program import Op, Program
 
 
 def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, prices: StepPrices) -> np.ndarray:
-    """[strategy] roofline seconds of one execution of `op`, given in how many parts each factor is cut.
+    """[placement] roofline seconds of one execution of `op`, given the number of parts of each factor.
 
     Bytes are the materialised operands it reads and the materialised results it writes (see costs/fusion.py).
     """
@@ -24,7 +24,7 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
 
 
 def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> np.ndarray:
-    """[strategy] bytes one execution of `op` reads and writes in memory on one device."""
+    """[placement] bytes that one execution of `op` reads and writes in memory on one device."""
     rule = op.rule
     assert rule is not None
     moved = np.zeros(len(sizes))
@@ -34,7 +34,7 @@ def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> 
         if value not in fusion:
             continue
         if partial_reads and (index == 0 or value in op.results):
-            continue  # touched only where the slice lies, counted with the slice
+            continue  # only the part under the slice is touched, and counted with the slice
         type_ = program.type_of(value)
         used = [f for dim in factors for f in dim]
         elements = sizes[:, used].prod(axis=1).astype(np.float64) if used else np.ones(len(sizes))

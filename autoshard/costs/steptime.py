@@ -1,8 +1,8 @@
-"""How long a step takes: what bounds it from below and above, an estimate between, and what of the machine it uses.
+"""How long a step takes: a lower and an upper bound, an estimate between them, and how much of the machine it uses.
 
 - lower: everything overlaps. The busiest of: matrix unit, vector unit, memory (each at its peak rate), and every link,
   whose collectives take turns (`Machine.link_seconds`). Latencies are left out.
-- upper: nothing overlaps. The sum of all ops, copies and collectives; what the solver minimises.
+- upper: nothing overlaps. The sum of all ops, copies and collectives; the solver minimises it.
 - estimate: work and copies one after another, plus the share of each collective that is not hidden. The profile says
   what share of each kind overlaps with other work; a collective between two matmuls (`critical.py`) is waited for.
 
@@ -35,15 +35,15 @@ from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.steps import StepKind
 
 PASSES = {"all_reduce": 2}
-"""A gather or scatter sends the array once; an all-reduce is both."""
+"""Passes of a kind of collective over the array; an all-reduce is a reduce-scatter and an all-gather."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """Where a group turns from communication bound to compute bound, to first order with the plan as it is.
+    """The size at which a group turns from communication bound to compute bound, to first order with the plan as it is.
 
-    quantity: what to change. now: its size; None where the program does not say. at: the size at which both are equal;
-    `more_is_compute` says on which side the step is compute bound. factor: at / now.
+    quantity: what to change. now: its size; None where the program does not say. at: the size at which both are equal.
+    more_is_compute: whether the step is compute bound above that size. factor: at / now.
     """
 
     quantity: str
@@ -57,8 +57,8 @@ class Flip:
 class GroupIntensity:
     """All collectives of one kind over the same axes that move the same sort of value.
 
-    bytes: V of all of them in a step, as seen inside one group. seconds: of all of them. hidden: the share that the
-    estimate overlaps. flops_per_byte: see the module.
+    bytes: V of all of them in a step, as seen inside one group. seconds: of all of them. hidden: the share of these
+    seconds that overlaps with other work in the estimate. flops_per_byte: the arithmetic intensity (see the module).
     """
 
     kind: str
@@ -79,7 +79,7 @@ class StepTime:
     """Seconds of a step and what they are made of.
 
     resources_s: seconds that each part of the machine is busy (``matrix unit``, ``vector unit``, ``memory``, links).
-    bound: the busiest one. mfu, hfu: for the lower, estimated and upper seconds.
+    bound: the busiest part. mfu, hfu: for the lower, estimated and upper seconds.
     """
 
     lower_s: float
@@ -97,7 +97,7 @@ class StepTime:
     groups: tuple[GroupIntensity, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for plan.json."""
+        """The figures as plain data for plan.json."""
         data = asdict(self)
         data["groups"] = [asdict(g) for g in self.groups]
         return data
@@ -107,7 +107,7 @@ class StepTime:
 class _Work:
     """Totals of one device in one step."""
 
-    matmul_flop: dict[str, float]  # by element type
+    matmul_flop: dict[str, float]  # by dtype
     vector_flop: float
     moved_bytes: float
     program_flop: float  # matmul work of the whole program, counted once however many devices do it
@@ -126,7 +126,7 @@ def step_time(
 ) -> StepTime:
     """Bounds, estimate, utilisation and intensities of a priced schedule.
 
-    model_flop: useful FLOP of a step; the program's own matmuls where not given (then recomputation counts as useful).
+    model_flop: useful FLOP of a step; by default that of the program's matmuls, so that recomputation counts as useful.
     batch: tokens (or rows) of a step, for the size at which a verdict flips.
     """
     mesh, profile = schedule.mesh, machine.profile
@@ -184,7 +184,7 @@ def step_time(
 
 
 def whole_bytes(row: CommRow, mesh: AtomMesh) -> float:
-    """V of one collective: what the price is proportional to, times the group for an all-to-all."""
+    """V of one collective: the bytes that its price is proportional to, times the group for an all-to-all."""
     return row.bytes * (mesh.size(row.atoms) if row.kind == StepKind.ALL_TO_ALL else 1)
 
 
@@ -236,10 +236,10 @@ def _group(
 
 
 def _flip(role: str, axes: str, devices: int, factor: float, batch: float | None) -> Flip:
-    """`factor`: the machine's ratio over that of the step.
+    """factor: the machine's ratio over that of the step.
 
-    Work grows with the batch; what is sent of weights and gradients does not. Activations grow with it too, and their
-    ratio falls with the devices that share a layer: M / |x| of tensor parallelism.
+    Work grows with the batch; the bytes of weights and gradients do not. The bytes of activations grow with it too, and
+    their ratio falls with the number of devices that share a layer: M / |x| of tensor parallelism.
     """
     if role == Role.ACTIVATIONS:
         return Flip(f"devices on {axes}", float(devices), devices / factor, 1 / factor, False)

@@ -1,7 +1,7 @@
-"""Work of one op on one device: FLOP (a multiply-add is 2) and elements touched, per strategy.
+"""Work of one op on one device: FLOP (a multiply-add is 2) and elements touched, per placement.
 
-Everything is derived from the rule: cutting a factor in n parts divides each tensor that has it, and
-the iteration space, by n. An op whose axis is used by none of its factors repeats its work there.
+Everything is derived from the rule: cutting a factor in n parts divides each tensor that has the factor, and
+the iteration space, by n. Over an axis on none of its factors, an op repeats its work.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,19 +37,19 @@ _MOVES_ONLY: Final = frozenset(
 
 
 def local_sizes(rule: ShardingRule, shards: np.ndarray) -> np.ndarray:
-    """[strategy, factor] sizes held by one device: ceil(size / parts)."""
+    """[placement, factor] sizes on one device: ceil(size / parts)."""
     sizes = np.array(rule.factor_sizes, np.int64)
     return -(-sizes[None, :] // shards)
 
 
 def local_elements(tensor: TensorFactors, sizes: np.ndarray) -> np.ndarray:
-    """[strategy] elements of one tensor on one device."""
+    """[placement] number of elements of one tensor on one device."""
     factors = [f for dim in tensor for f in dim]
     return sizes[:, factors].prod(axis=1).astype(np.float64) if factors else np.ones(len(sizes))
 
 
 def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
-    """[strategy] FLOP of `op` on one device, from the local factor sizes."""
+    """[placement] FLOP of `op` on one device, from the local factor sizes."""
     rule = op.rule
     assert rule is not None
     ones = np.ones(len(sizes))

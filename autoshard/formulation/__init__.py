@@ -1,1 +1,1 @@
-"""Formulation: a program and its statements as a cost network, and a solution back as a schedule."""
+"""Formulation: a program and its statements as a network, and a solution of it back as a schedule."""

@@ -16,9 +16,9 @@ from autoshard.solver.network import IMPOSSIBLE
 def assignment_of(
     collected: Collected, encoded: Encoded, repeats: Repeats, schedule: Schedule
 ) -> tuple[int, ...] | None:
-    """The assignment of the network (its quotient by repeated layers) that stands for a schedule of the same program.
+    """The assignment of the network (the quotient by repeated layers) that decodes to a schedule of the same program.
 
-    None where the network does not have it: another mesh, other statements, or repeats that differ.
+    None where no assignment of the network does: another mesh, other statements, or repeats that differ.
     """
     wanted = _layouts(collected, schedule)
     if wanted is None:
@@ -32,29 +32,30 @@ def assignment_of(
         if node.kind is NodeKind.OP:
             assert node.space is not None and node.op is not None
             placement = schedule.placements.get(node.op)
-            found = [k for k, s in enumerate(kept) if node.space.placements[s] == placement]
+            fitting = [k for k, s in enumerate(kept) if node.space.placements[s] == placement]
         elif node.kind is NodeKind.HUB:
             assert node.value is not None and node.copies is not None
-            # a form that needs no step is the very array, any other is a copy beside it
+            # a form that needs no step is the array itself, any other form is a copy beside it
             is_copy = node.value in schedule.shared
-            found = [
+            fitting = [
                 k for k, s in enumerate(kept) if node.layouts[s] == wanted[index] and bool(node.copies[s]) == is_copy
             ]
         else:
-            found = [k for k, s in enumerate(kept) if node.layouts[s] == wanted[index]]
-            if node.copies is not None and len(found) > 1:
-                found = _by_source(collected, schedule, index, kept, found)
-        if not found:
+            fitting = [k for k, s in enumerate(kept) if node.layouts[s] == wanted[index]]
+            if node.copies is not None and len(fitting) > 1:
+                fitting = _by_source(collected, schedule, index, kept, fitting)
+        if not fitting:
             return None
-        chosen.append(found[0])
+        chosen.append(fitting[0])
     contracted = repeats.contract(chosen)
     return tuple(contracted) if repeats.expand(contracted) == chosen else None
 
 
 def _counted(encoded: Encoded, index: int, chosen: Sequence[int]) -> int:
-    """The last state of a node that counts a reshard which what is chosen on both of its sides allows.
+    """The last state of a COUNT node that the chosen states around it allow.
 
-    Its first state says that there is a reshard and is always allowed; it comes behind all nodes that it speaks of.
+    The first state says that there is a reshard and is always allowed. Nodes that a COUNT node refers to come before
+    it.
     """
     allowed = np.ones(len(encoded.network.costs[index]), bool)
     for edge in encoded.network.edges:
@@ -64,7 +65,7 @@ def _counted(encoded: Encoded, index: int, chosen: Sequence[int]) -> int:
 
 
 def _layouts(collected: Collected, schedule: Schedule) -> dict[int, Layout] | None:
-    """Node -> the layout that a schedule gives it; None where nothing of the schedule says so."""
+    """Node -> the layout that a schedule gives it; None where the schedule does not say."""
     out: dict[int, Layout] = {}
     for value, port in collected.definition.items():
         layout = schedule.definitions.get(value)
@@ -85,7 +86,10 @@ def _layouts(collected: Collected, schedule: Schedule) -> dict[int, Layout] | No
 
 
 def _put(out: dict[int, Layout], collected: Collected, node: int, seen: Sequence[Layout], layout: Layout) -> None:
-    """`seen` are the node's layouts as a port shows them, perhaps with a leading stacked dimension."""
+    """Note the layout of a node, given the layout at a port.
+
+    seen: the node's layouts as the port has them, perhaps with a leading stacked dimension.
+    """
     if node in out:
         return
     own = collected.nodes[node].layouts
@@ -98,7 +102,10 @@ def _put(out: dict[int, Layout], collected: Collected, node: int, seen: Sequence
 def _by_source(
     collected: Collected, schedule: Schedule, node: int, kept: Sequence[int], found: Sequence[int]
 ) -> list[int]:
-    """Of the states of a boundary those that are the very array where the value arrives in its layout, else copies."""
+    """Of the states `found` of a boundary, those that are the same array or those that are a copy.
+
+    The same array where the value arrives in the boundary's layout, a copy otherwise.
+    """
     copies = collected.nodes[node].copies
     assert copies is not None
     arriving = [link for link in collected.links if link.target.node == node and link.shares and link.use is not None]

@@ -1,6 +1,7 @@
-"""Covering a table by boxes: a node whose states are the boxes stands for the table, with one edge to each of its axes.
+"""Covering a table by boxes, so that one node can stand for the table.
 
-A box is a set of indices along each axis and says one value for all its cells.
+A box is a set of indices along each axis, with one value for all its cells. The states of the node are the boxes, and
+an edge to the decision behind each axis allows the box only where it has the chosen index.
 """
 
 from itertools import pairwise
@@ -14,7 +15,10 @@ Box = tuple[np.ndarray, ...]
 
 
 def equal_boxes(ids: np.ndarray, free: np.ndarray) -> tuple[list[Box], list[int]]:
-    """Boxes of cells with one value each, and that value; cells whose value is `free` may be in any box and in none."""
+    """Boxes of cells with one value each, and that value.
+
+    Cells with the value `free` may be in any box or in none.
+    """
     boxes: list[Box] = []
     values: list[int] = []
     anything = free[ids]
@@ -27,9 +31,9 @@ def equal_boxes(ids: np.ndarray, free: np.ndarray) -> tuple[list[Box], list[int]
 
 
 def least_boxes(ids: np.ndarray, amounts: np.ndarray, free: np.ndarray) -> tuple[list[Box], list[int]]:
-    """Boxes that say no less than any of their cells holds, and one for each cell that says just that.
+    """Boxes whose amounts are at least those of each of their cells; every cell is in one that has exactly its amounts.
 
-    amounts: [value, moment] what is held.
+    amounts: [value, moment] bytes held.
     """
     within = (amounts[:, None, :] <= amounts[None, :, :]).all(2)  # [value, other]: no more than the other, ever
     within |= free[:, None]
@@ -44,9 +48,11 @@ def least_boxes(ids: np.ndarray, amounts: np.ndarray, free: np.ndarray) -> tuple
 
 
 def _cover(need: np.ndarray, allowed: np.ndarray) -> list[Box]:
-    """Boxes of allowed cells that cover all that need it: one after the other, the largest around the first left."""
+    """Boxes of allowed cells that cover all cells in need, each one the largest around the first cell not covered
+    yet.
+    """
     starts = np.cumsum((0, *need.shape))
     places = np.argwhere(np.ones(need.shape[:-1], bool))
-    found = cover(packed(need), packed(~allowed), places, starts)
+    rows = cover(packed(need), packed(~allowed), places, starts)
     sides = list(pairwise(starts.tolist()))
-    return [tuple(row[a:b] for a, b in sides) for row in found]
+    return [tuple(row[a:b] for a, b in sides) for row in rows]

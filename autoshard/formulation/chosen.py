@@ -1,4 +1,4 @@
-"""The layouts that decisions stand for, as quantities, and what copies between them are like."""
+"""The layouts that decisions stand for and the copies between them, as quantities."""
 
 from typing import Any
 
@@ -19,7 +19,10 @@ from autoshard.sharding.steps import StepKind
 
 
 class ChosenLayouts:
-    """links: how each use is reached; hubs: the shared form of a value."""
+    """Layouts, bytes and copies of a program's values as quantities over the network.
+
+    links: the link of each use. hubs: for values with a shared form, the link from the definition to it.
+    """
 
     def __init__(
         self,
@@ -52,12 +55,15 @@ class ChosenLayouts:
         return self._ports[key]
 
     def definition(self, value: int) -> Quantity:
+        """The layout that a value is defined in."""
         return self.port(self.collected.definition[value])
 
     def form(self, value: int) -> Quantity:
+        """The layout that the uses of a value start from."""
         return self.port(self.collected.form[value])
 
     def bytes(self, value: int, layout: Quantity) -> Quantity:
+        """Bytes that one device holds of a value in a layout, which is a quantity itself."""
         key = (id(layout), self._kind(value))
         if key not in self._bytes:
             self._kept.append(layout)
@@ -65,12 +71,14 @@ class ChosenLayouts:
         return self._bytes[key]
 
     def _kind(self, value: int) -> object:
-        """Values of one kind take the same bytes in the same layout."""
+        """A key; values with equal keys take the same bytes in the same layout."""
         return self.program.type_of(value), self._images.get(value)
 
     def copy(self, link: Link) -> Quantity:
-        """None where source and target of a link are the same, else (bytes of the source, of the copy, whether the
-        source may be a partial sum, whether the first step is an all-reduce).
+        """The copy along a link: None where source and target are the same.
+
+        Otherwise (bytes of the source, bytes of the copy, whether the source may be a partial sum, whether the first
+        step is an all-reduce).
         """
         source, target = self.port(link.source), self.port(link.target)
         table = self.encoded.table(self.program.type_of(link.value), link)
@@ -85,16 +93,18 @@ class ChosenLayouts:
     def _compared(
         self, value: int, table: ReshardTable, source: Quantity, goal: Quantity
     ) -> tuple[np.ndarray, tuple[Any, ...]]:
-        """How each layout of the source becomes each layout of the goal, a pair with whether it is a copy."""
-        ones = [None if one is FREE else one for one in source.values]
+        """Numbers for all pairs (layout of the source, layout of the goal), and the value of each number, as `copy`
+        has it.
+        """
+        ones = [None if lay is FREE else lay for lay in source.values]
         others = [(None, None) if other is FREE else other for other in goal.values]
-        start = np.array([-1 if one is None else table.index[one] for one in ones])[:, None]
+        start = np.array([-1 if lay is None else table.index[lay] for lay in ones])[:, None]
         end = np.array([-1 if other is None else table.index[other] for other, _ in others])[None]
         same = start == end
         free = (start < 0) | (end < 0) | ~(same | np.isfinite(table.seconds[start, end]))
         free |= np.array([[is_copy is True for _, is_copy in others]]) & same
         free |= np.array([[is_copy is False for _, is_copy in others]]) & ~same
-        partial = np.array([[one is not None and bool(one.unreduced)] for one in ones])
+        partial = np.array([[lay is not None and bool(lay.unreduced)] for lay in ones])
         reduced = self._reduced_at_once(table, start, end, partial & ~same & ~free)
         sizes = [
             np.array([0 if layout is None else self.size(value, layout) for layout in layouts], np.int64)
@@ -119,7 +129,7 @@ class ChosenLayouts:
 
     @staticmethod
     def _reduced_at_once(table: ReshardTable, start: np.ndarray, end: np.ndarray, asked: np.ndarray) -> np.ndarray:
-        """Whether the first step of a reshard is an all-reduce, for the pairs asked about."""
+        """Whether the first step of a reshard is an all-reduce, for the pairs that are asked for."""
         out = np.zeros(asked.shape, bool)
         rows, columns = np.nonzero(asked)
         begin, at = start[rows, 0], end[0, columns]

@@ -33,7 +33,10 @@ Pins = Mapping[int, Sequence[TensorSharding]]
 
 @dataclass
 class Collected:
-    """nodes and links; form[value]: the port its uses start from; definition[value]: where it is defined."""
+    """The decisions of a program.
+
+    form[value]: the port that the value's uses start from. definition[value]: the port where the value is defined.
+    """
 
     nodes: list[Node] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
@@ -45,8 +48,10 @@ class Collected:
 
 @dataclass(frozen=True)
 class _Form:
-    """States of a hub. defined: layouts the value may be defined in; layouts: of the states, first the definition
-    itself in those that may be shared, then copies, flagged by `copies`.
+    """States of a hub.
+
+    defined: layouts in which the value may be defined. layouts: one for each state, first the definition itself in the
+    layouts that may be shared, then copies, which `copies` flags.
     """
 
     defined: tuple[Layout, ...]
@@ -55,7 +60,7 @@ class _Form:
 
 
 class StatedShardings(NamedTuple):
-    """Shardings that must hold. values: by value id; outputs: by output slot."""
+    """Shardings that must hold. values: pins by value id. outputs: pins by output slot."""
 
     values: Pins
     outputs: Pins
@@ -64,7 +69,7 @@ class StatedShardings(NamedTuple):
 class Collector:
     """Walks a program once and fills a `Collected`.
 
-    ties: output slot -> input value whose layout the output takes (donated state).
+    ties: output slot -> input value whose layout the output takes (donated or carried state).
     loose: keep states that pins forbid, for judging what holds without some of them (`formulation.loose`).
     """
 
@@ -102,6 +107,7 @@ class Collector:
     # -- the walk ------------------------------------------------------------------------------------
 
     def run(self) -> Collected:
+        """The nodes and links of the whole program; `UnsupportedError` for a pin on a value that no node decides."""
         self._count_uses(self.program.body, outputs=True)
         for value in self.program.body.args:
             self._define_input(value)
@@ -111,7 +117,7 @@ class Collector:
         return self.out
 
     def _all_pins_found(self) -> None:
-        """A pin on a value that nothing here decides must not pass for one that holds."""
+        """`UnsupportedError` for a pin on a value that no node decides: such a pin would be ignored."""
         for value in self.stated.values:
             if value not in self.out.definition and not self.literal(value):
                 raise UnsupportedError(
@@ -158,18 +164,18 @@ class Collector:
         return len(self.out.nodes) - 1
 
     def literal(self, value: int) -> bool:
-        """Literals have no layout and no links."""
+        """Whether a value is a literal, which has no layout and no links."""
         return self.program.values[value].origin is Origin.LITERAL
 
     def _space(self, rule: ShardingRule, partial: PartialSums, uneven: frozenset[int] = frozenset()) -> OpSpace:
         return self.domains.space(rule, partial, uneven)
 
     def layouts(self, type_: TensorType, partial: frozenset[int] = frozenset()) -> tuple[Layout, ...]:
-        """All layouts that divide a value of this type."""
+        """All layouts that divide a value of this type, unreduced at most over the atoms `partial`."""
         return self.domains.layouts(type_, partial)
 
     def label(self, value: int) -> str:
-        """How people call a value."""
+        """The name of a value in messages."""
         return self.program.values[value].name
 
     def _none_left(self, what: str, pins: Sequence[TensorSharding]) -> InfeasibleError:
@@ -198,21 +204,22 @@ class Collector:
         self.defined(value, Port(index, layouts), 1.0, pins=())
 
     def bytes(self, value: int, layouts: Sequence[Layout]) -> np.ndarray:
-        """[layout] bytes that one device holds; not to be written to."""
+        """Bytes that one device holds, for each layout; do not write to the array."""
         key = (self.program.type_of(value), self._images.get(value), id(layouts))
-        if key not in self._bytes:  # the layouts are kept with it, so that their id stays theirs
-            found = np.array([self._size(value, layout) for layout in layouts], np.float64)
-            found.flags.writeable = False
-            self._bytes[key] = (layouts, found)
+        if key not in self._bytes:  # the layouts are kept too, so that their id is not given to another object
+            amounts = np.array([self._size(value, layout) for layout in layouts], np.float64)
+            amounts.flags.writeable = False
+            self._bytes[key] = (layouts, amounts)
         return self._bytes[key][1]
 
     def has_hub(self, value: int) -> bool:
-        """Do the uses of what an op defines share a form that is decided by a node of its own?"""
+        """Whether a node of its own decides the form that the uses of a value share."""
         return self._use_count.get(value, 0) >= 2 or bool(self.stated.values.get(value, ()))
 
     def defined(self, value: int, port: Port, weight: float, pins: Sequence[TensorSharding] | None = None) -> None:
-        """Register a definition, with a hub where several uses (or a pin) share a form; `pins`: other than the
-        value's own.
+        """Register where a value is defined, with a hub where several uses or a pin share a form.
+
+        pins: in place of the value's own.
         """
         self.out.definition[value] = port
         if pins is None:
@@ -236,10 +243,10 @@ class Collector:
         return hub
 
     def _form(self, value: int, port: Port, pins: Sequence[TensorSharding]) -> "_Form":
-        """What a hub decides between; the same for all values of a type that are defined in the same layouts."""
+        """The states of a hub; the same for all values of a type that are defined in the same layouts."""
         type_ = self.program.type_of(value)
         key = (type_, id(port.layouts), tuple(pins))
-        if key not in self._forms:  # the layouts are kept with it, so that their id stays theirs
+        if key not in self._forms:  # the layouts are kept too, so that their id is not given to another object
             defined = tuple(dict.fromkeys(port.layouts))
             whole = self.domains.with_stated(self.domains.layouts(type_, padded=True), type_, pins, padded=True)
             candidates = list(dict.fromkeys([*defined, *whole]))
@@ -293,7 +300,7 @@ class Collector:
             self.use(value, Port(self.add(node), layouts), 1.0, use)
 
     def _stored_evenly(self, value: int) -> bool:
-        """Whether all layouts that are left for an input divide its dimensions, as those of outputs must."""
+        """Whether all layouts that statements leave for an input divide its dimensions, as those of outputs must."""
         node = self.out.nodes[self.out.definition[value].node]
         kept = range(node.states) if node.allowed is None else node.allowed.tolist()
         return all(node.layouts[k].is_even(self.program.type_of(value).shape, self.mesh) for k in kept)

@@ -1,9 +1,10 @@
-"""Limits on the number of reshards, as decisions of their own that hold something of a limited amount.
+"""Limits on the number of reshards, by nodes that hold a unit of a limited amount.
 
-Whether a use changes a layout depends on two decisions: that of the value and that of its consumer. A node between them
-says so: in its first state there is a reshard (nothing is asked of either side), in every other one the value lies in
-one class of layouts from which the consumer takes it as it is. Nodes in their first state hold one unit each, all at
-one moment of their own; so the limit on what is held at a time is a limit on their number.
+Whether a use changes a layout depends on two decisions: that of the value and that of its consumer. A COUNT node
+between them has a state for each answer. Its first state means that there is a reshard, and allows everything on both
+sides. In every other state the value lies in one class of layouts, which the consumer takes without a reshard. Nodes in
+their first state hold one unit each, all at one moment of their own. So the limit on what is held at that moment limits
+the number of reshards.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,9 @@ class Count:
 def with_counts(
     encoded: Encoded, collected: Collected, program: Program, mesh: AtomMesh, restrictions: Sequence[Restriction]
 ) -> tuple[Encoded, tuple[Count, ...]]:
-    """The encoding with a node for every reshard that is counted; they are added to `collected` too."""
+    """The encoding with a node for every reshard that is counted, and the counts; the nodes are added to `collected`
+    too.
+    """
     counts: list[Count] = []
     costs, edges = list(encoded.network.costs), list(encoded.network.edges)
     facets, usages = list(encoded.network.facets), list(encoded.network.usages)
@@ -99,9 +102,9 @@ def hold_counts(network: CostNetwork, counts: Sequence[Count], limit: int | None
     """The network within a memory limit and the counts: units are sized so that one limit serves both."""
     if not counts:
         return CostNetwork(network.costs, network.edges, network.usages, limit, network.facets)
-    if limit is None:  # one that memory cannot reach
+    if limit is None:  # take a limit that memory cannot reach
         limit = 1 + sum(int(u.amounts.max()) for us in network.usages for u in us)
-    counts = [replace(count, limit=min(count.limit, len(count.nodes))) for count in counts]  # more means no limit
+    counts = [replace(count, limit=min(count.limit, len(count.nodes))) for count in counts]  # a higher limit is none
     least = max((count.limit + 1) ** 2 for count in counts)
     scale = 1 if limit > least else -(-(least + 1) // max(1, limit))
     whole = limit * scale

@@ -14,9 +14,10 @@ from autoshard.sharding.tensor_sharding import TensorSharding, satisfies
 
 
 class Domains:
-    """Layouts by type, remembered; `axis_orders`: further orders of mesh axes within a dimension that users wrote.
+    """Layouts of values and placements of ops, remembered by type and rule.
 
-    spaces: where to remember; several may share one, of the same mesh and orders.
+    axis_orders: further orders of mesh axes within a dimension that users wrote. spaces: the memory; several `Domains`
+    of the same mesh and orders may share it.
     """
 
     def __init__(
@@ -26,7 +27,7 @@ class Domains:
         self._spaces: dict[object, OpSpace] = {} if spaces is None else spaces
 
     def space(self, rule: ShardingRule, partial: PartialSums, uneven: frozenset[int] = frozenset()) -> OpSpace:
-        """The strategies of ops with this rule."""
+        """The placements of ops with this rule."""
         key = (rule, partial, uneven)
         if key not in self._spaces:
             self._spaces[key] = enumerate_placements(rule, self.mesh, partial, self.axis_orders, uneven)
@@ -35,42 +36,49 @@ class Domains:
     def layouts(
         self, type_: TensorType, partial: frozenset[int] = frozenset(), *, padded: bool = False
     ) -> tuple[Layout, ...]:
-        """All layouts a value of this type may be stored in; with `padded` also those that do not divide its
-        dimensions.
+        """All layouts in which a value of this type may be stored.
 
-        Arguments and results of a JAX program cannot be stored unevenly.
+        partial: atoms over which it may be unreduced. padded: also layouts that do not divide its dimensions; arguments
+        and results of a JAX program cannot be stored so.
         """
         sums = PartialSums((tuple(sorted(partial)),))
         rule = value_rule(type_.shape)
         return self.space(rule, sums, frozenset(rule.shardable) if padded else frozenset()).result_layouts[0]
 
     def of_input(self, type_: TensorType, pins: Sequence[TensorSharding]) -> tuple[tuple[Layout, ...], np.ndarray]:
-        """(layouts, indices of those that the pins leave): uneven only where the axes of a pin are so themselves."""
+        """Layouts of an input, and indices of those that the pins leave; uneven only along the axes of pins that are
+        uneven.
+        """
         layouts = self.with_stated(self.layouts(type_, padded=bool(pins)), type_, pins, padded=True)
         if not pins:
             return layouts, np.arange(len(layouts))
         return layouts, self.evenly(layouts, self.kept(layouts, pins), type_, pins)
 
     def of_output(self, type_: TensorType, pins: Sequence[TensorSharding]) -> tuple[tuple[Layout, ...], np.ndarray]:
-        """The same of an output."""
+        """Layouts of an output, and indices of those that the pins leave."""
         layouts = self.with_stated(self.layouts(type_), type_, pins)
         return layouts, self.kept(layouts, pins)
 
     def of_form(self, type_: TensorType, pins: Sequence[TensorSharding]) -> tuple[tuple[Layout, ...], np.ndarray]:
-        """The same of the form that the uses of an intermediate share; partial sums where a pin states them."""
+        """Layouts of the form that the uses of an intermediate share, and indices of those that the pins leave.
+
+        They include partial sums where a pin states them.
+        """
         sums = frozenset(a for pin in pins for ref in pin.unreduced for a in self.mesh.atoms_for(ref))
         layouts = self.with_stated(self.layouts(type_, sums, padded=True), type_, pins, padded=True)
         return layouts, self.kept(layouts, pins)
 
     def kept(self, layouts: Iterable[Layout], pins: Sequence[TensorSharding]) -> np.ndarray:
         """Indices of the layouts that satisfy all pins."""
-        found = [i for i, lay in enumerate(layouts) if all(satisfies(lay, p, self.mesh) for p in pins)]
-        return np.array(found, np.int64)
+        indices = [i for i, lay in enumerate(layouts) if all(satisfies(lay, p, self.mesh) for p in pins)]
+        return np.array(indices, np.int64)
 
     def evenly(
         self, layouts: Sequence[Layout], kept: np.ndarray, type_: TensorType, pins: Sequence[TensorSharding]
     ) -> np.ndarray:
-        """Of the `kept` layouts of an input those that are uneven only where the axes of a pin are so themselves."""
+        """Of the `kept` layouts of an input, those that are uneven only in dimensions where the axes of a pin are
+        uneven too.
+        """
 
         def stated(d: int, size: int) -> bool:
             return any(size % self.mesh.size([a for r in p.dims[d].axes for a in self.mesh.atoms_for(r)]) for p in pins)
@@ -87,8 +95,10 @@ class Domains:
     def with_stated(
         self, layouts: tuple[Layout, ...], type_: TensorType, pins: Sequence[TensorSharding], *, padded: bool = False
     ) -> tuple[Layout, ...]:
-        """`layouts`, and where none of them satisfies the pins those that they spell out: parts of an axis that part
-        ways. In dimensions that all pins leave open, unused axes may follow.
+        """`layouts`, and where none of them satisfies the pins, also the layouts that the pins spell out.
+
+        Such layouts may put the sub-axes of one axis on different dimensions. In dimensions that all pins leave open,
+        unused axes may follow.
         """
         if not pins or any(all(satisfies(lay, pin, self.mesh) for pin in pins) for lay in layouts):
             return layouts
@@ -102,7 +112,7 @@ class Domains:
         unused = [atoms for atoms in self.mesh.atoms_of.values() if used.isdisjoint(atoms)]
         rest = [tuple(a for a in atoms if self.mesh.sizes[a] > 1) for atoms in unused]
         free = [d for d in range(len(type_.shape)) if all(pin.dims[d].is_open for pin in pins)]
-        found: dict[Layout, None] = {}
+        layouts_found: dict[Layout, None] = {}
         for places in product((None, *free), repeat=len(rest)):
             dims = list(stated)
             for atoms, d in zip(rest, places, strict=True):
@@ -110,8 +120,8 @@ class Domains:
                     dims[d] += atoms
             layout = Layout(tuple(dims))
             if self._divides(layout, type_, padded) and all(satisfies(layout, pin, self.mesh) for pin in pins):
-                found[layout] = None
-        return (*layouts, *found)
+                layouts_found[layout] = None
+        return (*layouts, *layouts_found)
 
     def _divides(self, layout: Layout, type_: TensorType, padded: bool) -> bool:
         """Whether a layout cuts every dimension evenly, or so that it may be padded."""

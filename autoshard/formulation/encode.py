@@ -23,7 +23,7 @@ from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
 
 MEMORY_PRICE_S_PER_BYTE = 1e-16
-"""The minute price on held bytes: breaks ties towards less memory (halved a peak at equal cost in a study)."""
+"""The minute price on held bytes, in seconds: it breaks ties between plans of equal cost towards less memory."""
 
 _TICKS_PER_STEP = 1e9
 _LEAST_STEP_S = 1e-6
@@ -36,36 +36,38 @@ class Encoded:
     network: CostNetwork
     tick_s: float
     tables: dict[TensorType, ReshardTable]
-    states: tuple[np.ndarray, ...]  # per node: the original state of each strategy of the network
-    priced: tuple[np.ndarray, ...] = ()  # per node: bytes with a minute price, of each strategy of the network
+    states: tuple[np.ndarray, ...]  # per node of the network, per state: its number among the collected states
+    priced: tuple[np.ndarray, ...] = ()  # per node of the network, per state: bytes with a minute price
     barring: dict[tuple[TensorType, frozenset[int], frozenset[int]], ReshardTable] = field(default_factory=dict)
-    least_s: float = 0.0  # the sum of the cheapest choice of every node: what no plan costs less than
-    left_out: tuple[int, int] = (0, 0)  # edges that are not kept, and the entries of their tables
+    least_s: float = 0.0  # the sum of the cheapest state of every node; no plan costs less
+    left_out: tuple[int, int] = (0, 0)  # number of edges that are not kept, and of the entries of their tables
 
     def table(self, type_: TensorType, link: Link | None = None) -> ReshardTable:
-        """The reshards of a type; for a link those without the steps that it bars."""
+        """The reshards of a tensor type; with a link, those without the steps that the link bars."""
         if link is None or not (link.barred or link.local):
             return self.tables[type_]
         return self.barring[type_, link.barred, link.local]
 
     @property
     def rounding_s(self) -> float:
-        """Largest difference between seconds and ticks times tick, by rounding alone."""
+        """Largest difference in seconds between a cost in ticks and the unrounded cost of the same assignment."""
         return self.tick_s / 2 * (self.network.n_nodes + len(self.network.edges) + self.left_out[0])
 
     @property
     def entries(self) -> int:
-        """Of the tables of all edges."""
+        """Number of entries in the tables of all edges."""
         return sum(e.costs.size for e in self.network.edges) + self.left_out[1]
 
     def without_edges(self) -> "Encoded":
-        """Where a quotient has all that is needed of them: they are most of what a model holds."""
+        """The same without edges, to save memory where a quotient network has all that is needed of them."""
         left_out = (len(self.network.edges) + self.left_out[0], self.entries)
         return replace(self, network=replace(self.network, edges=()), left_out=left_out)
 
 
 def _inside_seconds(op: Op, program: Program, node: Node, mesh: AtomMesh, prices: StepPrices) -> np.ndarray:
-    """[strategy] seconds of the collectives inside an op: edges exchanged, partial results combined by max or min."""
+    """[placement] seconds of the collectives inside an op: exchanges of edges, and partial results combined by max
+    or min.
+    """
     rule, space = op.rule, node.space
     assert rule is not None and space is not None
     out = np.zeros(len(space.placements))
@@ -90,7 +92,7 @@ def _inside_seconds(op: Op, program: Program, node: Node, mesh: AtomMesh, prices
 def price_nodes(
     collected: Collected, program: Program, mesh: AtomMesh, fusion: Fusion, prices: StepPrices, trips: int = 1
 ) -> None:
-    """Fill in the seconds of the op nodes, their weight included."""
+    """Set the seconds of every placement on the op nodes, multiplied by the node's weight."""
     ops = program.ops
     cache: dict[object, np.ndarray] = {}
     for node in collected.nodes:
@@ -112,7 +114,7 @@ def price_nodes(
 
 
 def layout_facets(layouts: Sequence[Layout], mesh: AtomMesh) -> np.ndarray:
-    """[state, mesh axis]: equal labels where the axis does the same."""
+    """[state, mesh axis] labels; two states have equal labels where the axis does the same in both."""
     names = mesh.mesh.axis_names
     known: list[dict[tuple[int, ...], int]] = [{} for _ in names]
     out = np.zeros((len(layouts), len(names)), np.int64)
@@ -126,7 +128,7 @@ def layout_facets(layouts: Sequence[Layout], mesh: AtomMesh) -> np.ndarray:
 
 
 class _Same:
-    """Arrays with the same numbers are kept once: programs repeat their layers."""
+    """Keeps one array of those with equal numbers, because programs repeat their layers."""
 
     def __init__(self) -> None:
         self.known: dict[object, np.ndarray] = {}
@@ -144,7 +146,7 @@ def encode(
     memory_limit: int | None = None,
     memory_price: float = MEMORY_PRICE_S_PER_BYTE,
 ) -> Encoded:
-    """The network of a priced collection of nodes (see `price_nodes`)."""
+    """The network of collected and priced nodes (see `price_nodes`)."""
     nodes = collected.nodes
     kept = tuple(
         np.arange(node.states) if node.allowed is None else np.asarray(node.allowed, np.int64) for node in nodes
@@ -176,21 +178,21 @@ def encode(
 
     costs, usages, facets, priced = [], [], [], []
     labelled: dict[int, np.ndarray] = {}
-    one = _Same()
+    shared = _Same()
     for node, keep in zip(nodes, kept, strict=True):
         held = [(a, b, np.asarray(amount)[keep]) for a, b, amount in node.usages if a < b]
-        node.usages = [(a, b, one.of(amount)) for a, b, amount in node.usages]
-        priced.append(one.of(np.broadcast_to(np.ceil(node.priced), node.costs.shape)[keep]))
+        node.usages = [(a, b, shared.of(amount)) for a, b, amount in node.usages]
+        priced.append(shared.of(np.broadcast_to(np.ceil(node.priced), node.costs.shape)[keep]))
         full = node.costs[keep] + priced[-1] * memory_price
         least_s += float(full.min()) if full.size else 0.0
-        costs.append(one.of(ticks(full)))
-        usages.append([Usage(a, b, one.of(np.ceil(amount).astype(np.int64))) for a, b, amount in held])
+        costs.append(shared.of(ticks(full)))
+        usages.append([Usage(a, b, shared.of(np.ceil(amount).astype(np.int64))) for a, b, amount in held])
         labels = node.facets
         if labels is None:
             if id(node.layouts) not in labelled:
                 labelled[id(node.layouts)] = layout_facets(node.layouts, mesh)
             labels = labelled[id(node.layouts)]
-        facets.append(one.of(labels[keep]))
+        facets.append(shared.of(labels[keep]))
     edges = []
     columns: dict[tuple[int, int], np.ndarray] = {}
 
@@ -212,7 +214,7 @@ def encode(
             flags = nodes[link.target.node].copies
             assert flags is not None
             same = ~flags[kept[link.target.node]]
-            # the very array has its source's layout, a copy has another one
+            # a shared array has its source's layout, a copy has another one
             seconds = np.where(same[None, :] == (rows[:, None] != cols[None, :]), np.inf, seconds)
         return ticks(seconds) if seconds.any() else None
 

@@ -20,8 +20,8 @@ def with_groups(
 ) -> Encoded:
     """The encoding in which members of each group have equal layouts.
 
-    Inputs count as they are stored, outputs as they are handed back, others in the form that their uses share.
-    ties: output slot -> donated input that it replaces.
+    Inputs count with the layout they are stored in, outputs with the one they are handed back in, other values with the
+    form that their uses share. ties: output slot -> donated input that it replaces.
     """
     costs, edges = list(encoded.network.costs), list(encoded.network.edges)
     for group in groups:
@@ -45,7 +45,7 @@ def _kept(port: Port, encoded: Encoded) -> list[object]:
 
 
 def member_port(member: Member, collected: Collected, program: Program, ties: Mapping[int, int]) -> Port | None:
-    """Where the layout of a member is decided; None for literals and values inside of a shard_map."""
+    """The port that decides the layout of a member; None for literals and values inside of a shard_map."""
     kind, index = member
     if kind == "output":
         name = program.output_names[index]

@@ -1,6 +1,6 @@
-"""Placements that hold from one stage of planning to the next: this axis on this factor or dimension, in this order.
+"""Fixed placements: atoms on factors and dimensions, in an order, that one stage of planning leaves to the next.
 
-Only what is there is fixed, never that something is absent, and never how partial sums are reduced (S0.48, S0.49).
+The presence of an atom is fixed, never its absence, and never how partial sums are reduced (S0.48, S0.49).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,8 +20,10 @@ Cut = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Fixed:
-    """ops: op -> atoms on its factors; values: input or argument of a region -> atoms of its dimensions as it is
-    stored; forms: value -> the same of the form that its uses share; outputs: slot -> the same as it is handed back.
+    """The atoms that are fixed, by place.
+
+    ops: op -> atoms on its factors. values: input or argument of a region -> atoms of its dimensions as it is stored.
+    forms: value -> atoms of the form that its uses share. outputs: slot -> atoms of the output as it is handed back.
     """
 
     ops: Mapping[int, Cut] = field(default_factory=dict)
@@ -34,7 +36,7 @@ class Fixed:
 
 
 def placed(schedule: Schedule, program: Program, atoms: Collection[int]) -> Fixed:
-    """Where a schedule puts these atoms."""
+    """The places of these atoms in a schedule."""
     chosen = frozenset(atoms)
 
     def cut(lists: Sequence[Sequence[int]], without: Collection[int] = ()) -> Cut:
@@ -43,10 +45,12 @@ def placed(schedule: Schedule, program: Program, atoms: Collection[int]) -> Fixe
     def some(found: dict[int, Cut]) -> dict[int, Cut]:
         return {key: value for key, value in found.items() if any(value)}
 
-    made = {value for op, _ in program.walk() if not op.regions for value in op.results}
-    values = {v: cut(lay.dims) for v, lay in schedule.definitions.items() if v not in made}
+    op_results = {value for op, _ in program.walk() if not op.regions for value in op.results}
+    values = {v: cut(lay.dims) for v, lay in schedule.definitions.items() if v not in op_results}
     forms = {
-        v: cut(schedule.form_before_use(v).dims, lay.unreduced) for v, lay in schedule.definitions.items() if v in made
+        v: cut(schedule.form_before_use(v).dims, lay.unreduced)
+        for v, lay in schedule.definitions.items()
+        if v in op_results
     }
     outputs: dict[int, Cut] = {}
     for slot in range(len(program.body.results)):
@@ -58,28 +62,28 @@ def placed(schedule: Schedule, program: Program, atoms: Collection[int]) -> Fixe
 
 
 def narrow(collected: Collected, program: Program, fixed: Fixed) -> None:
-    """Keep the states that have the placements.
+    """Keep only the states that have the fixed placements.
 
-    Where a node has no such state it stays as it is: the model has other statements than those under which the
-    placements were found to hold (`Left`), and fewer states with them.
+    A node without such a state stays unchanged: the model may have other statements than those under which the
+    placements were found (`Left`), and then fewer states.
     """
     known: Known = {}
     for (what, key), (index, states) in places(collected, program).items():
         cut = getattr(fixed, what).get(key)
         if cut is not None:
-            found = having(states, states_left(collected.nodes[index]), cut, known)
-            if found is not None:
-                collected.nodes[index].allowed = found
+            allowed = having(states, states_left(collected.nodes[index]), cut, known)
+            if allowed is not None:
+                collected.nodes[index].allowed = allowed
 
 
 States = Sequence[Placement | Layout]
 """What the states of a node stand for: placements of an op, or layouts."""
 Known = dict[object, np.ndarray | None]
-"""Answers of `having`: repeated layers ask the same again and again."""
+"""Remembered results of `having`: repeated layers ask for the same ones."""
 
 
 def places(collected: Collected, program: Program) -> dict[tuple[str, int], tuple[int, States]]:
-    """Field and key of `Fixed` -> (the node that decides it, its states)."""
+    """Field and key of `Fixed` -> (number of the node that decides the place, its states)."""
     slots = {name: k for k, name in enumerate(program.output_names)}
     out: dict[tuple[str, int], tuple[int, States]] = {}
     for index, node in enumerate(collected.nodes):
@@ -98,17 +102,17 @@ def places(collected: Collected, program: Program) -> dict[tuple[str, int], tupl
 
 
 def states_left(node: Node) -> np.ndarray:
-    """The indices of the states that statements leave of a node."""
+    """The indices of the states of a node that statements leave."""
     return np.arange(node.states) if node.allowed is None else node.allowed
 
 
 def having(states: States, left: np.ndarray, wanted: Cut, known: Known) -> np.ndarray | None:
-    """Of the states that are left those that have a cut; None where there are none."""
+    """Of the states `left`, those that have a cut; None where there are none."""
     key = (id(states), wanted, left.tobytes())
     if key not in known:
         cuts = [s.dims if isinstance(s, Layout) else s.factors for s in states]
-        found = [k for k in left.tolist() if has(cuts[k], wanted)]
-        known[key] = np.array(found, np.int64) if found else None
+        indices = [k for k in left.tolist() if has(cuts[k], wanted)]
+        known[key] = np.array(indices, np.int64) if indices else None
     return known[key]
 
 
@@ -118,7 +122,7 @@ def has(cut: Cut, wanted: Cut) -> bool:
 
 
 def held(schedule: Schedule, what: str, key: int) -> Cut:
-    """Where a schedule has atoms at a place that `Fixed` speaks of: field and key."""
+    """The atoms that a schedule has at one place: a field of `Fixed`, and a key of it."""
     if what == "ops":
         return schedule.placements[key].factors
     if what == "outputs":

@@ -1,9 +1,9 @@
 """What the network knows of memory: when the array of a decision is held, and its bytes in every state.
 
-Copies end the lives of what they are made from (see costs/liveness.py), and which copies there will be is not known
-yet. So a definition that may be copied is held for one point of time, and the hub behind it holds what follows: the
-definition itself where uses share it, else the copy. Where that depends on more than the hub's own state, the smaller
-amount counts: the network never holds more than the simulation of the plan.
+A copy ends the life of the array that it is made from (see costs/liveness.py), and which copies a plan makes is not
+known yet. So a definition that may be copied is held for one point of time. The hub behind it holds the rest: the
+definition itself where uses share it, otherwise the copy. Where that depends on more than the hub's own state, the
+smaller amount counts: the network never holds more than the simulation of the plan.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ NodeUsage = tuple[int, int, np.ndarray]
 
 
 def holds(collector: "Collector", node: Node, value: int, layouts: Sequence[Layout]) -> None:
-    """The node's array is what `value` is kept in; `layouts`: of the value in each state."""
+    """Note on the node that its array is where `value` is kept; `layouts`: of the value in each state."""
     if value in collector.fusion.held:
         amounts = collector.bytes(value, layouts)
         node.priced = node.priced + amounts
@@ -29,7 +29,10 @@ def holds(collector: "Collector", node: Node, value: int, layouts: Sequence[Layo
 
 
 def _definition(collector: "Collector", value: int, layouts: Sequence[Layout], amounts: np.ndarray) -> list[NodeUsage]:
-    """Until a copy may replace it; a partial sum with one use may be reduced at once, to the smallest layout."""
+    """How long a definition is surely held: until a copy may replace it.
+
+    A partial sum with one use may be reduced at once, to the smallest layout.
+    """
     if value not in collector.liveness.interval:
         return []
     start, stop = collector.liveness.interval[value]
@@ -44,10 +47,10 @@ def _definition(collector: "Collector", value: int, layouts: Sequence[Layout], a
 def shared_form(
     collector: "Collector", value: int, amounts: np.ndarray, copies: np.ndarray, defined: np.ndarray
 ) -> list[NodeUsage]:
-    """When the form that uses share is held; `defined`: bytes in the layouts the value may be defined in.
+    """When the form that uses share is held; `defined`: bytes in the layouts that the value may be defined in.
 
-    A copy is there when it is first read, or from the start if it is not larger than the definition; until then the
-    definition is. Inputs stay where they are, so only copies count.
+    A copy is made when it is first read, or at once if it is not larger than the definition; until then the definition
+    is held. Inputs stay where they are, so only their copies count.
     """
     live = collector.liveness
     first, last = live.reads.get(value, (0, 0))

@@ -1,5 +1,7 @@
-"""Where values lie between calls, in the network: seconds over the host link, a limit on what the host holds for each
-device, and seconds of permutes from and to other orders of the devices.
+"""Host memory and other orders of the devices in the network.
+
+They add seconds over the host link, a limit on what the host holds for each device, and seconds of permutes from and to
+other orders of the devices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,13 +21,13 @@ from autoshard.sharding.layout import AtomMesh
 from autoshard.solver.network import CostNetwork, Usage
 
 Amounts = Sequence[np.ndarray | None]
-"""For each node of a network the bytes that its strategies hold on the host; None for most."""
+"""For each node of a network the bytes that its states hold on the host; None where it holds nothing there."""
 
 
 def price_host(
     collected: Collected, program: Program, mesh: AtomMesh, ties: Mapping[int, int], prices: StepPrices
 ) -> None:
-    """Add the seconds of copies between host and device to the nodes that decide how much is copied."""
+    """Add the seconds of copies between host and device to the nodes whose layouts decide how much is copied."""
     for value in brought(program):
         port = collected.definition[value]
         _add(collected, port, _bytes(port, program, value, mesh), prices)
@@ -37,7 +39,7 @@ def price_host(
 def price_orders(
     collected: Collected, program: Program, mesh: AtomMesh, ties: Mapping[int, int], prices: StepPrices
 ) -> None:
-    """Add the seconds of permutes to and from other orders of the devices; whatever is chosen, they are the same."""
+    """Add the seconds of permutes to and from other orders of the devices; they are the same for every state."""
     for permute in order_permutes(program, mesh, prices):
         if permute.order.where == "output":
             port = _output_port(collected, program, ties, permute.order.index)
@@ -59,7 +61,7 @@ def _bytes(port: Port, program: Program, value: int, mesh: AtomMesh) -> np.ndarr
 
 
 def _output_port(collected: Collected, program: Program, ties: Mapping[int, int], slot: int) -> Port:
-    """Where the layout of an output is decided: at a node of its own, or at the input whose place it takes."""
+    """The port that decides the layout of an output: a node of its own, or the input that the output replaces."""
     name = program.output_names[slot]
     for number, node in enumerate(collected.nodes):
         if node.kind is NodeKind.OUTPUT and node.label == name:
@@ -70,7 +72,7 @@ def _output_port(collected: Collected, program: Program, ties: Mapping[int, int]
 def host_amounts(
     collected: Collected, encoded: Encoded, repeats: Repeats, program: Program, mesh: AtomMesh, ties: Mapping[int, int]
 ) -> Amounts:
-    """Bytes on the host by strategy, for the nodes of the quotient network."""
+    """Bytes on the host by state, for the nodes of the quotient network."""
     out: list[np.ndarray | None] = [None] * repeats.network.n_nodes
     inputs, slots = held_on_host(program)
     ports = [(collected.definition[v], v) for v in inputs]
@@ -84,7 +86,7 @@ def host_amounts(
 
 
 def check_host(amounts: Amounts, limit: int) -> None:
-    """Raise `InfeasibleError` where the host holds more than `limit` bytes whatever is chosen."""
+    """Raise `InfeasibleError` where the host holds more than `limit` bytes under every assignment."""
     least = sum(int(a.min()) for a in amounts if a is not None)
     if least > limit:
         words = f"memory limit of {limit} bytes of pinned_host per device"
@@ -96,15 +98,16 @@ def check_host(amounts: Amounts, limit: int) -> None:
 
 
 def hold_host(network: CostNetwork, amounts: Amounts, limit: int | None) -> CostNetwork:
-    """The network within so many bytes on the host: held at a moment of its own, in units of the other limit.
+    """The network with a limit on the bytes that the host holds for one device.
 
-    Units are made so small that rounding down decides every sum rightly.
+    The bytes are held at a moment of their own, in units of the other limit. The units are small enough that rounding
+    down decides every sum correctly.
     """
     holding = sum(a is not None for a in amounts)
     if limit is None or not holding:
         return network
     whole = network.usage_limit
-    if whole is None:  # one that memory cannot reach
+    if whole is None:  # take a limit that memory cannot reach
         whole = 1 + sum(int(u.amounts.max()) for us in network.usages for u in us)
     scale = -(-(holding * limit) // whole)
     whole *= scale

@@ -1,7 +1,8 @@
 """What the simulation of a schedule holds, as quantities that depend on the decisions of the network.
 
-This is `costs.liveness` under all schedules at once: the same backward pass over the program, in which whatever depends
-on a layout, on what is copied or on how large a copy is has a value for each choice of the few decisions behind it.
+This is `costs.liveness` under all schedules at once. The backward pass over the program is the same. But a result that
+depends on a layout, on which values are copied or on how large a copy is, is a `Quantity`: it has a value for each
+choice of the few decisions behind it.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class Holding:
-    """What may be held: `held` has the values (start, stop, bytes), or None where it is not."""
+    """An array that may be held: `held` is (start, stop, bytes), or None where a plan does not hold it."""
 
     what: str
     held: Quantity
@@ -43,7 +44,7 @@ def holdings(
     tile: Tile | None,
     quantities: Quantities,
 ) -> list[Holding]:
-    """All that the simulation of any plan of this network may hold."""
+    """All arrays that the simulation of some plan of this network may hold."""
     return _Lifetimes(program, fusion, liveness, collected, encoded, repeats, mesh, tile, quantities).run()
 
 
@@ -84,7 +85,7 @@ class _Lifetimes:
     # -- what decisions say --------------------------------------------------------------------------
 
     def _move(self, use: Use) -> Quantity:
-        """How a use copies what it reads; None where it does not."""
+        """The copy that a use makes of the value it reads; None where it makes none."""
         link = self.layouts.links.get(use)
         return self.nothing if link is None else self.layouts.copy(link)
 
@@ -107,10 +108,10 @@ class _Lifetimes:
             return self.yes
         if any(order.where == "value" and order.index == value for order in self.program.orders):
             return self.yes
-        found = self.q.lift(lambda move: move is not None, self._shared_move(value))
+        copied = self.q.lift(lambda move: move is not None, self._shared_move(value))
         for use in self._uses.get(value, ()):
-            found = self.q.lift(lambda a, move: a or move is not None, found, self._move(use))
-        return found
+            copied = self.q.lift(lambda a, move: a or move is not None, copied, self._move(use))
+        return copied
 
     # -- the backward pass ---------------------------------------------------------------------------
 
@@ -177,7 +178,7 @@ class _Lifetimes:
                 self._read(value, first if starts_carry(op, slot) else all_along, Use(op.id, slot))
 
     def _defined(self, value: int, made: int, default: int) -> Quantity:
-        """Hold a definition; from when until when it is needed itself, copies of it apart."""
+        """Hold a definition; the result is the time for which it is needed itself, copies of it apart."""
         q = self.q
         self.made[value] = made
         for use in self.stacked.get(value, ()):
@@ -202,13 +203,17 @@ class _Lifetimes:
         return q.lift(needed, read, stop, self._fused(value))
 
     def _fused(self, value: int) -> Quantity:
-        """Whether a value is virtual and whole: what it is computed from is read until it is read itself."""
+        """Whether a value is virtual and whole: then the operands it is computed from are read until it is read
+        itself.
+        """
         return self.q.lift(
             lambda held, lay: not held and not lay.unreduced, self.held(value), self.layouts.definition(value)
         )
 
     def _copy(self, value: int, read: Quantity, made: int | None) -> Quantity:
-        """Hold the shared copy of a value; the end of the definition. made: None where a copy never is made at once."""
+        """Hold the shared copy of a value; returns the end of the definition. made: None where a copy is never made
+        at once.
+        """
         q = self.q
         shared = self._shared_move(value)
         use = self.only_use.get(value) if made is not None else None
@@ -272,7 +277,7 @@ class _Lifetimes:
     # -- in place ------------------------------------------------------------------------------------
 
     def _take_over(self) -> None:
-        """A pointwise result is written in place of something of its size that is read there for the last time."""
+        """Write pointwise results in place of an operand of the same size that is read there for the last time."""
         behind: dict[int, Quantity] = {}
         none = self.q.constant(())
         for op, _ in self.program.walk():
@@ -302,7 +307,7 @@ class _Lifetimes:
     def _replace(self, read: Quantity, result: int, now: int) -> None:
         q = self.q
         size = self.layouts.bytes(result, self.layouts.definition(result))
-        taken = q.lift(lambda span: 0 if span is None else None, self.interval[result])  # 0: nothing is looked for
+        taken = q.lift(lambda span: 0 if span is None else None, self.interval[result])  # 0: the result needs no place
         for value in dict.fromkeys(v for found in read.values if found is not FREE for v in found):
             for shared in (True, False):
                 table = self.shared if shared else self.interval
@@ -349,7 +354,7 @@ class _Lifetimes:
         return out
 
     def _orders(self, add: Callable[[str, Quantity, int, Quantity], None]) -> None:
-        """Copies that permutes to and from other orders of the devices make; see `costs.memory`."""
+        """Hold the copies that permutes to and from other orders of the devices make; see `costs.memory`."""
         program, q, end = self.program, self.q, self.points - 1
         for order in program.orders:
             if order.where == "output":

@@ -1,7 +1,7 @@
 """All decisions of a program with nothing stated yet, and what each statement would leave of them.
 
-Where statements cannot hold together, subsets of them are judged; the decisions are then collected once, with every
-state that any statement speaks of, and each statement is a mask over the states of some nodes.
+Where statements cannot hold together, subsets of them are judged. For that the decisions are collected once, with every
+state that any statement names, and each statement becomes a mask over the states of some nodes.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +27,11 @@ Masks = dict[int, np.ndarray]
 
 @dataclass
 class Loose:
-    """`collected` without statements; claims[statement]: pins by member; masks by statement for the others."""
+    """The decisions of a program, and what each statement leaves of them.
+
+    collected: the decisions without statements. statements: those that are judged; pins act on their members, every
+    other statement as masks.
+    """
 
     program: Program
     mesh: AtomMesh
@@ -48,7 +52,10 @@ class Loose:
         self._known: dict[object, np.ndarray] = {}
 
     def masks(self, kept: Collection[int]) -> Masks:
-        """What the statements `kept` leave, groups by the pins on their members."""
+        """The states that the statements `kept` leave together.
+
+        The pins on any member of a sharding group count for all of its members.
+        """
         out: Masks = {}
         claims = {m: tuple(pin for n, pin in said if n in kept) for m, said in self._claims.items()}
         for members in self._tied(kept):

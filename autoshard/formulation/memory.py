@@ -1,10 +1,10 @@
 """Memory in the network: what every decision holds, and nodes for what depends on several decisions.
 
-What a plan holds is a sum of quantities (see `formulation.lifetimes`). Of each, the part that one decision holds,
-whatever the others are, goes to the node of that decision. What is left depends on several: it is an *excess*, and a
-node of its own can stand for it, whose states are boxes of choices with the bytes that these hold. The search takes the
-least box that allows what is chosen, and there is one that says just what the simulation says. Without some of these
-nodes a network holds less than the simulation, never more.
+The bytes that a plan holds are a sum of quantities (see `formulation.lifetimes`). The part of a quantity that one
+decision holds, whatever the others are, goes to the node of that decision. The rest depends on several decisions: it is
+an *excess*. A node of its own can stand for an excess; its states are boxes of choices with the bytes that these hold.
+The search takes the least box that allows the chosen states, and one of the boxes has exactly the bytes of the
+simulation. A network without some of these nodes holds less than the simulation, never more.
 """
 
 from bisect import bisect_right
@@ -27,19 +27,19 @@ from autoshard.solver.work import Infeasible, from_network
 Span = tuple[int, int]
 
 Chosen = Mapping[int, frozenset[int]]
-"""Excesses that have nodes, by number, and the spans of time (by number) at which these hold what they say."""
+"""Excesses that get nodes, by number -> the numbers of the spans of time at which their bytes count."""
 
 
 @dataclass(eq=False)
 class Excess:
-    """Bytes that depend on several nodes: `amounts` has a number for each span of time."""
+    """Bytes that depend on several nodes: `amounts` has a number of bytes for each span of time."""
 
     spans: tuple[Span, ...]
     amounts: Quantity
     _boxes: "tuple[list[Box], list[tuple[int, ...]]] | None" = field(default=None, repr=False)
 
     def boxes(self) -> tuple[list[Box], list[tuple[int, ...]]]:
-        """Boxes of choices, those that hold least first, and what each holds in every span."""
+        """Boxes of choices, those that hold least first, and the bytes of each in every span."""
         if self._boxes is None:
             quantity = self.amounts
             free = np.array([v is FREE for v in quantity.values], bool)
@@ -51,14 +51,14 @@ class Excess:
         return self._boxes
 
     def state(self, assignment: Sequence[int]) -> int:
-        """The box that says just what these choices hold."""
+        """The number of the box that has exactly the bytes of these choices."""
         cell = [int(c[assignment[n]]) for n, c in zip(self.amounts.nodes, self.amounts.classes, strict=True)]
         boxes, _ = self.boxes()
         return next((k for k, box in enumerate(boxes) if all(s[c] for s, c in zip(box, cell, strict=True))), 0)
 
 
 class Memory:
-    """What the plans of a network hold: by decision, and the excesses that nodes can be made for."""
+    """The bytes that the plans of a network hold: by decision, and the excesses that nodes can be made for."""
 
     def __init__(self, base: CostNetwork, holdings: Iterable[Holding], quantities: Quantities) -> None:
         self.base, self.q = base, quantities
@@ -74,9 +74,9 @@ class Memory:
     # -- from quantities to usages and excesses ---------------------------------------------------------
 
     def _parted(self, held: Quantity) -> list[Excess]:
-        """What a quantity holds, less what goes to single decisions."""
-        found = [v for v in held.values if v is not FREE and v is not None]
-        times = sorted({t for start, stop, _ in found for t in (start, stop)})
+        """The excesses of a quantity, after the bytes of single decisions are given to their nodes."""
+        held_values = [v for v in held.values if v is not FREE and v is not None]
+        times = sorted({t for start, stop, _ in held_values for t in (start, stop)})
         spans = tuple(pairwise(times))
         if not spans:
             return []
@@ -122,7 +122,7 @@ class Memory:
                 own[span] = own[span] + more if span in own else more
 
     def _joined(self, parts: Sequence[Excess]) -> list[Excess]:
-        """Excesses over the same nodes as few: their sums."""
+        """Sums of excesses over the same nodes, so that few are left."""
         out: list[Excess] = []
         for part in parts:
             joint = self._sum(out[-1], part) if out else None
@@ -150,11 +150,11 @@ class Memory:
     # -- networks ---------------------------------------------------------------------------------------
 
     def all_of_them(self) -> dict[int, frozenset[int]]:
-        """Every excess at all times."""
+        """Every excess at all of its spans."""
         return {k: frozenset(range(len(excess.spans))) for k, excess in enumerate(self.excesses)}
 
     def _chosen(self, chosen: Chosen) -> list[Excess]:
-        """The chosen excesses at their spans: less depends on less."""
+        """The chosen excesses at the chosen spans alone, over the nodes that still matter there."""
         out = []
         for k in sorted(chosen):
             key = (k, chosen[k])
@@ -166,7 +166,7 @@ class Memory:
         return out
 
     def network(self, chosen: Chosen) -> CostNetwork:
-        """The network with nodes for these excesses, and those that they need."""
+        """The network with nodes for these excesses, and with the nodes that they need."""
         base, parts = self.base, self._chosen(chosen)
         number = {node: node for node in range(base.n_nodes)}
         costs = [np.where(left, cost, IMPOSSIBLE) for left, cost in zip(self.q.left, base.costs, strict=True)]
@@ -202,11 +202,11 @@ class Memory:
         return CostNetwork(tuple(costs), tuple(edges), tuple(map(tuple, usages)), None, facets)
 
     def knows(self, assignment: Sequence[int]) -> bool:
-        """Whether all of its choices are left, so that what it holds is known."""
+        """Whether the statements leave all of these states, so that the bytes of the assignment are known."""
         return all(left[k] for left, k in zip(self.q.left, assignment, strict=True))
 
     def extended(self, assignment: Sequence[int], chosen: Chosen) -> tuple[int, ...]:
-        """The assignment of `network(chosen)` that goes with one of the base network."""
+        """The assignment of `network(chosen)` that belongs to one of the base network."""
         parts = self._chosen(chosen)
         whole = self._whole(assignment)
         out = [int(x) for x in assignment]
@@ -215,20 +215,22 @@ class Memory:
         return tuple(out)
 
     def missing(self, assignment: Sequence[int], limit: int, chosen: Chosen) -> dict[int, frozenset[int]]:
-        """`chosen`, and all excesses that an assignment holds when it holds more than `limit`."""
+        """`chosen`, and every excess that an assignment holds at times when it exceeds `limit`."""
         whole = self._whole(assignment)
         held = [excess.amounts.at(whole) for excess in self.excesses]
         return self._at([(a, b) for a, b, _ in self._full(assignment, held, limit)], chosen, held)
 
     def there(self, assignment: Sequence[int], limit: int, chosen: Chosen) -> dict[int, frozenset[int]]:
-        """`chosen`, and all excesses that any assignment may hold when this one is at its fullest, above `limit`."""
+        """`chosen`, and every excess that some assignment may hold at the time when this one exceeds `limit` most."""
         whole = self._whole(assignment)
         full = self._full(assignment, [excess.amounts.at(whole) for excess in self.excesses], limit)
         most = max((n for _, _, n in full), default=0)
         return self._at([(a, b) for a, b, n in full if n == most], chosen, None)
 
     def _full(self, assignment: Sequence[int], held: Sequence[Sequence[int]], limit: int) -> list[tuple[int, int, int]]:
-        """When an assignment holds more than the limit, and what. held: of each excess, per span."""
+        """(start, stop, bytes) of the times at which an assignment exceeds the limit. held: of each excess, per
+        span.
+        """
         delta: dict[int, int] = {}
         usages = [
             (u.start, u.stop, int(u.amounts[k])) for own, k in zip(self.own, assignment, strict=True) for u in own
@@ -245,7 +247,7 @@ class Memory:
     def _at(
         self, full: Sequence[Span], chosen: Chosen, held: Sequence[Sequence[int]] | None
     ) -> dict[int, frozenset[int]]:
-        """`chosen`, and the excesses at these times; of those in `held` only where they hold something."""
+        """`chosen`, and the excesses at these times; where `held` is given, only those that hold something."""
         out = dict(chosen)
         for k, excess in enumerate(self.excesses):
             more = {
@@ -264,7 +266,7 @@ class Memory:
         return out
 
     def _cuts(self, parts: Iterable[Excess]) -> list[Cut]:
-        """The nodes that excesses depend on, behind those that they depend on themselves."""
+        """The nodes that excesses depend on, each behind the nodes that it depends on itself."""
         needed = {node for part in parts for node in part.amounts.nodes}
         out: list[Cut] = []
         for cut in reversed(self.q.cuts):
@@ -288,7 +290,7 @@ def _over(spans: Sequence[Span], excess: Excess) -> Callable[[tuple[int, ...]], 
 
 
 def left_by(network: CostNetwork) -> list[np.ndarray]:
-    """Per node, which states may be chosen within the limit as far as each is looked at with the least of all others.
+    """Per node, which states may be chosen within the limit, with the least amounts of all other nodes.
 
     Raises `Infeasible` where a node has none.
     """
@@ -304,7 +306,7 @@ def left_by(network: CostNetwork) -> list[np.ndarray]:
 
 
 def leaves_something(network: CostNetwork) -> bool:
-    """Whether anything is left within the limit as far as `left_by` looks."""
+    """Whether every node has a state left within the limit, by the simple test of `left_by`."""
     try:
         left_by(network)
     except Infeasible:
@@ -313,7 +315,7 @@ def leaves_something(network: CostNetwork) -> bool:
 
 
 def in_units(network: CostNetwork, limit: int) -> CostNetwork:
-    """The network within a limit, in the largest unit that all amounts are multiples of: engines add small numbers."""
+    """The network within a limit, in the largest unit that divides all amounts, so that engines add small numbers."""
     unit = 0
     for usages in network.usages:
         for usage in usages:

@@ -1,4 +1,4 @@
-"""The nodes of a formulation: what is decided, and which layouts each choice stands for.
+"""The nodes of a formulation: what each decides, and which layout each of its states stands for.
 
 Every value is *defined* by one node; a value with several uses, or a pinned intermediate, also has a *hub* node
 for the form its uses share; every use is an edge from the form to the node that consumes it.
@@ -23,7 +23,7 @@ class NodeKind(StrEnum):
     HUB = "hub"  # the form shared by the uses of a value
     BOUNDARY = "boundary"  # layout in which a value crosses into or out of a region
     OUTPUT = "output"  # layout of an output that nothing else fixes
-    COUNT = "count"  # whether a use changes a layout, where such are counted
+    COUNT = "count"  # whether a use changes a layout, where reshards are counted
 
 
 @dataclass
@@ -31,8 +31,8 @@ class Node:
     """One decision.
 
     layouts: for INPUT, HUB, BOUNDARY, OUTPUT the layout of each state.
-    copies: for HUB and BOUNDARY states whether the state is a copy beside its source (takes memory) or
-        the very same array (then the source must be in that layout). None where it is not distinguished.
+    copies: for HUB and BOUNDARY states whether the state is a copy beside its source (takes memory) or the same array
+        (then the source must be in that layout). None for nodes where both are one.
     costs: seconds per state. usages: (start, stop, bytes per state). priced: bytes per state that break ties between
         plans: those of definitions in memory and of copies, however long they are held.
     """
@@ -53,12 +53,13 @@ class Node:
 
     @property
     def states(self) -> int:
+        """Number of states: placements of an op, or layouts."""
         return len(self.space.placements) if self.space is not None else len(self.layouts)
 
 
 @dataclass(frozen=True)
 class Port:
-    """The layouts of one tensor at a node, per state; `stacked` adds a leading uncut dimension."""
+    """The layout of one tensor in each state of a node."""
 
     node: int
     layouts: Sequence[Layout]

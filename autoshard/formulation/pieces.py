@@ -1,7 +1,7 @@
-"""Placements piece by piece, and what those that are kept leave of a model's decisions.
+"""Fixed placements piece by piece, and the states that kept pieces leave at the nodes of a model.
 
-A piece is one atom on one factor of an op, or on one dimension of a value. Which pieces one node can have beside each
-other is seen from its states alone; what edges and memory say is for a search (`planning.keep`).
+A piece is one atom on one factor of an op, or on one dimension of a value. Which pieces fit together at one node can be
+seen from its states alone; whether edges and memory allow them takes a search (`planning.keep`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,6 +30,7 @@ class Piece:
 
     @property
     def place(self) -> tuple[str, int]:
+        """Field and key of `Fixed`."""
         return self.what, self.key
 
 
@@ -53,7 +54,7 @@ def pieces_of(fixed: Fixed) -> list[Piece]:
 
 
 def part_of(fixed: Fixed, pieces: Iterable[Piece]) -> Fixed:
-    """Of placements these pieces only, in the order that they have there."""
+    """These pieces of fixed placements only, in their order."""
     chosen: dict[str, dict[int, set[tuple[int, int]]]] = {what: {} for what in FIELDS}
     for piece in pieces:
         chosen[piece.what].setdefault(piece.key, set()).add((piece.index, piece.atom))
@@ -74,7 +75,7 @@ def holds(schedule: Schedule, fixed: Fixed) -> bool:
 
 
 class Left:
-    """The states that statements and placements leave at the nodes of a model."""
+    """The states that statements and fixed placements leave at the nodes of a model."""
 
     def __init__(self, collected: Collected, program: Program) -> None:
         self._nodes: Sequence[Node] = collected.nodes
@@ -83,36 +84,39 @@ class Left:
         self._narrowed: dict[int, np.ndarray] = {}
 
     def decides(self, piece: Piece) -> bool:
-        """Whether the model has a decision of its own there."""
+        """Whether the model has a node that decides the place of a piece."""
         return piece.place in self._places
 
     def node(self, piece: Piece) -> int:
+        """The number of the node that decides the place of a piece."""
         return self._places[piece.place][0]
 
     def states(self, piece: Piece) -> tuple[object, bytes]:
-        """What is left at the node of a piece; equal for nodes that differ in their names only."""
+        """A key for the states that are left at the node of a piece; equal for nodes that differ in their names
+        only.
+        """
         index, states = self._places[piece.place]
         return id(states), self._at(index).tobytes()
 
     def narrowed(self, fixed: Fixed) -> "Left | None":
-        """With placements too; None where a node has no state with them."""
+        """The states left with further placements; None where a node has no state with them."""
         out = Left.__new__(Left)
         out._nodes, out._places, out._known = self._nodes, self._places, self._known
         out._narrowed = dict(self._narrowed)
         for what in FIELDS:
             for key, cut in getattr(fixed, what).items():
                 index, states = self._places[what, key]
-                found = having(states, out._at(index), cut, self._known)
-                if found is None:
+                fitting = having(states, out._at(index), cut, self._known)
+                if fitting is None:
                     return None
-                out._narrowed[index] = found
+                out._narrowed[index] = fitting
         return out
 
     def fitting(self, wanted: Fixed, kept: Iterable[Piece], groups: Sequence[Group]) -> list[bool]:
-        """For each group, one after the other, whether its nodes can have it beside what is kept and the ones before.
+        """For each group, in turn, whether its nodes can have it together with the kept pieces and the groups before.
 
-        kept: pieces of `wanted` that hold already. Members of a group find the same at their nodes, so the first one
-        speaks for all.
+        kept: pieces of `wanted` that hold already. Members of a group have the same states left at their nodes, so only
+        the first one is tested.
         """
         first = [group[0] for group in groups]
         here = {piece.place for piece in first}
@@ -125,7 +129,7 @@ class Left:
             asked.setdefault(piece.place, []).append(piece)
         whole = {
             place: self._can(wanted, [*chosen.get(place, ()), *pieces]) for place, pieces in asked.items()
-        }  # most nodes can have all that is asked of them
+        }  # most nodes can have all of their pieces
         out: list[bool] = []
         for piece in first:
             fits = whole[piece.place]
@@ -138,7 +142,9 @@ class Left:
         return out
 
     def least_bytes(self) -> int:
-        """No plan with what is left holds less at its fullest moment: every decision is taken to hold its least."""
+        """A lower bound on the peak of plans with the states that are left: every decision is taken to hold its
+        least.
+        """
         delta: dict[int, int] = {}
         for index, node in enumerate(self._nodes):
             for start, stop, amounts in node.usages:
@@ -155,22 +161,23 @@ class Left:
         return having(states, self._at(index), cut, self._known) is not None
 
     def _at(self, index: int) -> np.ndarray:
-        found = self._narrowed.get(index)
-        return states_left(self._nodes[index]) if found is None else found
+        narrowed = self._narrowed.get(index)
+        return states_left(self._nodes[index]) if narrowed is None else narrowed
 
 
 def grouped(left: Left, class_of: Sequence[int], wanted: Fixed) -> list[Group]:
     """The pieces of placements that a model decides, those of repeated layers together, in order of their first ones.
 
-    class_of: node -> the decision that it shares. Layers at whose nodes something else is wanted or left stay apart.
+    class_of: node -> its node in the quotient network. Layers whose nodes want other pieces, or have other states left,
+    stay apart.
     """
-    found: dict[object, list[Piece]] = {}
+    groups: dict[object, list[Piece]] = {}
     for piece in pieces_of(wanted):
         if left.decides(piece):
             cut = getattr(wanted, piece.what)[piece.key]
             key = (int(class_of[left.node(piece)]), piece.what, piece.index, piece.atom, cut, left.states(piece))
-            found.setdefault(key, []).append(piece)
-    return [tuple(pieces) for pieces in found.values()]
+            groups.setdefault(key, []).append(piece)
+    return [tuple(pieces) for pieces in groups.values()]
 
 
 __all__ = ["FIELDS", "Group", "Left", "Piece", "States", "grouped", "holds", "part_of", "pieces_of"]

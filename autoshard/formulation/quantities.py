@@ -1,9 +1,9 @@
 """Quantities that depend on decisions: a table over the states of the few nodes that they depend on.
 
-A quantity of one node is a value for each of its states. `Quantities.lift` applies a function to quantities, whatever
-is decided: its result depends on all nodes that its arguments depend on, less those that turn out not to matter. States
-that are alike in all that a quantity says are one *class* of it. `FREE` is the value where the network forbids the
-choice, so that anything may be said of it.
+A quantity of one node has a value for each of its states. `Quantities.lift` applies a function to quantities for every
+choice of states: its result depends on all nodes that its arguments depend on, less those that turn out not to matter.
+States of a node for which a quantity always has the same value are one *class*. `FREE` is the value for choices that
+the network forbids; it may be taken for any other value.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from autoshard.formulation.boxes import equal_boxes
 from autoshard.formulation.tables import distinct, distinct_rows
 
 MOST_CELLS = 20_000
-"""Larger tables are not made: what they would be made from becomes a node of its own first."""
+"""Most entries of a table. Where one would be larger, its arguments become nodes of their own first."""
 
 
 class _Free:
@@ -31,7 +31,10 @@ FREE: Final = _Free()
 
 @dataclass(frozen=True, eq=False)
 class Quantity:
-    """values[ids[class of the first node's state, class of the second's, ...]]; classes: per node, state -> class."""
+    """A value that depends on the states of a few nodes.
+
+    It is values[ids[class of the first node's state, class of the second's, ...]]. classes: per node, state -> class.
+    """
 
     nodes: tuple[int, ...]
     classes: tuple[np.ndarray, ...]
@@ -40,16 +43,17 @@ class Quantity:
 
     @property
     def is_constant(self) -> bool:
+        """Whether the quantity depends on no node."""
         return not self.nodes
 
     @property
     def constant(self) -> Any:
-        """The value of a quantity that depends on nothing."""
+        """The value of a quantity that depends on no node."""
         assert not self.nodes
         return self.values[int(self.ids)]
 
     def at(self, assignment: Sequence[int]) -> Any:
-        """The value where these states are chosen."""
+        """The value under an assignment."""
         return self.values[
             int(self.ids[tuple(int(c[assignment[n]]) for n, c in zip(self.nodes, self.classes, strict=True))])
         ]
@@ -64,9 +68,9 @@ class Quantity:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """A node that says what a quantity is: each state stands for one box of classes of the nodes it depends on.
+    """A node that stands for a quantity: each state is one box of classes of the nodes that the quantity depends on.
 
-    node: its number. boxes: per state, per node of the quantity, which classes it allows.
+    node: its number. boxes: per state, per node of the quantity, which classes the box allows.
     """
 
     node: int
@@ -74,7 +78,7 @@ class Cut:
     boxes: tuple[tuple[np.ndarray, ...], ...]
 
     def state(self, assignment: Sequence[int]) -> int:
-        """The state that goes with what is decided otherwise."""
+        """The state of this node that belongs to an assignment of the other nodes."""
         cell = [int(c[assignment[n]]) for n, c in zip(self.quantity.nodes, self.quantity.classes, strict=True)]
         for number, box in enumerate(self.boxes):
             if all(side[k] for side, k in zip(box, cell, strict=True)):
@@ -104,7 +108,7 @@ class _Met:
 
 
 class Quantities:
-    """Makes quantities over the nodes of a network, and the nodes that say what some are.
+    """Makes quantities over the nodes of a network, and nodes that stand for some of them.
 
     left: per node, which of its states may be chosen; nothing is said of the others. check: called for every quantity
     that is made of others; may raise to stop.
@@ -122,15 +126,15 @@ class Quantities:
         self._numbers: dict[int, int] = {}
 
     def constant(self, value: Any) -> Quantity:
-        """What depends on nothing."""
+        """The quantity that has this value under every assignment."""
         return Quantity((), (), np.zeros((), np.int64), (value,))
 
     def of(self, node: int, values: Sequence[Any]) -> Quantity:
-        """What depends on one node: a value for each of its states."""
+        """The quantity with these values for the states of one node."""
         known: dict[Any, int] = {}
         left = self.left[node].tolist() if node < len(self.left) else [True] * len(values)
-        told = (v if may else FREE for v, may in zip(values, left, strict=True))
-        ids = np.array([known.setdefault(v, len(known)) for v in told], np.int64)
+        allowed = (v if may else FREE for v, may in zip(values, left, strict=True))
+        ids = np.array([known.setdefault(v, len(known)) for v in allowed], np.int64)
         return self.smaller((node,), [np.arange(len(values))], ids, tuple(known))
 
     def lift(self, function: Callable[..., Any], *quantities: Quantity) -> Quantity:
@@ -178,7 +182,7 @@ class Quantities:
         return self._met_by[key]
 
     def paired(self, one: Quantity, other: Quantity, numbers: np.ndarray, values: tuple[Any, ...]) -> Quantity:
-        """What depends on two: values[numbers[value of the one, value of the other]]."""
+        """The quantity values[numbers[index of the value of `one`, index of the value of `other`]]."""
         nodes = tuple(sorted({*one.nodes, *other.nodes}))
         joints = [self.refined([c for q in (one, other) for m, c in zip(q.nodes, q.classes, strict=True) if m == n])
                   for n in nodes]  # fmt: skip
@@ -188,13 +192,13 @@ class Quantities:
         return self.smaller(nodes, [c for c, _ in joints], np.asarray(ids, order="C"), values)
 
     def cut(self, quantity: Quantity) -> Quantity:
-        """The same quantity as one of a single node, made for it where it depends on several."""
+        """The same quantity over a single node, which is made for it where it depends on several nodes."""
         if len(quantity.nodes) < 2:
             return quantity
         free = np.array([v is FREE for v in quantity.values], bool)
         flat = quantity.ids.reshape(-1)
         _, first = distinct(flat)
-        met = [v for v in flat[first].tolist() if not free[v]]  # what is told apart, whatever it is called
+        met = [v for v in flat[first].tolist() if not free[v]]  # the different values, without FREE
         number = np.full(len(quantity.values), -1)
         number[met] = np.arange(len(met))
         key = (quantity.nodes, tuple(map(id, quantity.classes)), number[quantity.ids].tobytes())
@@ -208,7 +212,9 @@ class Quantities:
         return self.of(node, [quantity.values[met[k]] for k in numbers])
 
     def refined(self, classes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """The coarsest classes that tell apart what any of these do, and a state of each."""
+        """The coarsest classes that tell apart all states which any of these classes tell apart, and a state of
+        each.
+        """
         own = {self._number(c): c for c in classes}
         key = tuple(sorted(own))  # in the order in which they were first seen: the same on every run
         if key not in self._joint:
@@ -219,7 +225,7 @@ class Quantities:
         return self._joint[key]
 
     def _number(self, classes: np.ndarray) -> int:
-        """A number for every array that was seen, in order."""
+        """A number for every array, in the order in which they were first seen."""
         if id(classes) not in self._numbers:
             self._numbers[id(classes)] = len(self._numbers)
             self._kept.append(classes)  # its id stays its own
@@ -233,7 +239,7 @@ class Quantities:
     def smaller(
         self, nodes: Sequence[int], classes: Sequence[np.ndarray], ids: np.ndarray, values: tuple[Any, ...]
     ) -> Quantity:
-        """Without nodes that do not matter, and with states that are alike in one class."""
+        """The quantity without nodes that do not matter, and with states of equal values in one class."""
         kept, maps = list(nodes), list(classes)
         free = next((k for k, v in enumerate(values) if v is FREE), -1)
         axis = 0
@@ -253,7 +259,7 @@ class Quantities:
 
 
 def _without(ids: np.ndarray, axis: int, free: int) -> np.ndarray | None:
-    """The table without an axis along which nothing changes but for forbidden choices; None where something does."""
+    """The table without one axis; None where values other than `free` change along it."""
     if free < 0:
         first = np.take(ids, 0, axis)
         return first if (ids == np.expand_dims(first, axis)).all() else None

@@ -34,7 +34,7 @@ def _boundary(
     held: tuple[int, int, float] | None = None,
     copies: bool = False,
 ) -> Port:
-    """A node for the layout of `value`'s type at a region boundary.
+    """A node for the layout in which `value` crosses the boundary of a region.
 
     held: (start, stop, factor): the array is kept for that time, its bytes times factor; with `copies` only where
     the state is a copy beside the outer array.
@@ -54,7 +54,9 @@ def _boundary(
 
 
 def scan(collector: "Collector", op: Op, weight: float) -> None:
-    """Operands copied once or shared, carries that keep their layout, stacks that are never cut apart."""
+    """Nodes of a scan: operands copied once or shared, carries that keep their layout, stacks whose stacked
+    dimension is never cut.
+    """
     body, consts, carries = op.regions[0], op.attrs["num_consts"], op.attrs["num_carry"]
     length = op.attrs["length"]
     inner = weight * body_trips(op, 0)
@@ -95,7 +97,7 @@ def _holds(collector: "Collector", port: Port, value: int) -> None:
 
 
 def while_loop(collector: "Collector", op: Op, weight: float) -> None:
-    """As `scan`, without stacks; the predicate is whole on every device."""
+    """Nodes of a while loop: as for `scan`, without stacks; the predicate is whole on every device."""
     cond, body = op.regions
     n_cond, n_body = op.attrs["cond_nconsts"], op.attrs["body_nconsts"]
     test, inner = (weight * body_trips(op, region, collector.trips) for region in range(2))
@@ -125,7 +127,7 @@ def while_loop(collector: "Collector", op: Op, weight: float) -> None:
 
 
 def cond(collector: "Collector", op: Op, weight: float) -> None:
-    """Every branch takes and gives the same layouts and is priced as if it were taken."""
+    """Nodes of a cond: every branch takes and gives the same layouts, and is priced as if it were taken."""
     start, last = collector.liveness.span[op.id]
     _whole(collector, op.operands[0], weight, Use(op.id, 0))
     for k, value in enumerate(op.operands[1:]):
@@ -144,7 +146,7 @@ def cond(collector: "Collector", op: Op, weight: float) -> None:
 
 
 def _whole(collector: "Collector", value: int, weight: float, use: Use) -> None:
-    """A use that wants the value whole on every device."""
+    """A use that needs the value whole on every device."""
     if collector.literal(value):
         return
     layout = Layout.replicated(collector.program.type_of(value).rank)
@@ -154,7 +156,7 @@ def _whole(collector: "Collector", value: int, weight: float, use: Use) -> None:
 
 
 def manual(collector: "Collector", op: Op, weight: float) -> None:
-    """A user's shard_map: its operands and results are where the user put them."""
+    """Nodes of a user's shard_map: its operands and results have the layouts that the user wrote."""
     layouts = [_named(collector, op, names) for names in op.attrs["in_names"]]
     results = [_named(collector, op, names) for names in op.attrs["out_names"]]
     for k, value in enumerate(op.operands):

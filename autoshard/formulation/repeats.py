@@ -5,10 +5,10 @@ to numbers. Equal neighbouring stretches of the op list are found, their nodes a
 where they enter at the same operand), and the quotient network is solved: costs add up, so one solution prices all
 layers.
 
-A stretch with a matmul is a layer and merged as it stands. Other stretches (the optimizer's, over the parameters of
-all layers) are merged only where they are anchored: something they read is merged already, and nothing they read is
-merged otherwise. So the moments of a layer's parameters follow the layer, and two parameters of one layer that happen
-to look alike stay apart.
+A stretch with a matmul is a layer, and is always merged. Other stretches (the optimizer's, over the parameters of all
+layers) are merged only where they are anchored: some value that they read is merged already, and none is merged with
+anything else. So the moments of a layer's parameters follow the layer, and two parameters of one layer that happen to
+look alike stay apart.
 """
 
 import re
@@ -33,7 +33,10 @@ _NUMBERS = re.compile("[0-9]+")
 
 @dataclass(frozen=True)
 class Repeats:
-    """The quotient network and the way back: class_of[node] is its node in the quotient."""
+    """The quotient network and the way back: class_of[node] is its node in the quotient.
+
+    note: says how much is shared, for people; empty where nothing is.
+    """
 
     network: CostNetwork
     class_of: np.ndarray
@@ -41,19 +44,22 @@ class Repeats:
 
     @property
     def shared(self) -> bool:
+        """Whether any two nodes are merged."""
         return self.network.n_nodes < len(self.class_of)
 
     def expand(self, assignment: Sequence[int]) -> list[int]:
+        """The assignment of the whole network that belongs to one of the quotient."""
         return [int(assignment[c]) for c in self.class_of]
 
     def contract(self, assignment: Sequence[int]) -> list[int]:
-        """The quotient's assignment of one whose repeats agree."""
+        """The assignment of the quotient that belongs to one of the whole network, whose repeats must agree."""
         out = [0] * self.network.n_nodes
         for node, cls in enumerate(self.class_of):
             out[cls] = int(assignment[node])
         return out
 
     def representative(self, cls: int) -> int:
+        """The first node of the whole network that a node of the quotient stands for."""
         return int(np.argmax(self.class_of == cls))
 
 
@@ -124,16 +130,16 @@ def _has_matmul(op: Op) -> bool:
 
 
 def _anchored(program: Program, collected: Collected, union: _Union, pair: Sequence[tuple[Op, Op]]) -> bool:
-    """Is some tensor of the two stretches merged already, and none of them merged with something else?"""
+    """Whether some tensor of the two stretches is merged already, and none of them with another one."""
     anchor = False
     for a, b in pair:
         for left, right in zip((*a.operands, *a.results), (*b.operands, *b.results), strict=True):
-            one, two = collected.definition.get(left), collected.definition.get(right)
-            if left == right or one is None or two is None:
+            left_port, right_port = collected.definition.get(left), collected.definition.get(right)
+            if left == right or left_port is None or right_port is None:
                 continue
-            if union.find(one.node) == union.find(two.node):
+            if union.find(left_port.node) == union.find(right_port.node):
                 anchor = True
-            elif union.size(one.node) > 1 and union.size(two.node) > 1:
+            elif union.size(left_port.node) > 1 and union.size(right_port.node) > 1:
                 return False
     return anchor
 
@@ -166,17 +172,17 @@ def tandem_repeats(signatures: Sequence[object], min_stretch: int = MIN_STRETCH)
     ids: dict[object, int] = {}
     codes = np.array([ids.setdefault(s, len(ids)) for s in signatures], np.int64)
     n = len(codes)
-    found: list[tuple[int, int, int, int]] = []
+    runs: list[tuple[int, int, int, int]] = []
     for period in range(min_stretch, n // 2 + 1):
         equal = codes[:-period] == codes[period:]
         edges = np.flatnonzero(np.diff(np.concatenate(([0], equal.view(np.int8), [0]))))
         for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
             if end - begin >= period:
                 count = (end - begin) // period + 1
-                found.append((count * period, -period, begin, count))
+                runs.append((count * period, -period, begin, count))
     out: list[tuple[int, int, int]] = []
     taken = np.zeros(n, bool)
-    for cover, negative, begin, count in sorted(found, key=lambda f: (-f[0], -f[1], f[2])):
+    for cover, negative, begin, count in sorted(runs, key=lambda f: (-f[0], -f[1], f[2])):
         if not taken[begin : begin + cover].any():
             taken[begin : begin + cover] = True
             out.append((begin, -negative, count))
@@ -208,7 +214,7 @@ def _merge(program: Program, collected: Collected, encoded: Encoded, union: _Uni
 
 
 def _alike(nodes: Sequence[Node], encoded: Encoded, a: int, b: int) -> bool:
-    """May two nodes be one decision: the same states in the same order, and the same ones allowed?"""
+    """Whether two nodes may be one decision: the same states in the same order, and the same ones allowed."""
     x, y = nodes[a], nodes[b]
     if x.kind is not y.kind or not np.array_equal(encoded.states[a], encoded.states[b]):
         return False
@@ -251,7 +257,7 @@ def _quotient(network: CostNetwork, class_of: np.ndarray, count: int) -> CostNet
 
 
 def _sum(tables: Sequence[np.ndarray], known: dict[tuple[int, ...], np.ndarray]) -> np.ndarray:
-    """The sum of tables. Layers have one array for all, and many edges the same ones to add: each sum is kept once."""
+    """The sum of tables; equal sums are kept once, because layers share their arrays."""
     if len(tables) == 1:
         return tables[0]
     key = tuple(sorted(map(id, tables)))

@@ -1,6 +1,6 @@
 """Restrictions in the network: states that they leave, and reshards without some collectives or moves.
 
-What a restriction asks is said by itself (`autoshard.constraints.statement.Matched`); nothing here knows its kind.
+Each restriction says by itself what it allows (`autoshard.constraints.statement.Matched`); nothing here knows its kind.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,9 @@ def restrict_nodes(
     restrictions: Sequence[Restriction],
     ties: Mapping[int, int],
 ) -> None:
-    """Keep the states that the restrictions allow, and mark the links whose reshards may not use some collectives."""
+    """Keep the states that the restrictions allow, and mark the links whose reshards must do without some
+    collectives.
+    """
     for restriction in restrictions:
         for node, mask in state_masks(collected, program, mesh, restriction, ties).items():
             _narrow(collected.nodes[node], mask, restriction)
@@ -38,14 +40,14 @@ def state_masks(
     collected: Collected, program: Program, mesh: AtomMesh, restriction: Restriction, ties: Mapping[int, int]
 ) -> dict[int, np.ndarray]:
     """Node -> which of its states a restriction allows, for the nodes where it forbids some."""
-    found: dict[int, np.ndarray] = {}
+    masks: dict[int, np.ndarray] = {}
     placements = restriction.placements(mesh)
     if placements is not None:
-        _check_placements(collected, program, placements, found)
+        _check_placements(collected, program, placements, masks)
     layouts = restriction.layouts(program, mesh, ties)
     if layouts is not None:
-        _check_layouts(collected, layouts, found)
-    return {node: mask for node, mask in found.items() if not mask.all()}
+        _check_layouts(collected, layouts, masks)
+    return {node: mask for node, mask in masks.items() if not mask.all()}
 
 
 def _check_placements(
@@ -87,7 +89,9 @@ def _and(masks: dict[int, np.ndarray], node: int, mask: np.ndarray) -> None:
 
 
 def _marked(link: Link, restrictions: Sequence[Restriction], mesh: AtomMesh) -> Link:
-    """A link with the atoms over which no collective, and those over which nothing at all, may bring its value."""
+    """The link with the atoms that its reshards must not use in collectives (`barred`), or not move at all
+    (`local`).
+    """
     barred = frozenset(
         a for r in restrictions for name in r.without_collectives(link.value, link.use) for a in mesh.atoms_of[name]
     )

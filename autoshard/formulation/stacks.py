@@ -1,8 +1,8 @@
-"""Which values are stacks of layers: what scans read and write slice by slice, and what is updated with it.
+"""Which values are stacks of layers: those that scans read or write slice by slice, and those updated with them.
 
-Moments of an optimizer are no operand of a scan, yet shaped like the parameters that are. To cut them along the stack
-costs the same as to cut them elsewhere, as far as a price can tell, and leaves a state that is of no use to anybody who
-looks at single layers. The minute price on held bytes therefore counts such inputs higher.
+Moments of an optimizer are no operands of a scan, yet have the shape of the parameters that are. Cutting them along the
+stack costs the same seconds as cutting them elsewhere, but leaves a state that is of no use to anybody who looks at
+single layers. The minute price on held bytes therefore counts such inputs higher.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from autoshard.program.program import Program
 
 EXTRA_SHARE = 0.5
-"""Part of its bytes that an input cut along its stack is priced on top; less than what any cut saves."""
+"""Share of its bytes that an input cut along its stack is priced in addition; less than any cut saves."""
 
 
 def stacked_values(program: Program, ties: Mapping[int, int]) -> frozenset[int]:
-    """Values of the outermost block that are operands or results of a scan by slices, or tied to such.
+    """Values of the outermost block that are operands or results of a scan by slices, or are tied to such values.
 
-    Tied are operands and results of one shape of a pointwise op, and an output and the input it replaces (`ties`:
-    output slot -> value).
+    Operands and results of one shape of a pointwise op are tied, and so are an output and the input that it replaces
+    (`ties`: output slot -> value).
     """
     group: dict[int, int] = {}
 

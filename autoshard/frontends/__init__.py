@@ -1,1 +1,1 @@
-"""What reads the outside: JAX functions (and other forms of programs) become a `Program`."""
+"""Front ends: JAX functions and MLIR modules are read, and become a `Program`."""

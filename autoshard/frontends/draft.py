@@ -1,7 +1,7 @@
-"""A program under construction: nodes with identity instead of numbers, so that ops can still come and go.
+"""A program under construction: its values and ops have no ids yet, so that ops can be added and removed.
 
-A front end writes a draft, `prune` removes what nobody needs, and `number` turns it into the blocks and
-values of a `Program`, whose ids are consecutive in execution order and therefore the same on every run.
+A front end writes a draft, `prune` removes ops that no output depends on, and `number` turns the draft into the blocks
+and values of a `Program`, whose ids are consecutive in execution order and therefore the same on every run.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False, slots=True)
 class DraftValue:
-    """A value without id, compared by identity. `name` is empty where `number` should invent one."""
+    """A value without id, compared by identity. Where `name` is empty, `number` makes a name."""
 
     type: TensorType
     origin: Origin
@@ -28,6 +28,7 @@ class DraftValue:
     literal: Scalar | None = None
 
     def tag(self, name: str) -> None:
+        """Add a tag, once."""
         if name not in self.tags:
             self.tags.append(name)
 
@@ -43,7 +44,7 @@ class DraftBlock:
 
 @dataclass(eq=False, slots=True)
 class DraftOp:
-    """An op without id; `origin` is whatever the front end needs to run it again."""
+    """An op without id; `origin` is the front end's own object for running the op again."""
 
     kind: str
     operands: list[DraftValue]
@@ -62,9 +63,9 @@ def literal(value: Scalar, dtype: str) -> DraftValue:
 
 
 def arg_operands(op: DraftOp) -> list[list[int]]:
-    """For every region of a region op the operand that feeds each block argument.
+    """For every region of a region op, the index of the operand that feeds each block argument.
 
-    The table of region ops in docs/architecture.md in one function.
+    The table of region ops in docs/architecture.md describes the same.
     """
     every = list(range(len(op.operands)))
     match op.kind:
@@ -96,9 +97,9 @@ def live_values(block: DraftBlock, needed: Sequence[bool]) -> set[DraftValue]:
 def prune(block: DraftBlock, needed: Sequence[bool]) -> None:
     """Remove, in place, ops that no needed result depends on, in regions too; drop the other results of `block`.
 
-    Carries, stacked results, operands and block arguments of region ops go where they are dead; a carry is
-    dead when neither its result nor anything live in the body depends on it. All ops count as pure, a
-    `while` included (as in JAX's own dead-code elimination). Arguments of `block` itself stay.
+    Dead carries, stacked results, operands and block arguments of region ops are removed too. A carry is dead when
+    neither its result nor any live op of the body depends on it. All ops count as pure, a `while` included (as in JAX's
+    own dead-code elimination). Arguments of `block` itself stay.
     """
     block.results = _keep(block.results, needed)
     live = set(block.results)
@@ -188,9 +189,9 @@ _KEEPS_ZERO = frozenset(
 
 
 def mark_zeros(block: DraftBlock) -> None:
-    """Set ``attrs["zero"]`` on ops whose result is all zeros: broadcasts of 0, and what only moves or converts them.
+    """Set ``attrs["zero"]`` on ops whose result is all zeros: broadcasts of 0, and ops that only move or convert zeros.
 
-    Such a result is a valid partial sum over any axis for free. Booleans are left out: nothing adds them up.
+    Such a result is a valid partial sum over any axis for free. Booleans are left out, because they are never added up.
     """
     zeros: set[DraftValue] = set()
     for op in block.ops:

@@ -1,1 +1,1 @@
-"""Spellings of other systems: JAX objects here, so that no other room needs them."""
+"""Spellings of other systems: meshes and shardings of JAX, HLO and sdy, so that other rooms need not know them."""

@@ -1,4 +1,4 @@
-"""Abstract JAX arrays from plain data: a shape and the name of an element type."""
+"""Abstract JAX arrays from plain data: a shape and the name of a dtype."""
 
 from typing import Any
 

@@ -1,8 +1,7 @@
 """HLO sharding text, ``{devices=[8,1,4]<=[32] last_tile_dim_replicate}``, to and from tensor shardings (S2.7).
 
-HLO says which device holds which tile and names no axes. So reading needs a mesh to find the axes on, or makes one
-with an
-axis for each tile dimension. Priorities, open dimensions and explicit replication have no HLO form and are lost.
+HLO says which device holds which tile and names no axes. So reading needs a mesh to find the axes on, or makes one with
+an axis for each tile dimension. Priorities, open dimensions and explicit replication have no HLO form and are lost.
 """
 
 import re
@@ -40,6 +39,7 @@ class TileAssignment:
 
     @property
     def rank(self) -> int:
+        """Number of dimensions of the tensor."""
         return len(self.tiles) - len(self.kinds)
 
 
@@ -70,15 +70,15 @@ def parse_hlo_sharding(text: str, rank: int, devices: int) -> TileAssignment:
         if not set(kinds) <= {"replicated", "unreduced"}:
             raise UnsupportedError(f"HLO sharding {text!r} has tile dimensions of kind {sorted(set(kinds))}")
     ids = _numbers(match["list"]) if match["list"] else _iota(match["iota"], match["perm"])
-    found = TileAssignment(tiles, ids, kinds)
+    assignment = TileAssignment(tiles, ids, kinds)
     if prod(tiles) != len(ids) or sorted(ids) != list(range(devices)):
         raise InputError(
             f"HLO sharding {text!r} has {prod(tiles)} tiles over {len(set(ids))} different devices; expected each of "
             f"{devices} devices once"
         )
-    if found.rank != rank:
-        raise InputError(f"HLO sharding {text!r} has {found.rank} tensor dimensions, the tensor has {rank}")
-    return found
+    if assignment.rank != rank:
+        raise InputError(f"HLO sharding {text!r} has {assignment.rank} tensor dimensions, the tensor has {rank}")
+    return assignment
 
 
 def _iota(dims_text: str, perm_text: str | None) -> tuple[int, ...]:
@@ -159,7 +159,9 @@ def sharding_to_hlo(sharding: TensorSharding, mesh: Mesh) -> str:
 
 
 def _simplified(sizes: Sequence[int], perm: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The same reshape and transpose with neighbours that stay neighbours merged and dimensions of size 1 dropped."""
+    """The same reshape and transpose with fewer dimensions: neighbours that stay neighbours are merged, size 1 is
+    dropped.
+    """
     kept = [a for a in perm if sizes[a] > 1]
     rank = {a: i for i, a in enumerate(sorted(kept))}
     runs: list[list[int]] = []

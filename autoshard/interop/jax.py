@@ -1,10 +1,8 @@
-"""JAX meshes and shardings to and from ours (S2.55 to S2.59).
+"""JAX meshes and shardings to and from those of autoshard (S2.55 to S2.59).
 
-``None`` and missing entries of a PartitionSpec are closed empty dimensions, ``UNCONSTRAINED`` is an open one. JAX
-has no
-sub-axes: a sharding with some is put on a refined mesh over the same devices. It has no priorities, no open
-dimension that
-has axes already, and no explicit replication: those are dropped, or refused with `exact`.
+``None`` and missing entries of a PartitionSpec are closed empty dimensions, ``UNCONSTRAINED`` is an open one. JAX has
+no sub-axes: a sharding with sub-axes is put on a refined mesh over the same devices. JAX also has no priorities, no
+open dimensions with axes, and no explicit replication: these are dropped, or refused with `exact`.
 """
 
 from collections.abc import Sequence
@@ -25,7 +23,7 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 
 
 def mesh_from_jax(mesh: Any, name: str = "mesh") -> Mesh:
-    """From a `jax.sharding.Mesh` or `AbstractMesh`; devices are numbered by the order of their ids."""
+    """The mesh of a `jax.sharding.Mesh` or `AbstractMesh`; devices are numbered by the order of their ids."""
     names = tuple(str(n) for n in mesh.axis_names)
     sizes = tuple(mesh.shape[n] for n in mesh.axis_names)
     if not isinstance(mesh, jax.sharding.Mesh):
@@ -38,14 +36,14 @@ def mesh_from_jax(mesh: Any, name: str = "mesh") -> Mesh:
 
 def mesh_to_jax(mesh: Mesh, devices: Sequence[Any] | None = None) -> jax.sharding.Mesh:
     """A `jax.sharding.Mesh` over `devices` (default: the process's devices in the order of their ids)."""
-    found = sorted(jax.devices(), key=lambda d: d.id) if devices is None else list(devices)
-    if len(found) < mesh.size:
+    usable = sorted(jax.devices(), key=lambda d: d.id) if devices is None else list(devices)
+    if len(usable) < mesh.size:
         raise InputError(
-            f"mesh {mesh} needs {mesh.size} devices, found {len(found)}; for a trial on one machine set "
+            f"mesh {mesh} needs {mesh.size} devices, found {len(usable)}; for a trial on one machine set "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={mesh.size}"
         )
     order = mesh.device_ids or range(mesh.size)
-    grid = np.array([found[i] for i in order], dtype=object).reshape(mesh.axis_sizes)
+    grid = np.array([usable[i] for i in order], dtype=object).reshape(mesh.axis_sizes)
     return auto_mesh(grid, mesh.axis_names)
 
 
@@ -58,13 +56,13 @@ def auto_mesh(devices: np.ndarray, names: Sequence[str]) -> jax.sharding.Mesh:
 
 
 def auto_abstract_mesh(sizes: Sequence[int], names: Sequence[str]) -> jax.sharding.AbstractMesh:
-    """The same without devices."""
+    """A mesh without devices whose axes are all of type `Auto`."""
     types = (jax.sharding.AxisType.Auto,) * len(names)
     return jax.sharding.AbstractMesh(tuple(sizes), tuple(names), axis_types=types)
 
 
 def spec_from_jax(spec: PartitionSpec, rank: int, mesh: Mesh) -> TensorSharding:
-    """From a `PartitionSpec` for a tensor of this rank."""
+    """The sharding of a tensor of this rank that a `PartitionSpec` states."""
     if len(spec) > rank:
         raise ShardingError(f"{spec} has {len(spec)} entries but the tensor has rank {rank}")
     dims: list[DimensionSharding] = []
@@ -78,16 +76,16 @@ def spec_from_jax(spec: PartitionSpec, rank: int, mesh: Mesh) -> TensorSharding:
             dims.append(DimensionSharding(tuple(AxisRef(str(n)) for n in names)))
     dims += [DimensionSharding()] * (rank - len(dims))
     unreduced = tuple(AxisRef(str(n)) for n in getattr(spec, "unreduced", None) or ())
-    found = TensorSharding(None, tuple(dims), (), algebra.in_mesh_order(unreduced, mesh))
-    found.validate(mesh, what=str(spec))
-    return found
+    sharding = TensorSharding(None, tuple(dims), (), algebra.in_mesh_order(unreduced, mesh))
+    sharding.validate(mesh, what=str(spec))
+    return sharding
 
 
 def spread_specs(specs: Any, tree: Any, where: str) -> list[Any]:
-    """Of each leaf of a tree its `PartitionSpec` or `NamedSharding`, or None where nothing is said of it.
+    """For each leaf of a tree its `PartitionSpec` or `NamedSharding`, or None where none is given.
 
     specs: a pytree of them that is like the tree or a prefix of it, as `jax.jit` takes shardings. `InputError` where it
-    is none.
+    does not fit the tree.
     """
     if specs is None:
         return [None] * tree.num_leaves
@@ -96,22 +94,22 @@ def spread_specs(specs: Any, tree: Any, where: str) -> list[Any]:
         return x is None or isinstance(x, PartitionSpec | NamedSharding)
 
     whole = tree_util.tree_unflatten(tree, range(tree.num_leaves))
-    found: list[Any] = [None] * tree.num_leaves
+    spread: list[Any] = [None] * tree.num_leaves
     try:
         tree_util.tree_map(
-            lambda spec, below: [found.__setitem__(k, spec) for k in tree_util.tree_leaves(below)],
+            lambda spec, below: [spread.__setitem__(k, spec) for k in tree_util.tree_leaves(below)],
             specs, whole, is_leaf=is_leaf,
         )  # fmt: skip
     except ValueError as error:
         raise InputError(f"{where}: the tree does not fit {tree}: {error}") from None
-    wrong = next((x for x in found if not is_leaf(x)), None)
+    wrong = next((x for x in spread if not is_leaf(x)), None)
     if wrong is not None:
         raise InputError(f"{where}: leaves are PartitionSpecs, NamedShardings or None, found {wrong!r}")
-    return found
+    return spread
 
 
 def sharding_from_jax(sharding: NamedSharding, rank: int) -> tuple[Mesh, TensorSharding]:
-    """From a `NamedSharding`: its mesh and the sharding of a tensor of this rank on it."""
+    """The mesh of a `NamedSharding`, and the sharding of a tensor of this rank on it."""
     if not isinstance(sharding, NamedSharding):
         raise UnsupportedError(f"only NamedSharding can be read, found {type(sharding).__name__}: {sharding}")
     mesh = mesh_from_jax(sharding.mesh)
@@ -119,7 +117,9 @@ def sharding_from_jax(sharding: NamedSharding, rank: int) -> tuple[Mesh, TensorS
 
 
 def spec_to_jax(sharding: TensorSharding, mesh: Mesh, *, exact: bool = False) -> PartitionSpec:
-    """To a `PartitionSpec` on `mesh`, whole axes only; what JAX cannot say is dropped, or refused with `exact`."""
+    """The `PartitionSpec` on `mesh`, whole axes only; parts that JAX cannot express are dropped, or refused with
+    `exact`.
+    """
     sharding.validate(mesh)
     for ref in sharding.axes_used():
         if ref.is_sub_axis:
@@ -147,7 +147,7 @@ def spec_to_jax(sharding: TensorSharding, mesh: Mesh, *, exact: bool = False) ->
 def sharding_to_jax(
     sharding: TensorSharding, mesh: Mesh, devices: Sequence[Any] | None = None, *, exact: bool = False
 ) -> NamedSharding:
-    """To a `NamedSharding`; on a refined mesh where the sharding uses sub-axes (S2.59)."""
+    """The `NamedSharding`; on a refined mesh where the sharding uses sub-axes (S2.59)."""
     sharding.validate(mesh)
     if not any(ref.is_sub_axis for ref in sharding.axes_used()):
         return NamedSharding(mesh_to_jax(mesh, devices), spec_to_jax(sharding, mesh, exact=exact))

@@ -1,4 +1,4 @@
-"""Values of the host as global arrays: every process of a run copies its own shards, and no process sends anything."""
+"""Values of the host as global arrays: every process of a run copies its own shards, and none sends data to another."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def place(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
 
 
 def place_tree(values: Any, shardings: Any) -> Any:
-    """`place` for every leaf of a pytree; arrays that are global already keep their place if it is the wanted one."""
+    """`place` for every leaf of a pytree; global arrays that have the wanted sharding already stay as they are."""
 
     def one(value: Any, sharding: jax.sharding.Sharding) -> jax.Array:
         if isinstance(value, jax.Array) and value.sharding.is_equivalent_to(sharding, value.ndim):

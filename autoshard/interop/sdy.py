@@ -19,7 +19,7 @@ def is_maximal(attr: ir.Attribute) -> bool:
 
 
 def mesh_from_attr(attr: ir.Attribute, name: str = "mesh") -> Mesh:
-    """A mesh attribute, not a maximal one."""
+    """The mesh of an ``sdy.mesh`` attribute; `UnsupportedError` for a maximal one."""
     if is_maximal(attr):
         raise UnsupportedError(f"mesh @{name} is maximal (one device of a larger set); it has no axes to shard over")
     mesh = sdy.MeshAttr(attr)
@@ -29,11 +29,12 @@ def mesh_from_attr(attr: ir.Attribute, name: str = "mesh") -> Mesh:
 
 
 def mesh_to_text(mesh: Mesh) -> str:
-    """``#sdy.mesh<["x"=2, "y"=4]>``."""
+    """The mesh as an attribute in text: ``#sdy.mesh<["x"=2, "y"=4]>``."""
     return f"#sdy.mesh{mesh}"
 
 
 def axis_from_attr(attr: ir.Attribute) -> AxisRef:
+    """The axis or sub-axis of an ``#sdy.axis_ref`` attribute."""
     axis = sdy.AxisRefAttr(attr)
     info = axis.sub_axis_info
     if info is None:
@@ -43,7 +44,7 @@ def axis_from_attr(attr: ir.Attribute) -> AxisRef:
 
 
 def sharding_from_attr(attr: ir.Attribute) -> TensorSharding:
-    """A ``#sdy.sharding``; the mesh must be a reference (lift inlined meshes first)."""
+    """The sharding of a ``#sdy.sharding`` attribute; its mesh must be a reference (lift inlined meshes first)."""
     sharding = sdy.TensorShardingAttr(attr)
     mesh = sharding.mesh_or_ref
     if not isinstance(mesh, ir.FlatSymbolRefAttr):
@@ -62,16 +63,17 @@ def sharding_from_attr(attr: ir.Attribute) -> TensorSharding:
 
 
 def sharding_to_text(sharding: TensorSharding) -> str:
-    """``#sdy.sharding<@mesh, [{"x", ?}]>``."""
+    """The sharding as an attribute in text: ``#sdy.sharding<@mesh, [{"x", ?}]>``."""
     if sharding.mesh_name is None:
         raise UnsupportedError(f"sharding {sharding} names no mesh; an sdy attribute must")
     return f"#sdy.sharding{sharding}"
 
 
 def sharding_to_attr(sharding: TensorSharding, context: ir.Context) -> ir.Attribute:
+    """The sharding as a ``#sdy.sharding`` attribute; `UnsupportedError` where it names no mesh."""
     return ir.Attribute.parse(sharding_to_text(sharding), context)
 
 
 def shardings_to_attr(shardings: Sequence[TensorSharding], context: ir.Context) -> ir.Attribute:
-    """``#sdy.sharding_per_value<[...]>`` for the results of an op."""
+    """The attribute ``#sdy.sharding_per_value<[...]>`` for the results of an op."""
     return ir.Attribute.parse(f"#sdy.sharding_per_value<[{', '.join(map(str, shardings))}]>", context)

@@ -2,11 +2,11 @@
 
 A dimension of n elements cut by atoms of sizes s1, s2, ... (major to minor) is cut first into s1
 blocks of ceil(n / s1), each of these into s2 blocks, and so on. The last length is
-ceil(n / (s1 s2 ...)), as for a cut at once (S0.57), and where everything divides the blocks are the same.
-Where it does not, cutting by stages keeps slices, gathers and all-to-alls over the minor atoms local to
-the block of the major ones, which a cut at once does not (5 over 2 then 2: the blocks are
-0-1, 2, 3-4, none; at once they would be 0-1, 2-3, 4, none, and the second device of the first half would
-miss element 3). What fills a block beyond its elements is undefined.
+ceil(n / (s1 s2 ...)), as for a cut into s1 s2 ... blocks at once (S0.57). Where all sizes divide, the blocks are
+the same too. Where they do not, cutting stage by stage keeps slices, gathers and all-to-alls over the minor atoms
+within the block of the major ones. A cut at once does not: 5 elements over 2, then 2, give the blocks 0-1, 2, 3-4,
+none; at once they would be 0-1, 2-3, 4, none, and the second device of the first half would miss element 3. The
+padding of a block, behind its elements, holds undefined numbers.
 """
 
 from collections.abc import Sequence

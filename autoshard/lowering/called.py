@@ -1,4 +1,4 @@
-"""Lowered functions called as the user's are: with keywords, static arguments and leaves that are no arrays."""
+"""Lowered functions with the call of the user's function: keywords, static arguments and leaves that are no arrays."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,10 @@ from autoshard.frontends.jax.calls import Call
 
 @dataclass(frozen=True, eq=False)
 class CalledFunction:
-    """A function of arrays, called as `call` says. Its result has the static leaves of the planned one."""
+    """A function of arrays that is called with the arguments of the user's function.
+
+    Its result has the static leaves that the user's function returned when it was traced.
+    """
 
     inner: Any
     call: Call
@@ -17,7 +20,7 @@ class CalledFunction:
         return self.call.given_back(self.inner(*self.call.taken(args, kwargs)))
 
     def lower(self, *args: Any, **kwargs: Any) -> "CalledStage":
-        """As of a jitted function, `jax.stages.Lowered` of the arrays."""
+        """Lowered for these arguments, as by the ``lower`` of a jitted function."""
         return CalledStage(self.inner.lower(*self.call.taken(args, kwargs)), self.call)
 
 
@@ -29,6 +32,7 @@ class CalledStage:
     call: Call
 
     def compile(self, **options: Any) -> "CalledStage":
+        """The compiled stage; `options` are those of `jax.stages.Lowered.compile`."""
         return CalledStage(self.stage.compile(**options), self.call)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -39,5 +43,7 @@ class CalledStage:
 
 
 def as_called(function: Any, call: Call | None) -> Any:
-    """`function` (jitted or not) of arrays by position, as the user calls it."""
+    """`function` takes arrays by position; the result is called as the user's function. No `call`: both are the
+    same.
+    """
     return function if call is None else CalledFunction(function, call)

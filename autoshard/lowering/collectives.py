@@ -32,14 +32,14 @@ class PlannedCollective:
     kind: ``all_gather``, ``all_reduce``, ``reduce_scatter``, ``all_to_all`` or ``permute``.
     atoms: the group, major to minor. from_atoms: for a permute the order before.
     group_size: number of devices in one group.
-    elements: of the array one device gives to it, padding included.
-    result_elements: of the array one device gets.
+    elements: of the array that one device gives to the collective, padding included.
+    result_elements: of the array that one device gets from it.
     dtype: by name; random keys move as their words (uint32).
     combiner: of reductions, ``add``, ``max`` or ``min``; else "".
     shift: of a permute that exchanges edges, 1 where every device sends to the next of its group, -1 to the one before.
     pairs: of a permute in the user's own `shard_map`, numbers of senders and receivers in a group, in mesh order.
     value: id of the tensor. use: where it goes; None for a shared form or a reduction inside an op (`op`).
-    loops: regions around it, outermost first.
+    loops: regions around the collective, outermost first.
     """
 
     where: str
@@ -60,7 +60,7 @@ class PlannedCollective:
 
     @property
     def local_bytes(self) -> float:
-        """Bytes of the array one device gives to it."""
+        """Bytes of the array that one device gives to the collective."""
         return self.elements * dtype_bytes(self.dtype)
 
     @property
@@ -70,32 +70,36 @@ class PlannedCollective:
 
     @property
     def times(self) -> int | None:
-        """How often it runs in one call; None inside a loop of unknown length. Branches count as taken."""
+        """How often the collective runs in one call; None inside a loop of unknown length. Branches count as taken."""
         trips = [loop.trips for loop in self.loops]
         return None if None in trips else prod(t for t in trips if t is not None)
 
 
 def planned_collectives(program: Program, schedule: Schedule) -> list[PlannedCollective]:
-    """Every collective of the program under the schedule, in execution order, regions where they stand."""
+    """Every collective of the program under the schedule, in execution order; those of regions where the regions
+    stand.
+    """
     comes_in = (c for o in program.orders if o.where == "input" for c in order_permute(program, schedule, o))
     leaves = (c for o in program.orders if o.where == "output" for c in order_permute(program, schedule, o))
     return [*comes_in, *_block(program, schedule, program.body, (PROGRAM, -1), ()), *leaves]
 
 
 def other_order(program: Program, value: int) -> OtherOrder | None:
-    """The order of devices that a value inside of the program is brought to and back from."""
+    """The order of devices that a value inside of the program is brought to and back from; None where none is
+    stated.
+    """
     return next((o for o in program.orders if o.where == "value" and o.index == value), None)
 
 
 def order_permute(
     program: Program, schedule: Schedule, order: OtherOrder, loops: tuple[Loop, ...] = ()
 ) -> Iterator[PlannedCollective]:
-    """The permutes of a value in another order of the devices: one at the boundary, there and back inside."""
+    """The permutes of a value in another order of the devices: one at the boundary, two (there and back) inside."""
     value = order.index
     if order.where == "input":
         value = program.body.args[order.index]
         if not any(value in op.operands for op in program.body.ops) and value not in program.body.results:
-            return  # nobody reads it
+            return  # no op reads the value
         layout, name = schedule.definitions[value], program.values[value].name
     elif order.where == "output":
         value, name = program.body.results[order.index], f"output {program.output_names[order.index]}"
@@ -124,7 +128,7 @@ def order_permute(
 
 
 def trips(op: Op, region: int) -> int | None:
-    """How often a region runs for each execution of its op."""
+    """How often a region runs for each execution of its op; None where that is not known."""
     if op.kind == "scan":
         return int(op.attrs["length"])
     if op.kind == "while":
@@ -281,7 +285,7 @@ def _collective(
 
 
 def _sent(elements: int, dtype: str) -> tuple[int, str]:
-    """Elements and type as they are sent: keys of random numbers as the words they are made of."""
+    """Number of elements and dtype as they are sent; random keys are sent as their words (uint32)."""
     if dtype.startswith("key<"):
         return elements * int(dtype_bytes(dtype)) // int(dtype_bytes("uint32")), "uint32"
     return elements, dtype

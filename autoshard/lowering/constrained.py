@@ -1,7 +1,8 @@
 """The program on whole arrays with its layouts as `with_sharding_constraint`: XLA's partitioner decides the rest.
 
-Every value is constrained where it is defined, every use where its reshard leads, block arguments and what bodies of
-loops hand back too. A partial sum has no `PartitionSpec`: it is constrained where it is summed, at its next form.
+Every value is constrained to the layout that it is defined in, and every use to the target of its reshard; so are block
+arguments and what bodies of loops hand back. A partial sum has no `PartitionSpec`: its constraint is that of the form
+in which it is summed.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,42 +23,54 @@ from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard
 
 _PLACEMENTS = frozenset({"sharding_constraint", "layout_constraint", "mesh_cast", "reshard", "device_put"})
-"""Ops that say where a value lies; the plan has taken them up."""
+"""Ops that only state where a value lies; the plan has their shardings as statements, so they do nothing here."""
 
 
 class ConstrainedInterpreter(LocalInterpreter):
-    """Runs a program on whole arrays. inside: whether values are constrained, or only inputs and outputs (by `jit`)."""
+    """Runs a program on whole arrays.
+
+    inside: whether every value is constrained; otherwise only inputs and outputs are (by `jit`).
+    """
 
     def __init__(self, lowered: Lowered, mesh: JaxMesh | AbstractMesh, *, inside: bool) -> None:
         super().__init__(lowered.traced, lowered.schedule)
         self.mesh, self.inside = mesh, inside
 
     def constrain(self, x: Any, layout: Layout) -> Any:
+        """The array with a constraint to this layout; unchanged for scalars, partial sums, and where `inside` is
+        False.
+        """
         if not self.inside or layout.unreduced or not layout.dims:
             return x
         return lax.with_sharding_constraint(x, NamedSharding(self.mesh, partition_spec(layout, self.schedule.mesh)))
 
     def defined(self, values: Sequence[int], arrays: Sequence[Any]) -> list[Any]:
+        """The arrays of these values, each constrained to the layout that it is defined in."""
         return [self.constrain(x, self.schedule.definitions[v]) for v, x in zip(values, arrays, strict=True)]
 
     def block(self, block: Block, args: Sequence[Any], owner: tuple[int, int] = (PROGRAM, -1)) -> list[Any]:
+        """Results of a block on whole arrays, its arguments constrained."""
         return super().block(block, self.defined(block.args, args), owner)
 
     def reshard(self, x: Any, reshard: Reshard, value: int) -> Any:
+        """The array constrained to the target of a reshard; unchanged where the reshard has no steps."""
         return self.constrain(x, reshard.target) if reshard.steps else x
 
     def in_order(self, x: Any, value: int) -> Any:
-        return x  # XLA has one order of the devices in a program
+        """The array itself: XLA has one order of the devices in a program."""
+        return x
 
     def op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
+        """Results of an op on whole arrays, constrained to the layouts that they are defined in."""
         results = list(operands) if op.kind in _PLACEMENTS else bind_op(self.jax_ops[op.id], operands)
         return self.defined(op.results, results)
 
     def region_op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
+        """Results of a loop, a branch or a `shard_map`, constrained to the layouts that they are defined in."""
         return self.defined(op.results, super().region_op(op, operands))
 
     def shard_map(self, op: Op, operands: Sequence[Any]) -> list[Any]:
-        """The user's own region, on the plan's mesh, of which its axes must be whole axes."""
+        """The user's own region, on the plan's mesh; its axes must be whole axes of that mesh."""
         for name, size in op.attrs["mesh_axes"]:
             if name not in self.mesh.axis_names or self.mesh.shape[name] != size:
                 raise UnsupportedError(
@@ -76,7 +89,7 @@ class ConstrainedInterpreter(LocalInterpreter):
 
 
 def constrained_function(lowered: Lowered, mesh: JaxMesh | AbstractMesh, *, inside: bool) -> Callable[..., Any]:
-    """The program as a function of global arrays for `jax.jit` on a mesh (from `Lowered.jax_mesh`)."""
+    """The program as a function of global arrays, for `jax.jit` on a mesh (from `Lowered.jax_mesh`)."""
     traced = lowered.traced
     interpreter = ConstrainedInterpreter(lowered, mesh, inside=inside)
 

@@ -1,8 +1,8 @@
 """Derivatives of a lowered function: those of the function that was traced.
 
-A program has the user's own derivative rules (`custom_jvp`, `custom_vjp`) inlined and is not fit to be differentiated
-itself: `relu` would be a maximum, with another derivative at 0. So whoever differentiates a lowered function
-differentiates the function itself, with its values in the plan's shardings at the boundary; inside of it XLA's
+A program has the user's own derivative rules (`custom_jvp`, `custom_vjp`) inlined, so differentiating the program would
+give other derivatives: `relu` would be a maximum, with another derivative at 0. Derivatives of a lowered function are
+therefore those of the user's function, with arguments and results in the plan's shardings; inside of it XLA's
 partitioner decides. To have a backward pass planned too, plan a function that computes it.
 """
 
@@ -16,9 +16,9 @@ from jax import tree_util
 def with_derivatives(
     fn: Callable[..., Any], function: Callable[..., Any], in_shardings: Any, out_shardings: Any
 ) -> Callable[..., Any]:
-    """`fn`, whose derivatives are those of `function`: equal on global arrays, differentiated forward or backward.
+    """`fn` with the derivatives of `function`, forward and backward. Both compute the same on global arrays.
 
-    in_shardings, out_shardings: of both, as pytrees like the arguments and the result.
+    in_shardings, out_shardings: of both functions, as pytrees like the arguments and the result.
     """
     wrapped: Any = jax.custom_jvp(fn)
 

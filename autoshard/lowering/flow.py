@@ -1,4 +1,4 @@
-"""Which collectives of a traced program wait for which others anyway, and which have to be told."""
+"""Which collectives of a traced program wait for the one before anyway, and which must be made to wait."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,12 +23,13 @@ _INDEXED = {"dynamic_slice": 1, "gather": 1}
 
 @dataclass(frozen=True)
 class Waits:
-    """What must be made to wait in one jaxpr, for all else waits already.
+    """What must be made to wait in one jaxpr; everything else waits already, by its operands.
 
-    operands: (equation, operand) of collectives that wait for the collective before.
+    operands: (equation, operand) of collectives that must wait for the collective before.
     regions: of the equations that are loops or branches with collectives.
-    ran: whether there is a collective in it. first: whether its first one waits for what was before the jaxpr.
-    fresh: for each result, whether it depends on the last collective; where none ran, on what was before.
+    ran: whether the jaxpr has a collective. first: whether its first collective must wait for the last one before the
+    jaxpr.
+    fresh: for each result, whether it depends on the last collective; where none ran, on the last one before the jaxpr.
     """
 
     operands: frozenset[tuple[int, int]]
@@ -43,8 +44,8 @@ class Region:
     """A loop or branch with collectives.
 
     bodies: of a scan its body, of a while its condition and body, of a cond its branches.
-    bit: whether it carries a bit along, for lack of a value that says the same. first: as for `Waits`.
-    fresh: for each result, whether it depends on the last collective inside.
+    bit: whether the region carries a bit along, because no value of its own shows that the last collective has ended.
+    first: as for `Waits`. fresh: for each result, whether it depends on the last collective inside.
     """
 
     bodies: tuple[Waits, ...]
@@ -55,9 +56,9 @@ class Region:
 
 @dataclass
 class Flow:
-    """Follows through jaxprs what depends on the last collective; remembers what it has seen.
+    """Follows through jaxprs which values depend on the last collective, and remembers its answers.
 
-    It errs towards waiting once more: where a compiler could see that a value does not matter, it is not counted on.
+    It errs towards waiting once more: a value on which a compiler might see no real dependence does not count.
     """
 
     _waits: dict[Any, Waits] = field(default_factory=dict)
@@ -65,7 +66,10 @@ class Flow:
     _kept: list[Any] = field(default_factory=list)  # keeps jaxprs alive, whose ids are keys
 
     def waits(self, jaxpr: Any, fresh: Sequence[bool], *, before: bool) -> Waits:
-        """fresh: for each argument, whether it depends on the last collective. before: whether there was one."""
+        """What must be made to wait in this jaxpr.
+
+        fresh: for each argument, whether it depends on the last collective. before: whether there was one.
+        """
         key = (id(jaxpr), tuple(fresh), before)
         if key not in self._waits:
             self._kept.append(jaxpr)
@@ -96,13 +100,14 @@ class Flow:
         return Waits(frozenset(operands), regions, ran, first, out)
 
     def holds_collectives(self, eqn: Any) -> bool:
+        """Whether a jaxpr among the equation's parameters has a collective, at any depth."""
         return any(self._has_collectives(jaxpr) for jaxpr in _jaxprs(eqn))
 
     def _has_collectives(self, jaxpr: Any) -> bool:
         if id(jaxpr) not in self._holds:
             self._kept.append(jaxpr)
-            found = any(is_collective(e) or self.holds_collectives(e) for e in jaxpr.eqns)
-            self._holds[id(jaxpr)] = found
+            holds = any(is_collective(e) or self.holds_collectives(e) for e in jaxpr.eqns)
+            self._holds[id(jaxpr)] = holds
         return self._holds[id(jaxpr)]
 
     def _region(self, eqn: Any, known: Sequence[bool], before: bool) -> Region:
@@ -113,7 +118,7 @@ class Flow:
             n, k = scan_counts(params, len(eqn.invars))
             stacked = (False,) * (len(eqn.invars) - n - k)
             body, _ = self._body(open_jaxpr(params["jaxpr"])[0], (False,) * n, known[n : n + k], stacked, before)
-            some = params["length"] > 0  # else a compiler sees that nothing happens
+            some = params["length"] > 0  # otherwise a compiler sees that the loop does nothing
             fresh = body.fresh if some else (False,) * len(body.fresh)
             return Region((body,), body.first or not any(fresh), (body.first or not some) and before, fresh)
         if kind == "while":
@@ -121,11 +126,11 @@ class Flow:
             test_consts, consts = (False,) * n, (False,) * b
             body, held = self._body(open_jaxpr(params["body_jaxpr"])[0], consts, known[n + b :], (), before)
             test = self.waits(open_jaxpr(params["cond_jaxpr"])[0], (*test_consts, *held), before=True)
-            # What the condition communicates last is in none of the carries: the loop as a whole is, by the bit.
+            # No carry depends on the last collective of the condition, so the loop shows its end by a bit.
             fresh = (False,) * len(body.fresh) if test.ran or not body.ran else body.fresh
             first = test.first or body.first
             return Region((test, body), first or not any(fresh), first and before, fresh)
-        # Some other call with collectives inside: taken as one that waits with all it is given.
+        # Some other call with collectives inside: all of its operands are made to wait.
         return Region((), False, before and not all(known), (True,) * len(eqn.outvars))
 
     def _body(
@@ -168,16 +173,16 @@ class Flow:
         if len(inner) == 1 and len(inner[0].invars) == len(known) and len(inner[0].outvars) == len(none):
             if kind in _CALLS:
                 return self.waits(inner[0], known, before=True).fresh
-        if len(none) > 1:  # results may depend on some of the operands only
+        if len(none) > 1:  # each result may depend on a part of the operands only
             return [all(known)] * len(none)
-        if kind == "dynamic_update_slice":  # an update of everything leaves nothing of what was there
+        if kind == "dynamic_update_slice":  # an update of the whole array leaves nothing of the operand
             return [known[1] or (known[0] and eqn.invars[0].aval.shape != eqn.invars[1].aval.shape)]
         return [any(known[: _INDEXED.get(kind)])]
 
     def _repeated(
         self, jaxpr: Any, consts: Sequence[bool], carries: Sequence[bool], stacked: Sequence[bool], times: int | None
     ) -> list[bool]:
-        """Results of a loop that depend on what is known to after any number of iterations."""
+        """Which results of a loop still depend on the last collective after any number of iterations."""
         k, state = len(carries), list(carries)
         if times == 0:
             return [*state, *[False] * (len(jaxpr.outvars) - k)]
@@ -200,7 +205,7 @@ def is_collective(eqn: Any) -> bool:
 
 
 def one_by_one(eqn: Any) -> list[tuple[list[int], list[int]]]:
-    """(operands, results) of each collective of an equation: a sum of several arrays is several."""
+    """(operands, results) of each collective of an equation; one equation may sum several arrays."""
     if len(eqn.invars) == len(eqn.outvars):
         return [([k], [k]) for k, v in enumerate(eqn.invars) if _size(v)]
     return [(list(range(len(eqn.invars))), list(range(len(eqn.outvars))))]
@@ -215,10 +220,10 @@ def _size(v: Any) -> int:
 
 
 def _jaxprs(eqn: Any) -> list[Any]:
-    found = []
+    jaxprs = []
     for value in eqn.params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             inner = getattr(item, "jaxpr", item)
             if isinstance(inner, jax_core.Jaxpr):
-                found.append(inner)
-    return found
+                jaxprs.append(inner)
+    return jaxprs

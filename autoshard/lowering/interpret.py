@@ -1,4 +1,4 @@
-"""A program run op by op on local blocks, its reshards where the schedule has them.
+"""Running a program op by op on local blocks, with the reshards of its schedule.
 
 Everything here runs inside the one `shard_map` that `lower` makes.
 """
@@ -36,7 +36,9 @@ class LocalInterpreter:
         self.grid = Grid(schedule.mesh)
 
     def block(self, block: Block, args: Sequence[Any], owner: tuple[int, int] = (PROGRAM, -1)) -> list[Any]:
-        """Results of a block in the forms that cross its boundary; `args` as they are defined."""
+        """Results of a block in the layouts that cross its boundary; `args` are in the layouts that they are defined
+        in.
+        """
         env: dict[int, Any] = dict(zip(block.args, args, strict=True))
         shared: dict[int, Any] = {}
         taken: dict[Use, Any] = {}
@@ -67,25 +69,27 @@ class LocalInterpreter:
         return [taken[Use(owner[0], k, owner[1])] for k in range(len(block.results))]
 
     def reshard(self, x: Any, reshard: Reshard, value: int) -> Any:
-        """A form of a value in another layout."""
+        """The local block of a value after a reshard."""
         return run_reshard(x, reshard, self.program.type_of(value).shape, self.grid)
 
     def formed(self, values: Sequence[int], arrays: Sequence[Any]) -> Sequence[Any]:
-        """Values that an op defines; those without a shared form have their stated order now."""
+        """The results of an op; those without a shared form are brought to their stated order of the devices and
+        back here.
+        """
         if not self.program.orders:
             return arrays
         shared = self.schedule.shared
         return [x if v in shared else self.in_order(x, v) for v, x in zip(values, arrays, strict=True)]
 
     def in_order(self, x: Any, value: int) -> Any:
-        """A value's form once it has lain on the devices in the order that is stated for it, and is back."""
+        """The block of a value after it has lain on the devices in the order stated for it, and is back."""
         order = other_order(self.program, value)
         if order is None:
             return x
         return permute_all(permute_all(x, order.moves, self.grid), inverse(order.moves), self.grid)
 
     def op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
-        """Results of an op with a rule in the layouts that its placement defines."""
+        """Results of an op with a rule, in the layouts that its placement defines."""
         assert op.rule is not None
         types = self.program.type_of
         placement = self.schedule.placements[op.id]
@@ -102,6 +106,7 @@ class LocalInterpreter:
         return [all_reduce(r, op.rule.combiner, atoms, self.grid) for r in results] if atoms else results
 
     def region_op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
+        """Results of a loop, a branch or a `shard_map`; `UnsupportedError` for other ops with regions."""
         if op.kind == "shard_map":
             return self.shard_map(op, operands)
 
@@ -111,6 +116,7 @@ class LocalInterpreter:
         return self.control_flow(op, operands, run)
 
     def control_flow(self, op: Op, operands: Sequence[Any], run: RunBlock) -> list[Any]:
+        """Results of a `scan`, `while` or `cond` whose regions `run` executes."""
         match op.kind:
             case "scan":
                 return self.scan(op, operands, run)
@@ -123,6 +129,7 @@ class LocalInterpreter:
         raise UnsupportedError(f"op {op.id} ({op.kind}) at {op.source} has regions and no local form")
 
     def scan(self, op: Op, operands: Sequence[Any], run: RunBlock) -> list[Any]:
+        """Results of a scan: the final carries, then the stacks; operands are consts, initial carries, stacks."""
         n, k = int(op.attrs["num_consts"]), int(op.attrs["num_carry"])
         consts, init, xs = operands[:n], operands[n : n + k], operands[n + k :]
 
@@ -141,6 +148,9 @@ class LocalInterpreter:
         return [*carry, *ys]
 
     def while_loop(self, op: Op, operands: Sequence[Any], run: RunBlock) -> list[Any]:
+        """The final carries of a while loop; operands are the condition's consts, the body's consts, initial
+        carries.
+        """
         n, b = int(op.attrs["cond_nconsts"]), int(op.attrs["body_nconsts"])
         for_cond, for_body, init = operands[:n], operands[n : n + b], operands[n + b :]
         return list(
@@ -150,7 +160,9 @@ class LocalInterpreter:
     # -- shard_map regions of the user -------------------------------------------------------------------------
 
     def shard_map(self, op: Op, operands: Sequence[Any]) -> list[Any]:
-        """The body runs as it is: its axes are axes of our mesh, its operands are our blocks."""
+        """Results of the user's `shard_map`. Its body runs unchanged: its axes are axes of the plan's mesh, and its
+        operands are local blocks already.
+        """
         for slot, (value, names) in enumerate(zip(op.operands, op.attrs["in_names"], strict=True)):
             reshard = self.schedule.uses.get(Use(op.id, slot))
             if reshard is not None:
@@ -180,7 +192,7 @@ class LocalInterpreter:
             )
 
     def local_block(self, block: Block, args: Sequence[Any]) -> list[Any]:
-        """A block over local types: every op as it was written."""
+        """Results of a block whose types are local already: every op runs as it was written."""
         env: dict[int, Any] = dict(zip(block.args, args, strict=True))
 
         def read(value: int) -> Any:

@@ -1,6 +1,7 @@
 """Lowering to JAX: one `jax.shard_map` over the refined mesh, collectives written out.
 
-XLA's partitioner has nothing to decide inside of it, so the compiled program communicates exactly as planned.
+XLA's partitioner has nothing to decide inside of a `shard_map`, so the compiled program communicates exactly as
+planned.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,8 +45,9 @@ _DEVICE: dict[str, Any] = {"memory_kind": "device"}
 class Lowered:
     """A program under a schedule as a JAX function.
 
-    input_layouts, output_layouts: at the boundary, one for each leaf. Where the schedule cuts an input unevenly the
-        boundary keeps the leading atoms that divide its dimension, as JAX demands; the rest is cut inside, locally.
+    input_layouts, output_layouts: at the boundary, one for each leaf. JAX demands that boundary layouts divide their
+    dimensions. Where the schedule cuts an input unevenly, its boundary layout has the leading atoms that divide, and
+    the rest is cut inside, locally.
     """
 
     traced: TracedFunction
@@ -56,26 +58,27 @@ class Lowered:
     def jax_mesh(self, devices: Sequence[Any] | None = None) -> JaxMesh:
         """The refined mesh on `devices` (all of JAX by default, in their order, permuted by the mesh's device ids).
 
-        Raises `InputError` where there are too few.
+        Raises `InputError` where there are too few devices.
         """
         mesh = self.schedule.mesh
-        found = jax.devices() if devices is None else list(devices)
-        if len(found) < mesh.mesh.size:
+        available = jax.devices() if devices is None else list(devices)
+        if len(available) < mesh.mesh.size:
             raise InputError(
-                f"mesh {mesh.mesh} has {mesh.mesh.size} devices, there are {len(found)}; to simulate them on the CPU "
-                f"set XLA_FLAGS=--xla_force_host_platform_device_count={mesh.mesh.size} before JAX starts"
+                f"mesh {mesh.mesh} has {mesh.mesh.size} devices, there are {len(available)}; to simulate them on the "
+                f"CPU set XLA_FLAGS=--xla_force_host_platform_device_count={mesh.mesh.size} before JAX starts"
             )
         order = mesh.mesh.device_ids or range(mesh.mesh.size)
-        return auto_mesh(np.array([found[i] for i in order], dtype=object).reshape(mesh.sizes), mesh.names)
+        return auto_mesh(np.array([available[i] for i in order], dtype=object).reshape(mesh.sizes), mesh.names)
 
     def function(
         self, mesh: JaxMesh | AbstractMesh, platform: str | None = None, *, as_they_lie: bool = False
     ) -> Callable[..., Any]:
-        """``fn`` on a given mesh (from `jax_mesh`).
+        """The program as a function of global arrays on a mesh (from `jax_mesh`), with the pytrees of the traced
+        function.
 
-        platform: what it will run on, by default that of the mesh's devices; on "cpu" collectives are put in order.
-        as_they_lie: take and give what is stated in another order of the devices with its blocks in that order (see
-            `autoshard.lowering.other_orders`), by the planned permutes; without, all are arrays of `mesh`.
+        platform: where it will run, by default the platform of the mesh's devices; on "cpu" collectives are put in
+        order. as_they_lie: arrays that are stated in another order of the devices come and go with their blocks in that
+        order (see `autoshard.lowering.other_orders`), by the planned permutes. Otherwise all arrays lie on `mesh`.
         """
         traced, grid = self.traced, self.schedule.mesh
         interpreter = LocalInterpreter(traced, self.schedule)
@@ -134,7 +137,7 @@ class Lowered:
         return self.finished(fn, mesh, derivatives=not (arriving or leaving))
 
     def _on_host(self, mesh: JaxMesh | AbstractMesh) -> bool:
-        """Whether values are to be put into host memory: not for program texts of no devices in particular."""
+        """Whether values are put into host memory; not in program texts for an abstract mesh."""
         program = self.traced.program
         return isinstance(mesh, JaxMesh) and bool(program.host_inputs or program.host_outputs)
 
@@ -158,10 +161,11 @@ class Lowered:
 
     @cached_property
     def fn(self) -> Callable[..., Any]:
-        """Global arrays in and out, same pytrees as the traced function; may be jitted."""
+        """The function on the mesh of all devices: global arrays in and out, called as the user's; may be jitted."""
         return as_called(self.function(self.jax_mesh()), self.traced.call)
 
     def in_shardings_on(self, mesh: JaxMesh | AbstractMesh) -> Any:
+        """`NamedSharding` of every input leaf on a mesh, in the pytree of the arguments."""
         there = self.traced.program.host_inputs if self._on_host(mesh) else ()
         shardings = [
             NamedSharding(mesh, partition_spec(x, self.schedule.mesh), **(_HOST if k in there else {}))
@@ -170,6 +174,7 @@ class Lowered:
         return tree_util.tree_unflatten(self.traced.in_tree, shardings)
 
     def out_shardings_on(self, mesh: JaxMesh | AbstractMesh) -> Any:
+        """`NamedSharding` of every output leaf on a mesh, in the pytree of the result."""
         there = self.traced.program.host_outputs if self._on_host(mesh) else ()
         shardings = [
             NamedSharding(mesh, partition_spec(x, self.schedule.mesh), **(_HOST if k in there else {}))
@@ -199,10 +204,10 @@ class Lowered:
         return tuple(out)
 
     def jit(self, *, devices: Sequence[Any] | None = None, **jit_kwargs: Any) -> Any:
-        """`jax.jit` of ``fn`` with its shardings and donations; `jit_kwargs` replace them.
+        """`jax.jit` of the function with its shardings and donations; `jit_kwargs` replace them.
 
-        Where arguments or results are stated in another order of the devices, an `OrderedFunction` that takes and gives
-        them so.
+        Where arguments or results are stated in another order of the devices, the result is an `OrderedFunction`, which
+        takes and returns them in that order.
         """
         mesh = self.jax_mesh(devices)
         options = {
@@ -231,16 +236,16 @@ class Lowered:
         return any(o.where in _SIDES for o in self.traced.program.orders)
 
     def _other_shardings(self, where: str, count: int, devices: Sequence[Any] | None) -> list[NamedSharding | None]:
-        """Of each input or output leaf that is stated in another order of the devices, its sharding there."""
-        found: list[NamedSharding | None] = [None] * count
+        """For each input or output leaf, its sharding in another order of the devices where one is stated."""
+        shardings: list[NamedSharding | None] = [None] * count
         usual = jax.devices() if devices is None else list(devices)
         for order in self.traced.program.orders:
             if order.where == where:
                 mesh = Mesh.from_text(order.mesh)
                 grid = np.array([usual[i] for i in mesh.device_ids or range(mesh.size)], dtype=object)
                 spec = spec_to_jax(TensorSharding.from_text(order.stated, mesh), mesh)
-                found[order.index] = NamedSharding(auto_mesh(grid.reshape(mesh.axis_sizes), mesh.axis_names), spec)
-        return found
+                shardings[order.index] = NamedSharding(auto_mesh(grid.reshape(mesh.axis_sizes), mesh.axis_names), spec)
+        return shardings
 
     def _as_they_lie(self, shardings: Any, where: str) -> Any:
         leaves, tree = tree_util.tree_flatten(shardings)
@@ -260,7 +265,7 @@ class Lowered:
 
     @cached_property
     def planned(self) -> list[PlannedCollective]:
-        """Every collective in it, in execution order."""
+        """Every collective of the program, in execution order."""
         return planned_collectives(self.traced.program, self.schedule)
 
 
@@ -293,14 +298,17 @@ def lower(traced: TracedFunction, schedule: Schedule) -> Lowered:
             )
         outputs.append(layout)
     lowered = Lowered(traced, schedule, tuple(inputs[: len(traced.in_types)]), tuple(outputs))
-    # Run every op's local form once, on abstract values, so that what cannot be lowered is found here.
+    # Run every op's local form once, on abstract values, so that an op without one is refused here.
     arguments = tree_util.tree_unflatten(traced.in_tree, traced.in_types)
     jax.eval_shape(lowered.function(auto_abstract_mesh(mesh.sizes, mesh.names), as_they_lie=True), *arguments)
     return lowered
 
 
 def _made_inside(type_: TensorType) -> bool:
-    """Empty arrays are made where they are used: XLA's partitioner stumbles over a `shard_map` that takes no others."""
+    """Whether an array is empty and therefore made where it is used.
+
+    XLA's partitioner fails on a `shard_map` that takes only empty arrays.
+    """
     return type_.elements == 0 and not type_.dtype.startswith("key<")
 
 
@@ -341,7 +349,7 @@ def _finish_cut(before: Layout, after: Layout) -> list[Step]:
 
 
 def flat_arguments(traced: TracedFunction, call_args: tuple[Any, ...]) -> list[Any]:
-    """The leaves of a call's arguments, of the types the function was traced with; `InputError` where they are not."""
+    """The leaves of a call's arguments, with the types the function was traced with; `InputError` where they differ."""
     leaves, tree = tree_util.tree_flatten(call_args)
     if tree != traced.in_tree:
         raise InputError(f"{traced.program.name} was traced with arguments {traced.in_tree}, called with {tree}")
@@ -350,7 +358,7 @@ def flat_arguments(traced: TracedFunction, call_args: tuple[Any, ...]) -> list[A
 
 
 def _as_traced(x: Any, wanted: jax.ShapeDtypeStruct, name: str) -> Any:
-    """The argument as the type it was traced with; Python numbers are converted, arrays must fit."""
+    """The argument with the type that it was traced with; Python numbers are converted, arrays must fit."""
     if not hasattr(x, "dtype"):
         x = np.asarray(x, wanted.dtype)
     if tuple(np.shape(x)) != tuple(wanted.shape) or x.dtype != wanted.dtype:

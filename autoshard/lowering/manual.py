@@ -1,9 +1,8 @@
-"""Ops inside a user's `shard_map`, run on our own blocks: the user's collectives stay, JAX's bookkeeping goes.
+"""Ops inside a user's `shard_map`: the user's collectives stay, JAX's bookkeeping goes.
 
 The body was traced under the user's mesh context, with marks of what varies over which axes (`pvary`,
-`psum_invariant`). Our
-`shard_map` does not track that (check_vma=False), so marks are dropped and invariant forms become the plain
-collectives.
+`psum_invariant`). The `shard_map` that `lower` makes does not track that (check_vma=False), so marks are dropped and
+invariant forms become the plain collectives.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ _REDUCE = {"add": lax.psum, "max": lax.pmax, "min": lax.pmin}
 
 
 def run_manual(op: Op, jax_op: JaxOp, operands: Sequence[Any]) -> list[Any]:
-    """The results of one op of the body."""
+    """The local results of one op of the body."""
     if op.kind in _MARKS:
         return list(operands)
     kind, axes = op.attrs.get("collective"), tuple(op.attrs.get("axes", ()))

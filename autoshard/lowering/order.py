@@ -1,13 +1,15 @@
 """One collective after the other, on platforms that do not order them themselves.
 
-XLA for CPU starts whatever has its operands: collectives that do not depend on each other are in flight together. JAX
-gives all of them one channel, so that two of a kind and group are taken for one another, and each blocks a thread of a
-pool that has one for each device, so that programs stop for ever. Here every collective is made to depend on the one
-before, in the order of the program; most do already. Control dependencies and optimization barriers do not reach the
-thunks that run: what does is a value. An operand that has to wait is chosen by a bit that is computed from
-an element of the last result, never set, and not known to be so by the compiler: it keeps every bit of itself.
+XLA for CPU starts an op as soon as its operands are ready, so collectives that do not depend on each other are in
+flight together. JAX gives all of them one channel, so two collectives of the same kind and group may be taken for one
+another. Each also blocks a thread of a pool with one thread per device, so a program may never end. Here every
+collective is made to depend on the one before, in the order of the program; most do already.
 
-A loop or branch with collectives counts as one. Inside of it the first waits for those of the iteration before, by
+Control dependencies and optimization barriers do not reach the thunks that run; values do. An operand that has to wait
+is passed through a select whose condition is a bit. The bit is computed from an element of the last result; it is never
+set, which the compiler cannot know. So the operand keeps every bit of itself.
+
+A loop or branch with collectives counts as one collective. Its first one waits for those of the iteration before, by
 the carries or by a bit that is carried along.
 """
 
@@ -24,7 +26,7 @@ from autoshard.lowering.flow import Flow, Region, Waits, is_collective, one_by_o
 
 
 def in_order(function: Callable[..., Sequence[Any]]) -> Callable[..., tuple[Any, ...]]:
-    """The same function of arrays, for use inside of a `shard_map`, whose collectives wait for each other."""
+    """The same function of arrays, for use inside of a `shard_map`; its collectives wait for each other."""
 
     def ordered(*args: Any) -> tuple[Any, ...]:
         closed = jax.make_jaxpr(lambda *xs: tuple(function(*xs)))(*args)
@@ -39,7 +41,7 @@ def in_order(function: Callable[..., Sequence[Any]]) -> Callable[..., tuple[Any,
 
 
 class _Chain:
-    """The last collective, as a value: a result of it, or a bit made from one."""
+    """The last collective, represented by one of its results or by a bit made from one."""
 
     def __init__(self, bit: Any) -> None:
         self._bit, self._source = bit, None
@@ -51,14 +53,14 @@ class _Chain:
         self._bit, self._source = bit, None
 
     def bit(self) -> Any:
-        """False, and not known to be before the last collective has ended."""
+        """A bit that is False; the compiler cannot know its value before the last collective has ended."""
         if self._bit is None:
             self._bit = _unset(self._source)
         return self._bit
 
 
 def _unset(x: Any) -> Any:
-    """False, computed from the first element of an array: no integer with its last bit set is zero."""
+    """False, computed from the first element of an array: an integer with its last bit set is never zero."""
     if jax.numpy.issubdtype(x.dtype, jax.dtypes.extended):
         x = jax.random.key_data(x)
     element = lax.squeeze(lax.slice(x, (0,) * x.ndim, (1,) * x.ndim), range(x.ndim))
@@ -72,15 +74,18 @@ def _unset(x: Any) -> Any:
 
 
 def _wait(x: Any, bit: Any) -> Any:
-    """The same array, bit by bit."""
+    """The same array, available only once `bit` is."""
     if jax.numpy.issubdtype(x.dtype, jax.dtypes.extended):
         return jax.random.wrap_key_data(_wait(jax.random.key_data(x), bit), impl=jax.random.key_impl(x))
-    other = lax.convert_element_type(bit, x.dtype)  # no constant: of two equal ones a compiler takes either
+    other = lax.convert_element_type(bit, x.dtype)  # not x itself: a compiler drops a select of two equal operands
     return lax.select(lax.broadcast(bit, x.shape), lax.broadcast(other, x.shape), x)
 
 
 def _run(closed: Any, waits: Waits, args: Sequence[Any], bit: Any) -> tuple[list[Any], _Chain]:
-    """Results of a jaxpr, and its last collective. bit: says that what was before has ended; None if nothing was."""
+    """Results of a jaxpr, and its last collective.
+
+    bit: available once the last collective before the jaxpr has ended; None where there was none.
+    """
     (jaxpr, consts), chain = open_jaxpr(closed), _Chain(bit)
     env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     env.update(zip(jaxpr.invars, args, strict=True))
@@ -168,7 +173,7 @@ def _while(eqn: Any, operands: list[Any], region: Region, bit: Any) -> list[Any]
     def step(carry: Any) -> Any:
         before, carried = parts(carry)
         out, chain = _run(p["body_jaxpr"], body, [*for_body, *carried], before)
-        if region.bit and not body.ran:  # a carry that does not change would be taken out of the loop
+        if region.bit and not body.ran:  # a compiler would move a carry that does not change out of the loop
             chain.after(before)
         return (*_bit(region, chain), *out)
 

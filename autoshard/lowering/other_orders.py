@@ -1,8 +1,8 @@
 """Arrays of a call that lie on devices in another order than the plan's.
 
-JAX compiles a function for one order of the devices. So such an array is handed over as what it is to that order: the
-same blocks on the same devices, called an array of the plan's mesh (nothing is copied). Its blocks are in the wrong
-places there, and the first thing the lowered program does is the planned permute that brings them home. Outputs go the
+JAX compiles a function for one order of the devices. So such an array is handed over as an array of the plan's mesh
+with the same blocks on the same devices (nothing is copied). On the plan's mesh its blocks are then in the wrong
+places, and the lowered program begins with the planned permute that brings each block to its place. Outputs take the
 same way back.
 """
 
@@ -20,7 +20,7 @@ Shardings = Sequence[NamedSharding | None]
 
 
 def called(x: jax.Array, sharding: NamedSharding) -> jax.Array:
-    """The same blocks on the same devices as an array of another sharding; nothing moves."""
+    """The same blocks on the same devices, declared to be an array of another sharding; nothing moves."""
     return jax.make_array_from_single_device_arrays(x.shape, sharding, [s.data for s in x.addressable_shards])
 
 
@@ -28,10 +28,10 @@ def called(x: jax.Array, sharding: NamedSharding) -> jax.Array:
 class OrderedFunction:
     """A jitted function some of whose arguments and results lie in other orders of the devices.
 
-    inner: jitted; takes and gives arrays of the plan's mesh, blocks where the other mesh has them. within: the function
-    of global arrays, for calls inside of other jitted functions, where all arrays are in one order.
-    ins, outs: of each leaf, on the other mesh; in_plan, out_plan: what `inner` calls them.
-    donated: leaves whose buffers `inner` may take.
+    inner: jitted; takes and returns arrays of the plan's mesh, with their blocks where the other mesh has them. within:
+    the function of global arrays, for calls inside of other jitted functions, where all arrays are in one order.
+    ins, outs: sharding of each leaf on the other mesh. in_plan, out_plan: sharding of each leaf for `inner`.
+    donated: leaves whose buffers `inner` may reuse.
     """
 
     inner: Any
@@ -48,15 +48,15 @@ class OrderedFunction:
         return self.run(self.inner, args)
 
     def run(self, inner: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """`inner` (jitted or compiled) on arguments as they lie."""
+        """Call `inner` (jitted or compiled) with arguments that lie in their own orders of the devices."""
         leaves, tree = tree_util.tree_flatten(args)
-        given = list(leaves)
+        handed = list(leaves)
         for k, (there, here) in enumerate(zip(self.ins, self.in_plan, strict=True)):
             if there is not None:
                 x = leaves[k]
                 lies_there = isinstance(x, jax.Array) and x.sharding.is_equivalent_to(there, x.ndim)
-                given[k] = called(x if lies_there else jax.device_put(x, there), here)
-        out, out_tree = tree_util.tree_flatten(inner(*tree_util.tree_unflatten(tree, given)))
+                handed[k] = called(x if lies_there else jax.device_put(x, there), here)
+        out, out_tree = tree_util.tree_flatten(inner(*tree_util.tree_unflatten(tree, handed)))
         for k in self.donated:
             if self.ins[k] is not None and isinstance(leaves[k], jax.Array) and not leaves[k].is_deleted():
                 leaves[k].delete()
@@ -64,7 +64,7 @@ class OrderedFunction:
         return tree_util.tree_unflatten(out_tree, out)
 
     def lower(self, *specs: Any, **options: Any) -> "OrderedStage":
-        """As of a jitted function; compiled, it takes arguments as they lie."""
+        """Lowered for these arguments; once compiled, it takes them in their own orders of the devices."""
         leaves, tree = tree_util.tree_flatten(specs)
         plain = [
             x if there is None or not hasattr(x, "shape") else jax.ShapeDtypeStruct(x.shape, x.dtype)
@@ -81,6 +81,7 @@ class OrderedStage:
     stage: Any
 
     def compile(self, **options: Any) -> "OrderedStage":
+        """The compiled stage; `options` are those of `jax.stages.Lowered.compile`."""
         return OrderedStage(self.function, self.stage.compile(**options))
 
     def __call__(self, *args: Any) -> Any:

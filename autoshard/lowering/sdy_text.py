@@ -1,7 +1,8 @@
-"""StableHLO text on the refined mesh rewritten for the plan's own mesh: its parts of axes become sub-axes.
+"""Rewriting StableHLO text from the refined mesh to the plan's own mesh: parts of axes become sub-axes.
 
 JAX has no sub-axes, so programs are traced on a mesh that has each part of a split axis as an axis of its own. Shardy's
-text has them: ``{"model:(1)2", "model:(2)2"}`` is ``{"model"}``, and ``{"model:(2)2"}`` is ``{"model":(2)2}``.
+text has sub-axes: ``{"model:(1)2", "model:(2)2"}`` becomes ``{"model"}``, ``{"model:(2)2"}`` becomes
+``{"model":(2)2}``.
 """
 
 import re
@@ -11,7 +12,7 @@ from autoshard.sharding.layout import AtomMesh
 
 
 def on_logical_mesh(text: str, mesh: AtomMesh) -> str:
-    """The module with the mesh of the plan in place of the refined one; `InputError` where it declares neither.
+    """The module with the mesh of the plan in place of the refined one; `InputError` where the text declares neither.
 
     >>> from autoshard.sharding.mesh import Mesh
     >>> split = AtomMesh.split(Mesh.from_dict({"x": 2, "y": 4}), {"y": (2, 2)})

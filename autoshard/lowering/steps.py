@@ -24,9 +24,11 @@ class Grid:
     mesh: AtomMesh
 
     def names(self, atoms: Sequence[int]) -> tuple[str, ...]:
+        """Names of these atoms as axes of the refined mesh."""
         return tuple(self.mesh.names[a] for a in atoms)
 
     def sizes(self, atoms: Sequence[int]) -> tuple[int, ...]:
+        """Number of devices along each of these atoms."""
         return tuple(self.mesh.sizes[a] for a in atoms)
 
     def index(self, atoms: Sequence[int]) -> jax.Array:
@@ -88,7 +90,7 @@ def run_step(x: jax.Array, step: Step, layout: Layout, shape: Sequence[int], gri
 
 
 def permute_all(x: jax.Array, moves: Sequence[int], grid: Grid) -> jax.Array:
-    """The block of the device at each position of the mesh (row-major), moved to the device at ``moves[position]``."""
+    """Move the block at each position of the mesh (row-major) to the device at ``moves[position]``."""
     if jax.numpy.issubdtype(x.dtype, jax.dtypes.extended):
         data = permute_all(jax.random.key_data(x), moves, grid)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
@@ -96,7 +98,7 @@ def permute_all(x: jax.Array, moves: Sequence[int], grid: Grid) -> jax.Array:
 
 
 def inverse(moves: Sequence[int]) -> tuple[int, ...]:
-    """The way back of `permute_all`."""
+    """The moves that undo `permute_all` with these."""
     return tuple(source for _, source in sorted((target, source) for source, target in enumerate(moves)))
 
 
@@ -116,8 +118,8 @@ def all_reduce(x: jax.Array, combiner: str, atoms: Sequence[int], grid: Grid) ->
 def permute_pairs(old: Sequence[int], new: Sequence[int], mesh: AtomMesh) -> list[tuple[int, int]]:
     """(source, destination) numbers of devices within a group, row-major in mesh order; a device may send to itself.
 
-    The device that holds block k under the order `old` sends it to the one that holds it under `new`. In mesh order,
-    because `lax.ppermute` numbers a group so, whatever the order of the names given to it.
+    The device that holds block k under the order `old` sends it to the device that holds block k under `new`. Numbers
+    are in mesh order because `lax.ppermute` numbers a group so, whatever the order of the names given to it.
     """
     ordered = sorted(new)
     sizes = [mesh.sizes[a] for a in ordered]
@@ -130,8 +132,9 @@ def permute_pairs(old: Sequence[int], new: Sequence[int], mesh: AtomMesh) -> lis
 
 
 def exchange(x: jax.Array, dim: int, atoms: Sequence[int], width: int, shift: int, grid: Grid) -> jax.Array:
-    """The neighbour's edge: the last `width` elements of the block before (shift 1), or the first of the block after
-    (shift -1); zeros where there is no neighbour.
+    """The neighbour's edge along a dimension; zeros where there is no neighbour.
+
+    With shift 1 these are the last `width` elements of the block before, with shift -1 the first of the block after.
     """
     n, ordered = x.shape[dim], sorted(atoms)
     edge = lax.slice_in_dim(x, n - width, n, axis=dim) if shift == 1 else lax.slice_in_dim(x, 0, width, axis=dim)
@@ -147,13 +150,13 @@ def exchange(x: jax.Array, dim: int, atoms: Sequence[int], width: int, shift: in
 
 
 def _length(layout: Layout, dim: int, leaving: int, shape: Sequence[int], grid: Grid) -> int:
-    """Local length of `dim` once its last `leaving` atoms are gone."""
+    """Local length of `dim` without the last `leaving` of its atoms."""
     atoms = layout.dims[dim]
     return -(-shape[dim] // grid.mesh.size(atoms[: len(atoms) - leaving]))
 
 
 def pad_to(x: jax.Array, dim: int, length: int) -> jax.Array:
-    """Zeros at the end of a dimension, up to `length`."""
+    """The array with zeros at the end of a dimension, up to `length`."""
     if x.shape[dim] >= length:
         return x
     config = [(0, length - n if d == dim else 0, 0) for d, n in enumerate(x.shape)]
@@ -169,7 +172,7 @@ def _slice(x: jax.Array, dim: int, atoms: Sequence[int], grid: Grid) -> jax.Arra
 
 
 def _part(x: jax.Array, dim: int, sizes: Sequence[int]) -> jax.Array:
-    """Blocks of all devices one after the other: every stage padded to a multiple, as the cut demands."""
+    """Cut a dimension into the blocks of all devices, one after the other; every stage is padded to a multiple."""
     shape, n = x.shape, x.shape[dim]
     lengths = staged(n, sizes)
     if is_regular(n, sizes):
@@ -181,7 +184,7 @@ def _part(x: jax.Array, dim: int, sizes: Sequence[int]) -> jax.Array:
 
 
 def _join(x: jax.Array, dim: int, n: int, sizes: Sequence[int]) -> jax.Array:
-    """Inverse of `_part`: the n elements from the blocks of all devices."""
+    """The inverse of `_part`: the n elements from the blocks of all devices."""
     shape, lengths = x.shape, staged(n, sizes)
     if is_regular(n, sizes):
         return lax.slice_in_dim(x, 0, n, axis=dim) if shape[dim] != n else x

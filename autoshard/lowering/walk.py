@@ -1,4 +1,4 @@
-"""The order in which a program and its schedule happen, and the check that they fit each other.
+"""The order in which ops and reshards run, and the check that program and schedule fit each other.
 
 Lowering and the list of planned collectives both follow `events`.
 """
@@ -23,7 +23,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Bring a value into the form that one use wants; `reshard` is None for literals."""
+    """Bring a value into the layout that one use needs; `reshard` is None for literals."""
 
     value: int
     use: Use
@@ -41,7 +41,7 @@ Event = Share | Take | Run
 
 
 def events(block: Block, schedule: Schedule, owner: tuple[int, int] = (PROGRAM, -1)) -> Iterator[Event]:
-    """What happens in a block, in order; bodies of region ops are not entered.
+    """The ops and reshards of a block, in order; bodies of region ops are not entered.
 
     owner: (op id, region index) of the region that `block` is; the program's own body by default.
     """
@@ -81,7 +81,7 @@ def stacked_operands(op: Op) -> int:
 
 
 def stack(layout: Layout) -> Layout:
-    """With a leading dimension that is not cut."""
+    """The layout of a stack of such tensors: a leading dimension that is not cut."""
     return Layout(((), *layout.dims), layout.unreduced)
 
 

@@ -32,20 +32,20 @@ def card(name: str) -> Mapping[str, Any]:
 
 
 def card_options(model: str, name: str) -> dict[str, Any]:
-    """Options that a card sets for `model`. Errors when it belongs to another model, or to none.
+    """Options that a card sets for `model`; an error where the card belongs to another model, or to none.
 
     >>> card_options("transformer", "llama3_8b")["kv_heads"]
     8
     """
-    found = card(name)
-    if "unsupported" in found:
+    dims_card = card(name)
+    if "unsupported" in dims_card:
         raise UnsupportedError(
-            f"dims {name!r} cannot be built: {found['unsupported']}. "
+            f"dims {name!r} cannot be built: {dims_card['unsupported']}. "
             f"Try another of: {', '.join(card_names(model)) or ', '.join(card_names())}"
         )
-    if found["model"] != model:
+    if dims_card["model"] != model:
         raise InputError(
-            f"dims {name!r} belongs to model {found['model']!r}, asked for model {model!r}; "
+            f"dims {name!r} belongs to model {dims_card['model']!r}, asked for model {model!r}; "
             + (f"dims of {model!r}: {', '.join(card_names(model))}" if card_names(model) else f"{model!r} has no dims")
         )
-    return {**_document()["defaults"].get(model, {}), **found["options"]}
+    return {**_document()["defaults"].get(model, {}), **dims_card["options"]}

@@ -14,7 +14,7 @@ SURPRISE = 0.1
 def token_batches(seed: int, batch: int, seq: int, vocab: int) -> Iterator[dict[str, Any]]:
     """`tokens` and `targets` (batch, seq) int32 of a Markov chain: each token has one likely successor.
 
-    Only a quarter of the vocabulary (at most 64 tokens) occurs, so the first thing learnt is which.
+    Only a quarter of the vocabulary (at most 64 tokens) occurs; a model first learns which tokens these are.
     """
     fixed = np.random.default_rng([seed, 0])
     used = fixed.choice(vocab, size=max(1, min(TOKENS_IN_USE, vocab // 4)), replace=False)
@@ -53,7 +53,7 @@ def vector_batches(seed: int, batch: int, inputs: int, outputs: int, task: str) 
 def image_batches(seed: int, batch: int, image: int, channels: int, classes: int) -> Iterator[dict[str, Any]]:
     """`images` (batch, image, image, channels) float32, a pattern per class under noise, and `labels` (batch,) int32.
 
-    A pattern is made of two plane waves per channel, so that thousands of classes need no memory to speak of.
+    A pattern is made of two plane waves per channel, so that thousands of classes need little memory.
     """
     waves = np.random.default_rng([seed, 0]).normal(size=(classes, 2, 2, channels))
     grid = np.linspace(0, 2 * np.pi, image, endpoint=False)

@@ -22,7 +22,7 @@ ACTIVATION: dict[str, Callable[[jax.Array], jax.Array]] = {
 def remat(function: Callable[..., Any], policy: str | tuple[str, ...], *, in_scan: bool) -> Callable[..., Any]:
     """Recompute `function` in the backward pass: all of it ("full"), all but matmuls ("dots"), or all but some tags.
 
-    Inside a scan the loop itself keeps the two computations apart, so no barrier is asked for there.
+    Inside a scan the loop itself keeps the two computations apart, so there is no barrier then (`in_scan`).
     """
     if policy == "none":
         return function
@@ -36,14 +36,14 @@ def remat(function: Callable[..., Any], policy: str | tuple[str, ...], *, in_sca
 
 
 def rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
-    """Divide by the root mean square of the last dimension (arXiv 1910.07467); in float32, back to `x`'s type."""
+    """Divide by the root mean square of the last dimension (arXiv 1910.07467), in float32; the result has x's dtype."""
     wide = x.astype(jnp.float32)
     wide = wide * jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + NORM_EPSILON)
     return (wide * scale.astype(jnp.float32)).astype(x.dtype)
 
 
 def layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-    """Mean 0 and variance 1 over the last dimension (arXiv 1607.06450); in float32, back to `x`'s type."""
+    """Mean 0 and variance 1 over the last dimension (arXiv 1607.06450), in float32; the result has x's dtype."""
     wide = x.astype(jnp.float32)
     wide = wide - jnp.mean(wide, axis=-1, keepdims=True)
     wide = wide * jax.lax.rsqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + NORM_EPSILON)

@@ -16,7 +16,7 @@ from autoshard.models.parameters import Parameter, weight
 
 
 def table(options: MlpOptions) -> dict[str, Any]:
-    """`layers/<i>/w` (in, out) and `b` (out). Hidden dimensions are named `mlp` and `embed` in turn."""
+    """The parameters: `layers/<i>/w` (in, out) and `b` (out). Hidden dimensions are named `mlp` and `embed` in turn."""
     sizes = [options.inputs, *[options.hidden] * (options.layers - 1), options.outputs]
     names = ["inputs", *["mlp" if i % 2 == 0 else "embed" for i in range(options.layers - 1)], "outputs"]
     layers = []
@@ -29,7 +29,7 @@ def table(options: MlpOptions) -> dict[str, Any]:
 
 
 def forward(params: Any, x: jax.Array, options: MlpOptions) -> jax.Array:
-    """(batch, inputs) to (batch, outputs), float32."""
+    """Inputs (batch, inputs) to outputs (batch, outputs), float32."""
     activate = ACTIVATION[options.activation]
 
     def hidden_layer(layer: Any, x: jax.Array) -> jax.Array:
@@ -48,7 +48,7 @@ def _affine(layer: Any, x: jax.Array) -> jax.Array:
 
 
 def program(options: MlpOptions) -> ModelProgram:
-    """`build("mlp", ...)`."""
+    """The model that `build("mlp", ...)` returns."""
 
     def loss(params: Any, extra: Any, batch: Any) -> tuple[jax.Array, Any]:
         y = forward(params, batch["x"], options)

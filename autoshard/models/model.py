@@ -23,10 +23,10 @@ class ModelProgram:
     `step(state, batch) -> (state, metrics)`; `state` is `{"params", "opt", "step"}` (int32 step; models may add more),
     `metrics` is `{"loss"}`. `specs` are `(state, batch)` as pytrees of `ShapeDtypeStruct`. `logical_axes` maps path
     patterns (`state/params/layers/*/wq`, where `*` is one path element) to one logical name per dimension; every input
-    leaf is met by exactly one pattern. `matmul_params` counts what one token is multiplied with (of a mixture of
-    experts: its `experts_per_token` experts); for a conv net the whole kernels. `forward_matmul_flop` is the matmul and
-    convolution work of one forward pass over the batch (multiply-add = 2), without recomputation and without the
-    dispatch and combine of experts. `init(seed)` and `batches(seed)` are the only members that make real arrays;
+    leaf matches exactly one pattern. `matmul_params` counts the parameters that one token is multiplied with (of a
+    mixture of experts: its `experts_per_token` experts); for a conv net the whole kernels. `forward_matmul_flop` is the
+    matmul and convolution work of one forward pass over the batch (multiply-add = 2), without recomputation and without
+    the dispatch and combine of experts. `init(seed)` and `batches(seed)` are the only members that make real arrays;
     `init(seed, place)` hands each of them, from the host, to `place(path in the state, array)`.
     """
 
@@ -47,7 +47,7 @@ class ModelProgram:
 
     @property
     def model_flop_per_step(self) -> int:
-        """FLOP of one train step: each forward matmul has two of its size in the backward pass."""
+        """FLOP of one train step: each matmul of the forward pass has two of its size in the backward pass."""
         return 3 * self.forward_matmul_flop
 
     def axes_of(self, path: str) -> Axes:

@@ -95,13 +95,13 @@ EXPERTS = {"einsum": einsum_experts, "ragged": ragged_experts}
 
 
 def feed_forward(layer: Any, x: jax.Array, options: MoeOptions) -> tuple[jax.Array, jax.Array]:
-    """(batch, seq, d_model) to the same, and the router's loss."""
+    """(batch, seq, d_model) to the same shape, and the router's loss."""
     chosen, gates, balance = route(layer, x, options)
     return EXPERTS[options.dispatch](layer, x, chosen, gates, options), balance
 
 
 def program(options: MoeOptions) -> ModelProgram:
-    """`build("moe", ...)`."""
+    """The model that `build("moe", ...)` returns."""
 
     def feed(layer: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         return feed_forward(layer, x, options)

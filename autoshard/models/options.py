@@ -98,7 +98,7 @@ def _size(default: int | None) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """What every model has: batch size, AdamW (decoupled weight decay), and number types.
+    """Options of every model: batch size, AdamW (decoupled weight decay), and dtypes.
 
     Parameters are stored in `param_dtype`, matmuls run in `compute_dtype`; Adam's moments and the
     update are float32 whatever the parameters are. `clip_norm` clips gradients by global norm.
@@ -213,8 +213,8 @@ class TransformerOptions(TrainingOptions):
 class MoeOptions(TransformerOptions):
     """A decoder whose MLPs are mixtures of experts; `d_ff` is the hidden size of one expert.
 
-    `dispatch="einsum"` (GShard): every sequence sends at most `capacity` tokens to an expert, those
-    over it skip the layer. `dispatch="ragged"`: tokens sorted by expert and `lax.ragged_dot`, none dropped.
+    `dispatch="einsum"` (GShard): every sequence sends at most `capacity` tokens to an expert; further tokens skip the
+    expert. `dispatch="ragged"`: tokens are sorted by expert, `lax.ragged_dot` multiplies them, and none is dropped.
     """
 
     model = "moe"

@@ -1,4 +1,4 @@
-"""A model's parameters as a table; initial values, specs, logical axes and counts are all read off it."""
+"""A model's parameters as a table, from which initial values, specs, logical axes and counts are made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Axes = tuple[str | None, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One array: shape, a logical name per dimension, and how it starts.
+    """One array: its shape, a logical name per dimension, and its initial values.
 
     `std > 0` draws from a normal distribution, `std == 0` fills with `fill`. `matmul` is the share of tokens that
     multiply it (1 for a dense weight, k/E for one of E experts, 0 for a table or a norm). Weights decay, norms and
@@ -38,10 +38,12 @@ class Parameter:
 
     @property
     def decays(self) -> bool:
+        """Whether weight decay applies: to parameters that start from random numbers."""
         return self.std > 0
 
     @property
     def size(self) -> int:
+        """Number of elements."""
         return math.prod(self.shape)
 
 
@@ -51,14 +53,14 @@ def weight(shape: tuple[int, ...], axes: Axes, *, fan_in: int, scale: float = 1.
 
 
 def stacked(layer: Mapping[str, Parameter], layers: int) -> dict[str, Parameter]:
-    """All layers in one array, for `lax.scan`."""
+    """The parameters of all layers in one array each, for `lax.scan`."""
     return {
         name: replace(p, shape=(layers, *p.shape), axes=("layers", *p.axes), stacked=True) for name, p in layer.items()
     }
 
 
 def unrolled(layer: Mapping[str, Parameter], layers: int) -> list[dict[str, Parameter]]:
-    """One array per layer. Starts from the same values as `stacked`."""
+    """The parameters with an array for each layer; initial values are the same as those of `stacked`."""
     return [{name: replace(p, layer=i) for name, p in layer.items()} for i in range(layers)]
 
 
@@ -89,7 +91,7 @@ Place = Callable[[str, np.ndarray], Any]
 
 
 def on_default_device(path: str, value: np.ndarray) -> jax.Array:
-    """Where arrays lie unless a caller says otherwise."""
+    """The array on JAX's default device: the `Place` that is used by default."""
     return jnp.asarray(value)
 
 
@@ -116,7 +118,7 @@ def initial(table: Any, dtype: Any, seed: int, place: Place = on_default_device,
 
 
 def decay_mask(table: Any) -> Any:
-    """True where weight decay applies."""
+    """The table with True where weight decay applies."""
     return jax.tree.map(lambda p: p.decays, table)
 
 
@@ -127,5 +129,5 @@ def logical_axes(table: Any) -> dict[str, Axes]:
 
 
 def total(table: Any, weigh: Callable[[Parameter], float] = lambda p: 1.0) -> int:
-    """Number of elements, each array weighed (all of it, its active part, its matmul part)."""
+    """Number of elements, each array weighted by `weigh` (all of it, its active part, its matmul part)."""
     return round(sum(p.size * weigh(p) for p in jax.tree.leaves(table)))

@@ -19,7 +19,7 @@ BOTTLENECK_EXPANSION = 4
 
 
 class _Shapes:
-    """Collects the parameters, statistics and matmul work while walking the net once, layer by layer."""
+    """Collects the parameters, statistics and matmul FLOP in one walk over the net, layer by layer."""
 
     def __init__(self, options: ResnetOptions) -> None:
         self.options = options
@@ -170,7 +170,7 @@ def forward(params: Any, statistics: Any, images: jax.Array, options: ResnetOpti
 
 
 def program(options: ResnetOptions) -> ModelProgram:
-    """`build("resnet", ...)`; its state has the running averages as `batch_stats`."""
+    """The model that `build("resnet", ...)` returns; its state has the running averages as `batch_stats`."""
     params, statistics, flop = table(options)
 
     def loss(params: Any, extra: Any, batch: Any) -> tuple[jax.Array, Any]:

@@ -18,7 +18,7 @@ LossFunction = Callable[[Any, Any, Any], tuple[jax.Array, Any]]
 
 
 def optimizer(options: TrainingOptions, table: Any) -> optax.GradientTransformation:
-    """AdamW as one flat chain, so that moments lie at `opt/<i>/mu/...` with or without clipping."""
+    """AdamW as one flat chain, so that moments have the path `opt/<i>/mu/...` with or without clipping."""
     steps = [
         optax.scale_by_adam(b1=options.beta1, b2=options.beta2, eps=options.epsilon),
         optax.add_decayed_weights(options.weight_decay, mask=parameters.decay_mask(table)),
@@ -34,7 +34,7 @@ def _as_float32(tree: Any) -> Any:
 
 
 def state_specs(params: Any, extra: dict[str, Any], tx: optax.GradientTransformation) -> dict[str, Any]:
-    """The state's abstract form, from that of the parameters. Moments have the parameters' shapes, in float32."""
+    """The abstract state, given the abstract parameters. Moments have the parameters' shapes, in float32."""
     opt = jax.eval_shape(lambda: tx.init(jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)))
     return {"params": params, "opt": opt, "step": jax.ShapeDtypeStruct((), jnp.int32), **extra}
 
@@ -42,7 +42,7 @@ def state_specs(params: Any, extra: dict[str, Any], tx: optax.GradientTransforma
 def initial_state(
     params: Any, extra: dict[str, Any], specs: dict[str, Any], place: parameters.Place = parameters.on_default_device
 ) -> dict[str, Any]:
-    """Step 0 with the given parameters. The optimizer's state starts as zeros, all of it (moments and counts)."""
+    """The state at step 0 with these parameters. All of the optimizer's state (moments and counts) starts as zeros."""
     zeros = jax.tree_util.tree_map_with_path(
         lambda path, leaf: place(parameters.path_string(path), np.zeros(leaf.shape, leaf.dtype)),
         {"opt": specs["opt"], "step": specs["step"]},
@@ -51,7 +51,7 @@ def initial_state(
 
 
 def train_step(loss_function: LossFunction, tx: optax.GradientTransformation) -> Callable[[Any, Any], tuple[Any, Any]]:
-    """`(state, batch) -> (state, metrics)`: one forward and backward pass and one update."""
+    """The function `(state, batch) -> (state, metrics)`: one forward and backward pass and one update."""
 
     def step(state: dict[str, Any], batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         params, opt, count = state["params"], state["opt"], state["step"]

@@ -66,7 +66,7 @@ def mlp_table(options: TransformerOptions) -> dict[str, Parameter]:
 def table(options: TransformerOptions, layer: dict[str, Parameter]) -> dict[str, Any]:
     """All parameters, given those of one layer."""
     d, v = options.d_model, options.vocab
-    # A tied table is the head as well, and there every token is multiplied with it.
+    # A tied table is also the head, where every token is multiplied with it.
     tied = float(options.tied_embeddings)
     params: dict[str, Any] = {
         "embedding": Parameter(shape=(v, d), axes=("vocab", "embed"), std=EMBEDDING_STD, matmul=tied),
@@ -87,7 +87,7 @@ def _norm(params: Any, name: str, x: jax.Array, options: TransformerOptions) -> 
 
 
 def self_attention(layer: Any, x: jax.Array, window: Any, options: TransformerOptions) -> jax.Array:
-    """(batch, seq, d_model) to the same: projections, RoPE, attention, output projection."""
+    """(batch, seq, d_model) to the same shape: projections, RoPE, attention, output projection."""
 
     def project(name: str) -> jax.Array:
         y = jnp.einsum("bsd,dnh->bsnh", x, layer[f"w{name}"].astype(x.dtype))
@@ -107,7 +107,7 @@ def self_attention(layer: Any, x: jax.Array, window: Any, options: TransformerOp
 
 
 def feed_forward(layer: Any, x: jax.Array, options: TransformerOptions) -> jax.Array:
-    """(batch, seq, d_model) to the same: SwiGLU (arXiv 2002.05202) or a plain two-layer MLP."""
+    """(batch, seq, d_model) to the same shape: SwiGLU (arXiv 2002.05202) or a plain two-layer MLP."""
     up = jnp.einsum("bsd,df->bsf", x, layer["w_up"].astype(x.dtype))
     if "b_up" in layer:
         up = up + layer["b_up"].astype(x.dtype)
@@ -164,8 +164,8 @@ def forward(params: Any, tokens: jax.Array, options: TransformerOptions, feed: F
         run = remat(block, options.remat, in_scan=False)
         extras = []
         for index, layer in enumerate(params["layers"]):
-            x, one = run(x, layer, _window(options, index))
-            extras.append(one)
+            x, layer_loss = run(x, layer, _window(options, index))
+            extras.append(layer_loss)
         extra = None if extras[0] is None else jnp.stack(extras)
     x = _norm(params, "final_norm", x, options)
     if options.tied_embeddings:
@@ -179,7 +179,7 @@ def forward(params: Any, tokens: jax.Array, options: TransformerOptions, feed: F
 def assemble_decoder(
     options: TransformerOptions, layer: dict[str, Parameter], feed: FeedForward, loss_weight: float = 0.0
 ) -> ModelProgram:
-    """A decoder with the given parameters of a layer and feed-forward function."""
+    """A decoder, given the parameters of one layer and its feed-forward function."""
 
     def loss(params: Any, extra: Any, batch: Any) -> tuple[jax.Array, Any]:
         logits, extra_loss = forward(params, batch["tokens"], options, feed)
@@ -204,7 +204,7 @@ def assemble_decoder(
 
 
 def program(options: TransformerOptions) -> ModelProgram:
-    """`build("transformer", ...)`."""
+    """The model that `build("transformer", ...)` returns."""
 
     def feed(layer: Any, x: jax.Array) -> tuple[jax.Array, None]:
         return feed_forward(layer, x, options), None

@@ -17,7 +17,7 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 
 _ASKING = frozenset({"dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"})
 MAX_SPLIT_AXIS = 64
-"""Longer axes are not split on their own account; a mesh can always name the parts itself."""
+"""Axes with more devices than this are not split unasked; a mesh can always name the parts itself."""
 
 
 def stated_splits(shardings: Iterable[TensorSharding], mesh: Mesh) -> dict[str, tuple[int, ...]]:
@@ -34,11 +34,11 @@ def stated_splits(shardings: Iterable[TensorSharding], mesh: Mesh) -> dict[str, 
             if ref.pre_size is not None and ref.size is not None:
                 cuts.setdefault(ref.name, set()).update((ref.pre_size, ref.pre_size * ref.size))
     out: dict[str, tuple[int, ...]] = {}
-    for axis, found in cuts.items():
-        points = sorted({1, *found, mesh.axis_size(axis)})
+    for axis, boundaries in cuts.items():
+        points = sorted({1, *boundaries, mesh.axis_size(axis)})
         if any(b % a for a, b in pairwise(points)):
             raise InputError(
-                f'sub-axes of "{axis}" are stated that do not fit together: they cut it after {sorted(found)} of '
+                f'sub-axes of "{axis}" are stated that do not fit together: they cut it after {sorted(boundaries)} of '
                 f"{mesh.axis_size(axis)} parts, and each of these must divide the next"
             )
         out[axis] = tuple(b // a for a, b in pairwise(points))
@@ -46,11 +46,12 @@ def stated_splits(shardings: Iterable[TensorSharding], mesh: Mesh) -> dict[str, 
 
 
 def choose_atoms(program: Program, mesh: Mesh, splits: Mapping[str, Sequence[int]] | None = None) -> AtomMesh:
-    """The refined mesh for `program`; `splits` states it per axis (S0.35), the rest is chosen.
+    """The refined mesh for `program`: `splits` fixes the parts of some axes (S0.35), the rest is chosen here.
 
-    An axis of size n is split into (g, n/g) where a shardable factor of a matmul or convolution has
-    size f and ``g = gcd(n, f)`` is neither 1 nor n; where none asks, a reshape may whose dimension ends with the factor
-    (64 rows cut by 16 become 8 x 8 cut by 8 and 2). Axes that a `shard_map` of the user runs over stay whole.
+    An axis of size n is split into (g, n/g) where a shardable factor of a matmul or convolution has size f and
+    ``g = gcd(n, f)`` is neither 1 nor n. Where no such factor needs it, a reshape may ask for a split if one of its
+    dimensions ends with the factor (64 rows cut by 16 become 8 x 8 cut by 8 and 2). Axes that a `shard_map` of the user
+    runs over stay whole.
     """
     chosen: dict[str, Sequence[int]] = dict(splits or {})
     sizes: Counter[int] = Counter()
@@ -65,18 +66,18 @@ def choose_atoms(program: Program, mesh: Mesh, splits: Mapping[str, Sequence[int
     for axis, size in zip(mesh.axis_names, mesh.axis_sizes, strict=True):
         if axis in chosen or axis in manual or size > MAX_SPLIT_AXIS:
             continue
-        asked = _divisors(size, sizes) or _divisors(size, ending)
-        if asked:
-            best = max(asked, key=lambda d: (asked[d], d))
+        divisors = _divisors(size, sizes) or _divisors(size, ending)
+        if divisors:
+            best = max(divisors, key=lambda d: (divisors[d], d))
             chosen[axis] = (best, size // best)
     return AtomMesh.split(mesh, chosen)
 
 
 def _divisors(size: int, factors: Mapping[int, int]) -> Counter[int]:
-    """Real parts of an axis of this size that factors ask for, and how often."""
-    asked: Counter[int] = Counter()
+    """The proper divisors of an axis of this size that factors ask for, and how often."""
+    counts: Counter[int] = Counter()
     for factor, count in factors.items():
         divisor = gcd(size, factor)
         if divisor not in (1, size):
-            asked[divisor] += count
-    return asked
+            counts[divisor] += count
+    return counts

@@ -1,6 +1,6 @@
 """Which values can be partial sums, over which atoms: a fixed point over the program.
 
-Without it every linear op would offer to pass partial sums that can never arrive.
+It keeps linear ops from offering to pass partial sums that can never arrive.
 """
 
 import re
@@ -13,11 +13,12 @@ _NUMERIC = re.compile(r"^(bfloat|float|complex|int|uint)\d+")
 
 
 class PartialReach:
-    """`may_be[value]`: atoms over which the value can be unreduced; `of(op)` what that opens for an op.
+    """The atoms over which each value of a program can be unreduced (`may_be`, by value id).
 
-    Reduction factors are the sources (their atoms must divide the factor). Linear ops pass a partial sum
-    on if all operands of one linear set can have it; zeros have any. It enters a loop only through a carry
-    (whose initial value may have it, or be masked into it) and leaves as a carry or a stacked result.
+    Reduction factors are the sources (their atoms must divide the factor). Linear ops pass a partial sum on if all
+    operands of one linear set can have it; an all-zero result can be one over any atoms. A partial sum enters a loop
+    only through a carry (whose initial value may be one, or be masked into one), and leaves as a carry or a stacked
+    result.
     """
 
     def __init__(self, program: Program, mesh: AtomMesh) -> None:
@@ -29,9 +30,11 @@ class PartialReach:
             pass
 
     def get(self, value: int) -> frozenset[int]:
+        """The atoms over which a value can be unreduced."""
         return self.may_be.get(value, frozenset())
 
     def of(self, op: Op) -> PartialSums:
+        """The partial sums that may pass through an op which has a rule."""
         assert op.rule is not None
         passes = []
         for operands in op.rule.linear:
@@ -97,18 +100,18 @@ class PartialReach:
         """If `result` is `arg` plus other terms through additions only, those terms."""
         producer = {r: op for op in body.ops for r in op.results}
         terms: list[int] = []
-        found = False
+        has_arg = False
         stack = [result]
         while stack:
             value = stack.pop()
             op = producer.get(value)
             if value == arg:
-                found = True
+                has_arg = True
             elif op is not None and op.kind in ("add", "add_any"):
                 stack.extend(op.operands)
             else:
                 terms.append(value)
-        return terms if found and terms else None
+        return terms if has_arg and terms else None
 
     def _sources(self, body: Block, result: int, arg: int) -> frozenset[int]:
         reach = self._all

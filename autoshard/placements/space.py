@@ -1,7 +1,7 @@
-"""All placements of mesh axes on the factors of one op, pruned with reasons.
+"""All placements of mesh axes on the factors of one op; placements that are left out are counted by reason.
 
 An axis goes on one factor, passes through as a partial sum where the op is linear, or stays unused.
-The sub-axes of a split axis part ways only where a factor cannot take the whole axis.
+The sub-axes of a split axis go to different places only where a factor cannot take the whole axis.
 """
 
 from collections import Counter
@@ -27,22 +27,23 @@ def _pass_code(which: int) -> int:
 
 @dataclass(frozen=True)
 class OpSpace:
-    """The strategies of one op.
+    """The placements of one op, with the layouts that each of them implies.
 
-    placements[s]; operand_layouts[k][s] and result_layouts[k][s]; facets[s, axis] labels what the s-th
-    strategy does with each mesh axis; pruned counts what was left out, by reason.
+    The index s is that of the placement. placements[s]; operand_layouts[k][s] and result_layouts[k][s], for operand or
+    result k; facets[s, axis] labels what placement s does with each mesh axis; pruned counts what was left out, by
+    reason.
     """
 
     placements: tuple[Placement, ...]
     operand_layouts: tuple[tuple[Layout, ...], ...]
     result_layouts: tuple[tuple[Layout, ...], ...]
     facets: np.ndarray
-    shards: np.ndarray  # [strategy, factor]: in how many parts each factor is cut
+    shards: np.ndarray  # [placement, factor]: in how many parts each factor is cut
     pruned: Counter[str] = field(default_factory=Counter)
 
     @cached_property
     def by_factors(self) -> dict[tuple[tuple[int, ...], ...], list[int]]:
-        """Strategies by the atoms on their factors (several differ in partial sums only)."""
+        """Indices of placements by the atoms on their factors (several differ in partial sums only)."""
         out: dict[tuple[tuple[int, ...], ...], list[int]] = {}
         for index, placement in enumerate(self.placements):
             out.setdefault(placement.factors, []).append(index)
@@ -51,7 +52,11 @@ class OpSpace:
 
 @dataclass(frozen=True, slots=True)
 class PartialSums:
-    """Where partial sums may arrive: per linear set the atoms all its operands can be unreduced over."""
+    """Partial sums that may pass through one op.
+
+    passes: for each linear set of its rule, the atoms that all operands of the set can be unreduced over. zeros: the
+    atoms over which an all-zero result may count as unreduced.
+    """
 
     passes: tuple[tuple[int, ...], ...] = ()
     zeros: tuple[int, ...] = ()
@@ -91,11 +96,10 @@ def enumerate_placements(
     axis_orders: Sequence[Sequence[str]] = (),
     uneven: frozenset[int] = frozenset(),
 ) -> OpSpace:
-    """Every placement that can be written as shardings of all tensors and divides its factors, those in `uneven` with
-    padding.
+    """Every placement of an op that all its tensors can be written with as shardings.
 
-    `axis_orders` are further orders of mesh axes that users wrote within one dimension; the
-    canonical order is that of the mesh.
+    Atoms must divide their factors; those in `uneven` may be padded. `axis_orders` are further orders of mesh axes that
+    users wrote within one dimension; the canonical order is that of the mesh.
     """
     pruned: Counter[str] = Counter()
     factors = rule.placeable

@@ -25,7 +25,7 @@ def striped_order(seq: int, shards: int) -> np.ndarray:
 
 
 def unstriped_order(seq: int, shards: int) -> np.ndarray:
-    """The inverse: taking `striped_order` and then this gives the sequence back.
+    """The inverse order: taking `striped_order` and then this one gives the sequence back.
 
     >>> unstriped_order(8, 2).tolist()
     [0, 1, 4, 5, 6, 7, 2, 3]

@@ -27,10 +27,10 @@ def with_switches(program: Program, chosen: Collection[int]) -> tuple[Program, d
             nonlocal next_op
             for value in defined:
                 if value in chosen:
-                    it = program.values[value]
+                    definition = program.values[value]
                     forms[value] = len(values)
-                    values.append(Value(len(values), f"{it.name}'", it.type, Origin.OP))
-                    rule = _nothing_in_common(it.type.shape)
+                    values.append(Value(len(values), f"{definition.name}'", definition.type, Origin.OP))
+                    rule = _nothing_in_common(definition.type.shape)
                     ops.append(Op(next_op, SWITCH, (value,), (forms[value],), rule))
                     next_op += 1
 

@@ -27,7 +27,9 @@ def uneven_factors(kind: str, rule: ShardingRule) -> frozenset[int]:
 
 
 def may_pad(size: int, parts: int, last: int) -> bool:
-    """May `size` elements be cut in `parts`, the minor-most axis having `last`? (S0.54, and the limit on waste)
+    """Whether `size` elements may be cut in `parts` with padding (S0.54, and the limit on waste).
+
+    last: size of the minor-most axis of the cut.
 
     >>> may_pad(7, 8, 8), may_pad(50257, 8, 8), may_pad(3, 8, 4)
     (True, True, False)

@@ -10,21 +10,21 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from autoshard.errors import InputError
 
 Number = int | float
-"""Kept as it was written: ``2`` stays ``2``."""
+"""An amount as the file has it: ``2`` stays an integer."""
 
 
 class Part(BaseModel):
-    """One part. Fields of later versions are left out when a file is read."""
+    """Base of the parts. Fields of later versions are left out when a file is read."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """As in plan.json."""
+        """The part as it stands in plan.json."""
         return self.model_dump(by_alias=True)
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """The inverse; `InputError` where it is none."""
+        """The inverse of `to_dict`; `InputError` names the first field that does not fit."""
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -86,7 +86,10 @@ class StageRecord(Part):
 
 
 class JointOptimum(Part):
-    """The optimum all at once, beside a decision in stages; price_of_stages_s: what the stages cost more."""
+    """The optimum with all statements at once, beside a decision in stages.
+
+    price_of_stages_s: how much more the decision in stages costs.
+    """
 
     cost_s: Number
     bound_s: Number
@@ -96,8 +99,11 @@ class JointOptimum(Part):
 
 
 class SharingPrice(Part):
-    """decisions: how many there are, shared: how many of them are taken over from another layer. bound_s: no plan in
-    which layers differ costs less; None where that was not worked out. price_at_most_s: what sharing costs at most.
+    """What it costs that repeated layers share their decisions.
+
+    decisions: how many decisions there are. shared: how many of them are taken over from another layer. bound_s: no
+    plan in which layers differ costs less; None where that was not worked out. price_at_most_s: the most that sharing
+    can cost, or None.
     """
 
     decisions: int
@@ -107,10 +113,10 @@ class SharingPrice(Part):
 
 
 class MeshTried(Part):
-    """What came of one mesh: its best plan and bound, or why there is none.
+    """The result for one mesh of a search over meshes: its best plan and bound, or why there is none.
 
-    status: that of the plan, ``pruned`` (its bound rules it out), ``alike`` (the same but for the names of the axes as
-    the mesh in `reason`), ``cannot be`` (proved, or the machine has no such mesh), ``none found`` or ``out of time``.
+    status: that of the plan, ``pruned`` (its bound rules it out), ``alike`` (the same as the mesh in `reason` but for
+    the names of the axes), ``cannot be`` (proved, or the machine has no such mesh), ``none found`` or ``out of time``.
     """
 
     mesh: dict[str, int]
@@ -122,7 +128,7 @@ class MeshTried(Part):
 
 
 class MeshPoint(Part):
-    """A plan on the frontier: none that was found is both quicker and smaller."""
+    """A plan on the frontier of time and memory: no plan that was found is both quicker and smaller."""
 
     mesh: dict[str, int]
     objective_s: Number
@@ -131,7 +137,10 @@ class MeshPoint(Part):
 
 
 class MeshSearched(Part):
-    """The search over the sizes of a mesh. bound_s: no mesh that was looked at has a plan that costs less."""
+    """The search over the sizes of a mesh.
+
+    bound_s: no mesh of the search has a plan that costs less.
+    """
 
     devices: int
     axes: tuple[str, ...]
@@ -141,7 +150,11 @@ class MeshSearched(Part):
 
 
 class NamedPriorities(Part):
-    """Stages by names of strategies: the names, the logical axes of the inputs, and the mesh axes between slices."""
+    """Stages by names of strategies.
+
+    names: the strategies, in the order of the stages. roles: the logical axes of each input's dimensions. slow: the
+    mesh axes between slices.
+    """
 
     names: tuple[str | dict[str, Any], ...]
     roles: dict[str, tuple[str | None, ...]]
@@ -149,14 +162,14 @@ class NamedPriorities(Part):
 
 
 class ToldLimit(Part):
-    """The limit on bytes per device (None: lifted) and where it is from."""
+    """The memory limit in bytes per device (None: lifted), and whether the user stated it or the device sets it."""
 
     bytes: int | None
     source: Literal["stated", "device"] = Field(validation_alias="from", serialization_alias="from")
 
 
 class ToldOptions(Part):
-    """With which the plan was made, and with which questions to it are answered; None where a file does not say."""
+    """The options that the plan was made with; questions to the plan use them too. None where a file does not say."""
 
     effort: Number | None = None
     seed: int | None = None

@@ -129,8 +129,8 @@ class PlanRecord:
         return read_all(self.statements, self.schedule.mesh.mesh)
 
     def stated_as(self, kind: type[M]) -> tuple[M, ...]:
-        """Those of one kind, or of several by their base."""
-        return tuple(one for one in self.stated if isinstance(one, kind))
+        """The statements of one kind, or of several kinds by their common base."""
+        return tuple(statement for statement in self.stated if isinstance(statement, kind))
 
     @cached_property
     def shardings(self) -> dict[str, str]:
@@ -153,42 +153,45 @@ class PlanRecord:
     @cached_property
     def _tagged(self) -> dict[str, tuple[str, ...]]:
         """Names of the values with each tag."""
-        found: dict[str, tuple[str, ...]] = {}
+        names: dict[str, tuple[str, ...]] = {}
         for value in self.program.values:
             for tag in value.tags:
-                found[tag] = (*found.get(tag, ()), value.name)
-        return found
+                names[tag] = (*names.get(tag, ()), value.name)
+        return names
 
     @cached_property
     def output_layouts(self) -> tuple[Layout, ...]:
+        """The layout in which each output of the program leaves, in their order; unused literals count as
+        replicated.
+        """
         from autoshard.program.schedule import PROGRAM, Use
 
-        found = []
+        layouts = []
         for slot, value in enumerate(self.program.body.results):
             use = self.schedule.uses.get(Use(PROGRAM, slot))
-            found.append(Layout.replicated(self.program.type_of(value).rank) if use is None else use.target)
-        return tuple(found)
+            layouts.append(Layout.replicated(self.program.type_of(value).rank) if use is None else use.target)
+        return tuple(layouts)
 
     def __getitem__(self, path: str) -> str:
         """The sharding of one value by its path, or by its tag: ``plan["@attn_out"]``.
 
-        Of a value inside of a loop it is that of one turn, without the stacked dimension. `InputError` with near names
-        if there is none, and where a tag is on values that are sharded in different ways.
+        For a value inside of a loop it is the sharding in one iteration, without the stacked dimension. `InputError`
+        with similar names if there is no such value, and where a tag is on values that are sharded in different ways.
         """
         if path in self.shardings:
             return self.shardings[path]
         import difflib
 
         names = self._tagged.get(path[1:], ()) if path.startswith("@") else ()
-        found = {name: self.shardings[name] for name in names if name in self.shardings}
-        if len(set(found.values())) > 1:
-            told = "; ".join(f"{name} {text}" for name, text in list(found.items())[:4])
-            rest = f" and {len(found) - 4} more" if len(found) > 4 else ""
+        shardings = {name: self.shardings[name] for name in names if name in self.shardings}
+        if len(set(shardings.values())) > 1:
+            listed = "; ".join(f"{name} {text}" for name, text in list(shardings.items())[:4])
+            rest = f" and {len(shardings) - 4} more" if len(shardings) > 4 else ""
             raise InputError(
-                f"the tag {path!r} is on {len(found)} values that are sharded in different ways: {told}{rest}"
+                f"the tag {path!r} is on {len(shardings)} values that are sharded in different ways: {listed}{rest}"
             )
-        if found:
-            return next(iter(found.values()))
+        if shardings:
+            return next(iter(shardings.values()))
         known = [f"@{tag}" for tag in self._tagged] if path.startswith("@") else list(self.shardings)
         near = difflib.get_close_matches(path, known, n=3, cutoff=0.5)
         raise InputError(f"the plan has no value {path!r}" + (f"; did you mean {', '.join(near)}?" if near else ""))
@@ -330,14 +333,14 @@ class PlanRecord:
         return guarded(lambda: cls.from_dict(data).readable(), str(path))
 
     def readable(self) -> Self:
-        """The plan; raises what any of its answers would raise later: a damaged file is told when it is read."""
+        """This plan, after computing what its answers need, so that a damaged file is reported when it is read."""
         self.to_dict()
         self.stated  # noqa: B018
         return self
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The plan of the content of a plan.json."""
+        """The plan with the content of a plan.json; costs and memory are computed again."""
         from autoshard.costs import fusion, liveness
         from autoshard.costs.memory import simulate
         from autoshard.costs.price import price
@@ -385,7 +388,7 @@ P = TypeVar("P", bound=Part)
 
 
 def _told(key: str, part: Part | None) -> dict[str, Any]:
-    """A part that is left out of the file where there is none."""
+    """The part under its key, or nothing where there is no such part."""
     return {} if part is None else {key: plain(part.to_dict())}
 
 

@@ -1,8 +1,8 @@
-"""What is proved about a plan: a certificate, and how its network is made again.
+"""The certificate of a plan's bound, and how the network that it is about is made again.
 
-The bound of a plan is that of a network. Which one it was is a few facts beside the problem: whether the memory limit
-was in it, and at which moments it knew of what depends on several decisions. Whoever holds the problem can make the
-same network again, and have the certificate judged on it by `autoshard.verify.certificate`.
+The bound of a plan is proved for a network. Which network it was follows from the problem and a few facts: whether the
+memory limit was part of it, and at which moments it counted memory that depends on several decisions. With the problem
+and these facts the same network can be made again, and `autoshard.verify.certificate` can judge the certificate on it.
 """
 
 import base64
@@ -22,7 +22,7 @@ Moments = Mapping[int, frozenset[int]]
 
 @dataclass(frozen=True)
 class Proved:
-    """bound: in ticks; no assignment of the network costs less. certificate: its proof, as bytes.
+    """A bound with its certificate, and the facts that tell which network it is about.
 
     limit: bytes per device that the network was held to, None for no limit; moments: at which it knew of what depends
     on several decisions (`Model.within`), None for those of definitions and shared copies only. shares: repeated layers
@@ -37,7 +37,7 @@ class Proved:
 
     @staticmethod
     def by(solution: Solution, limit: int | None = None, moments: Moments | None = None) -> "Proved | None":
-        """What a search has proved; None where it left no proof."""
+        """The bound that a search has proved; None where it left no proof."""
         data = None if solution.status == "infeasible" else solution.certificate()
         return None if data is None else Proved(solution.lower_bound, data, limit, moments)
 
@@ -57,10 +57,12 @@ class Proved:
 
     @staticmethod
     def from_dict(data: Any) -> "Proved":
-        """The inverse; `InputError` where it cannot be read."""
+        """The inverse of `told`, from plan.json; `InputError` where it cannot be read."""
         try:
-            told = data["moments"]
-            moments = None if told is None else {int(k): frozenset(map(int, v)) for k, v in told.items()}
+            moments_data = data["moments"]
+            moments = (
+                None if moments_data is None else {int(k): frozenset(map(int, v)) for k, v in moments_data.items()}
+            )
             limit = None if data["limit"] is None else int(data["limit"])
             certificate, shares = base64.b64decode(data["data"], validate=True), bool(data.get("shares", True))
             return Proved(int(data["bound"]), certificate, limit, moments, shares)

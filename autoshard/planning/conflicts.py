@@ -1,7 +1,8 @@
 """Contradictions between statements about layouts, found before any network is built.
 
-Values that sharding groups tie have one layout. For each such class the layouts that every statement leaves are counted
-out; where none is left, the smallest set of statements that leaves none is told, in the user's words with their places.
+Values that sharding groups tie have one layout. For each class of tied values, the layouts that all statements leave
+are listed. Where there is none, the error names a minimal set of statements that leaves none, in the user's words with
+their places.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,14 +24,14 @@ Stated = MatchedPin | MatchedGroup | Restriction
 
 @dataclass
 class _Claims:
-    """What is said about one value: pins and checks of its layout by the number of their statement."""
+    """The statements about one value: pins, and checks of its layout, by the number of the statement."""
 
     pins: dict[int, list[TensorSharding]] = field(default_factory=dict)
     checks: dict[int, LayoutCheck] = field(default_factory=dict)
 
 
 def implied_pins(restriction: Restriction, program: Program) -> list[MatchedPin]:
-    """What a restriction says of single values and outputs, as pins."""
+    """The shardings that a restriction demands of single values and outputs, as pins."""
     text, source = restriction.text, restriction.source
     return [
         MatchedPin(text, sharding, (index,) if kind == "value" else (), (index,) if kind == "output" else (), source)
@@ -54,8 +55,8 @@ def check_layouts(
         if judge.holds(members, range(len(statements))):
             continue
         among = judge.concerning(members)
-        found = minimal_conflict(among, partial(judge.all_hold, members))
-        raise _error(program, [statements[k] for k in found], judge.where(members, found))
+        conflict = minimal_conflict(among, partial(judge.all_hold, members))
+        raise _error(program, [statements[k] for k in conflict], judge.where(members, conflict))
 
 
 class _Judge:
@@ -93,7 +94,9 @@ class _Judge:
         return self.claims.setdefault(member, _Claims())
 
     def _alias(self, member: Member) -> Member:
-        """Where the layout of a group's member is decided: an output without pin has that of the input it replaces."""
+        """The member that decides the layout of a group's member: for an output without pin, the input that it
+        replaces.
+        """
         kind, index = member
         if kind == "output" and index in self.ties and not self.claims.get(member, _Claims()).pins:
             return ("value", self.ties[index])
@@ -104,7 +107,7 @@ class _Judge:
         return Place(index) if kind == "value" else Place(self.program.body.results[index], Use(PROGRAM, index))
 
     def classes(self, among: Iterable[int]) -> list[list[Member]]:
-        """Members that the groups among these statements tie, in the order of their first claim."""
+        """Members that the groups among these statements tie together, in the order of their first claim."""
         class_of: dict[Member, list[Member]] = {m: [m] for m in self.claims}
         for number in among:
             for member in self.groups.get(number, ())[1:]:
@@ -117,11 +120,11 @@ class _Judge:
         return list(seen.values())
 
     def concerning(self, members: Sequence[Member]) -> list[int]:
-        """The statements that say something about these values, in the user's order."""
+        """The statements about these values, in the user's order."""
         inside = set(members)
-        found = {n for m in members for n in (*self.claims[m].pins, *self.claims[m].checks)}
-        found |= {n for n, tied in self.groups.items() if inside.intersection(tied)}
-        return sorted(found)
+        numbers = {n for m in members for n in (*self.claims[m].pins, *self.claims[m].checks)}
+        numbers |= {n for n, tied in self.groups.items() if inside.intersection(tied)}
+        return sorted(numbers)
 
     def all_hold(self, members: Sequence[Member], kept: Sequence[int]) -> bool:
         inside = set(members)
@@ -132,7 +135,7 @@ class _Judge:
         numbers = frozenset(kept)
         said = {p: None for m in members for n, pins in self.claims[m].pins.items() if n in numbers for p in pins}
         common: frozenset[Layout] | None = None
-        for member in members:  # what is said of one is said of all
+        for member in members:  # a claim on one member holds for all
             left = self._layouts(member, numbers, tuple(said))
             common = left if common is None else common & left
             if not common:
@@ -149,8 +152,8 @@ class _Judge:
         if key not in self._left:
             of = {"output": self.domains.of_output, "input": self.domains.of_input, "form": self.domains.of_form}
             layouts, indices = of[place](type_, pins)
-            found = (layouts[k] for k in indices.tolist())
-            self._left[key] = frozenset(lay for lay in found if all(check(lay) for check in checks))
+            left_layouts = (layouts[k] for k in indices.tolist())
+            self._left[key] = frozenset(lay for lay in left_layouts if all(check(lay) for check in checks))
         return self._left[key]
 
     @property
@@ -158,7 +161,7 @@ class _Judge:
         return frozenset(self.program.body.args)
 
     def where(self, members: Sequence[Member], found: Sequence[int]) -> list[Member]:
-        """The values over which these statements are at odds."""
+        """The tied values that have no layout in common under these statements."""
         for tied in self.classes(found):
             if set(tied) & set(members) and not self.holds(tied, found):
                 return list(tied)

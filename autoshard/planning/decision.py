@@ -27,13 +27,13 @@ Known = tuple[Solution, Schedule, MemoryProfile]
 
 @dataclass(frozen=True)
 class Decision:
-    """A schedule with what is known about it.
+    """A schedule with its price and its bound.
 
-    objective_s = cost.step_s + memory_price_s; bound_s: no plan under the same statements (in which repeated layers
-    share their decisions, where they do: see `notes`) has a lower objective.
-    stats: timings and engine reports, not reproducible, kept out of plan.json. stages: of a decision in stages (see
-    `planning.stages`); bound_s is that of the last one. joint: the optimum all at once beside them. proved: what shows
-    bound_s, or, of a decision in stages, the bound of the optimum all at once; None where nothing does.
+    objective_s = cost.step_s + memory_price_s. bound_s: no plan under the same statements (in which repeated layers
+    share their decisions, where `notes` says so) has a lower objective. stats: timings and engine reports, not
+    reproducible, not part of plan.json. stages: of a decision in stages (see `planning.stages`); bound_s is then that
+    of the last stage. joint: the optimum with all statements at once, beside the stages. proved: the proof of bound_s,
+    or, of a decision in stages, of the bound of `joint`; None where there is no proof.
     """
 
     schedule: Schedule
@@ -57,7 +57,7 @@ class Decision:
 
     @property
     def certificate(self) -> BoundProof | None:
-        """What shows the bound, for the plan."""
+        """The proof of the bound, as the plan's record has it."""
         return None if self.proved is None else self.proved.told("plan" if self.joint is None else "joint")
 
     @property
@@ -68,7 +68,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Search:
-    """A search whose bound holds for every plan, and which network it was about (see `Proved`)."""
+    """A search whose bound holds for every plan, and the facts that tell which network it was about (see `Proved`)."""
 
     solution: Solution
     limit: int | None = None
@@ -78,7 +78,9 @@ class Search:
 def best_seen(
     model: Model, seen: Sequence[Sequence[int]], rounds: Sequence[Mapping[str, Any]] = (), proofs: Sequence[Search] = ()
 ) -> Decision:
-    """The cheapest of some assignments that fits, as what a stopped run had; `KeyboardInterrupt` where none does."""
+    """The cheapest of these assignments that fits, as the decision of a stopped run; `KeyboardInterrupt` where none
+    fits.
+    """
     best = best_start(model, seen, model.problem.memory_limit)
     if best is None:
         raise KeyboardInterrupt
@@ -89,54 +91,63 @@ def best_seen(
     bounds = [trivial_bound(model.with_limit(None)), *(r["bound"] for r in rounds if r["proves"])]
     bound = min(max(bounds), found.cost)
     found = replace(found, status="optimal" if bound == found.cost else "feasible", stats={"stopped": Stopped.SEEN})
-    told = [*map(dict, rounds), {"what": "the cheapest plan seen", "stopped": Stopped.INTERRUPT}]
-    return finish(model, found, schedule, memory, bound, told, proofs)
+    reports = [*map(dict, rounds), {"what": "the cheapest plan seen", "stopped": Stopped.INTERRUPT}]
+    return finish(model, found, schedule, memory, bound, reports, proofs)
 
 
 def interrupted_in(rounds: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the user, or the cap on the memory of planning, ended one of these searches."""
     return any(r.get("stopped") is Stopped.INTERRUPT for r in rounds)
 
 
 def best_start(model: Model, starts: Sequence[Sequence[int]], limit: int | None) -> Known | None:
-    """The cheapest start whose plan is within the limit, as a solution."""
+    """The cheapest start whose plan is within the limit, as a solution; None where there is none."""
     best: Known | None = None
     network = model.with_limit(None)
     for start in starts:
-        found = evaluate(network, start)
-        if found.cost is None or (best is not None and best[0].cost is not None and found.cost >= best[0].cost):
+        evaluation = evaluate(network, start)
+        if evaluation.cost is None or (
+            best is not None and best[0].cost is not None and evaluation.cost >= best[0].cost
+        ):
             continue
         schedule = model.schedule(start)
         memory = model.simulate(schedule)
         if limit is None or memory.peak_bytes <= limit:
             whole = tuple(int(x) for x in start)
-            best = (Solution(whole, found.cost, 0, "feasible", stats={"stopped": Stopped.BASELINE}), schedule, memory)
+            best = (
+                Solution(whole, evaluation.cost, 0, "feasible", stats={"stopped": Stopped.BASELINE}),
+                schedule,
+                memory,
+            )
     return best
 
 
 def earlier_fit(model: Model, solution: Solution, limit: int, known: Known | None) -> Known | None:
-    """The cheapest of the assignments that a search passed whose plan is within the limit, unless `known` is cheaper.
+    """The cheapest assignment that a search met on its way and whose plan is within the limit, unless `known` is
+    cheaper.
 
-    What the search ended with is too full: what it had before may not be.
+    The last assignment of the search exceeds the limit; an earlier one may not.
     """
     network = model.with_limit(None)
     for assignment in solution.earlier:
         cost = evaluate(network, assignment).cost
-        found = Solution(assignment, cost, 0, "feasible", stats={"stopped": Stopped.COPIES})
-        if known is not None and not cheaper(found, known[0]):
+        earlier = Solution(assignment, cost, 0, "feasible", stats={"stopped": Stopped.COPIES})
+        if known is not None and not cheaper(earlier, known[0]):
             return known
         schedule = model.schedule(assignment)
         memory = model.simulate(schedule)
         if memory.peak_bytes <= limit:
-            return found, schedule, memory
+            return earlier, schedule, memory
     return known
 
 
 def cheaper(one: Solution, other: Solution) -> bool:
+    """Whether one solution has a plan that costs less, or the other has none."""
     return one.cost is not None and (other.cost is None or one.cost < other.cost)
 
 
 def assumptions(problem: Problem) -> list[str]:
-    """What the price takes for granted about control flow, in words."""
+    """Assumptions of the price about control flow, in words."""
     kinds = {op.kind for op, _ in problem.program.walk()}
     out = []
     if any(op.kind == "while" and not op.attrs.get("trips") for op, _ in problem.program.walk()):
@@ -157,11 +168,12 @@ def finish(
 ) -> Decision:
     """A solution as a decision: re-evaluated on the unreduced network, priced from its schedule, with its notes.
 
-    bound: in ticks, of a network that holds no more than the simulation. rounds: what was searched, for the stats.
+    bound: in ticks, of a network that holds no more than the simulation. rounds: reports of the searches, for the
+    stats.
     """
     assert solution.assignment is not None and solution.cost is not None
     problem, tick = model.problem, model.encoded.tick_s
-    if model.encoded.left_out[0]:  # of all layers only the price below is known
+    if model.encoded.left_out[0]:  # the network of all layers has no edges, so only the price below is known
         checked = evaluate(model.repeats.network, solution.assignment)
     else:
         checked = evaluate(model.encoded.network, model.repeats.expand(solution.assignment))
@@ -200,7 +212,7 @@ def finish(
 
 
 def _proved(bound: int, proofs: Sequence[Search]) -> Proved | None:
-    """The certificate of a bound, of the search that has shown most."""
+    """The certificate of a bound, from the search with the highest bound; None where no search proved so much."""
     best = max(proofs, key=lambda search: search.solution.lower_bound, default=None)
     if best is None or best.solution.lower_bound < bound:
         return None

@@ -1,6 +1,6 @@
-"""A first plan within a memory limit: quick searches of a network that knows little of copies, until an answer fits.
+"""A first plan within a memory limit: quick searches of a network that counts few copies, until a plan fits.
 
-This proves nothing: it gives the search that knows of everything a plan to be cheaper than.
+This proves nothing: its plan is what the search of the whole network has to be cheaper than.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,16 +9,16 @@ from autoshard.planning.model import Model
 from autoshard.solver.solution import Solution
 
 _EXACT = 5
-"""How often it is tightened by just what was missing, before larger steps."""
+"""How often the limit is tightened by exactly the excess, before larger steps."""
 
 Run = Callable[[int, Sequence[Sequence[int]]], Solution | None]
 
 
 def first_fit(model: Model, limit: int, near: Sequence[int], run: Run, tries: int) -> Sequence[int] | None:
-    """An assignment within the limit, or None where none of a few tries is one.
+    """An assignment within the limit, or None where none of a few tries gives one.
 
-    near: a good assignment that is too full. run: searches within so many bytes, from these starts; None ends it.
-    tries: how often the limit is tightened by what copies take.
+    near: a good assignment that exceeds the limit. run: searches within so many bytes, from these starts; a None from
+    it ends the tries. tries: how often the limit is tightened by what copies take.
     """
     slack, low, high = 0, 0, limit + 1  # too little below `low`, no answer from `high` on
     for attempt in range(tries):
@@ -36,7 +36,7 @@ def first_fit(model: Model, limit: int, near: Sequence[int], run: Run, tries: in
                 return near
             low = slack
             wanted = low + peak - limit
-            if attempt >= _EXACT:  # small steps may never reach the copies at the true peak: go up by doubling
+            if attempt >= _EXACT:  # small steps may never make room for the copies at the peak: double the slack
                 wanted = max(wanted, low + max(low, limit // 100))
         slack = wanted if wanted < high else (low + high) // 2
         if slack in (low, high):

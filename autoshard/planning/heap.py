@@ -1,5 +1,6 @@
-"""Freed tables given back to the system: the allocator keeps what arrays of some MiB lay in, and the next solve asks
-for other sizes.
+"""Giving freed memory back to the system.
+
+The C allocator keeps the memory of freed arrays of some MiB, and the next solve needs arrays of other sizes.
 """
 
 import ctypes
@@ -17,7 +18,7 @@ def _trim() -> Callable[[int], int] | None:
 
 
 def give_back() -> None:
-    """Return free memory of this process to the system, where that can be asked for."""
+    """Return free memory of this process to the system, where the C library can do that."""
     trim = _trim()
     if trim is not None:
         trim(0)

@@ -1,9 +1,8 @@
-"""Which placements can hold together: one after the other in their order, each kept where it can hold beside those
-kept before it and all statements, within the memory limit.
+"""Which placements can hold together: each in turn is kept where it can hold beside those kept before it.
 
-So the first placement that some other choice would keep and this one does not is always a later one than the first for
-which it is the other way round. A placement is given up as impossible where that is proved, else because no plan with
-it was found.
+All statements and the memory limit count too. So earlier placements are preferred: no other choice keeps a placement
+that this one drops without dropping an earlier one. A placement is dropped where it is proved impossible, or where no
+plan with it was found.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,22 +22,25 @@ from autoshard.solver.solution import Stopped
 
 MOST_CHECKS, LEAST_CHECKS = 150, 15
 CHECKED_ENTRIES = 60_000_000
-"""Searches for plans with some placements that one stage may make: fewer where networks are large, so that they visit
-about so many entries of its tables once. What is open then is kept where the last plan found has it."""
+"""Table entries that the searches of one stage may visit once; so searches are fewer where networks are large.
+
+After that, open placements are kept where the last plan found has them.
+"""
 ENOUGH_GAP = 0.9
-"""Any plan shows that placements can hold: a search for one may end at this gap."""
+"""Any plan shows that placements can hold, so a search for one may end at this gap."""
 CHECK_EFFORT = 0.3
-"""The work put into such a search, beside that put into a plan."""
+"""Effort of such a search, as a share of the effort of the plan."""
 CHECK_SHARE = 0.1
-"""The part of what is left of a time limit that one such search may take."""
+"""Share of the remaining time that one such search may take."""
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """A group of pieces that cannot hold beside what is kept, in `fixed` with the pieces kept before it.
+    """A group of pieces that cannot hold beside what is kept.
 
-    fixed: the kept part of the same placements, and the group. why: ``statements`` (they leave no such state),
-    ``placements`` (those kept before it do not) or ``memory`` (the limit does not). proved: else no plan was found.
+    fixed: the placements kept before the group, and the group. why: ``statements`` (they leave no such state),
+    ``placements`` (those kept before it leave none) or ``memory`` (the limit). proved: False where only no plan was
+    found.
     """
 
     group: Group
@@ -48,7 +50,7 @@ class Dropped:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The atoms of the first piece's factor or dimension, major to minor, down to the piece."""
+        """The atoms of the first piece's factor or dimension, major to minor, up to and including the piece."""
         piece = self.group[0]
         atoms = getattr(self.fixed, piece.what)[piece.key][piece.index]
         return atoms[: atoms.index(piece.atom) + 1]
@@ -56,7 +58,10 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether placements can hold; proved where they cannot; why: as in `Dropped`."""
+    """Whether placements can hold.
+
+    proved: whether a no is proved, or only no plan was found. why: as in `Dropped`.
+    """
 
     yes: bool
     why: str = ""
@@ -64,9 +69,10 @@ class Answer:
 
 
 class Keeper:
-    """Keeps placements for the stages of one problem; `witnesses` are plans of it under all statements and limits.
+    """Keeps placements for the stages of one problem; `witnesses` are plans under all of its statements and limits.
 
-    searching: whether searches judge what nodes alone do not; without them all is taken to hold that nodes can have.
+    searching: whether searches decide what the states of single nodes do not; without them, every placement counts as
+    possible that the nodes can have.
     """
 
     def __init__(self, whole: Model, options: SearchOptions, witnesses: Sequence[Schedule], *, searching: bool):
@@ -79,8 +85,12 @@ class Keeper:
         self.most_checks = min(MOST_CHECKS, max(LEAST_CHECKS, size))
 
     def new(self, wanted: Fixed, dropped: Iterable[Dropped]) -> Fixed:
-        """Without what was dropped before: it can hold even less beside more placements."""
-        gone = {(p.what, p.key, p.index, p.atom): one.order for one in dropped for p in one.group}
+        """The placements without those dropped before: what could not hold then cannot hold beside more placements."""
+        gone = {
+            (p.what, p.key, p.index, p.atom): dropped_before.order
+            for dropped_before in dropped
+            for p in dropped_before.group
+        }
 
         def again(piece: Piece) -> bool:
             order = gone.get((piece.what, piece.key, piece.index, piece.atom))
@@ -90,7 +100,10 @@ class Keeper:
         return part_of(wanted, [piece for piece in pieces_of(wanted) if not again(piece)])
 
     def keep(self, layers: Sequence[Fixed], wanted: Fixed) -> tuple[Fixed, list[Dropped]]:
-        """What of some placements can hold beside `layers` of placements, which can themselves."""
+        """The part of some placements that can hold beside `layers` of placements, and the dropped rest.
+
+        The layers can hold themselves.
+        """
         base = self.left
         for layer in layers:
             narrowed = base.narrowed(layer)
@@ -108,7 +121,7 @@ class Keeper:
                 break
             chosen = [group for group, fit in zip(rest, fits, strict=True) if fit]
             count, answer = len(chosen), None
-            if self.searching:  # where one falls, the next one often does, too
+            if self.searching:  # where one group cannot hold, the next one often cannot either
                 count, answer = self._longest(layers, wanted, kept, chosen, 1 if dropped else len(chosen))
             for number, (group, fit) in enumerate(zip(rest, fits, strict=True)):
                 if fit and count:
@@ -129,21 +142,21 @@ class Keeper:
     ) -> tuple[int, Answer | None]:
         """How many of the first groups can hold beside what is kept, and why the next one cannot.
 
-        asked: how many are tried at first.
+        asked: how many groups the first search tries together.
         """
 
         def first(count: int) -> Fixed:
             return part_of(wanted, [*kept, *(piece for group in chosen[:count] for piece in group)])
 
         def shown(plans: Sequence[Schedule]) -> int:
-            """What plans show to hold."""
+            """How many of the first groups some plan has together."""
             best = 0
             for plan in plans:
                 if all(holds(plan, layer) for layer in (*layers, part_of(wanted, kept))):
                     count = 0
                     while count < len(chosen) and holds(plan, part_of(wanted, chosen[count])):
                         count += 1
-                    while count and not holds(plan, first(count)):  # each on its own, but not in their order
+                    while count and not holds(plan, first(count)):  # the plan may have each group, but in another order
                         count -= 1
                     best = max(best, count)
             return best
@@ -161,7 +174,9 @@ class Keeper:
         return good, answer
 
     def _dropped(self, wanted: Fixed, kept: Sequence[Piece], group: Group, answer: Answer | None) -> Dropped:
-        """answer: of the search; None where the nodes themselves cannot have it."""
+        """The record of a dropped group. answer: of the search; None where the states of the nodes rule the group
+        out.
+        """
         with_it = part_of(wanted, [*kept, *group])
         if answer is None:
             alone = self.left.narrowed(part_of(wanted, group))
@@ -175,7 +190,7 @@ class Keeper:
         self, layers: Sequence[Fixed], wanted: Fixed, kept: list[Piece], dropped: list[Dropped],
         rest: Iterable[tuple[Group, bool]],
     ) -> None:  # fmt: skip
-        """Keep what the last plan with everything that is kept has: no more searches."""
+        """Without further searches: keep the placements that the last plan with everything kept so far has."""
         sure = [*layers, part_of(wanted, kept)]
         plan = next((p for p in reversed(self.witnesses) if all(holds(p, layer) for layer in sure)), None)
         why = "placements" if self.problem.memory_limit is None else "memory"
@@ -186,7 +201,7 @@ class Keeper:
                 dropped.append(self._dropped(wanted, kept, group, Answer(False, why, False) if fit else None))
 
     def _can_hold(self, layers: Sequence[Fixed]) -> Answer:
-        """Whether there is a plan with these placements under all statements; a plan found becomes a witness."""
+        """Whether there is a plan with these placements under all statements; the plan becomes a witness."""
         limit = self.problem.memory_limit
         here: Left | None = self.left
         for layer in layers:
@@ -220,7 +235,7 @@ class Keeper:
         return Answer(True)
 
     def _possible(self, model: Model, *, remember: bool = True) -> Answer:
-        """Whether a model has any plan, memory apart: costs do not count, only what is forbidden."""
+        """Whether a model has any plan, memory apart; costs do not count."""
         from autoshard.solver import solve
 
         network = model.with_limit(None)
@@ -231,11 +246,11 @@ class Keeper:
         )
         costs = tuple(np.where(c >= IMPOSSIBLE, IMPOSSIBLE, 0) for c in network.costs)
         bare = CostNetwork(costs, edges, network.usages, network.usage_limit, network.facets)
-        found = solve(bare, effort=self.options.effort, seed=self.options.seed, gap=1.0)
-        if found.stopped is Stopped.INTERRUPT:
+        solution = solve(bare, effort=self.options.effort, seed=self.options.seed, gap=1.0)
+        if solution.stopped is Stopped.INTERRUPT:
             raise KeyboardInterrupt
-        if found.assignment is None:
-            return Answer(False, "placements", found.status == "infeasible")
+        if solution.assignment is None:
+            return Answer(False, "placements", solution.status == "infeasible")
         if remember:
-            self.witnesses.append(model.schedule(found.assignment))
+            self.witnesses.append(model.schedule(solution.assignment))
         return Answer(True)

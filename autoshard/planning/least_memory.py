@@ -1,7 +1,7 @@
-"""The least memory that any plan under some statements can do with: a bound for every moment of the program.
+"""A lower bound on the memory of every plan under some statements, for every moment of the program.
 
-Each decision is taken to hold the least that its states hold at that moment, whatever the others do; so no plan needs
-less than the sum. Copies that one op alone makes are left out.
+Each decision counts with the least that any of its states holds at that moment, whatever the others hold; so no plan
+needs less than the sum. Copies that one op alone makes are left out.
 """
 
 from collections.abc import Collection
@@ -17,9 +17,9 @@ from autoshard.program.program import Origin, Program
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What one decision holds at least: its name, bytes, the layout that holds so little, and what it is.
+    """The least that one decision holds at a moment: name, bytes, and the layout with so few bytes.
 
-    kept: it was made before that moment and is read after it, so that computing it again would make room.
+    kept: the tensor was made before that moment and is read after it, so computing it again would make room.
     """
 
     name: str
@@ -28,12 +28,16 @@ class Tensor:
     kept: bool
 
     def to_dict(self) -> dict[str, object]:
+        """The tensor as plain data, for the facts of an error."""
         return {"name": self.name, "bytes": self.bytes, "layout": self.layout, "kept_for_later": self.kept}
 
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """bytes: no plan has a lower peak. time, where: the moment at which that much is live, and the op there."""
+    """A bound on the peak.
+
+    bytes: no plan has a lower peak. time, where: the moment at which so much is held, and the op that runs then.
+    """
 
     bytes: int
     time: int
@@ -41,7 +45,9 @@ class Least:
 
 
 class LeastMemory:
-    """Bounds under subsets of statements, as masks over the states of nodes (see `formulation.loose`)."""
+    """Bounds on the peak under subsets of statements, which are masks over the states of nodes (see
+    `formulation.loose`).
+    """
 
     def __init__(self, loose: Loose, liveness: Liveness) -> None:
         self.loose, self.liveness = loose, liveness
@@ -69,10 +75,11 @@ class LeastMemory:
         return delta
 
     def recomputed(self, masks: Masks, limit: int) -> tuple[list[Tensor], int]:
-        """Values not to keep between where they are made or first read and where they are read for the last time.
+        """Values that need not be kept between where they are made (or first read) and where they are read for the
+        last time.
 
-        The largest one at the fullest moment is given up, again and again, until the bound is within `limit` or nothing
-        is left to give up. Returns them, largest first, and the bound then.
+        The largest one at the fullest moment is given up, again and again, until the bound is within `limit` or no
+        value is left. Returns them, largest first, and the bound without them.
         """
         delta = self._delta(masks)
         chosen: dict[int, Tensor] = {}
@@ -95,7 +102,7 @@ class LeastMemory:
         return sorted(chosen.values(), key=lambda t: (-t.bytes, t.name)), peak
 
     def _kept_spans(self, masks: Masks, time: int, chosen: Collection[int]) -> dict[int, tuple[int, int, int]]:
-        """Node -> (start, stop, bytes at least) of what is held at a moment for later only."""
+        """Node -> (start, stop, least bytes) of values that are held at a moment only for later reads."""
         out: dict[int, tuple[int, int, int]] = {}
         for index, node in enumerate(self.loose.collected.nodes):
             span = None if index in chosen else self._span(node, time)
@@ -111,7 +118,7 @@ class LeastMemory:
         return out
 
     def _span(self, node: Node, time: int) -> tuple[int, int] | None:
-        """The time around a moment in which nothing reads what a node holds, between two things that do or make it."""
+        """The time around a moment in which no op reads or makes the value of a node."""
         if not self._kept(node, time):
             return None
         for value in self._values(node):
@@ -123,14 +130,14 @@ class LeastMemory:
         return None
 
     def under(self, masks: Masks) -> Least:
-        """The bound where these masks hold."""
+        """The bound where only the states of these masks are left."""
         live = np.cumsum(self._delta(masks))
         time = int(np.argmax(live))
         return Least(int(live[time]), time, place_of(self.program, self.liveness, time))
 
     def there(self, masks: Masks, time: int) -> list[Tensor]:
-        """What is held at a moment, largest first, each in a layout that holds the least."""
-        found: list[Tensor] = []
+        """The tensors held at a moment, largest first, each in a layout that holds the least."""
+        tensors: list[Tensor] = []
         for index, node in enumerate(self.loose.collected.nodes):
             amounts = np.zeros(node.states)
             for start, stop, held in node.usages:
@@ -142,8 +149,8 @@ class LeastMemory:
             state = int(left[np.argmin(amounts[left])])
             least = int(np.ceil(amounts[state]))
             if least:
-                found.append(Tensor(*self._told(index, node, state, least), self._kept(node, time)))
-        return sorted(found, key=lambda t: (-t.bytes, t.name))
+                tensors.append(Tensor(*self._told(index, node, state, least), self._kept(node, time)))
+        return sorted(tensors, key=lambda t: (-t.bytes, t.name))
 
     def _told(self, index: int, node: Node, state: int, least: int) -> tuple[str, int, str]:
         mesh = self.loose.mesh
@@ -171,7 +178,7 @@ class LeastMemory:
 
 
 def place_of(program: Program, liveness: Liveness, time: int) -> str:
-    """The op that runs at a moment, with its source."""
+    """The op that runs at a moment, with its source, for people."""
     where = "the start"
     for op, _ in program.walk():
         runs = liveness.time.get(op.id)  # ops in the body of a user's shard_map have no time of their own

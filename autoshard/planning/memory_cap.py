@@ -1,4 +1,6 @@
-"""A cap on the memory of planning itself: the search is then ended as by Ctrl-C, with the best plan so far."""
+"""A cap on the memory of planning itself: when it is reached, the search ends as by Ctrl-C, with the best plan so
+far.
+"""
 
 import _thread
 import os
@@ -16,22 +18,24 @@ _EVERY_S = 0.2
 
 
 class Cap:
-    """reached: whether the search was ended for it."""
+    """A cap in bytes; reached: whether it has ended the search."""
 
     def __init__(self, most_bytes: int | None) -> None:
         self.most_bytes, self.reached = most_bytes, False
 
     @property
     def note(self) -> str:
+        """The note of a plan whose search the cap ended."""
         return f"planning held more than {self.most_bytes} bytes: its search was ended there"
 
 
 @contextmanager
 def memory_cap(most_bytes: int | None) -> Iterator[Cap]:
-    """While this is open, interrupt the main thread once this process and its children hold more than `most_bytes`.
+    """Within the ``with`` block, interrupt the main thread once this process and its children hold more than
+    `most_bytes`.
 
-    Where nothing inside makes a plan of that, `OutOfTimeError` says why there is none.
-    Nothing happens where no cap is given, outside of the main thread, or where the system has no ``/proc``.
+    Where the interrupted search has no plan yet, `OutOfTimeError` says why. Nothing happens without a cap, outside of
+    the main thread, or where the system has no ``/proc``.
     """
     cap = Cap(most_bytes)
     if most_bytes is None or threading.current_thread() is not threading.main_thread() or held_bytes() == 0:
@@ -40,7 +44,7 @@ def memory_cap(most_bytes: int | None) -> Iterator[Cap]:
     opened, closed = threading.Event(), threading.Event()
 
     def watch() -> None:
-        opened.wait()  # before, an interrupt would meet the start of this thread
+        opened.wait()  # an earlier interrupt would hit the code that starts this thread
         while not closed.wait(_EVERY_S):
             if held_bytes() > most_bytes:
                 cap.reached = True
@@ -70,7 +74,7 @@ def memory_cap(most_bytes: int | None) -> Iterator[Cap]:
 
 
 def _end(watcher: threading.Thread, closed: threading.Event, cap: Cap) -> None:
-    """Its interrupt may still be on the way: it arrives in here."""
+    """End the watcher; an interrupt of its own that is still on the way is caught here."""
     try:
         closed.set()
         watcher.join()
@@ -81,7 +85,7 @@ def _end(watcher: threading.Thread, closed: threading.Event, cap: Cap) -> None:
 
 
 def held_bytes() -> int:
-    """Resident bytes of this process and its children; 0 where that cannot be known."""
+    """Resident bytes of this process and its children; 0 where the system does not tell."""
     total = 0
     page = os.sysconf("SC_PAGE_SIZE")
     waiting = [os.getpid()]

@@ -25,7 +25,7 @@ def minimal_conflict(statements: Sequence[int], holds: Holds) -> list[int]:
 
 
 def _search(background: list[int], added: bool, among: list[int], holds: Holds) -> list[int]:
-    """A minimal part of `among` that cannot hold together with `background`; `added`: background has just grown."""
+    """A minimal part of `among` that cannot hold together with `background`; `added`: `background` has just grown."""
     if added and not holds(sorted(background)):
         return []
     if len(among) == 1:

@@ -1,4 +1,4 @@
-"""A planning problem, and the network that is made of it: everything that baselines, solving and decoding share."""
+"""A planning problem, and its network with all that baselines, solving and decoding share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,21 +43,19 @@ from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution
 
 PRICED_ENTRIES = 300_000
-"""Networks of all layers up to this many table entries are kept beside those in which layers share."""
+"""Most table entries of a network of all layers that is kept beside the quotient in which layers share decisions."""
 
 
 _LOOK_AGAIN = 0.9
-"""What plans hold is worked out again when the memory limit leaves no more than this part of the choices before."""
+"""The bytes that plans hold are worked out again when the limit leaves at most this share of the choices before."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One planning problem: a program on a machine under hard statements.
+    """A program on a machine under hard statements: what planning decides.
 
-    host_limit: bytes that the host may hold for each device. device_limit: the memory limit is what the device has room
-    for; nobody stated it.
-    ties: output slot -> input value that the output replaces (donated state); trips: of while loops whose count is
-    unknown.
+    host_limit: bytes that the host may hold for each device. device_limit: True where nobody stated the memory limit,
+    and it is the room that the device has. trips: assumed number of iterations of while loops whose count is not known.
     """
 
     program: Program
@@ -74,7 +72,7 @@ class Problem:
 
     @property
     def statements(self) -> tuple[MatchedPin | MatchedGroup | Restriction, ...]:
-        """All but the memory limit, in one order."""
+        """All statements but the memory limit: pins, groups, restrictions."""
         return (*self.pins, *self.groups, *self.restrictions)
 
     @staticmethod
@@ -93,6 +91,9 @@ class Problem:
         host_limit: int | None = None,
         device_limit: bool = False,
     ) -> "Problem":
+        """The problem on the refined mesh: axes are split as statements and `sub_axes` say, and as the program
+        needs.
+        """
         stated = [pin.sharding for pin in pins] + [s for r in restrictions for s in r.shardings]
         splits = {**stated_splits(stated, mesh), **(sub_axes or {})}
         atoms = choose_atoms(program, mesh, splits)
@@ -104,9 +105,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Shared:
-    """What models of one program on one machine have in common, whatever is stated: analyses, strategies, prices.
+    """What all models of one program on one machine have in common, whatever is stated: analyses, placements, prices.
 
-    orders: further orders of axes within a dimension that the strategies know of.
+    orders: further orders of axes within a dimension that the placements include.
     """
 
     program: Program
@@ -122,6 +123,7 @@ class Shared:
 
     @staticmethod
     def of(problem: Problem) -> "Shared":
+        """The analyses and empty price tables for the program of a problem."""
         prices = StepPrices(problem.machine, problem.mesh)
         return Shared(
             problem.program, problem.mesh, problem.machine, _axis_orders(problem),
@@ -129,13 +131,19 @@ class Shared:
         )  # fmt: skip
 
     def fits(self, problem: Problem) -> bool:
+        """Whether a model of this problem may use them: the same program, machine, mesh and orders."""
         same = self.program is problem.program and self.machine is problem.machine
         return same and self.mesh == problem.mesh and self.orders == _axis_orders(problem)
 
 
 @dataclass(frozen=True)
 class Model:
-    """A problem made into a network: everything that baselines, solving and decoding share."""
+    """A problem and its network, with all that baselines, solving and decoding share.
+
+    fusion, liveness, prices: analyses of the program and prices on its machine. collected, encoded, repeats: the
+    decisions, the network of all layers, and the quotient that is solved. ties: output slot -> input value that the
+    output replaces. counts, on_host: amounts that stated limits other than the memory limit are about.
+    """
 
     problem: Problem
     shared: Shared
@@ -151,15 +159,15 @@ class Model:
     _memory: list[Memory] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def with_limit(self, limit: int | None) -> CostNetwork:
-        """The network within so many bytes, and within stated counts of reshards and bytes on the host."""
+        """The network within so many bytes, within stated counts of reshards and within the limit on host memory."""
         network = hold_counts(self.repeats.network, self.counts, limit)
         return hold_host(network, self.on_host, self.problem.host_limit)
 
     @property
     def memory(self) -> Memory:
-        """What the plans of this model hold, as quantities that depend on its decisions.
+        """The bytes that the plans of this model hold, as quantities that depend on its decisions.
 
-        Nothing is said of choices that the memory limit rules out. Raises `Infeasible` where it rules out all.
+        They are unknown for choices that the memory limit rules out. Raises `Infeasible` where it rules out all.
         """
         return self.work_out_memory(_nothing)
 
@@ -199,6 +207,7 @@ class Model:
         return replace(solution, assignment=best, earlier=tuple(a[:n] for a in solution.earlier))
 
     def schedule(self, assignment: Sequence[int]) -> Schedule:
+        """The schedule of an assignment of the quotient network."""
         full = self.repeats.expand(assignment)
         return decode(self.collected, self.encoded, self.problem.program, self.problem.mesh, full)
 
@@ -225,12 +234,12 @@ def build_model(
     shared: Shared | None = None,
     whole: bool = False,
 ) -> Model:
-    """Enumerate, price and encode. Raises `InfeasibleError` where a pin leaves a value without any layout.
+    """Enumerate placements and layouts, price them, and encode them as a network.
 
-    fixed: placements that the model's plans have (see `planning.stages`). shared: of a model of the same program on the
-    same machine, to save time.
-    whole: keep the edges of `encoded` however many there are; else a large network of repeated layers has them in its
-    quotient only.
+    Raises `InfeasibleError` where a pin leaves a value without any layout. fixed: placements that the model's plans
+    must have (see `planning.stages`). shared: from a model of the same program on the same machine, to save time.
+    whole: keep the edges of `encoded` however many there are; otherwise a large network of repeated layers has edges in
+    its quotient only.
     """
     say = progress or (lambda text: None)
     program, mesh = problem.program, problem.mesh
@@ -254,7 +263,7 @@ def build_model(
     encoded = encode(collected, program, mesh, shared.tables)
     encoded = with_groups(encoded, collected, program, problem.groups, ties)
     encoded, counts = with_counts(encoded, collected, program, mesh, problem.restrictions)
-    # every reshard is counted for itself, so layers decide for themselves where reshards are counted
+    # a limit counts every single reshard, so layers cannot share decisions where reshards are counted
     repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats and not counts)
     on_host = host_amounts(collected, encoded, repeats, program, mesh, ties)
     if repeats.shared and not whole and encoded.entries > PRICED_ENTRIES:
@@ -266,7 +275,7 @@ def build_model(
 
 
 def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
-    """The decisions of a problem with none of its statements in force, ready for judging subsets of them."""
+    """The decisions of a problem with none of its statements in force, for judging subsets of them."""
     program, mesh = problem.program, problem.mesh
     ties, orders = layout_ties(program), _axis_orders(problem)
     fusion, liveness, reach = _analysed(program, mesh)
@@ -285,7 +294,7 @@ def _analysed(program: Program, mesh: AtomMesh) -> tuple[Fusion, Liveness, Parti
 
 
 def _by_target(problem: Problem) -> StatedShardings:
-    """Shardings that hold for values and for output slots: pins, what groups make of them, explicit replication."""
+    """Shardings that hold for values and for output slots: from pins, groups and restrictions."""
     program = problem.program
     values: dict[int, list[Any]] = {}
     outputs: dict[int, list[Any]] = {}
@@ -304,7 +313,7 @@ def _once(listed: list[Any], sharding: Any) -> None:
 
 
 def _axis_orders(problem: Problem) -> tuple[tuple[str, ...], ...]:
-    """Orders of mesh axes within a dimension that pins use and that are not the mesh's own."""
+    """Orders of mesh axes within a dimension that statements use and that differ from the mesh's own."""
     names = problem.mesh.mesh.axis_names
     out: dict[tuple[str, ...], None] = {}
     stated = [pin.sharding for pin in problem.pins] + [s for r in problem.restrictions for s in r.shardings]

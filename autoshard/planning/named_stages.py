@@ -1,7 +1,7 @@
 """Stages by the names of strategies: "batch first, then Megatron, then ZeRO" as a list of names or of rules (S2.5).
 
-Each strategy gets the mesh axes that it has in the mix of all of them. What it says of inputs is spread over the ops; a
-stage takes both as given and then fixes the placements of its axes. Statements hold in every stage.
+Each strategy gets the mesh axes that it has in the mix of all of them. Its shardings of inputs are propagated to the
+ops. A stage starts from both, and then fixes the placements of its axes. Statements hold in every stage.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ Named = str | Mapping[str, object]
 """A name such as ``fsdp``, or ``{"name": ..., "rules": {logical axis: mesh axes}}``."""
 
 _ON_ROWS = {"zero1": "data"}
-"""Parts that use the axes of another one."""
+"""Parts that use the axes of another part."""
 
 
 def named_stages(
@@ -37,15 +37,15 @@ def named_stages(
     strategies = [_strategy(item, names, problem.mesh.mesh, slow) for item in names]
     out: list[StagePlan] = []
     for priority, strategy in enumerate(strategies):
-        said = statements(strategy, problem.program, problem.mesh.mesh, roles)
+        stated = statements(strategy, problem.program, problem.mesh.mesh, roles)
         pins = [
             *problem.pins,
-            *(MatchedPin(strategy.name, sharding, (value,), ()) for value, sharding in sorted(said.spread.items())),
+            *(MatchedPin(strategy.name, sharding, (value,), ()) for value, sharding in sorted(stated.spread.items())),
         ]
         pins = _agreeing(pins, len(problem.pins))
-        found = spread(problem.program, problem.mesh, pins, problem.groups, problem.restrictions)
+        propagated = spread(problem.program, problem.mesh, pins, problem.groups, problem.restrictions)
         inputs: dict[int, Cut] = {}
-        for value, sharding in said.pins.items():
+        for value, sharding in stated.pins.items():
             cut = tuple(
                 tuple(a for ref in d.axes for a in problem.mesh.atoms_for(ref) if problem.mesh.sizes[a] > 1)
                 for d in sharding.dims
@@ -53,14 +53,14 @@ def named_stages(
             if any(cut):
                 inputs[value] = cut
         atoms = frozenset(a for cut in inputs.values() for atoms in cut for a in atoms)
-        given = Fixed(ops=factor_cuts(found, problem.program, problem.mesh), values=inputs)
+        given = Fixed(ops=factor_cuts(propagated, problem.program, problem.mesh), values=inputs)
         words = tuple(f"{strategy.name}: {logical} on {', '.join(axes)}" for logical, axes in strategy.rules.items())
         out.append(StagePlan(priority, problem.pins, atoms, words, given, strategy.name))
     return out
 
 
 def named_words(names: Sequence[Named], roles: Roles, slow: Collection[str] = ()) -> NamedPriorities:
-    """What `named_stages` needs beside the problem, for the plan's record."""
+    """The arguments of `named_stages` besides the problem, for the plan's record."""
     return NamedPriorities(
         names=tuple(name if isinstance(name, str) else dict(name) for name in names),
         roles={path: tuple(axes) for path, axes in roles.items()}, slow=tuple(sorted(slow)),
@@ -68,7 +68,7 @@ def named_words(names: Sequence[Named], roles: Roles, slow: Collection[str] = ()
 
 
 def _agreeing(pins: Sequence[MatchedPin], stated: int) -> list[MatchedPin]:
-    """The stated pins, and of the strategy's own those on values that no statement speaks of."""
+    """The stated pins, and those of the strategy's pins that are on values without a stated pin."""
     taken = {v for pin in pins[:stated] for v in pin.values}
     return [pin for k, pin in enumerate(pins) if k < stated or not taken.intersection(pin.values)]
 
@@ -88,6 +88,6 @@ def _strategy(item: Named, names: Sequence[Named], mesh: Mesh, slow: Collection[
 
 
 def check_names(names: Sequence[Named], mesh: Mesh, slow: Collection[str] = ()) -> None:
-    """Raise `InputError` where a list of stages cannot be on a mesh, whatever the program."""
+    """Raise `InputError` where a list of stages cannot be on a mesh, whatever the program is."""
     for item in names:
         _strategy(item, names, mesh, slow)

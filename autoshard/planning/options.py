@@ -1,4 +1,4 @@
-"""How a search is made: what is the same for all searches of one run."""
+"""How hard to search, from where, and until when: options that all searches of one run share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ ACCEPTED_GAP = 1e-3
 """Gap at which the search within a memory limit ends, in networks too large for exact search."""
 
 Progress = Callable[[str], None]
-"""Is told in a line what is being done."""
+"""Called with one line of text about the work that begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class SearchOptions:
     """How hard to search, from where, and until when.
 
     effort: scales deterministic amounts of work. accepted_gap: (cost - bound) / cost at which the search within a
-    memory limit may end, in large networks. deadline: a guard on the wall clock.
+    memory limit may end, in large networks. deadline: a guard on the wall clock. progress: hears what is being done.
     """
 
     effort: float = 1.0
@@ -28,22 +28,24 @@ class SearchOptions:
     progress: Progress | None = None
 
     def say(self, text: str) -> None:
-        """Tell what is being done."""
+        """Report what is being done, where anybody listens."""
         if self.progress is not None:
             self.progress(text)
 
     def but(self, **changed: Any) -> "SearchOptions":
-        """The same but for what is given; what is None stays."""
+        """The same options with these changes; a change to None is left out."""
         return replace(self, **{name: value for name, value in changed.items() if value is not None})
 
     def effort_of_one(self, part: float) -> float:
-        """A part of the effort for one of many searches; below 1 it is not cut further than to that part of 1."""
+        """The effort of one of many searches: `part` of the effort (of 1 where the effort is less), and at most the
+        effort.
+        """
         return min(self.effort, part * max(1.0, self.effort))
 
     def within(self, seconds: float | None) -> "SearchOptions":
-        """The same with so many seconds from now; None for no limit."""
+        """The same options with a deadline so many seconds from now; None for no limit."""
         return replace(self, deadline=Deadline.after(seconds))
 
     def part(self, share: float, *, least: float = LEAST_S) -> "SearchOptions":
-        """The same with a share of the time that is left."""
+        """The same options with a share of the remaining time."""
         return replace(self, deadline=self.deadline.part(share, least=least))

@@ -1,8 +1,8 @@
 """What would make room in memory: statements to drop, values to compute again, larger mesh axes, a larger limit.
 
-Each is judged by the bound on the least peak first; then a plan is searched for, so that what is told has been tried.
-What was tried in vain is not told; what there was no time for, or cannot be tried, is told as such. Where nothing helps
-alone, some are tried together.
+Each relaxation is first judged by the bound on the least peak. Then a plan with it is searched for, so that suggestions
+have been tried. Relaxations without a plan are not suggested; those that could not be tried, or for which no time was
+left, are suggested as not tried. Where none helps alone, some are tried together.
 """
 
 import time
@@ -26,28 +26,29 @@ from autoshard.sharding.mesh import Mesh
 MOST_DOUBLINGS = 4
 """How often a mesh axis is doubled to see whether that makes room."""
 MOST_SEARCHED_VALUES = 4000
-"""Plans are searched for in programs of at most so many values; beyond, the bound is all that is told."""
+"""Plans are searched for in programs of at most so many values; in larger ones the bound alone decides."""
 SEARCH_EFFORT = 0.2
-"""Work of one such search."""
+"""Effort of one such search."""
 SEARCH_S = 4.0
-"""Seconds that one may take."""
+"""Seconds that one such search may take."""
 ALL_SEARCHES_S = 12.0
-"""Seconds that all of them may take together."""
+"""Seconds that all such searches may take together."""
 LIMITS = (1.1, 1.5, 2.0)
 """Multiples of the bound that are tried as limits."""
 NAMED = 3
-"""Values to compute again that are named."""
+"""How many of the values to compute again are named."""
 
 _ORDER = ("drop", "recompute", "axis", "together", "limit")
 
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """Something that could be given up, in words.
+    """A change to the request that would make room in memory, in words.
 
     kind: ``drop`` (a statement), ``recompute``, ``axis`` (a larger mesh axis), ``together`` (several of these) or
-    ``limit``. least_bytes: no plan has a lower peak then. found_bytes: the peak of a plan within the limit that was
-    found then; None where it could not be tried. fits: it does, or where it could not be tried the bound leaves room.
+    ``limit``. least_bytes: no plan has a lower peak with the change. found_bytes: the peak of a plan within the limit
+    that was found with it; None where that was not tried. fits: there is such a plan or, where it was not tried, the
+    bound leaves room for one.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class Relaxation:
     found_bytes: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
+        """The relaxation as plain data, for the facts of an error."""
         return {
             "kind": self.kind, "text": self.text, "least_bytes": self.least_bytes, "fits": self.fits,
             "found_bytes": self.found_bytes,
@@ -70,7 +72,7 @@ class Relaxation:
 
 @dataclass(frozen=True)
 class _Try:
-    """A problem with something given up: its least peak under all statements that are left."""
+    """A changed problem, and the bound on its least peak under all statements that are left."""
 
     problem: Problem
     memory: LeastMemory
@@ -92,12 +94,15 @@ class _Try:
 
 @dataclass
 class _Searches:
-    """Searches for plans, as long as their time lasts."""
+    """Searches for plans that together stay within `left_s` seconds."""
 
     left_s: float = ALL_SEARCHES_S
 
     def judged(self, kind: str, text: str, tried: _Try, limit: int, bound: int) -> list[Relaxation]:
-        """A relaxation, unless it is seen not to make room; `bound`: on the least peak as things are."""
+        """The relaxation in a list; an empty list where it does not make room.
+
+        bound: on the least peak without the change.
+        """
         least = tried.least_bytes
         if least > limit or (bound <= limit and least >= bound):
             return []
@@ -111,17 +116,17 @@ class _Searches:
         began = time.monotonic()
         try:
             model, part = build_model(problem), min(SEARCH_S, self.left_s)
-            found = decide(model, SearchOptions(effort=SEARCH_EFFORT, accepted_gap=1.0).within(part))
-            if found.interrupted:
+            decision = decide(model, SearchOptions(effort=SEARCH_EFFORT, accepted_gap=1.0).within(part))
+            if decision.interrupted:
                 self.left_s = 0.0
-            return True, found.memory.peak_bytes
+            return True, decision.memory.peak_bytes
         except InfeasibleError:
             return True, None
-        except NotFoundError:  # it came to its end, and no more is said than that nothing was found
+        except NotFoundError:  # the search came to its end without a plan
             return True, None
         except OutOfTimeError:
             return False, None
-        except KeyboardInterrupt:  # what is known by now is told, without further searches
+        except KeyboardInterrupt:  # go on with what is known by now, without further searches
             self.left_s = 0.0
             return False, None
         finally:
@@ -129,9 +134,9 @@ class _Searches:
 
 
 def relaxations(problem: Problem, subsets: Subsets, found: MinimalSet, achieved: int | None) -> list[Relaxation]:
-    """What makes room: what was tried first; statements, values to recompute, axes, combinations, the limit.
+    """Changes that make room: to statements, values to recompute, axes, several of these together, or the limit.
 
-    achieved: the peak of a plan under all statements that is known.
+    Those that were tried come first. achieved: the peak of a plan under all statements, where one is known.
     """
     limit = problem.memory_limit
     assert limit is not None
@@ -143,7 +148,7 @@ def relaxations(problem: Problem, subsets: Subsets, found: MinimalSet, achieved:
         rest = [k for k in range(len(problem.statements)) if k != n]
         tried = _Try(_without(problem, {n}), subsets.memory, subsets.masks(rest))
         out += searches.judged("drop", f"drop '{problem.statements[n].cited}'", tried, limit, bound)
-    # before the axes, whose searches may take all the time: the least limit is what is asked for first
+    # before the axes, whose searches may take all the time: people first ask which limit would do
     limits = _limit(problem, bound, limit, achieved, searches)
     for axis in problem.mesh.mesh.axis_names:
         out += _axis(problem, axis, limit, bound, searches)
@@ -168,21 +173,25 @@ def _without(problem: Problem, numbers: Collection[int]) -> Problem:
 
 
 def _axis(problem: Problem, axis: str, limit: int, bound: int, searches: _Searches) -> list[Relaxation]:
-    """The smallest power of two by which an axis would have to grow, up to a few, where the machine allows it."""
+    """The smallest power of two by which an axis would have to grow, within `MOST_DOUBLINGS` and what the machine
+    allows.
+    """
     now = problem.mesh.mesh.axis_size(axis)
     for doublings in range(1, MOST_DOUBLINGS + 1):
         size = now * 2**doublings
         tried = _with_sizes(problem, {axis: size})
         if tried is None:
             return []
-        found = searches.judged("axis", f"a mesh axis {axis} of {size} instead of {now}", tried, limit, bound)
-        if found:
-            return found
+        relaxed = searches.judged("axis", f"a mesh axis {axis} of {size} instead of {now}", tried, limit, bound)
+        if relaxed:
+            return relaxed
     return []
 
 
 def _with_sizes(problem: Problem, larger: dict[str, int]) -> _Try | None:
-    """With other sizes of axes; None where the machine has no such mesh or the statements cannot hold on it."""
+    """The problem with other sizes of axes; None where the machine has no such mesh or the statements cannot hold on
+    it.
+    """
     mesh = problem.mesh.mesh
     sizes = {name: larger.get(name, mesh.axis_size(name)) for name in mesh.axis_names}
     try:
@@ -194,7 +203,7 @@ def _with_sizes(problem: Problem, larger: dict[str, int]) -> _Try | None:
 
 
 def _links(machine: Machine) -> dict[str, str]:
-    """The level of each axis that lies on one alone, and not on the first."""
+    """The link level of each axis that lies on a single level other than the first."""
     first = machine.profile.levels[0].name
     named: dict[str, str] = {}
     for (axis, _), segments in zip(machine.axes, machine.layout, strict=True):
@@ -205,7 +214,9 @@ def _links(machine: Machine) -> dict[str, str]:
 
 
 def _recomputed(kind: str, also: str, tried: _Try, limit: int) -> list[Relaxation]:
-    """As few values as possible to compute again, where that leaves room by the bound; it cannot be tried here."""
+    """The values to compute again so that the bound leaves room, as few as possible; a plan cannot be tried for
+    that.
+    """
     chosen, least = tried.memory.recomputed(tried.masks, limit)
     return [Relaxation(kind, also + _again(chosen), least, True)] if chosen and least <= limit else []
 
@@ -243,7 +254,7 @@ def _together(problem: Problem, found: MinimalSet, limit: int, searches: _Search
 
 
 def _limit(problem: Problem, bound: int, limit: int, achieved: int | None, searches: _Searches) -> list[Relaxation]:
-    """The least limit of a few under which a plan is found, or the peak of a plan that is known."""
+    """The least of a few higher limits under which a plan is found, or the peak of a plan that is known."""
     for factor in LIMITS:
         tried = max(limit + 1, int(bound * factor))
         if achieved is not None and tried >= achieved:

@@ -1,4 +1,4 @@
-"""What a stage could not keep, as plan.json and the notes tell it."""
+"""Placements that a stage could not keep, as plan.json and the notes describe them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,10 +11,10 @@ from autoshard.planning.model import Problem
 from autoshard.program.schedule import Schedule
 
 MOST_PRICED = 8
-"""Placements of one stage whose price is worked out one by one."""
+"""Most dropped placements of one stage whose price is worked out, each by a solve of its own."""
 
 MOST_NAMED = 3
-"""Placements that a note names."""
+"""Most placements that a note names."""
 
 _REASONS = {
     "statements": "other statements forbid",
@@ -30,9 +30,9 @@ Solve = Callable[[Sequence[Fixed]], Decision]
 
 
 def relaxed_words(dropped: Dropped, source: str, problem: Problem) -> dict[str, Any]:
-    """An entry of ``relaxed`` of a stage; its price is filled in where one is worked out.
+    """An entry of a stage's ``relaxed``; its price is filled in later where one is worked out.
 
-    ``axes``: on that factor or dimension, major to minor; the last one is what could not be kept behind the others.
+    ``axes`` are those on the factor or dimension, major to minor; the last one could not be kept behind the others.
     """
     piece = dropped.group[0]
     return {
@@ -51,18 +51,18 @@ def priced(
     cost_s: float,
     solve: Solve,
 ) -> dict[str, Any] | None:
-    """What a stage would be with all that it wanted (`given`), were there no memory limit; None where nothing was
-    dropped for want of memory, or it cannot be worked out.
+    """Cost and peak of a stage with all placements that it wanted (`given`), were there no memory limit.
 
-    Fills in the price of each entry of that kind: how much dearer than `cost_s` the stage is with it beside what is
-    kept, without the limit, and the bytes that it holds then. None where it cannot be beside all of that, and beyond
-    the first `MOST_PRICED`.
+    None where the memory limit made it drop nothing, or that stage has no plan. Also fills in the entries of placements
+    that the limit made it drop: how much more than `cost_s` the stage costs with the placement beside all that is kept,
+    without the limit, and its peak then. These stay None where there is no such plan, and beyond the first
+    `MOST_PRICED`.
     """
     lost = [k for k, dropped in enumerate(all_dropped) if dropped.why == "memory"]
     for k in lost[:MOST_PRICED]:
-        found = _solved(solve, [*fixed, all_dropped[k].fixed])
-        if found is not None:
-            words[k]["price_s"], words[k]["peak_bytes"] = found.objective_s - cost_s, found.memory.peak_bytes
+        decision = _solved(solve, [*fixed, all_dropped[k].fixed])
+        if decision is not None:
+            words[k]["price_s"], words[k]["peak_bytes"] = decision.objective_s - cost_s, decision.memory.peak_bytes
     whole = _solved(solve, [*fixed[:-1], given]) if lost else None
     return None if whole is None else {"cost_s": whole.objective_s, "peak_bytes": whole.memory.peak_bytes}
 
@@ -77,7 +77,7 @@ def _solved(solve: Solve, fixed: Sequence[Fixed]) -> Decision | None:
 def still_missing(
     entries: Sequence[Mapping[str, Any]], all_dropped: Sequence[Dropped], schedule: Schedule
 ) -> list[Mapping[str, Any]]:
-    """Entries of what the plan does not have: what no search found may be there in the end."""
+    """The entries of placements that the final plan does not have; it may have some that no search found a plan for."""
 
     def there(dropped: Dropped) -> bool:
         piece = dropped.group[0]
@@ -91,9 +91,9 @@ def still_missing(
 def relaxed_note(
     title: str, entries: Sequence[Mapping[str, Any]], limit: int | None, unlimited: Mapping[str, Any] | None
 ) -> str:
-    """One line on what of its statements' placements a stage could not keep; empty where all is kept.
+    """One line on the placements from a stage's statements that it could not keep; empty where all are kept.
 
-    unlimited: as `priced` gives it.
+    unlimited: the result of `priced`.
     """
     lost = [e for e in entries if e["source"] == PROPAGATED]
     if not lost:

@@ -1,4 +1,4 @@
-"""What it costs at most that repeated layers share their decisions: the plan beside a bound for layers on their own."""
+"""What it costs at most that repeated layers share their decisions: the plan's cost less a bound without sharing."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ _EFFORT = 0.2
 
 @dataclass(frozen=True)
 class Sharing:
-    """What it costs, and what ended the proof before its time: `TIME` or `INTERRUPT`; None where nothing did."""
+    """The price of sharing, and what ended its proof early: `TIME` or `INTERRUPT`; None where nothing did."""
 
     price: SharingPrice
     stopped: Stopped | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """For the plan: another run may tell another figure."""
+        """Notes for the plan where the proof was ended early, because another run may then give another price."""
         if self.stopped is None:
             return ()
         by = "the time limit" if self.stopped is Stopped.TIME else "the user"
@@ -28,7 +28,7 @@ class Sharing:
 
 
 def unpriced(model: Model) -> SharingPrice:
-    """How many decisions are shared, without what that costs."""
+    """How many decisions are shared, without what sharing costs."""
     whole, own = model.encoded.network.n_nodes, model.repeats.network.n_nodes
     return SharingPrice(decisions=whole, shared=whole - own, bound_s=None, price_at_most_s=None)
 
@@ -36,10 +36,10 @@ def unpriced(model: Model) -> SharingPrice:
 def price_of_sharing(
     model: Model, decision: Decision, options: SearchOptions | None = None, *, always: bool = False
 ) -> Sharing | None:
-    """None where nothing is shared. always: prove the bound however large the network of all layers is (else of up to
-    `PRICED_ENTRIES`).
+    """What it costs at most that repeated layers share their decisions; None where nothing is shared.
 
-    The bound does not know the memory limit, so it holds within any.
+    always: prove the bound however large the network of all layers is; otherwise only up to `PRICED_ENTRIES` entries.
+    The bound is proved without the memory limit, so it holds within any limit.
     """
     if not model.repeats.shared:
         return None
@@ -47,7 +47,7 @@ def price_of_sharing(
         return Sharing(unpriced(model), Stopped.INTERRUPT)
     try:
         return _price(model, decision, options or SearchOptions(), always)
-    except KeyboardInterrupt:  # the plan is there; this is only about it
+    except KeyboardInterrupt:  # the plan is finished, only its price of sharing is not
         return Sharing(unpriced(model), Stopped.INTERRUPT)
 
 

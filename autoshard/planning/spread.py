@@ -1,4 +1,4 @@
-"""Statements spread over the program by propagation: what stages take as given on ops."""
+"""Statements spread over the program by propagation: the placements on ops that stages start from."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ def spread(
     restrictions: Sequence[Restriction] = (),
     strategy: str = "user-priority",
 ) -> Propagated:
-    """Shardings of all values that follow from the statements, barriers heeded."""
+    """Shardings of all values that propagation derives from the statements; barriers hold."""
     values: dict[int, TensorSharding] = {}
     outputs: dict[int, TensorSharding] = {}
     for pin in pins:
@@ -40,7 +40,7 @@ def spread(
         for value, sharding in restriction.hints(program).items():
             values[value] = agreed(values[value], sharding) if value in values else sharding
     tied = [group.values for group in groups if len(group.values) > 1]
-    for _ in tied:  # as often as a sharding may have to pass from one group to the next
+    for _ in tied:  # a sharding may have to pass through all groups, one per round
         for members in tied:
             stated = [values[v] for v in members if v in values]
             if stated:
@@ -51,7 +51,7 @@ def spread(
 
 
 def factor_cuts(found: Propagated, program: Program, mesh: AtomMesh) -> dict[int, Cut]:
-    """Op -> the atoms that all tensors of the op agree on, by factor; only ops with any."""
+    """Op -> the atoms on each factor that all tensors of the op agree on; only ops with any."""
     out: dict[int, Cut] = {}
     for op in program.ops:
         cuts = tuple(tuple(_atoms(mesh, axes)) for axes in found.factors.get(op, ()))
@@ -80,7 +80,7 @@ def with_priorities(pin: MatchedPin) -> TensorSharding:
 
 
 def agreed(one: TensorSharding, other: TensorSharding) -> TensorSharding:
-    """What two shardings of one value that do not contradict each other say together."""
+    """The sharding that states what both shardings of one value state; they must not contradict each other."""
 
     def both(a: DimensionSharding, b: DimensionSharding) -> DimensionSharding:
         if a.is_open != b.is_open:
@@ -96,9 +96,10 @@ def agreed(one: TensorSharding, other: TensorSharding) -> TensorSharding:
 
 
 def with_barriers(program: Program, barred: Mapping[int, str]) -> Program:
-    """The program with an op behind each barred value that lets hints pass in the ways that are left.
+    """The program with a barrier op behind each barred value, which lets shardings pass in the directions that are
+    left.
 
-    barred: value -> ``forward``, ``backward`` or ``both``. The program exists for propagation only.
+    barred: value -> ``forward``, ``backward`` or ``both``. The program is for propagation only.
     """
     behind: dict[int, int] = {}
     values = list(program.values)
@@ -112,11 +113,11 @@ def with_barriers(program: Program, barred: Mapping[int, str]) -> Program:
             nonlocal next_op
             for value in defined:
                 if value in barred:
-                    it = program.values[value]
+                    definition = program.values[value]
                     behind[value] = len(values)
-                    values.append(Value(len(values), f"{it.name}, barred", it.type, Origin.OP))
+                    values.append(Value(len(values), f"{definition.name}, barred", definition.type, Origin.OP))
                     attrs = {"allowed_direction": int(_OPEN_WAYS[barred[value]])}
-                    rule = _identity(it.type.shape)
+                    rule = _identity(definition.type.shape)
                     ops.append(Op(next_op, BARRIER, (value,), (behind[value],), rule, attrs=attrs))
                     next_op += 1
 

@@ -1,8 +1,8 @@
 """Which of the user's statements can hold together, and the smallest set that cannot.
 
-A subset is judged in steps, the cheap ones first: layouts that its statements leave (`conflicts`), the least memory
-that its decisions hold, and last a search for a plan under it. What the last step cannot settle in its time counts as
-possible; `settled` then says that the set may not be the smallest.
+A subset is judged in steps, the cheap ones first: the layouts that its statements leave (`conflicts`), the least memory
+that its decisions hold, and last a search for a plan under it. A subset that the search cannot settle in its time
+counts as possible; then `settled` is False, because a smaller set may exist.
 """
 
 import time
@@ -27,8 +27,9 @@ SEARCH_S = 12.0
 
 @dataclass(frozen=True)
 class MinimalSet:
-    """statements: numbers in the order of `Problem.statements`; with_limit: the memory limit is one of the set.
+    """A minimal set of statements that cannot hold together.
 
+    statements: their numbers in the order of `Problem.statements`. with_limit: the memory limit belongs to the set.
     settled: every smaller set was shown to hold.
     """
 
@@ -62,34 +63,36 @@ class Subsets:
             among = everything
         self._known[tuple(everything)] = False
         self._known[tuple(sorted(among))] = False
-        found = minimal_conflict(among, self.holds)
-        statements = tuple(n for n in found if n != self.limit_number)
-        return MinimalSet(statements, self.limit_number in found, self.settled)
+        conflict = minimal_conflict(among, self.holds)
+        statements = tuple(n for n in conflict if n != self.limit_number)
+        return MinimalSet(statements, self.limit_number in conflict, self.settled)
 
     @property
     def surely_none(self) -> bool:
-        """Is there proof without any search that no plan exists?"""
+        """Whether it is proved, without any search, that no plan exists."""
         everything = list(range(self.limit_number))
         return self._surely_not([*everything, *([self.limit_number] if self.problem.memory_limit is not None else [])])
 
     def masks(self, kept: Sequence[int]) -> Masks:
+        """For each node, the states that these statements leave."""
         key = tuple(n for n in kept if n != self.limit_number)
         if key not in self._masks:
             self._masks[key] = self.loose.masks(key)
         return self._masks[key]
 
     def least(self, kept: Sequence[int]) -> Least:
-        """The bound on the peak under some statements."""
+        """The bound on the peak under these statements."""
         return self.memory.under(self.masks(kept))
 
     def _surely_not(self, kept: Sequence[int]) -> bool:
-        """Is there proof without any search that these cannot hold together?"""
+        """Whether it is proved, without any search, that these statements cannot hold together."""
         if any(not mask.any() for mask in self.masks(kept).values()):
             return True
         limit = self.problem.memory_limit
         return limit is not None and self.limit_number in kept and self.least(kept).bytes > limit
 
     def holds(self, kept: Sequence[int]) -> bool:
+        """Whether these statements can hold together; True also where the search could not settle it in its time."""
         key = tuple(kept)
         if key not in self._known:
             self._known[key] = not self._surely_not(kept) and self._searched(kept)
@@ -104,7 +107,7 @@ class Subsets:
             return True
         try:
             return self._plan_exists(self.part(kept))
-        except KeyboardInterrupt:  # the set as far as it is known by now is told
+        except KeyboardInterrupt:  # go on with the set as it is by now, without further searches
             self.settled, self._left_s = False, 0.0
             return True
         finally:
@@ -162,7 +165,7 @@ def may_hold(model: Model) -> bool | None:
     if not edges and network.usage_limit is None:
         return all((c < IMPOSSIBLE).any() for c in costs)
     bare = CostNetwork(costs, edges, network.usages, network.usage_limit, network.facets)
-    found = solve(bare, effort=0.3, gap=1.0, time_limit_s=SEARCH_S)
-    if found.stopped is Stopped.INTERRUPT:
+    solution = solve(bare, effort=0.3, gap=1.0, time_limit_s=SEARCH_S)
+    if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
-    return None if found.status == "unknown" else found.status != "infeasible"
+    return None if solution.status == "unknown" else solution.status != "infeasible"

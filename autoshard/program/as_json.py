@@ -1,8 +1,4 @@
-"""plan.json: programs and schedules as JSON, and back.
-
-The file holds everything a checker needs: the program with its rules, the mesh and the machine, the
-statements, every decision, and what was claimed about cost and memory (see docs/architecture.md).
-"""
+"""plan.json: programs and schedules as JSON, and back; docs/architecture.md describes the whole file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -59,6 +55,7 @@ def _unliteral(value: Any) -> Any:
 
 
 def program_to_json(program: Program) -> Json:
+    """The ``program`` of plan.json; docs/architecture.md describes its keys."""
     return {
         "name": program.name,
         "values": [
@@ -81,9 +78,9 @@ def program_to_json(program: Program) -> Json:
 
 
 def program_on_host(program: Program) -> Json:
-    """Numbers of the inputs and outputs in host memory."""
-    found = {"inputs": sorted(program.host_inputs), "outputs": sorted(program.host_outputs)}
-    return found if any(found.values()) else {}
+    """The numbers of the inputs and of the outputs that live in host memory; empty where none do."""
+    numbers = {"inputs": sorted(program.host_inputs), "outputs": sorted(program.host_outputs)}
+    return numbers if any(numbers.values()) else {}
 
 
 def _block_to_json(block: Block) -> Json:
@@ -107,20 +104,20 @@ def _op_to_json(op: Op) -> Json:
 
 
 def _numbers(data: Json, key: str, names: str) -> frozenset[int]:
-    """Those of ``program.host``."""
-    found = data.get("host", {}).get(key, [])
-    if not all(isinstance(k, int) and 0 <= k < len(data[names]) for k in found):
-        raise InputError(f"plan: host memory holds {key} {_short(found)}, there are {len(data[names])}")
-    return frozenset(found)
+    """The numbers of the inputs, or outputs, that ``program.host`` lists under `key`."""
+    numbers = data.get("host", {}).get(key, [])
+    if not all(isinstance(k, int) and 0 <= k < len(data[names]) for k in numbers):
+        raise InputError(f"plan: host memory holds {key} {_short(numbers)}, there are {len(data[names])}")
+    return frozenset(numbers)
 
 
 def orders_from_json(program: Json) -> tuple[OtherOrder, ...]:
-    """Orders of devices in the program of a plan file."""
+    """Values that lie in another order of the devices, from the program of a plan file."""
     return tuple(_order_from_json(o) for o in program.get("orders", ()))
 
 
 def carried_from_json(program: Json) -> tuple[tuple[int, int], ...]:
-    """Pairs of outputs and the inputs that they are the next values of, in the program of a plan file."""
+    """Pairs (output, input) of carried state, from the program of a plan file."""
     sizes = len(program["output_names"]), len(program["input_names"])
     for pair in program.get("carried", ()):
         if len(pair) != 2 or not all(isinstance(k, int) and 0 <= k < n for k, n in zip(pair, sizes, strict=True)):
@@ -129,11 +126,11 @@ def carried_from_json(program: Json) -> tuple[tuple[int, int], ...]:
 
 
 def in_code_from_json(program: Json) -> str:
-    """What shardings in the code are, in the program of a plan file."""
-    found = program.get("in_code", "hard")
-    if found not in IN_CODE:
-        raise InputError(f"plan: shardings in the code are {_short(found)}, which is none of {', '.join(IN_CODE)}")
-    return found
+    """What shardings in the code count as (one of `IN_CODE`), from the program of a plan file."""
+    in_code = program.get("in_code", "hard")
+    if in_code not in IN_CODE:
+        raise InputError(f"plan: shardings in the code are {_short(in_code)}, which is none of {', '.join(IN_CODE)}")
+    return in_code
 
 
 def _order_from_json(data: Json) -> OtherOrder:
@@ -144,6 +141,7 @@ def _order_from_json(data: Json) -> OtherOrder:
 
 
 def program_from_json(data: Json) -> Program:
+    """The inverse of `program_to_json`; `InputError` for ids, names, shapes or regions that cannot be."""
     values = tuple(
         Value(
             v["id"], v["name"], TensorType(tuple(v["shape"]), v["dtype"]), Origin(v["origin"]), tuple(v["tags"]),
@@ -172,7 +170,7 @@ def program_from_json(data: Json) -> Program:
 
 
 def _check_graph(program: Program) -> None:
-    """`InputError` unless ops and blocks name values that exist, and what has no rule has regions."""
+    """`InputError` unless ops and blocks name values that exist, and every op has a rule or regions."""
     body = program.body
     if len(body.args) < len(program.input_names) or len(body.results) != len(program.output_names):
         raise InputError("plan: the program has not the arguments and results that it names")
@@ -210,7 +208,7 @@ def _rule_from_json(data: Json | None) -> ShardingRule | None:
 
 
 def without_places(program: Json) -> Json:
-    """A program as JSON but for where it was written: the same function is the same program when its file has grown."""
+    """A program as JSON without source lines and warnings, so that an edit elsewhere in the file does not change it."""
 
     def block(data: Json) -> Json:
         ops = [{**op, "source": "", "regions": [block(r) for r in op["regions"]]} for op in data["ops"]]
@@ -223,6 +221,7 @@ def without_places(program: Json) -> Json:
 
 
 def mesh_to_json(mesh: AtomMesh) -> Json:
+    """The ``mesh`` of plan.json: axes by name, device ids (None for iota order), and the atoms."""
     ids = mesh.mesh.device_ids
     return {
         "name": mesh.mesh.name,
@@ -233,6 +232,7 @@ def mesh_to_json(mesh: AtomMesh) -> Json:
 
 
 def mesh_from_json(data: Json) -> AtomMesh:
+    """The inverse of `mesh_to_json`; `ShardingError` for an atom that the mesh does not have."""
     ids = data["device_ids"]
     mesh = Mesh(tuple(data["axes"]), tuple(data["axes"].values()), data["name"], None if ids is None else tuple(ids))
     atoms = tuple(AxisRef.from_text(name) for name in data["atoms"])
@@ -258,7 +258,7 @@ def _steps_from_json(data: Sequence[Json]) -> tuple[Step, ...]:
 
 
 def schedule_to_json(schedule: Schedule) -> Json:
-    """The mesh is not part of it (see `mesh_to_json`)."""
+    """The ``schedule`` of plan.json. The mesh stands beside it (see `mesh_to_json`)."""
     return {
         "placements": {
             str(op): {
@@ -299,9 +299,7 @@ def schedule_from_json(data: Json, mesh: AtomMesh, program: Program) -> Schedule
 
 
 def _check_placements(program: Program, schedule: Schedule) -> None:
-    """`InputError` unless every op that is placed by the planner has a placement on its factors, of atoms of the
-    mesh.
-    """
+    """`InputError` unless every op that the planner places has a placement: a list of known atoms for each factor."""
     for op, outer in program.walk():
         if op.rule is None or any(o.kind == "shard_map" for o in outer):
             continue
@@ -323,7 +321,7 @@ def _reshard(source: Layout, steps: tuple[Step, ...], what: str) -> Reshard:
 
 
 def check_header(data: Any, path: str) -> Json:
-    """`InputError` unless `data` is a plan of a version this program reads."""
+    """`InputError` unless `data` is a plan of the version that this code reads."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InputError(
             f"{path} is not a plan of autoshard (no 'format: {FORMAT}'); give the plan.json that solve wrote"
@@ -345,7 +343,7 @@ _LISTED = (("notes", str), ("statements", dict), ("baselines", dict), ("stages",
 
 
 def check_claims(data: Json) -> None:
-    """`InputError` unless what a plan says of itself is of the kinds that its readers count on."""
+    """`InputError` unless the figures that a plan claims have the types that its readers rely on."""
     for key, kinds in _CLAIMS:
         if key in data and (not isinstance(data[key], kinds) or isinstance(data[key], bool)):
             raise InputError(f"plan: {key} is {_short(data[key])}")

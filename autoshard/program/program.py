@@ -122,6 +122,7 @@ class Program:
     in_code: str = "hard"
 
     def type_of(self, value: int) -> TensorType:
+        """Shape and dtype of a value, given its id."""
         return self.values[value].type
 
     def walk(self) -> Iterator[tuple[Op, tuple[Op, ...]]]:

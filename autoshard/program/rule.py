@@ -112,9 +112,11 @@ class ShardingRule:
             if len(tensors) != len(shapes):
                 raise RuleError(f"rule {self} has {len(tensors)} {what}s, the op has {len(shapes)}")
             for index, (factors, shape) in enumerate(zip(tensors, shapes, strict=True)):
-                found = tuple(prod(self.factor_sizes[f] for f in d) for d in factors)
-                if found != tuple(shape):
-                    raise RuleError(f"rule {self}: {what} {index} has shape {tuple(shape)}, the factors give {found}")
+                products = tuple(prod(self.factor_sizes[f] for f in d) for d in factors)
+                if products != tuple(shape):
+                    raise RuleError(
+                        f"rule {self}: {what} {index} has shape {tuple(shape)}, the factors give {products}"
+                    )
 
     def __str__(self) -> str:
         return self.to_text()

@@ -39,11 +39,11 @@ class Use(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """Edges that every device of a group sends to a neighbour before an op: a permute.
+    """Edges of blocks that every device of a group sends to a neighbour before an op: one permute.
 
-    shift 1: the last `width` elements of its block of dimension `dim` of an operand to the device after it in the order
-    of `atoms`; -1: the first ones to the device before it. before: (dimension, elements) that earlier exchanges of the
-    op have added to the block, so that corners travel along.
+    With `shift` 1 a device sends the last `width` elements of its block, along dimension `dim` of `operand`, to the
+    next device in the order of `atoms`. With -1 it sends the first `width` elements to the device before it. before:
+    (dimension, elements) that earlier exchanges of the op have added to the block, so that corners travel along.
     """
 
     operand: int
@@ -54,14 +54,14 @@ class Exchange(NamedTuple):
     before: tuple[tuple[int, int], ...] = ()
 
     def elements(self, local_shape: Sequence[int]) -> int:
-        """Elements that one device gives, of its block of the operand."""
+        """Number of elements that one device sends, given the shape of its block of the operand."""
         added = dict(self.before)
         return prod(self.width if d == self.dim else n + added.get(d, 0) for d, n in enumerate(local_shape))
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an op runs: the atoms on each factor of its rule, and the partial sums passing through it.
+    """How an op runs on the mesh: the atoms on each factor of its rule, and the partial sums that pass through it.
 
     factors: for each factor its atoms, major to minor.
     passes: (atom, index into ``rule.linear``) for every atom over which a partial sum passes through.
@@ -80,7 +80,7 @@ class Placement:
         return tuple(sorted(a for f in rule.reduction for a in self.factors[f]))
 
     def operand(self, rule: ShardingRule, index: int) -> Layout:
-        """The layout this placement wants operand `index` in."""
+        """The layout that this placement needs of operand `index`."""
         unreduced = [atom for atom, which in self.passes if index in rule.linear[which]]
         if index in rule.accumulators:
             unreduced += self.reduced_atoms(rule)
@@ -130,16 +130,18 @@ class Schedule:
     uses: dict[Use, Reshard] = field(default_factory=dict)
 
     def form_before_use(self, value: int) -> Layout:
-        """What a use of `value` starts from: the shared form, or the definition."""
+        """The layout that each use of `value` starts from: the shared form where there is one, else the definition."""
         shared = self.shared.get(value)
         return self.definitions[value] if shared is None else shared.target
 
 
 def operand_layouts(op: Op, placement: Placement) -> Sequence[Layout]:
+    """The layout that a placement needs of each operand, before reshards."""
     assert op.rule is not None
     return [placement.operand(op.rule, k) for k in range(len(op.operands))]
 
 
 def result_layouts(op: Op, placement: Placement) -> Sequence[Layout]:
+    """The layout in which a placement defines each result."""
     assert op.rule is not None
     return [placement.result(op.rule, k) for k in range(len(op.results))]

@@ -1,4 +1,4 @@
-"""Outputs that come back as inputs: in the place of donated ones, or as the state that the next call takes."""
+"""Carried state: outputs that the next call takes as inputs, because they replace donated inputs or are alike."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -18,24 +18,24 @@ def donated_ties(program: Program) -> dict[int, int]:
 
 
 def carried_state(program: Program) -> dict[int, int]:
-    """Output slot -> the input that looks like the state it is the next value of; donated ones as `donated_ties`.
+    """Output slot -> the input whose next value the output seems to be; donated inputs as in `donated_ties`.
 
-    An argument that is one array needs its name in the output's (``out/w``), or donation: that a function returns an
-    array of the type of another one says little.
+    An argument that is one array must have its name in the name of the output (``out/w``), or be donated: equal types
+    alone say little.
     """
     others = (number for number in range(len(program.input_names)) if number not in program.donated)
     return _pairs(program, [*sorted(program.donated), *others])
 
 
 def with_carried(program: Program) -> Program:
-    """The program that keeps the layout of state, where it is not donated (and has it anyway)."""
+    """The program with every pair of `carried_state` noted whose input is not donated (donated ones count anyway)."""
     number = {value: k for k, value in enumerate(program.body.args)}
     pairs = sorted((slot, number[value]) for slot, value in carried_state(program).items())
     return replace(program, carried=tuple(p for p in pairs if p[1] not in program.donated))
 
 
 def layout_ties(program: Program) -> dict[int, int]:
-    """Output slot -> the input whose layout it has where nothing else is stated of it: donated, or carried."""
+    """Output slot -> the input whose layout it takes where no statement says otherwise: donated, or carried."""
     return donated_ties(program) | {slot: program.body.args[number] for slot, number in program.carried}
 
 

@@ -1,4 +1,4 @@
-"""Tensor types and the bytes of their elements."""
+"""Tensor types: shape and dtype, and the bytes of one element."""
 
 import re
 from dataclasses import dataclass
@@ -29,21 +29,24 @@ def dtype_bytes(dtype: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A shape and an element type by name, as numpy and ml_dtypes spell it (``bfloat16``, ``key<fry>``)."""
+    """A shape and the name of a dtype, as numpy and ml_dtypes spell it (``bfloat16``, ``key<fry>``)."""
 
     shape: tuple[int, ...]
     dtype: str
 
     @property
     def rank(self) -> int:
+        """Number of dimensions."""
         return len(self.shape)
 
     @property
     def elements(self) -> int:
+        """Number of elements of the whole tensor; 1 for a scalar."""
         return prod(self.shape)
 
     @property
     def bytes(self) -> float:
+        """Bytes of the whole tensor; 4-bit types count half a byte per element."""
         return self.elements * dtype_bytes(self.dtype)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Propagation: from some shardings that the user gave to one for every value, as Shardy does it."""
+"""Propagation: shardings of some values become a sharding of every value, by the rules of Shardy."""
 
 from autoshard.propagation.program.propagate import Propagated, propagate
 from autoshard.propagation.program.provenance import Hop, Provenance

@@ -30,9 +30,9 @@ def agreed_axes(
     may_grow = True
     for group in (first, second):
         for tensor in group:
-            found = tensor.factors.get(factor)
-            if found is not None:
-                axes, may_grow = _agree(axes, found.axes, may_grow)
+            sharding = tensor.factors.get(factor)
+            if sharding is not None:
+                axes, may_grow = _agree(axes, sharding.axes, may_grow)
         if direction is not Direction.BOTH:
             may_grow = False
     return axes
@@ -66,14 +66,14 @@ def _agree(old: Refs, new: Refs, may_grow: bool) -> tuple[Refs, bool]:
 
 
 def _clear_of_other_factors(ref: Ref, tensor: TensorFactorShardings, factor: int) -> Ref | None:
-    found: Ref | None = ref
+    clear: Ref | None = ref
     for other, sharding in tensor.factors.items():
         if other != factor:
-            if sharding.overflow and (found := prefix_without(found, sharding.overflow)) is None:
+            if sharding.overflow and (clear := prefix_without(clear, sharding.overflow)) is None:
                 return None
-            if sharding.axes and (found := prefix_without(found, sharding.axes)) is None:
+            if sharding.axes and (clear := prefix_without(clear, sharding.axes)) is None:
                 return None
-    return found
+    return clear
 
 
 def _fits_factor(
@@ -125,22 +125,22 @@ def propagate_basic(
         kept: list[Ref] = []
         before = 1
         for ref in axes:
-            found: Ref | None = ref
+            part: Ref | None = ref
             for tensor in tensors:
-                found = _clear_of_other_factors(found, tensor, factor)
-                if found is None:
+                part = _clear_of_other_factors(part, tensor, factor)
+                if part is None:
                     break
                 sharding = tensor.factors.get(factor)
                 if sharding is not None:
-                    found = _fits_factor(found, tensor, sharding, before, sizes[factor])
-                    if found is None:
+                    part = _fits_factor(part, tensor, sharding, before, sizes[factor])
+                    if part is None:
                         break
-            if found is None or (conservative and _is_sub_axis(found, axis_sizes)):
+            if part is None or (conservative and _is_sub_axis(part, axis_sizes)):
                 break
-            kept.append(found)
-            if found != ref:
+            kept.append(part)
+            if part != ref:
                 break
-            before *= size(found)
+            before *= size(part)
         wanted = tuple(kept)
         for index, tensor in enumerate(tensors):
             sharding = tensor.factors.get(factor)
@@ -255,11 +255,11 @@ def _truncate(axes: Refs, keep, axis_sizes: tuple[int, ...], conservative: bool)
     out: list[Ref] = []
     before = 1
     for ref in axes:
-        found = keep(ref, before)
-        if found is None or (conservative and _is_sub_axis(found, axis_sizes)):
+        part = keep(ref, before)
+        if part is None or (conservative and _is_sub_axis(part, axis_sizes)):
             break
-        out.append(found)
-        if found != ref:
+        out.append(part)
+        if part != ref:
             break
-        before *= size(found)
+        before *= size(part)
     return tuple(out)

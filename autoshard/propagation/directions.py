@@ -1,9 +1,8 @@
 """In which direction axes may pass an op, and the order in which classes of ops take part (S2.31, S2.47, S2.48).
 
-Op priorities are five rungs. Each lets more pass than the one before: ops that only pass things
-through and whose operands have no other use, then those with other uses, then every op along factors
-that its operands and results share (broadcasts backward only), then everything but broadcasts forward, then all.
-The table is data: `SCHEDULE` lists the rungs.
+Op priorities have five rungs. Each rung lets axes pass more ops than the one before: first pass-through ops whose
+operands have no other use, then those with other uses, then every op along factors that its operands and results share
+(broadcasts backward only), then everything but broadcasts forward, then everything. `SCHEDULE` lists the rungs.
 """
 
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from enum import IntEnum, IntFlag
 
 
 class Direction(IntFlag):
-    """Forward is from operands to results."""
+    """Directions in which axes may pass an op: forward is from operands to results."""
 
     NONE = 0
     FORWARD = 1
@@ -20,7 +19,7 @@ class Direction(IntFlag):
 
 
 class OpClass(IntEnum):
-    """What the order of ops asks of an op."""
+    """Classes of ops that the order of propagation tells apart."""
 
     OTHER = 0
     PASS_THROUGH = 1  # elementwise, reshape, transpose, data-flow edges
@@ -58,10 +57,10 @@ SCHEDULE: tuple[Rung, ...] = (_single_use, _any_use, _shared_factors, _no_broadc
 
 
 def _union(op: OpClass, shared: bool, passes: bool, rungs: tuple[Rung, ...]) -> Direction:
-    found = Direction.NONE
+    union = Direction.NONE
     for rung in rungs:
-        found |= rung(op, shared, passes)
-    return found
+        union |= rung(op, shared, passes)
+    return union
 
 
 TABLE: dict[tuple[int, OpClass, bool, bool], Direction] = {

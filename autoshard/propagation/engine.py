@@ -1,9 +1,8 @@
 """The ladder of strategies, and the worklist that carries each rung to its fixed point.
 
-From the outside in: user priorities (`_user_priorities`), op priorities (`directions.SCHEDULE`), one strategy
-along factors, and a worklist over nodes. The worklist is a stack that starts with the first op on top; whatever is
-affected by a
-change goes on top. Its order decides conflicts between ops, so it follows the greedy rewriter that Shardy uses.
+From the outside in: user priorities (`_user_priorities`), op priorities (`directions.SCHEDULE`), one strategy along
+factors, and a worklist over nodes. The worklist is a stack that starts with the first op on top; every node that a
+change affects goes on top. Its order decides conflicts between ops, so it follows the greedy rewriter of Shardy.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from autoshard.sharding.mesh import Mesh
 
 
 class Strategy(StrEnum):
-    """How much of the ladder to climb."""
+    """How many rungs of the ladder a propagation climbs."""
 
     BASIC = "basic"
     AGGRESSIVE = "aggressive"
@@ -29,6 +28,7 @@ class Strategy(StrEnum):
 
     @staticmethod
     def from_text(text: str) -> "Strategy":
+        """The strategy of this name; `InputError` lists the names where there is none."""
         try:
             return Strategy(text)
         except ValueError:
@@ -54,11 +54,12 @@ class Change:
 class Run:
     """State of one propagation over a graph.
 
-    erased: dead ops that were removed, in the order of removal. gone: those and what was inside them.
-    events: what provenance made of the changes, once it was asked.
-    active: nodes that can do anything; has_erasable: whether some may turn out dead.
-    moves: what a step depends on but the specs.
-    known: updates by (move, aggressive, specs).
+    changes: every update, for provenance; None unless traced.
+    erased: nodes of dead ops that were removed, in the order of removal. gone: those and the nodes inside of them.
+    mesh_class: for each mesh the first one that is the same but for its name.
+    events: what provenance derives from the changes; None until it is needed.
+    active: nodes that can pass anything. has_erasable: whether some nodes may turn out dead.
+    moves: all that a step depends on besides the specs. known: updates by (move, aggressive, specs).
     """
 
     graph: Graph
@@ -167,16 +168,16 @@ def _synchronise_groups(run: Run) -> None:
     """
     graph = run.graph
     for members in dict.fromkeys(graph.groups.values()):
-        given = [graph.holders[m] for m in members]
+        numbers = [graph.holders[m] for m in members]
         if len(members) == 1:
             continue
-        found = [n for n in given if n >= 0 and not _is_open_and_empty(graph.steps.specs[n])]
-        if found and all(n == found[0] for n in found):
-            for member, old in zip(members, given, strict=True):
-                if old != found[0]:
-                    source = members[given.index(found[0])]
-                    _record(run, member, old, found[0], -2, ((source, found[0]),))
-                    _assign(graph, member, found[0])
+        stated = [n for n in numbers if n >= 0 and not _is_open_and_empty(graph.steps.specs[n])]
+        if stated and all(n == stated[0] for n in stated):
+            for member, old in zip(members, numbers, strict=True):
+                if old != stated[0]:
+                    source = members[numbers.index(stated[0])]
+                    _record(run, member, old, stated[0], -2, ((source, stated[0]),))
+                    _assign(graph, member, stated[0])
 
 
 def _is_open_and_empty(spec: Spec) -> bool:
@@ -189,17 +190,17 @@ def _record(run: Run, holder: int, old: int, new: int, node: int, seen: tuple[tu
 
 
 def _fixed_point(run: Run, level: int | None, *, aggressive: bool) -> None:
-    """Outputs to values, all nodes until nothing changes, values to outputs."""
+    """From outputs to values, over all nodes until nothing changes, and from values to outputs."""
     _outputs(run, aggressive)
     graph = run.graph
     nodes, gone, known = graph.nodes, run.gone, run.known
     moves = MovesOnRung(run.moves, level)
-    holders = [*graph.holders, -1]  # what NO_HOLDER finds
+    holders = [*graph.holders, -1]  # NO_HOLDER is the index -1 and finds no spec there
     graph.holders = holders
     stack = [i for i in reversed(run.active) if i not in gone]
-    if not run.has_erasable:  # else what an op may pass can change on the way
+    if not run.has_erasable:  # otherwise removing dead ops can change what a node may pass
         stack = [i for i in stack if moves[nodes[i].kind] >= 0]
-    waiting = bytearray(b"\1") * len(nodes)  # what cannot do anything is never put on the worklist
+    waiting = bytearray(b"\1") * len(nodes)  # 1 for all: nodes that pass nothing never get on the worklist
     while stack:
         index = stack.pop()
         waiting[index] = 0
@@ -238,7 +239,7 @@ def _erase(run: Run, index: int, waiting: bytearray) -> list[int]:
         if gone in run.gone:
             continue
         run.gone.add(gone)
-        waiting[gone] = 1  # for good: what is gone is never put on the worklist again
+        waiting[gone] = 1  # for good: a removed node is never put on the worklist again
         for value in graph.nodes[gone].values:
             others = dict.fromkeys(u for u in graph.users[value] if u != gone)
             graph.uses[value] -= 1
@@ -278,7 +279,7 @@ def _apply(
     stack: list[int],
     waiting: bytearray,
 ) -> None:
-    """Put the new specs in place, on the members of sharding groups too, and put whom it concerns on the worklist."""
+    """Put new specs in place, also on members of sharding groups, and put the affected nodes on the worklist."""
     graph = run.graph
     steps, holders, tensors = graph.steps, graph.holders, node.tensors
     for tensor, new in updates:
@@ -292,7 +293,7 @@ def _apply(
         _push(graph.notified(holder), index, stack, waiting)
         for member in graph.groups.get(holder, ()):
             if member != holder:
-                # As in Shardy, the members get what the edge of a manual computation saw: without the manual axes.
+                # As in Shardy, members get the spec that the edge of a manual computation saw, without manual axes.
                 _record(run, member, holders[member], seen, -2, ((holder, seen),))
                 _assign(graph, member, seen)
                 _push(graph.notified(member), index, stack, waiting)
@@ -305,7 +306,7 @@ def _set(run: Run, holder: int, new: int, node: int, tensors: Sequence[int], num
 
 
 def _assign(graph: Graph, holder: int, new: int) -> None:
-    """Results of one op have shardings together or not at all: the first one binds the others to its mesh, open."""
+    """Give a holder its spec. Where results of the same op have none, they become open on the same mesh."""
     if graph.siblings and graph.holders[holder] < 0:
         mesh = graph.steps.specs[new].mesh
         for other in graph.siblings.get(holder, ()):
@@ -325,16 +326,16 @@ def _common_mesh(run: Run, numbers: Sequence[int]) -> int:
     """The mesh that all tensors with a sharding share; -1 where there is none or there are several (S0.64)."""
     specs = run.graph.steps.specs
     meshes = run.graph.meshes
-    found = -1
+    common = -1
     for number in numbers:
         if number < 0:
             continue
         mesh = specs[number].mesh
-        if found < 0 or _is_empty(meshes[found]):
-            found = mesh
-        elif mesh != found and not _is_empty(meshes[mesh]) and run.mesh_class[mesh] != run.mesh_class[found]:
+        if common < 0 or _is_empty(meshes[common]):
+            common = mesh
+        elif mesh != common and not _is_empty(meshes[mesh]) and run.mesh_class[mesh] != run.mesh_class[common]:
             return -1
-    return -1 if found >= 0 and is_maximal(meshes[found]) else found
+    return -1 if common >= 0 and is_maximal(meshes[common]) else common
 
 
 def _is_empty(mesh: Mesh) -> bool:
@@ -342,7 +343,7 @@ def _is_empty(mesh: Mesh) -> bool:
 
 
 def is_maximal(mesh: Mesh) -> bool:
-    """No axes but a device: "all of it on one device", which is never propagated."""
+    """Whether a mesh has a device and no axes: "all of it on one device", which is never propagated."""
     return not mesh.axis_names and mesh.device_ids is not None
 
 

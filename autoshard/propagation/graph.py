@@ -30,7 +30,7 @@ class Node:
     values, defines: values used (with repetition) and defined, for removing dead ops.
     erasable: the op has no effect but its results.
     inner: how many of the nodes that follow lie inside this op's regions.
-    tensors, kind: operands and results, and the number of all that matters but them; set by the engine.
+    tensors: operands, then results. kind: number of the node's `Kind` in `moves`. The engine sets both.
     """
 
     operands: tuple[int, ...]
@@ -56,14 +56,14 @@ class Node:
 class Graph:
     """All there is to propagate over.
 
-    holders: number of the spec that each holder has now, -1 for none.
+    holders: number of the spec that each holder has now, -1 for none. ranks: number of dimensions of each holder.
     nodes: in program order, region ops before their bodies.
-    notify: for each holder the nodes to look at again when it changes, the most urgent last; None until
-    `find_notified` was asked.
+    notify: for each holder the nodes to look at again when its spec changes, the most urgent last; None until
+    `find_notified` was called for it.
     groups: for each holder in a sharding group all members of the group.
     siblings: where there are several meshes, for each result of an op the holders of its other results.
-    outputs: (holder of a returned value, holder of the output's own sharding).
-    prioritised: holders whose user priorities are heeded (all but those behind a data-flow edge).
+    outputs: (holder of a returned value, holder of the output's own sharding, number of the rule between them).
+    prioritised: holders whose user priorities count (all but those behind a data-flow edge).
     uses: for each value how often it is used; defined_by: its node or -1; users: nodes that use it; scalar: rank 0.
     """
 
@@ -84,21 +84,24 @@ class Graph:
     scalar: list[bool] = field(default_factory=list)
 
     def holder(self, spec: Spec | None, rank: int) -> int:
-        """Add a holder."""
+        """Add a holder for a tensor with this many dimensions; returns its number."""
         self.holders.append(self.steps.number(spec))
         self.ranks.append(rank)
         self.notify.append(None)
         return len(self.holders) - 1
 
     def notified(self, holder: int) -> tuple[int, ...]:
-        found = self.notify[holder]
-        if found is None:
-            found = self.notify[holder] = () if self.find_notified is None else self.find_notified(holder)
-        return found
+        """The nodes to look at again when a holder's spec changes, the most urgent last."""
+        nodes = self.notify[holder]
+        if nodes is None:
+            nodes = self.notify[holder] = () if self.find_notified is None else self.find_notified(holder)
+        return nodes
 
     def spec(self, holder: int) -> Spec | None:
+        """The spec that a holder has now; None for no sharding and for `NO_HOLDER`."""
         return None if holder < 0 else self.steps.spec(self.holders[holder])
 
 
 def new_graph(meshes: tuple[Mesh, ...]) -> Graph:
+    """A graph over these meshes without holders and nodes."""
     return Graph(meshes, Steps(tuple(m.axis_sizes for m in meshes)))

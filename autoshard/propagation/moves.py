@@ -1,7 +1,7 @@
-"""What a step at a node depends on but the shardings it sees, by number.
+"""Moves: all that a step at a node depends on besides the shardings of its tensors.
 
-Programs repeat themselves, and most ops may pass nothing on the first rungs: both are found out once for each kind of
-nodes and not at each visit.
+Programs repeat themselves, and most ops may pass nothing on the first rungs. So nodes have a kind, and the move of a
+kind on a rung is worked out once instead of at each visit.
 """
 
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class Moves:
     _kind_numbers: dict[Kind, int] = field(default_factory=dict)
 
     def set_kind(self, node: Node) -> None:
-        """Number the node's kind; to be called again when it changes."""
+        """Set the number of the node's kind; call it again whenever the node changes."""
         kind = (
             node.rule, len(node.tensors), node.op_class, node.shared, node.allowed, node.elementwise,
             node.heeds_conservative,
@@ -65,15 +65,15 @@ class Moves:
 
 
 class MovesOnRung(dict[int, int]):
-    """For each kind of nodes the number of its move on one rung, found when it is first asked for."""
+    """For each kind of nodes the number of its move on one rung, worked out when it is first needed."""
 
     def __init__(self, moves: Moves, level: int | None) -> None:
         super().__init__()
         self._moves, self._level = moves, level
 
     def __missing__(self, kind: int) -> int:
-        found = self[kind] = self._moves.find(kind, self._level)
-        return found
+        number = self[kind] = self._moves.find(kind, self._level)
+        return number
 
 
 @lru_cache(maxsize=4096)

@@ -1,8 +1,7 @@
 """Which ops are elementwise, pass-through, slices, broadcasts or constants, by the names the front ends give them.
 
-Names of JAX primitives and of StableHLO ops (without the dialect's prefix). The order of ops in propagation depends
-on it
-(`directions.py`), and so does the splitting of constants.
+The names are those of JAX primitives and of StableHLO ops (without the dialect's prefix). The classes decide the order
+of ops in propagation (`directions.py`) and which constants are split.
 """
 
 from autoshard.program.program import Op
@@ -31,6 +30,7 @@ _KEEPS_CONSTANT = frozenset({"broadcast_in_dim", "reshape", "slice", "squeeze", 
 
 
 def base_name(kind: str) -> str:
+    """The kind of an op without the prefix of the StableHLO dialect."""
     return kind.removeprefix("stablehlo.")
 
 
@@ -41,6 +41,7 @@ def is_elementwise(op: Op) -> bool:
 
 
 def op_class(op: Op) -> OpClass:
+    """The class of an op in the order of propagation."""
     name = base_name(op.kind)
     if is_elementwise(op) or name in _PASS_THROUGH:
         return OpClass.PASS_THROUGH
@@ -50,13 +51,14 @@ def op_class(op: Op) -> OpClass:
 
 
 def is_constant(op: Op) -> bool:
-    """Makes a tensor from nothing."""
+    """Whether an op makes a tensor without operands."""
     return base_name(op.kind) in _CONSTANTS
 
 
 def keeps_constant(op: Op) -> bool:
-    """Its results are constants where its operands are (S2.44); a sharding constraint is a statement and stays
-    single.
+    """Whether the results of an op are constants where its operands are (S2.44).
+
+    A sharding constraint is a statement, and is not copied with a constant.
     """
     if base_name(op.kind) in CONSTRAINTS:
         return False

@@ -28,7 +28,7 @@ class FactorSharding:
 
 @dataclass(slots=True)
 class TensorFactorShardings:
-    """What each factor of a tensor is cut by; factors hidden behind an overflow are absent."""
+    """The axes on each factor of one tensor; factors hidden behind an overflow are absent."""
 
     factors: dict[int, FactorSharding] = field(default_factory=dict)
     replicated: Refs = ()
@@ -64,14 +64,14 @@ def _project_dim(
     last = len(factors) - 1
     has_overflow = False
     for position, factor in enumerate(factors):
-        found = FactorSharding(is_minor_most=position == last)
-        out[factor] = found
+        sharding = FactorSharding(is_minor_most=position == last)
+        out[factor] = sharding
         if has_overflow:
-            found.is_closed = True
+            sharding.is_closed = True
             return
-        found.is_closed = is_closed
-        if found.is_minor_most:
-            found.axes = _merged(queue)
+        sharding.is_closed = is_closed
+        if sharding.is_minor_most:
+            sharding.axes = _merged(queue)
             return
         room = sizes[factor]
         taken: list[Ref] = []
@@ -87,10 +87,10 @@ def _project_dim(
             else:
                 taken.append(queue.pop(0))
             room //= part
-        found.axes = tuple(taken)
+        sharding.axes = tuple(taken)
         if room > 1 and queue:
             has_overflow = True
-            found.overflow = _merged(queue)
+            sharding.overflow = _merged(queue)
             queue = []
 
 
@@ -117,13 +117,13 @@ def unproject(
         is_closed = False
         axes: list[Ref] = []
         for factor in factors:
-            found = tensor.factors[factor]
-            is_closed |= found.is_closed
-            _extend(axes, found.axes)
-            if found.overflow:
-                _extend(axes, found.overflow)
+            sharding = tensor.factors[factor]
+            is_closed |= sharding.is_closed
+            _extend(axes, sharding.axes)
+            if sharding.overflow:
+                _extend(axes, sharding.overflow)
                 break
-            if prod(size(a) for a in found.axes) < sizes[factor]:
+            if prod(size(a) for a in sharding.axes) < sizes[factor]:
                 break
         dims.append(Dim(tuple(axes), not is_closed))
     return Spec(mesh, tuple(dims), tensor.replicated, tensor.unreduced)

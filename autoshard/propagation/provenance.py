@@ -1,7 +1,7 @@
 """Where a sharding came from: for each axis the user's statement, and the ops it passed on its way (S2.50 to S2.53).
 
-The engine notes every change with what the node saw. From that, each axis of each holder is followed back,
-factor by factor, to a holder that had it from the start.
+The engine notes every change with the specs that the node had before it. From these notes, each axis of each holder is
+followed back, factor by factor, to a holder that had the axis from the start.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ GROUP = -2
 
 
 class Step(NamedTuple):
-    """The axis came at `node` (or `OUTPUT`, `GROUP`) from the holder `source`."""
+    """The axis came to `holder` at `node` (or `OUTPUT`, `GROUP`) from the holder `source`."""
 
     node: int
     source: int

@@ -34,14 +34,18 @@ class Spec(NamedTuple):
 
     @property
     def has_axes(self) -> bool:
+        """Whether any axis is named: on a dimension, replicated or unreduced."""
         return bool(self.replicated or self.unreduced or any(d.axes for d in self.dims))
 
 
 def open_spec(mesh: int, rank: int) -> Spec:
+    """The spec whose dimensions are all open and empty."""
     return Spec(mesh, (Dim((), True),) * rank)
 
 
 def to_spec(sharding: TensorSharding, mesh: Mesh, mesh_index: int) -> Spec:
+    """The compact form of a sharding; `mesh_index` is the number of its mesh in the graph."""
+
     def ref(axis: AxisRef) -> Ref:
         pre = axis.pre_size or 1
         return mesh.axis_names.index(axis.name), pre, pre * mesh.ref_size(axis)
@@ -58,6 +62,7 @@ def to_spec(sharding: TensorSharding, mesh: Mesh, mesh_index: int) -> Spec:
 
 
 def axis_ref(ref: Ref, mesh: Mesh) -> AxisRef:
+    """The compact axis as an `AxisRef` with its name."""
     axis, pre, end = ref
     name = mesh.axis_names[axis]
     if pre == 1 and end == mesh.axis_sizes[axis]:
@@ -66,6 +71,8 @@ def axis_ref(ref: Ref, mesh: Mesh) -> AxisRef:
 
 
 def from_spec(spec: Spec, mesh: Mesh, mesh_name: str | None) -> TensorSharding:
+    """The inverse of `to_spec`."""
+
     def refs(axes: Refs) -> tuple[AxisRef, ...]:
         return tuple(axis_ref(a, mesh) for a in axes)
 
@@ -78,6 +85,7 @@ def from_spec(spec: Spec, mesh: Mesh, mesh_name: str | None) -> TensorSharding:
 
 
 def size(ref: Ref) -> int:
+    """Number of parts into which the (sub-)axis cuts a dimension."""
     return ref[2] // ref[1]
 
 
@@ -87,10 +95,12 @@ def is_prefix(a: Ref, b: Ref) -> bool:
 
 
 def contains(a: Ref, b: Ref) -> bool:
+    """Whether `a` covers all of `b`: the same axis, and `b` lies within the stretch of `a`."""
     return a[0] == b[0] and a[1] <= b[1] and a[2] >= b[2]
 
 
 def overlaps(a: Ref, b: Ref) -> bool:
+    """Whether the two cover a common part of one axis (S0.24)."""
     return a[0] == b[0] and (a == b or (a[1] < b[2] and b[1] < a[2]))
 
 

@@ -49,23 +49,26 @@ class Steps:
     _memo: dict[tuple, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def number(self, spec: Spec | None) -> int:
+        """The number of a spec, a new one where it has none yet; -1 for no sharding."""
         if spec is None:
             return -1
-        found = self._numbers.get(spec)
-        if found is None:
-            found = self._numbers[spec] = len(self.specs)
+        number = self._numbers.get(spec)
+        if number is None:
+            number = self._numbers[spec] = len(self.specs)
             self.specs.append(spec)
-        return found
+        return number
 
     def spec(self, number: int) -> Spec | None:
+        """The spec with this number; None for -1."""
         return None if number < 0 else self.specs[number]
 
     def rule_number(self, rule: StepRule) -> int:
-        found = self._rules.get(rule)
-        if found is None:
-            found = self._rules[rule] = len(self.rules)
+        """The number of a rule, a new one where it has none yet."""
+        number = self._rules.get(rule)
+        if number is None:
+            number = self._rules[rule] = len(self.rules)
             self.rules.append(rule)
-        return found
+        return number
 
     def take(
         self,
@@ -80,10 +83,10 @@ class Steps:
     ) -> tuple[tuple[int, int], ...]:
         """(tensor, new spec number) of every tensor that changes; tensors are operands, then results."""
         key = (rule_number, numbers, directions, mesh, aggressive, elementwise, conservative)
-        found = self._memo.get(key)
-        if found is None:
-            found = self._memo[key] = self._take(*key)
-        return found
+        changed = self._memo.get(key)
+        if changed is None:
+            changed = self._memo[key] = self._take(*key)
+        return changed
 
     def _take(
         self,

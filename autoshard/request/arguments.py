@@ -1,6 +1,6 @@
-"""What callers give the Python API, as the library wants it: limits with units, meshes and shardings of JAX.
+"""Reading the arguments of the Python API: limits with units, meshes and shardings of JAX.
 
-What cannot be read becomes an `InputError` that says what was asked, what was found and what to try.
+An argument that cannot be read becomes an `InputError` that says what was asked, what was found and what to try.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def limit_seconds(given: object) -> float | None:
-    """A time limit in seconds: a positive number, or text with a unit (``10min``); None stays.
+    """A time limit in seconds: a positive number, or text with a unit (``10min``); None for no limit.
 
     >>> limit_seconds(90), limit_seconds("1.5 min"), limit_seconds(None)
     (90.0, 90.0, None)
@@ -40,7 +40,10 @@ def limit_seconds(given: object) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes per device, None for no limit. of_device: none is stated, and `device` is what the device has room for."""
+    """Memory limits in bytes per device, None for no limit.
+
+    of_device: True where no limit is stated, and `device` is the room that the device has.
+    """
 
     device: int | None
     host: int | None = None
@@ -50,9 +53,9 @@ class Limits:
 def limits_given(given: object, machine: Machine) -> Limits:
     """Limits on device memory and on host memory: one amount, or a mapping by kind of memory.
 
-    An amount is a number of bytes, text with a unit (``14GiB``) or a share of the device's memory (``90%``). Device
-    memory of which nothing is stated is limited to what fits the machine: the largest peak that with the headroom of
-    compilers is within its usable bytes. ``none`` lifts that.
+    An amount is a number of bytes, text with a unit (``14GiB``) or a share of the device's memory (``90%``). Without a
+    stated limit, device memory is limited to what fits the machine: the largest peak that is within the usable bytes
+    together with the headroom of compilers. ``none`` lifts that limit.
     """
     host = None
     if isinstance(given, Mapping):
@@ -87,7 +90,7 @@ def _host_bytes(given: object) -> int | None:
 
 
 def limit_notes(limits: Limits, machine: Machine) -> tuple[str, ...]:
-    """What is to be told of a stated limit: where it allows more than the machine has."""
+    """Notes on a stated limit: one where it allows more than the machine has."""
     usable = int(machine.usable_bytes)
     if limits.of_device or limits.device is None or limits.device <= usable:
         return ()
@@ -98,7 +101,7 @@ def limit_notes(limits: Limits, machine: Machine) -> tuple[str, ...]:
 
 
 def mesh_given(mesh: Any) -> Mesh | Mapping[str, Any]:
-    """A mesh as `autoshard.plan` takes it; a `jax.sharding.Mesh` or `AbstractMesh` becomes ours."""
+    """A mesh in a form that the library reads: `jax.sharding.Mesh` and `AbstractMesh` become `Mesh`, others stay."""
     if isinstance(mesh, Mesh):
         return mesh
     if isinstance(mesh, Mapping):
@@ -114,30 +117,30 @@ def mesh_given(mesh: Any) -> Mesh | Mapping[str, Any]:
 
 
 def check_axis_names(names: Iterable[str]) -> None:
-    """`InputError` for names that shardings as text could not be read back with."""
+    """`InputError` for axis names that the text form of shardings cannot hold."""
     for name in names:
         if not name.isprintable() or any(c in name for c in '":{}[]'):
             raise InputError(f"mesh: {name!r} is no name for an axis; leave out quotes, colons, braces and brackets")
 
 
 def statements_given(constraints: Any, kinds: tuple[type, ...], names: str) -> tuple[Any, ...]:
-    """The statements as a tuple; one alone is taken for a list of one.
+    """The statements as a tuple; a single statement becomes a tuple of one.
 
-    kinds: the classes that may occur; names: how the message calls them.
+    kinds: the classes that may occur. names: these classes as the message names them.
     """
     if isinstance(constraints, kinds):
         return (constraints,)
     if isinstance(constraints, str | Mapping) or not isinstance(constraints, Iterable):
         raise InputError(f"constraints takes a list of {names}, found {constraints!r}")
-    found = tuple(constraints)
-    for given in found:
-        if not isinstance(given, kinds):
-            raise InputError(f"constraints takes {names}, found {given!r}")
-    return found
+    statements = tuple(constraints)
+    for statement in statements:
+        if not isinstance(statement, kinds):
+            raise InputError(f"constraints takes {names}, found {statement!r}")
+    return statements
 
 
 def argument_numbers(given: Any, option: str = "donate_argnums") -> tuple[int, ...] | None:
-    """``donate_argnums`` as `jax.jit` takes it: a number, or several; None stays.
+    """``donate_argnums`` as `jax.jit` takes it, a number or several, as a tuple; None stays None.
 
     >>> argument_numbers(0), argument_numbers([1, 2])
     ((0,), (1, 2))
@@ -155,11 +158,11 @@ def argument_numbers(given: Any, option: str = "donate_argnums") -> tuple[int, .
 
 
 def pins_of_specs(traced: TracedFunction, mesh: Mesh) -> tuple[MatchedPin, ...]:
-    """A pin for each argument that was given as a `jax.ShapeDtypeStruct` with a `NamedSharding`: where its array lies.
+    """A pin for each argument that is a `jax.ShapeDtypeStruct` with a `NamedSharding`: its array lies there.
 
-    Axes are taken by name, as those of constraints in the code; `UnsupportedError` for one that `mesh` lacks.
+    Axes are taken by name, as in constraints in the code; `UnsupportedError` for one that `mesh` lacks.
     """
-    found = []
+    pins = []
     program = traced.program
     check_devices(_devices_of(traced, ()))
     for value, name, stated in zip(program.body.args, program.input_names, traced.in_stated, strict=False):
@@ -168,7 +171,7 @@ def pins_of_specs(traced: TracedFunction, mesh: Mesh) -> tuple[MatchedPin, ...]:
         where = f"argument {name}"
         other = on_other_mesh(stated.sharding, stated.mesh, mesh, where)
         if other is not None:
-            found.append(
+            pins.append(
                 MatchedPin(
                     name, other.sharding, (value,), (), where, mesh=stated.mesh or "", stated=stated.sharding,
                     moves=other.moves,
@@ -184,8 +187,8 @@ def pins_of_specs(traced: TracedFunction, mesh: Mesh) -> tuple[MatchedPin, ...]:
             )
         sharding = TensorSharding.from_text(stated.sharding, mesh)
         _check_fits(program, value, sharding, mesh, where)
-        found.append(MatchedPin(name, sharding, (value,), (), where))
-    return tuple(found)
+        pins.append(MatchedPin(name, sharding, (value,), (), where))
+    return tuple(pins)
 
 
 def _check_fits(program: Program, value: int, sharding: TensorSharding, mesh: Mesh, where: str) -> None:
@@ -195,7 +198,7 @@ def _check_fits(program: Program, value: int, sharding: TensorSharding, mesh: Me
 
 
 def match_jax_pins(pins: Sequence[Pin], program: Program, mesh: Mesh) -> tuple[MatchedPin, ...]:
-    """Pins whose shardings are those of JAX (`autoshard.constraints.pin.OF_JAX`), matched.
+    """The pins whose shardings are objects of JAX (`autoshard.constraints.pin.OF_JAX`), matched to values.
 
     Raises what `match_pins` raises, and `ShardingError` for a pattern that matches values of different ranks.
     """
@@ -223,7 +226,7 @@ def _spec_of(sharding: Any) -> Any:
 
 
 def _read_of_jax(sharding: Any, rank: int, mesh: Mesh, pin: Pin) -> tuple[str, str | None, tuple[int, ...]]:
-    """Text of the sharding, text of its mesh where it names devices, and which devices these are."""
+    """Text of the sharding, text of its mesh where it names devices, and the numbers of these devices."""
     from autoshard.frontends.jax.placement import constraint_attrs
     from autoshard.interop.jax import spec_from_jax
 
@@ -240,31 +243,31 @@ _Devices = tuple[str | None, Sequence[int], str]
 
 
 def _devices_of(traced: TracedFunction | Program, pins: Sequence[Pin]) -> list[_Devices]:
-    """Every mesh that arguments, code and pins name: text, devices, place."""
+    """(text, devices, place) of every mesh that arguments, code and pins name."""
     program = traced if isinstance(traced, Program) else traced.program
-    found: list[_Devices] = []
+    meshes: list[_Devices] = []
     if not isinstance(traced, Program):
         named = zip(traced.in_stated, program.input_names, strict=False)
-        found += [(s.mesh, s.devices, f"argument {name}") for s, name in named if s is not None]
+        meshes += [(s.mesh, s.devices, f"argument {name}") for s, name in named if s is not None]
     for op, _ in program.walk() if program.in_code == "hard" else ():
         if op.attrs.get("mesh") is not None:
-            found.append((op.attrs["mesh"], op.attrs.get("devices", ()), op.source))
+            meshes.append((op.attrs["mesh"], op.attrs.get("devices", ()), op.source))
     for pin in pins:
         if hasattr(pin.sharding, "mesh"):
             rank = len(_spec_of(pin.sharding))
             _, mesh, devices = _read_of_jax(pin.sharding, rank, Mesh.from_dict({}), pin)
-            found.append((mesh, devices, pin.where))
-    return found
+            meshes.append((mesh, devices, pin.where))
+    return meshes
 
 
 def stated_order(traced: TracedFunction | Program, pins: Sequence[Pin], size: int) -> tuple[int, ...] | None:
-    """The order of devices for a mesh of `size` that was given without one.
+    """The order of devices for a mesh of `size` that was given without devices.
 
-    That of the meshes over as many devices that arguments, code and pins name, where they agree on one; otherwise None,
-    the order of the devices' numbers. `UnsupportedError` where they are over different devices.
+    Arguments, code and pins may name meshes over as many devices; where these agree on one order, it is the answer.
+    Otherwise None, the order of the devices' numbers. `UnsupportedError` where the meshes are over different devices.
     """
-    found = _devices_of(traced, pins)
-    check_devices(found)
-    meshes = [Mesh.from_text(text) for text, _, _ in found if text is not None]
+    named = _devices_of(traced, pins)
+    check_devices(named)
+    meshes = [Mesh.from_text(text) for text, _, _ in named if text is not None]
     orders = {m.device_ids for m in meshes if m.size == size}
     return orders.pop() if len(orders) == 1 else None

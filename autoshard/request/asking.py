@@ -53,7 +53,7 @@ Constraint = Statement
 
 @dataclass(frozen=True)
 class Asked:
-    """A problem with its statements as they stand in plan.json, and what was noticed in the program's own."""
+    """The problem of a request, its statements as they stand in plan.json, and notes on shardings in the code."""
 
     problem: Problem
     statements: tuple[dict[str, Any], ...]
@@ -61,7 +61,7 @@ class Asked:
 
 
 def asked(request: Request) -> Asked:
-    """The problem that a request states."""
+    """The problem that a request states, with its statements matched."""
     traced = request.traced
     program, of_carry = carried(traced if isinstance(traced, Program) else traced.program, request.carry)
     program = replace(program, in_code=in_code_given(request.in_code))
@@ -87,14 +87,14 @@ def asked(request: Request) -> Asked:
         restrictions=restrictions, host_limit=limits.host, share_repeats=request.share_repeats,
         device_limit=limits.of_device,
     )  # fmt: skip
-    told = (*pins, *groups, *restrictions, *_limits(limits), *manual_statements(program))
-    return Asked(problem, tuple(s.to_dict() for s in told), (*code_notes, *limit_notes(limits, machine)))
+    statements = (*pins, *groups, *restrictions, *_limits(limits), *manual_statements(program))
+    return Asked(problem, tuple(s.to_dict() for s in statements), (*code_notes, *limit_notes(limits, machine)))
 
 
 def _matched_pins(
     traced: TracedFunction | Program, program: Program, mesh: Mesh, stated: Sequence[Any], of_jax: Sequence[Pin]
 ) -> tuple[tuple[MatchedPin, ...], tuple[str, ...]]:
-    """The pins of the caller, of arguments that come with shardings, and of the code; and notes about those."""
+    """The pins of the caller, of arguments with shardings, and of the code; and notes on the last."""
     in_specs = () if isinstance(traced, Program) else pins_of_specs(traced, mesh)
     in_code, notes = statements_in_code(program, mesh)
     pins = [c for c in stated if isinstance(c, Pin) and isinstance(c.sharding, TensorSharding)]
@@ -103,7 +103,7 @@ def _matched_pins(
 
 
 def placed(mesh: Mesh | Mapping[str, Any], hardware: str | Path | Profile | Machine) -> tuple[Mesh, Machine]:
-    """The mesh, and the machine with its axes on links."""
+    """The mesh, and the machine with the mesh axes on its links."""
     links: dict[str, str] = {}
     if isinstance(mesh, Mesh):
         logical = mesh
@@ -140,7 +140,7 @@ def placed(mesh: Mesh | Mapping[str, Any], hardware: str | Path | Profile | Mach
 
 
 def _limits(limits: Limits) -> list[Matched]:
-    """Limits that are stated, as statements."""
+    """The stated limits, as statements."""
     out: list[Matched] = []
     if limits.device is not None and not limits.of_device:
         out.append(MemoryLimit(limits.device))

@@ -11,12 +11,12 @@ from autoshard.errors import InputError
 MAX_DEVICES = 2**24
 """Largest mesh that may be asked for."""
 MAX_SIZES = 2_000
-"""Most ways to write the number of devices as a product that are looked at."""
+"""Most ways to write the number of devices as a product that one search allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeshSearch:
-    """So many devices along these axes, outermost first; how many along each is to be found.
+    """A number of devices and the names of the axes, outermost first; the search finds the size of each axis.
 
     >>> MeshSearch.read({"devices": 4, "axes": ["data", "model"]}).sizes()[:2]
     ({'data': 4, 'model': 1}, {'data': 2, 'model': 2})
@@ -32,7 +32,7 @@ class MeshSearch:
 
     @staticmethod
     def read(given: Mapping[str, Any]) -> "MeshSearch":
-        """`InputError` where it is malformed."""
+        """The search that a mesh section describes; `InputError` where the section is malformed."""
         unknown = sorted(set(given) - {"devices", "axes"})
         if unknown or "devices" not in given:
             raise InputError(
@@ -46,13 +46,13 @@ class MeshSearch:
             raise InputError(f"axes is a list of names such as [data, fsdp, tensor], found {list(axes)!r}")
         if len(set(axes)) < len(axes):
             raise InputError(f"axes names an axis twice: {', '.join(axes)}")
-        found = MeshSearch(devices, axes)
-        if found.count() > MAX_SIZES:
+        search = MeshSearch(devices, axes)
+        if search.count() > MAX_SIZES:
             raise InputError(
-                f"{devices} devices can be put along {len(axes)} axes in {found.count()} ways; at most {MAX_SIZES} are "
-                "searched: name fewer axes"
+                f"{devices} devices can be put along {len(axes)} axes in {search.count()} ways; at most {MAX_SIZES} "
+                "are searched: name fewer axes"
             )
-        return found
+        return search
 
     def count(self) -> int:
         """Number of ways to write the devices as a product, one factor for each axis."""
@@ -67,12 +67,13 @@ class MeshSearch:
         return ways
 
     def sizes(self) -> tuple[dict[str, int], ...]:
-        """All of them, the first axis longest first."""
-        return tuple(dict(zip(self.axes, found, strict=True)) for found in _products(self.devices, len(self.axes)))
+        """All sizes by axis, those with the longest first axis first."""
+        return tuple(dict(zip(self.axes, product, strict=True)) for product in _products(self.devices, len(self.axes)))
 
     def allowed(self, hardware: Any) -> tuple[list[dict[str, int]], list[tuple[dict[str, int], str]]]:
-        """Sizes that can be laid on a machine, and those that cannot with the reason. Raises `ProfileError` where there
-        is no such machine.
+        """Sizes that can be laid on a machine, and those that cannot, each with the reason.
+
+        Raises `ProfileError` where there is no such machine.
         """
         profile = load_profile(hardware) if isinstance(hardware, str) or hasattr(hardware, "__fspath__") else hardware
         fits: list[dict[str, int]] = []

@@ -1,4 +1,4 @@
-"""What is asked for, as one value: made from keywords (`request_of`) or from a config (`config.request`)."""
+"""Everything a caller asks for, as one value: made from keywords (`request_of`) or from a config (`config.asking`)."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class SearchWords(TypedDict, total=False):
 
     effort: scales the work of the search. seed: where it starts from. accepted_gap: where the search within a memory
     limit may end, in large programs.
-    strategy: how to decide, by name (docs/strategies.md): ``joint`` where nothing is said, ``staged`` where priorities
-        are stated. What propagation and greedy find are starts of these two.
-    sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; chosen from the program where not given.
-    share_repeats: let repeated layers share their decisions; price_sharing: work out what that costs at most also in
-        large programs. solver_memory: bytes of this process at which the search ends with the best plan so far.
+    strategy: how to decide, by name (docs/strategies.md); by default ``staged`` where priorities are stated, otherwise
+        ``joint``. Both start from the assignments of propagation and greedy.
+    sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; by default chosen from the program.
+    share_repeats: let repeated layers share their decisions. price_sharing: work out what that costs at most in large
+        programs too. solver_memory: bytes of this process at which the search ends with the best plan so far.
     """
 
     effort: float
@@ -52,9 +52,9 @@ class SearchWords(TypedDict, total=False):
 class Request:
     """A program, a mesh, a machine, what is stated, and how to search; the words are those of `autoshard.plan`.
 
-    slow_axes: mesh axes between slices (those with ``link: dcn`` where None). config: as it stands in plan.json, where
-    it came from one. model_flop: useful FLOP of a call, for MFU. resized: the same request with a mesh of other sizes,
-    where more than the mesh depends on them.
+    slow_axes: mesh axes between slices (None: those with ``link: dcn``). config: the config that it came from, if any,
+    as it stands in plan.json. model_flop: useful FLOP of a call, for MFU. resized: makes the same request with a mesh
+    of other sizes, where more than the mesh depends on the sizes.
     """
 
     traced: TracedFunction | Program
@@ -81,7 +81,7 @@ class Request:
 
     @property
     def mesh_search(self) -> MeshSearch | None:
-        """The search over sizes, where the mesh leaves them open."""
+        """The search over the sizes of the mesh; None where the sizes are given."""
         if isinstance(self.mesh, Mesh) or not MeshSearch.is_one(self.mesh):
             return None
         return MeshSearch.read(self.mesh)
@@ -101,10 +101,12 @@ class Request:
         if self.resized is not None:
             return self.resized(sizes)
         mesh = Mesh.from_dict(dict(sizes))
-        return replace(self, mesh=dict(sizes), baselines=[one for one in self.baselines if reads(one, mesh)])
+        return replace(
+            self, mesh=dict(sizes), baselines=[baseline for baseline in self.baselines if reads(baseline, mesh)]
+        )
 
     def told_options(self) -> ToldOptions:
-        """For the plan's record."""
+        """The options of the search, as the plan's record has them."""
         cut = None if self.sub_axes is None else {axis: tuple(parts) for axis, parts in self.sub_axes.items()}
         return ToldOptions(
             effort=self.options.effort, seed=self.options.seed, accepted_gap=self.options.accepted_gap,
@@ -130,7 +132,7 @@ def request_of(
 ) -> Request:
     """The request that the keywords of `autoshard.plan` make; `search` are `SearchWords`.
 
-    The time limit begins here. Raises `InputError` where a mesh with open sizes meets a machine that is placed already.
+    The time limit begins here. Raises `InputError` where the mesh has open sizes but the machine is placed already.
     """
     words = _known(search)
     _checked({**words, "progress": progress})

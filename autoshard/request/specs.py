@@ -1,4 +1,4 @@
-"""Baselines that are written as shardings: pytrees of PartitionSpecs, or the constraints in the code."""
+"""Baselines that are stated as shardings: pytrees of PartitionSpecs, or the constraints in the code."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from autoshard.frontends.jax.function import TracedFunction
 
 IN_CODE = "in code"
-"""Name of the baseline that the shardings in the code are, where they are hints."""
+"""Name of the baseline made of the shardings in the code, where these are hints."""
 
 _SIDES = ("in_shardings", "out_shardings")
 
 
 def is_stated(baseline: Any) -> bool:
-    """Whether a baseline is written as shardings."""
+    """Whether a baseline is given as shardings of arguments or results."""
     return isinstance(baseline, Mapping) and any(side in baseline for side in _SIDES)
 
 
 def with_stated(baselines: Sequence[Any], traced: TracedFunction, program: Program, mesh: Mesh) -> list[Any]:
-    """The baselines, those of PartitionSpecs read, and behind them the hints in the code.
+    """The baselines, with PartitionSpecs read as shardings, and behind them the hints in the code.
 
-    program: that of `traced`, with what was asked for. Raises `InputError` where a tree does not fit the arguments or
-    the result, `ShardingError` where a sharding does not fit: names of axes, ranks, sizes.
+    program: that of `traced`, with the request's changes to it. Raises `InputError` where a tree does not fit the
+    arguments or the result, `ShardingError` where a sharding does not fit: names of axes, ranks, sizes.
     """
-    found = [_read(one, traced, program, mesh) if is_stated(one) else one for one in baselines]
+    read = [_read(baseline, traced, program, mesh) if is_stated(baseline) else baseline for baseline in baselines]
     if program.in_code == "hints":
         pins, _ = statements_in_code(replace(program, in_code="hard"), mesh)
-        found += [StatedShardings(IN_CODE, pins)] if pins else []
-    return found
+        read += [StatedShardings(IN_CODE, pins)] if pins else []
+    return read
 
 
 def _read(given: Mapping[str, Any], traced: TracedFunction, program: Program, mesh: Mesh) -> StatedShardings:

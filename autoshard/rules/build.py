@@ -28,7 +28,7 @@ class Compound:
 
 
 class UnknownParametersError(Exception):
-    """The op lacks a parameter that its rule reads: the primitive changed; the caller falls back."""
+    """The op lacks a parameter that its rule reads, because the primitive has changed; the caller uses a fallback."""
 
 
 def read(owner: Any, *names: str) -> Any:
@@ -43,17 +43,17 @@ def read(owner: Any, *names: str) -> Any:
 
 
 def is_inexact(dtype: str) -> bool:
-    """Float or complex."""
+    """Whether a dtype is float or complex."""
     return dtype.startswith(("float", "bfloat", "complex")) and dtype != "float0"
 
 
 def is_integer(dtype: str) -> bool:
-    """Signed or unsigned, not bool."""
+    """Whether a dtype is a signed or unsigned integer; bool is not."""
     return dtype.startswith(("int", "uint"))
 
 
 def is_numeric(dtype: str) -> bool:
-    """Float, complex or integer: a type with a zero that addition leaves alone."""
+    """Whether a dtype is float, complex or integer, so that adding its zero changes nothing."""
     return is_inexact(dtype) or is_integer(dtype)
 
 
@@ -67,6 +67,7 @@ class Call:
     params: Mapping[str, Any]
 
     def param(self, *names: str) -> Any:
+        """The first of these parameters that the op has; `UnknownParametersError` where it has none."""
         return read(self.params, *names)
 
     def build(
@@ -145,24 +146,24 @@ class Call:
     def _additive(self, sets: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
         """The linear sets that hold for these types and literals.
 
-        Partial sums pass a change of float type up to rounding, but integers only where nothing
-        changes the type (arithmetic modulo 2**n is exact). A literal is never a partial sum: a zero
-        leaves its set (0 + 0 = 0 on every device), any other ends the set.
+        Partial sums pass a change of float dtype up to rounding, but integers only where nothing changes the dtype
+        (arithmetic modulo 2**n is exact). A literal is never a partial sum: a zero is removed from its set (0 + 0 = 0
+        on every device), any other literal removes the set.
         """
         literals = self.params.get(LITERALS, {})
-        found: list[tuple[int, ...]] = []
+        sets_left: list[tuple[int, ...]] = []
         for members in sets:
             if any(k in literals and literals[k] != 0 for k in members):
                 continue
             kept = tuple(k for k in members if k not in literals)
             dtypes = {self.operands[k].dtype for k in members} | {t.dtype for t in self.results}
             exact = len(dtypes) == 1 and all(map(is_integer, dtypes))
-            if kept and (exact or all(map(is_inexact, dtypes))) and kept not in found:
-                found.append(kept)
-        return tuple(found)
+            if kept and (exact or all(map(is_inexact, dtypes))) and kept not in sets_left:
+                sets_left.append(kept)
+        return tuple(sets_left)
 
     def conservative(self) -> ShardingRule:
-        """Every dimension its own factor, whole on every device."""
+        """The rule in which every dimension is a factor of its own and must be whole on every device."""
         operands = [[("operand", k, d) for d in range(t.rank)] for k, t in enumerate(self.operands)]
         results = [[("result", k, d) for d in range(t.rank)] for k, t in enumerate(self.results)]
         everything = [x for labels in (*operands, *results) for x in labels]

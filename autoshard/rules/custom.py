@@ -31,8 +31,8 @@ def register_rule(
     reduction: factors whose sharding leaves partial results, combined by `combiner` (add, max, min).
     need_replication: factors that must be whole. linear: see `ShardingRule`.
 
-    Each device will run the primitive on its blocks. Raises `RuleError` if the text is malformed;
-    a wrong rank or sizes that disagree are found when the op is met.
+    Each device will run the primitive on its blocks. Raises `RuleError` if the text is malformed. Wrong ranks and sizes
+    raise it later, when a program with the op is read.
 
     >>> register_rule("my_kernel", "([i, k], [k, j])->([i, j])", reduction="k")
     """
@@ -76,12 +76,12 @@ def register_rule(
 
 
 def unregister_rule(name: str) -> None:
-    """Forget a user's rule; a built-in rule of that name holds again."""
+    """Remove a user's rule; a built-in rule of that name counts again."""
     set_custom(name, None)
 
 
 def _names(factors: str | Sequence[str]) -> tuple[str, ...]:
-    """``"k"``, ``"i, k"`` or ``["i", "k"]``."""
+    """Names of factors from ``"k"``, ``"i, k"`` or ``["i", "k"]``."""
     return tuple(_FACTOR.findall(factors)) if isinstance(factors, str) else tuple(factors)
 
 
@@ -108,7 +108,7 @@ def _parse(name: str, text: str) -> tuple[_Tensors, _Tensors]:
 
 
 def _sizes(call: Call, text: str, operands: _Tensors, results: _Tensors) -> dict[str, int]:
-    """Size of every factor: from dimensions with a single unknown factor, until nothing new comes out."""
+    """Size of every factor, derived from dimensions with a single unknown factor, again and again."""
     dims: list[tuple[tuple[str, ...], int, str]] = []
     for what, tensors, types in (("operand", operands, call.operands), ("result", results, call.results)):
         if len(tensors) != len(types):
@@ -128,8 +128,10 @@ def _sizes(call: Call, text: str, operands: _Tensors, results: _Tensors) -> dict
             for f in factors:
                 known *= sizes.get(f, 1)
             if (known != size) if not unknown else (known == 0 or size % known != 0):
-                found = ", ".join(f"{f}={sizes[f]}" for f in factors if f in sizes)
-                raise RuleError(f"{call}: in rule {text!r} {where} has size {size}, its factors say {found or known}")
+                known_sizes = ", ".join(f"{f}={sizes[f]}" for f in factors if f in sizes)
+                raise RuleError(
+                    f"{call}: in rule {text!r} {where} has size {size}, its factors say {known_sizes or known}"
+                )
             if len(unknown) == 1:
                 sizes[unknown[0]] = size // known
         if len(sizes) == before:

@@ -12,10 +12,10 @@ UNARY_LINEAR = (
     "neg", "real", "imag", "conj", "convert_element_type", "copy", "copy_p", "pvary", "stop_gradient",
     "layout_constraint", "mesh_cast", "reshard", "name",
 )  # fmt: skip
-"""f(x + y) = f(x) + f(y). What JAX keeps as an identity (copies, names) is among them."""
+"""Primitives with f(x + y) = f(x) + f(y), identities of JAX (copies, names) included."""
 
 SUMS = ("add", "sub", "add_any", "complex")
-"""f(x, y) is additive in both operands together."""
+"""Primitives with f(a + c, b + d) = f(a, b) + f(c, d)."""
 
 NONLINEAR = (
     # unary
@@ -29,7 +29,7 @@ NONLINEAR = (
     "shift_right_arithmetic", "shift_right_logical", "xor", "zeta",
     # ternary
     "clamp", "regularized_incomplete_beta",
-    # any number of them: the argument and the coefficients
+    # any number of operands: the argument and the coefficients
     "polynomial",
     # random numbers: each element is a function of its own key, message or counter
     "random_seed", "random_fold_in", "random_clone", "threefry2x32", "threefry4x32", "philox2x32", "philox4x32",
@@ -57,7 +57,7 @@ def nonlinear(call: Call) -> ShardingRule:
 
 @rule("sharding_constraint")
 def sharding_constraint(call: Call) -> ShardingRule:
-    """Identity; partial sums end here, as what is constrained is the whole value."""
+    """Identity; partial sums end here, because the constraint is on the whole value."""
     return elementwise(call)
 
 
@@ -93,13 +93,13 @@ def select_n(call: Call) -> ShardingRule:
 
 @rule("tie")
 def tie(call: Call) -> ShardingRule:
-    """The second operand, once the first is there: the first may lie as it likes."""
+    """The second operand, available once the first is; the sharding of the first is free."""
     labels = [[(k, d) for d in range(t.rank)] for k, t in enumerate(call.operands)]
     return call.build(labels, [labels[1]], linear=((1,),))
 
 
 @rule("optimization_barrier", "device_put")
 def each_its_own(call: Call) -> ShardingRule:
-    """Identity on each operand by itself; partial sums pass where there is one operand."""
+    """Identity on each operand by itself; partial sums pass where there is a single operand."""
     labels = [[(k, d) for d in range(t.rank)] for k, t in enumerate(call.operands)]
     return call.build(labels, labels, linear=((0,),) if len(call.operands) == 1 else ())

@@ -23,8 +23,8 @@ def gather(call: Call) -> ShardingRule:
 
     - A window dimension taken in full passes from operand to result.
     - A looked-up dimension (in start_index_map, slice size 1) is a *reduction* factor: each device
-      looks into its own block and contributes zeros for what lies elsewhere, so that the sum over
-      the group is the lookup. Types without addition (bool, keys) need it whole.
+      looks into its own block and contributes zeros for elements of other blocks, so that the sum over
+      the group is the lookup. For dtypes without addition (bool, keys) it must be whole.
     - Batch dimensions of the indices pass to the result; batching dimensions tie all three.
     - The index-vector dimension, and dimensions cut in any other way, must be whole.
 
@@ -73,12 +73,14 @@ def gather(call: Call) -> ShardingRule:
 
 
 def _fill_is_additive(call: Call) -> bool:
-    """Whether what a gather writes for indices out of bounds may be summed over devices: 0 or NaN, or nothing."""
+    """Whether the fill value of a gather, for indices out of bounds, may be summed over devices: 0, NaN, or no fill
+    at all.
+    """
     mode = call.params.get("mode")
     if getattr(mode, "name", str(mode)) not in ("FILL_OR_DROP", "fill", "drop"):
         return True
     fill = call.params.get("fill_value")
-    if fill is None:  # JAX fills inexact types with NaN, others with an extreme value
+    if fill is None:  # JAX fills inexact dtypes with NaN, others with an extreme value
         return not call.results[0].dtype.startswith(("int", "uint"))
     return fill == 0 or (isinstance(fill, float) and math.isnan(fill))
 
@@ -115,7 +117,9 @@ def scatter_min(call: Call) -> ShardingRule:
 
 @rule("scatter", "scatter-mul", "scatter_mul", local_care=_SCATTER_CARE)
 def scatter(call: Call) -> ShardingRule:
-    """Results of different devices' updates cannot be combined: updates whole along their batch dimensions."""
+    """Replace elements. Updates of different devices cannot be combined, so batch dimensions of updates must be
+    whole.
+    """
     unique = call.kind == "scatter" and call.params.get("unique_indices", False)
     return _scatter(call, combiner=None, linear=((0, 2),) if unique else ())
 

@@ -37,13 +37,13 @@ def _batched(
     "qr", "schur", "svd", "symmetric_product", "tridiagonal",
 )  # fmt: skip
 def matrix_function(call: Call) -> ShardingRule:
-    """The last two dimensions of operand 0 are the matrix; what is in front is batch everywhere."""
+    """The last two dimensions of operand 0 are the matrix; the leading ones are batch dimensions of every tensor."""
     return _batched(call, 2)
 
 
 @rule("lu_pivots_to_permutation")
 def lu_pivots_to_permutation(call: Call) -> ShardingRule:
-    """Pivots of size k to a permutation of size n, both whole."""
+    """Pivots of size k become a permutation of size n; both must be whole."""
     return _batched(call, 1)
 
 

@@ -1,4 +1,4 @@
-"""Primitives that are known and must run whole; no warning, as there is nothing to be done about it.
+"""Primitives that are known and must run whole; there is no warning, because no user can change that.
 
 Collectives occur only in the body of a user's `shard_map`, whose types are local already and which
 is never sharded again.
@@ -17,11 +17,11 @@ _COLLECTIVES = (
 
 @rule(*_COLLECTIVES)
 def collective(call: Call) -> ShardingRule:
-    """The user's own collective on local values."""
+    """A collective of the user on local values: every dimension whole."""
     return call.conservative()
 
 
 @rule("platform_index", "dce_sink")
 def without_data(call: Call) -> ShardingRule:
-    """A scalar, or nothing, comes out."""
+    """Ops whose result is a scalar or empty: every dimension whole."""
     return call.conservative()

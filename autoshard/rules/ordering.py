@@ -1,4 +1,4 @@
-"""Ops that look at the order of a whole dimension: sort, top_k."""
+"""Ops that depend on the order of all elements of a dimension: sort, top_k."""
 
 from autoshard.program.rule import ShardingRule
 from autoshard.rules.build import Call, Label
@@ -26,7 +26,7 @@ def _selected(call: Call, axis: int) -> ShardingRule:
 
 @rule("top_k")
 def top_k(call: Call) -> ShardingRule:
-    """Values and indices of the k largest along an axis (the last unless said), which must be whole."""
+    """Values and indices of the k largest elements along an axis (by default the last), which must be whole."""
     return _selected(call, call.params.get("axis", -1))
 
 

@@ -41,13 +41,17 @@ def reduce_min(call: Call) -> ShardingRule:
 
 @rule("reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax", "argmin")
 def reduce_whole(call: Call) -> ShardingRule:
-    """No collective combines these partial results (an index needs its value beside it): whole."""
+    """Reductions whose partial results no collective combines (an index needs its value too): reduced dimensions
+    whole.
+    """
     return _reduce(call, call.param("axes"), combiner=None)
 
 
 @rule("reduce")
 def reduce_generic(call: Call) -> ShardingRule:
-    """Any reducer, several operands, then as many scalar initial values: reduced dimensions whole."""
+    """Any reducer. Operands are several arrays, then as many scalar initial values; reduced dimensions must be
+    whole.
+    """
     return _reduce(call, call.param("dimensions"), combiner=None)
 
 

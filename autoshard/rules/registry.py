@@ -1,4 +1,4 @@
-"""Which function makes the rule of which primitive."""
+"""The table of rule functions by the name of the primitive."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ RuleFunction = Callable[[Call], ShardingRule]
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """A rule and, where it is only a fallback, a sentence for the user saying so."""
+    """A rule; where it is only a fallback, also a warning for the user."""
 
     rule: ShardingRule
     warning: str | None = None
@@ -27,8 +27,8 @@ _LOCAL_CARE: dict[str, str] = {}
 def rule(*kinds: str, local_care: str = "") -> Callable[[RuleFunction], RuleFunction]:
     """Decorator: register a rule function for primitives by name.
 
-    local_care: for primitives whose local form is *not* the same primitive with local sizes in its
-        parameters: what a device has to do instead (see `local_care_of`).
+    local_care: for primitives whose local form is *not* the same primitive with local sizes in its parameters, a note
+        on what a device has to do instead (see `local_care_of`).
     """
 
     def register(function: RuleFunction) -> RuleFunction:
@@ -82,7 +82,9 @@ def known_primitives() -> tuple[str, ...]:
 
 
 def local_care_of(kind: str) -> str | None:
-    """What a device must do beyond running the primitive on its block with local sizes; None if nothing."""
+    """The note on what a device must do besides running the primitive on its block with local sizes; None if
+    nothing.
+    """
     return _LOCAL_CARE.get(kind)
 
 

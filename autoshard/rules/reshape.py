@@ -14,10 +14,9 @@ def reshape(call: Call) -> ShardingRule:
     ``8x4x5 -> 2x16x5`` is ``([ij, k, l])->([i, jk, l])``. ``6x4 -> 4x6`` is ``([ij, kl])->([im, nl])``: only
     the major factor i=2 is common to both shapes as blocks, the others must be whole.
 
-    A factor is a block of its dimension only while everything major to it there is fully sharded,
-    so usually only the major factor of a compound dimension can be used. With the parameter `dimensions` (as in
-    gradients of
-    grouped convolutions) the operand is transposed first.
+    A factor is a block of its dimension only while everything major to it there is fully sharded, so usually only the
+    major factor of a compound dimension can be used. With the parameter `dimensions` (as in gradients of grouped
+    convolutions) the operand is transposed first.
     """
     shape = call.operands[0].shape
     order = call.params.get("dimensions") or range(len(shape))
@@ -29,9 +28,9 @@ def reshape(call: Call) -> ShardingRule:
 def factorise(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[list[Compound], list[Compound], list[Label]]:
     """Factors of two shapes of equal element count, and the labels that must be whole.
 
-    Both shapes are read from the major end, cutting greatest common divisors off the outermost
-    dimensions with something left, until these have no common divisor; then from the minor end.
-    What remains in between, and what lies minor to it in the same dimension, must be whole.
+    Both shapes are read from the major end: greatest common divisors are cut off the outermost dimensions that are not
+    used up, until these have no common divisor. Then the same is done from the minor end. The remainders in between,
+    and the factors minor to them in the same dimension, must be whole.
     """
     a, b = _Shape("source", source), _Shape("target", target)
     for end in ("major", "minor") if 0 not in source else ():
@@ -47,7 +46,7 @@ def factorise(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[list[Co
 
 
 class _Shape:
-    """One shape while factors are being cut off: what is left of each dimension, and the cuts so far."""
+    """One shape while factors are cut off: the remainder of each dimension, and the cuts so far."""
 
     def __init__(self, side: str, shape: tuple[int, ...]) -> None:
         self.side = side

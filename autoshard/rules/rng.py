@@ -1,11 +1,10 @@
-"""Random numbers: keys are elements like any other, the bits drawn from one key belong together.
+"""Random numbers: keys are elements like any other, but the bits drawn from one key belong together.
 
-What one key gives depends on the whole shape asked for: the counters run over it, and how they are
-dealt out is each generator's own affair. Partitionable threefry (the default of JAX) hashes the position of every
-element by itself, so that a device makes its block of the very same bits, from the positions of its elements. Of other
-generators a device asked for its block alone would draw other numbers, so the drawn dimensions must be whole (and may
-be cut afterwards, which is free). Batches of keys are independent. The counter-based primitives underneath
-(``threefry2x32``, ...) are elementwise.
+The bits of one key depend on the whole drawn shape: counters run over it, and each generator assigns them to elements
+in its own way. Partitionable threefry (the default of JAX) hashes the position of every element by itself, so a device
+can make its block of the same bits from the positions of its elements. With other generators a device that draws its
+block alone would draw other numbers. So their drawn dimensions must be whole (and may be cut afterwards, which is
+free). Batches of keys are independent. The counter-based primitives underneath (``threefry2x32``, ...) are elementwise.
 """
 
 from autoshard.program.rule import ShardingRule
@@ -25,7 +24,7 @@ def _leading(call: Call, rank: int) -> ShardingRule:
 
 
 IN_PARTS = "_in_parts"
-"""Key under which the front end says that the bits of any block can be made by themselves."""
+"""Parameter by which the front end tells that the bits of each block can be made by themselves."""
 
 _LONGEST = 2**31
 """Longer dimensions are not cut: positions of blocks are counted in 32 bits."""
@@ -36,7 +35,7 @@ _LONGEST = 2**31
     local_care="where dimensions of the drawn shape are cut, a device hashes the positions of its elements",
 )
 def random_bits(call: Call) -> ShardingRule:
-    """Dimensions of the keys, then the drawn shape: free where it can be made in parts, else whole."""
+    """Dimensions of the keys, then the drawn shape: free where blocks can be made by themselves, otherwise whole."""
     keys, bits = call.operands[0], call.results[0]
     if not call.params.get(IN_PARTS):
         return drawn(call)
@@ -52,7 +51,7 @@ def drawn(call: Call) -> ShardingRule:
 
 @rule("random_gamma")
 def random_gamma(call: Call) -> ShardingRule:
-    """Keys, and parameters whose leading dimensions are the keys'; each key is split over the rest, which is whole."""
+    """Keys, and parameters whose leading dimensions are those of the keys; the other dimensions must be whole."""
     key, a = call.operands
     rank = key.rank
     result: list[Label] = [d if d < rank else ("drawn", d) for d in range(a.rank)]
@@ -67,5 +66,5 @@ def key_data(call: Call) -> ShardingRule:
 
 @rule("rng_bit_generator", "rng_uniform", "iota_2x32_shape")
 def from_one_state(call: Call) -> ShardingRule:
-    """All from one state or one counter: whole."""
+    """All numbers are drawn from one state or one counter: every dimension whole."""
     return call.conservative()

@@ -57,7 +57,7 @@ def concatenate(call: Call) -> ShardingRule:
 
 @rule("split")
 def split(call: Call) -> ShardingRule:
-    """The dimension taken apart must be whole, unless there is a single result."""
+    """The dimension that is split must be whole, unless there is a single result."""
     x, axis = call.operands[0], call.param("axis") % call.operands[0].rank
     single = len(call.results) == 1
     results = [[d if d != axis or single else (k, d) for d in range(x.rank)] for k in range(len(call.results))]
@@ -91,7 +91,9 @@ def dynamic_slice(call: Call) -> ShardingRule:
     "into the block padded by u on both sides, then cut)",
 )
 def dynamic_update_slice(call: Call) -> ShardingRule:
-    """Operand and result are one; the update is whole where it does not fill the dimension (as in Shardy)."""
+    """Operand and result have the same factors; the update must be whole where it does not fill the dimension (as in
+    Shardy).
+    """
     x, update, *starts = call.operands
     rank = x.rank
     update_labels: list[Label] = [d if x.shape[d] == update.shape[d] else ("update", d) for d in range(rank)]

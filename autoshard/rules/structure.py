@@ -46,7 +46,7 @@ def iota(call: Call) -> ShardingRule:
 
 @rule("empty", "empty2", "zeros_like", local_care="the local shape parameter is the result's local shape")
 def made_from_nothing(call: Call) -> ShardingRule:
-    """Every element alike: any factor of the result may be sharded."""
+    """Every element is the same, so any factor of the result may be sharded."""
     labels = [range(t.rank) for t in call.operands]
     return call.build(labels, [range(call.results[0].rank)])
 
@@ -70,7 +70,7 @@ def stack(call: Call) -> ShardingRule:
 
 @rule("unstack")
 def unstack(call: Call) -> ShardingRule:
-    """The axis, taken apart into the results, must be whole."""
+    """The axis, which is split into the results, must be whole."""
     x, axis = call.operands[0], call.param("axis") % call.operands[0].rank
     rest = [d for d in range(x.rank) if d != axis]
     return call.build([range(x.rank)], [rest] * len(call.results), need_replication=[axis], linear=((0,),))
@@ -78,7 +78,9 @@ def unstack(call: Call) -> ShardingRule:
 
 @rule("bitcast_convert_type")
 def bitcast_convert_type(call: Call) -> ShardingRule:
-    """Same width: elementwise. Else a trailing dimension holds the pieces of one element and must be whole."""
+    """Elementwise where the widths are equal; otherwise a trailing dimension holds the parts of an element and must
+    be whole.
+    """
     x, y = call.operands[0], call.results[0]
     whole = [max(x.rank, y.rank) - 1] if x.rank != y.rank else []
     assert abs(x.rank - y.rank) <= 1 and prod(x.shape[: y.rank]) == prod(y.shape[: x.rank])

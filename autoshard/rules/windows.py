@@ -1,4 +1,4 @@
-"""Pooling: reductions over sliding windows, and what their gradients are made of."""
+"""Pooling: reductions over sliding windows, and the primitives of their gradients."""
 
 from autoshard.program.rule import ShardingRule
 from autoshard.rules.build import Call, Label
@@ -6,7 +6,7 @@ from autoshard.rules.registry import rule
 
 
 def _slides(call: Call) -> list[int]:
-    """Dimensions in which the window does anything: size, stride, dilation other than 1, or padding."""
+    """Dimensions along which the window has a size, stride or dilation other than 1, or padding."""
     rank = len(call.param("window_dimensions"))
     ones = (1,) * rank
     columns = zip(
@@ -21,7 +21,10 @@ def _slides(call: Call) -> list[int]:
 
 
 def _windowed(call: Call, shapes: str, linear: tuple[tuple[int, ...], ...] = ()) -> ShardingRule:
-    """`shapes` says for operands, then results: ``x`` unwindowed shape, ``y`` windowed shape, ``.`` scalar."""
+    """A rule with windowed dimensions whole.
+
+    shapes: a letter for each operand, then each result: ``x`` the shape before pooling, ``y`` after it, ``.`` a scalar.
+    """
     slides = set(_slides(call))
     rank = len(call.param("window_dimensions"))
     labels: dict[str, list[Label]] = {
@@ -50,7 +53,7 @@ def reduce_window_extremum(call: Call) -> ShardingRule:
 
 @rule("reduce_window")
 def reduce_window(call: Call) -> ShardingRule:
-    """Any reducer; n operands, then n scalar initial values."""
+    """Any reducer; operands are n arrays, then n scalar initial values."""
     n = len(call.results)
     return _windowed(call, "x" * n + "." * (len(call.operands) - n) + ">" + "y" * n)
 

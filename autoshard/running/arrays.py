@@ -1,4 +1,4 @@
-"""Generated arrays of which every process makes its own shards only, and figures that need no communication."""
+"""Generated arrays, of which every process makes its own shards, and checksums that need no communication."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -70,7 +70,7 @@ def values_at(shape: Sequence[int], dtype: Any, index: Sequence[slice], *, seed:
 
 
 def _mixed(x: Any) -> Any:
-    """splitmix64 (Steele, Lea and Flood, OOPSLA 2014; public domain code by S. Vigna): 64 bits well mixed."""
+    """A hash of 64-bit integers: splitmix64 (Steele, Lea and Flood, OOPSLA 2014; public domain code by S. Vigna)."""
     with np.errstate(over="ignore"):
         x = x + np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

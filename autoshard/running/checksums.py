@@ -1,10 +1,13 @@
-"""Checksums of arrays that lie on many processes; imports no JAX, as the parent of a group does."""
+"""Checksums of arrays that lie on many processes. No JAX is imported, because the parent of a group does without."""
 
 from collections.abc import Iterable
 
 
 def combined(parts: Iterable[tuple[int, float, float, float]]) -> dict[str, float]:
-    """Checksums of a whole array from the parts of all processes, added in the order of the devices."""
+    """Checksums of a whole array from the parts of all processes, added in the order of the devices.
+
+    parts: device id, sum, sum of squares and largest magnitude of each shard.
+    """
     total, squares, largest = 0.0, 0.0, 0.0
     for _, part, part_squares, part_largest in sorted(parts):
         total += part

@@ -1,7 +1,7 @@
 """A local group of processes that run one plan together: started, watched, and ended as one.
 
-The parent imports no JAX. Whatever ends one process before its time (a signal, an error, a crash of the runtime) ends
-all of them, and the error says which process it was and what it said last.
+The parent imports no JAX. When one process ends before its time (by a signal, an error, a crash of the runtime), all
+are ended, and the error says which process it was and has the last lines of its output.
 """
 
 import json
@@ -25,19 +25,21 @@ from autoshard.running.result import RunResult, RunSetup, collect
 from autoshard.running.worker import WorkerArguments
 
 POLL_S = 0.1
-"""How often the parent looks after processes that report nothing."""
+"""Seconds between two looks of the parent at processes that report nothing."""
 GRACE_S = 1.0
-"""After a first process has ended badly: how long to wait for others, to tell the cause from its consequences."""
+"""Seconds to wait for others after a first process has failed, to tell the cause from its consequences."""
 STARTS = 3
-"""Another process may take a free port before process 0 does; then another port is tried."""
+"""How many ports are tried: another process may take a free port before process 0 does."""
 STOPPED_S = 20.0
-"""A process that is stopped (SIGSTOP) and not continued for so long ends the group. The runtime would end it some time
-later, and while processes start only after minutes; neither would say which process was stopped.
+"""Seconds after which a process that is stopped (SIGSTOP) and not continued ends the group.
+
+The runtime would end the group later (during the start of processes only after minutes), and would not say which
+process was stopped.
 """
 LAST_LINES = 12
-"""Lines of a process's output in the message about its end."""
+"""Most lines of a process's output in the message about its end."""
 _NOISE = ("[Gloo]", " @     0x", " @ 0x", "*** Check failure stack trace", "*** SIGABRT received")
-"""Parts of lines that say nothing: greetings, and the addresses in stack traces of the runtime."""
+"""Parts of lines that are left out of messages: greetings, and addresses in stack traces of the runtime."""
 _STOPS = tuple(getattr(signal, name) for name in ("SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU") if hasattr(signal, name))
 
 
@@ -49,7 +51,7 @@ class ProcessError(AutoshardError):
 
 @dataclass
 class _Process:
-    """One process: what it has reported, and where its output goes."""
+    """One process of the group: its reports so far, and the file with its output."""
 
     number: int
     popen: subprocess.Popen[bytes]
@@ -60,7 +62,7 @@ class _Process:
     stopped_at: float | None = None
 
     def read(self) -> bool:
-        """Take what it has reported; False at the end of its pipe."""
+        """Read new reports from the pipe; False at the end of the pipe."""
         data = os.read(self.reports, 1 << 16)
         *lines, self.unfinished = (self.unfinished + data).split(b"\n")
         self.records += [json.loads(line) for line in lines]
@@ -80,17 +82,19 @@ class _Process:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped it and none continued it. Where this cannot be asked (macOS), False."""
+        """Whether a signal has stopped the process and none has continued it; False where the system cannot tell
+        (macOS).
+        """
         if not hasattr(os, "waitid") or self.popen.returncode is not None:
             return False
         try:
-            found = os.waitid(os.P_PID, self.popen.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+            status = os.waitid(os.P_PID, self.popen.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return False
-        return found is not None and found.si_status in _STOPS
+        return status is not None and status.si_status in _STOPS
 
     def stopped_too_long(self) -> bool:
-        """Whether it has been stopped for `STOPPED_S`, as seen by calls of this every now and then."""
+        """Whether the process has been stopped for `STOPPED_S`; to be called every now and then."""
         if not self.is_stopped:
             self.stopped_at = None
             return False
@@ -100,15 +104,15 @@ class _Process:
 
     @property
     def step(self) -> int | None:
-        """Steps that it has finished; None before the program was compiled."""
+        """Number of steps that the process has finished; None before the program is compiled."""
         if not any("compiled" in r for r in self.records):
             return None
         return sum("step" in r for r in self.records)
 
     def last_lines(self) -> str:
         self.output.seek(0)
-        said = self.output.read().decode(errors="replace").splitlines()
-        lines = [x for x in said if x.strip() and not any(noise in x for noise in _NOISE)]
+        lines_said = self.output.read().decode(errors="replace").splitlines()
+        lines = [x for x in lines_said if x.strip() and not any(noise in x for noise in _NOISE)]
         return "\n  ".join(lines[-LAST_LINES:])
 
 
@@ -119,8 +123,8 @@ class _PortTakenError(Exception):
 def run_group(setup: RunSetup, progress: Callable[[str], None] = lambda text: None) -> RunResult:
     """Run a plan on `setup.processes` processes of this machine, with simulated devices.
 
-    Raises `ProcessError` where a process ends before its time, within seconds; `AutoshardError`s of the processes as
-    they are. No process is left, however this ends.
+    Raises `ProcessError` within seconds where a process ends before its time, and every `AutoshardError` of a process.
+    No process is left running, however this ends.
     """
     for attempt in range(STARTS):
         try:
@@ -137,7 +141,7 @@ def _run_once(setup: RunSetup, progress: Callable[[str], None]) -> RunResult:
         stack.callback(_end, processes)
         coordinator = f"127.0.0.1:{_free_port()}"
         for number in range(setup.processes):
-            processes += [_start(setup, coordinator, number, stack)]  # known one by one, to be ended one by one
+            processes += [_start(setup, coordinator, number, stack)]  # one by one: those that exist must be ended
         _watch(processes, setup, progress)
         return collect(setup, [p.records for p in processes])
 
@@ -170,11 +174,11 @@ def _free_port() -> int:
 
 
 def _watch(processes: list[_Process], setup: RunSetup, progress: Callable[[str], None]) -> None:
-    """Until all are done; raises what went wrong with the first that was not."""
+    """Wait until all processes are done; raises the likeliest cause once one has failed."""
     with selectors.DefaultSelector() as selector:
         for p in processes:
             selector.register(p.reports, selectors.EVENT_READ, p)
-        told = ""
+        shown = ""
         while not all(p.done for p in processes):
             for key, _ in selector.select(POLL_S):
                 if not key.data.read():
@@ -186,13 +190,13 @@ def _watch(processes: list[_Process], setup: RunSetup, progress: Callable[[str],
                 if not p.done and p.stopped_too_long():
                     raise ProcessError(_stopped(p, processes))
             text = _progress_text(processes, setup)
-            if text != told:
+            if text != shown:
                 progress(text)
-                told = text
+                shown = text
 
 
 def _linger(processes: list[_Process], selector: selectors.BaseSelector) -> None:
-    """Hear what the others have to say; the cause may be among them."""
+    """Read the reports of the other processes for a moment, because the cause may be among them."""
     deadline = time.monotonic() + GRACE_S
     while time.monotonic() < deadline and not all(p.failed for p in processes):
         if not selector.get_map():
@@ -203,10 +207,10 @@ def _linger(processes: list[_Process], selector: selectors.BaseSelector) -> None
 
 
 def _cause(processes: list[_Process]) -> Exception:
-    """The likeliest cause among the processes that failed: what the others say follows from it.
+    """The likeliest cause among the processes that failed; the failures of the others follow from it.
 
-    First errors about the input, then deaths by a signal from outside, then errors, then aborts of the runtime (which
-    it does when others are gone).
+    First come errors about the input, then deaths by a signal from outside, then other errors, then aborts of the
+    runtime (which aborts a process when others are gone).
     """
 
     def rank(p: _Process) -> tuple[int, int]:
@@ -224,10 +228,10 @@ def _cause(processes: list[_Process]) -> Exception:
     if stopped is not None and rank(first)[0] >= 2:
         return ProcessError(_stopped(stopped, processes))
     if error is not None and error["exit_code"] is not None:
-        told = (
+        message = (
             InputError(error["error"]) if error["exit_code"] == InputError.exit_code else AutoshardError(error["error"])
         )
-        return told
+        return message
     if any(p.error is not None and p.error["stage"] == "join" and _is_port(p.error["error"]) for p in failed):
         return _PortTakenError(str(error and error["error"]))
     head = f"{_called(first, processes)} {_how(first)} {_when(processes)}{_others_ended(processes)}"
@@ -272,7 +276,7 @@ def _how(p: _Process) -> str:
 
 
 def _end(processes: list[_Process]) -> None:
-    """End what still runs; they hold nothing that would have to be put in order."""
+    """Kill the processes that still run; they hold nothing that would need a clean end."""
     for p in processes:
         if p.popen.poll() is None:
             p.popen.kill()
@@ -294,7 +298,7 @@ def _progress_text(processes: list[_Process], setup: RunSetup) -> str:
 
 
 def existing_plan(path: Path) -> Mapping[str, Any]:
-    """The content of a plan file, checked so far that a group may be started for it."""
+    """The content of a plan file, with its header checked, so that a group may be started for it."""
     from autoshard.files import read_json
     from autoshard.program.as_json import check_header
 

@@ -1,4 +1,4 @@
-"""A run on this machine: one process runs it itself, more are started as a group."""
+"""A run on this machine: a single process is this one, several are started as a group."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from autoshard.running.result import RunResult, RunSetup, collect
 
 
 def run_setup(setup: RunSetup, progress: Callable[[str], None] = lambda text: None) -> RunResult:
-    """Run a plan as it was set up."""
+    """Run a plan on the processes and devices of its setup."""
     if setup.processes > 1:
         from autoshard.running.group import run_group
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from autoshard.config.workload import Workload
 
 Report = Callable[[Mapping[str, Any]], None]
-"""Takes what is known as soon as it is known; see `run` for the records."""
+"""Called with each record as soon as it is known; `run` describes the records."""
 
 DEFAULT_TRAIN_STEPS = 5
 """Train steps of a model whose config has no `run`; a function is called once."""
@@ -22,7 +22,10 @@ DEFAULT_TRAIN_STEPS = 5
 
 @dataclass(frozen=True)
 class Job:
-    """What to run. steps, seed: None for what the plan's config says (`run`), else 5 train steps or 1 call, seed 0."""
+    """A plan file to run.
+
+    steps, seed: None for those in the plan's config (`run`), or else 5 train steps (of a function 1 call) and seed 0.
+    """
 
     plan_file: str
     steps: int | None = None
@@ -125,10 +128,10 @@ def _amounts(job: Job, plan: "Plan", problem: "Workload") -> tuple[int, int]:
     from autoshard.config.load import Config
 
     assert plan.config is not None
-    asked = Config.from_dict(plan.config).run
+    section = Config.from_dict(plan.config).run
     usual = DEFAULT_TRAIN_STEPS if problem.model is not None else 1
-    steps = job.steps if job.steps is not None else usual if asked is None else asked.steps
-    seed = job.seed if job.seed is not None else 0 if asked is None else asked.seed
+    steps = job.steps if job.steps is not None else usual if section is None else section.steps
+    seed = job.seed if job.seed is not None else 0 if section is None else section.seed
     return steps, seed
 
 
@@ -137,7 +140,9 @@ Inputs = Callable[[Any], tuple[Any, ...]]
 
 
 def _train_inputs(plan: "Plan", problem: "Workload", seed: int) -> Inputs:
-    """First the initial state, made shard by shard, then the state of the last step; every time a new batch."""
+    """State and batch of each train step: the initial state, made shard by shard, then that of the last step; new
+    batches.
+    """
     import jax
 
     from autoshard.interop.place import place, place_tree
@@ -169,7 +174,7 @@ def _inputs(plan: "Plan", problem: "Workload", seed: int) -> Inputs:
 
 
 def _call_inputs(plan: "Plan", seed: int) -> Inputs:
-    """Random numbers, others for every call."""
+    """Random arguments, other ones for every call."""
     import jax
 
     from autoshard.running.arrays import generated
@@ -185,5 +190,5 @@ def _call_inputs(plan: "Plan", seed: int) -> Inputs:
 
 
 def _scalar(x: Any) -> float:
-    """A value that every device holds."""
+    """The number in a scalar array that every device holds."""
     return float(x.addressable_shards[0].data)

@@ -1,4 +1,4 @@
-"""What a run is asked for, and what came of it, on one process or many."""
+"""The setup of a run, and its result, on one process or many."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RunSetup:
-    """A job on so many processes with so many devices each. simulated: on the CPU; else on the devices there are."""
+    """A job on so many processes with so many devices each. simulated: CPU devices; otherwise the real devices."""
 
     job: Job
     processes: int
@@ -24,11 +24,11 @@ class RunSetup:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What came of a run.
+    """The result of a run.
 
-    losses: one for each step, of models; None for functions. outputs: of the last step, with checksums over all
+    losses: of a model, one for each step; None for functions. outputs: of the last step, with checksums over all
     processes: ``sum`` and ``l2`` of the elements and the largest magnitude, in float64. held_bytes: of the inputs, for
-    each process; whole_bytes: of the inputs, each counted once.
+    each process. whole_bytes: of the inputs, each counted once. compile_s, step_s: seconds.
     """
 
     setup: RunSetup
@@ -44,6 +44,7 @@ class RunResult:
     step_s: tuple[float, ...]
 
     def to_dict(self) -> dict[str, Any]:
+        """The result as plain data, for ``--json``."""
         return {
             "plan": self.setup.job.plan_file,
             "program": self.program,
@@ -88,13 +89,15 @@ def make_setup(
     each = total // processes if devices_per_process is None else devices_per_process
     if each < 1 or each * processes != total:
         fits = ", ".join(f"{n} x {total // n}" for n in range(1, total + 1) if total % n == 0)
-        asked = f"{processes} processes" + (f" of {each} devices" if devices_per_process is not None else "")
-        raise InputError(f"the mesh ({shown}) has {total} devices, which {asked} cannot share evenly; possible: {fits}")
+        wanted = f"{processes} processes" + (f" of {each} devices" if devices_per_process is not None else "")
+        raise InputError(
+            f"the mesh ({shown}) has {total} devices, which {wanted} cannot share evenly; possible: {fits}"
+        )
     return RunSetup(job, processes, each, simulated)
 
 
 def _on_real_devices(plan: Mapping[str, Any]) -> bool:
-    """Whether the config of a plan says ``devices: real``."""
+    """Whether the config of a plan has ``devices: real``."""
     config = plan.get("config")
     settings = config.get("settings") if isinstance(config, Mapping) else None
     return isinstance(settings, Mapping) and settings.get("devices") == "real"

@@ -1,8 +1,8 @@
 """One process of a local group: joins the others, runs its share, and ends when its parent does.
 
-Started by `group` as ``python -m autoshard.running.worker JSON``. Reports go as lines of JSON to an inherited pipe,
-so that what the user's function prints cannot be taken for one. Standard input is the parent's life: it ends when the
-parent does, in whatever way, and then so does this process; it never ends by itself.
+`group` starts it as ``python -m autoshard.running.worker JSON``. Reports go as lines of JSON to an inherited pipe, so
+that no output of the user's function can be taken for a report. Standard input tells whether the parent lives: it
+closes when the parent ends, in whatever way, and then this process ends too. It never ends by itself.
 """
 
 import json
@@ -17,12 +17,12 @@ from autoshard.errors import AutoshardError, InputError
 from autoshard.running.program import Job, run
 
 HEARTBEAT_TIMEOUT_S = 30
-"""A process that is alive but says nothing for so long (a stopped one, say) ends the group."""
+"""Seconds of silence after which a process that is alive (a stopped one, say) ends the group."""
 
 
 @dataclass(frozen=True)
 class WorkerArguments:
-    """What a process is told. coordinator: ``host:port`` of process 0. reports: number of the pipe's descriptor."""
+    """The arguments of a process. coordinator: ``host:port`` of process 0. reports: number of the pipe's descriptor."""
 
     plan_file: str
     steps: int | None
@@ -33,22 +33,26 @@ class WorkerArguments:
     reports: int
 
     def to_json(self) -> str:
+        """The arguments as the text that `main` reads."""
         return json.dumps(asdict(self))
 
 
 def main(text: str) -> None:
-    given = WorkerArguments(**json.loads(text))
+    """Run this process's share of a plan and report it, then wait for the end of the parent. text:
+    `WorkerArguments`.
+    """
+    arguments = WorkerArguments(**json.loads(text))
     watch = threading.Thread(target=_end_with_parent, daemon=True)
     watch.start()
-    with os.fdopen(given.reports, "w", buffering=1, encoding="utf-8") as pipe:
+    with os.fdopen(arguments.reports, "w", buffering=1, encoding="utf-8") as pipe:
 
         def report(record: Mapping[str, Any]) -> None:
             pipe.write(json.dumps(record) + "\n")
 
         try:
-            _join(given)
-            report({"joined": given.process})
-            run(Job(given.plan_file, given.steps, given.seed), report)
+            _join(arguments)
+            report({"joined": arguments.process})
+            run(Job(arguments.plan_file, arguments.steps, arguments.seed), report)
             report({"done": True})
         except AutoshardError as error:
             report({"error": str(error), "exit_code": error.exit_code, "stage": "run"})
@@ -56,8 +60,7 @@ def main(text: str) -> None:
             report({"error": str(error), "exit_code": None, "stage": "join"})
         except Exception as error:
             report({"error": f"{type(error).__name__}: {error}", "exit_code": None, "stage": "run"})
-        # Not one step further on its own: the runtime takes the end of one process for the failure of all others,
-        # also of those that are only slower.
+        # Wait for the parent: when a process ends by itself, the runtime fails all others, also those that are slower.
         watch.join()
 
 
@@ -87,7 +90,7 @@ def _end_with_parent() -> None:
         while os.read(sys.stdin.fileno(), 1):
             pass
     finally:
-        os._exit(1)  # without the farewell of jax.distributed, which waits for processes that may be gone
+        os._exit(1)  # without the shutdown of jax.distributed, which waits for processes that may be gone
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Named strategies priced in the same program: op placements and activations pinned, not inputs alone.
 
-A baseline's statements are propagated over the program; every op may then only run where propagation put it, and
-inputs lie as stated. What is left (which reshard, all-reduce or reduce-scatter, and ops whose tensors disagree) is
-solved, so a baseline is the best version of itself. Its assignment is a start for the solver: a plan is never worse
+A baseline's statements are propagated over the program. Every op then has the placement that propagation gives it, and
+inputs have their stated shardings. Open decisions (which reshard, all-reduce or reduce-scatter, and ops whose tensors
+disagree) are solved, so a baseline has its best form. Its assignment is a start for the solver: a plan is never worse
 than a baseline under the same statements.
 """
 
@@ -35,7 +35,7 @@ from autoshard.strategies.named import (
 from autoshard.strategies.stated import StatedShardings
 
 LEAST_S = 1.0
-"""What the search for one baseline is given at least, however little is left of the time limit."""
+"""Least seconds of the search for one baseline, however little is left of the time limit."""
 Baseline = str | Mapping[str, object] | NamedStrategy | StatedShardings
 """A name (``fsdp+tensor``), the user's rules (``{"name": "mine", "rules": {"batch": ["data"]}}``), or a strategy.
 
@@ -45,10 +45,11 @@ Shardings of one's own (``{"name": "mine", "in_shardings": ...}``) become `State
 
 @dataclass(frozen=True)
 class PricedBaseline:
-    """cost for reports; assignment on the model's network (None where it cannot be).
+    """A baseline with its price.
 
-    timed_out: the wall clock ended a search for its best form, so another run may price it otherwise. exhausted: there
-    is none, and that is proved.
+    cost: for reports. assignment: on the model's network; None where the baseline cannot be.
+    timed_out: the wall clock ended a search for its best form, so another run may price it otherwise. exhausted: it is
+    proved that it cannot be.
     """
 
     cost: BaselineCost
@@ -82,7 +83,7 @@ def each_baseline(
     slow: Collection[str] = (),
     options: SearchOptions | None = None,
 ) -> Iterator[PricedBaseline]:
-    """`price_baselines` one after the other, so that a stopped run has those before."""
+    """As `price_baselines`, one after the other, so that a stopped run has those priced before."""
     if not roles and any(not isinstance(b, StatedShardings) for b in baselines):
         raise InputError(
             "baselines need the logical axes of the inputs; models of the library have them, for your own function "
@@ -109,7 +110,7 @@ def each_baseline(
 def read_baseline(
     baseline: str | Mapping[str, object] | NamedStrategy, mesh: AtomMesh, slow: Collection[str] = ()
 ) -> NamedStrategy:
-    """The strategy that a name or a mapping of rules stands for; `InputError` where it is none."""
+    """The strategy that a name or a mapping of rules stands for; `InputError` where there is none."""
     if isinstance(baseline, NamedStrategy):
         return baseline
     if isinstance(baseline, str):
@@ -125,25 +126,25 @@ def _price(
 ) -> PricedBaseline:
     try:
         if isinstance(strategy, StatedShardings):
-            found = best_within(model, left_by_stated(model, strategy), deadline=deadline)
-            check_stated(model, found.schedule, strategy)
+            restricted = best_within(model, left_by_stated(model, strategy), deadline=deadline)
+            check_stated(model, restricted.schedule, strategy)
         else:
-            found = best_within(model, left_by(model, strategy, roles or {}), deadline=deadline)
+            restricted = best_within(model, left_by(model, strategy, roles or {}), deadline=deadline)
     except CannotBe as error:
         none = BaselineCost(name=strategy.name, objective_s=None, reason=str(error))
         return PricedBaseline(none, None, error.timed_out, error.exhausted)
     except AutoshardError as error:
         none = BaselineCost(name=strategy.name, objective_s=None, reason=str(error))
         return PricedBaseline(none, None, exhausted=True)
-    # priced from its schedule, as the plan is: ticks round, and would make equal plans differ
-    cost = price(model.problem.program, found.schedule, model.fusion, model.prices, model.problem.trips)
-    seconds = cost.step_s + model.memory_price_s(found.assignment)
-    told = BaselineCost(name=strategy.name, objective_s=seconds, peak_bytes=found.memory.peak_bytes)
-    return PricedBaseline(told, found.assignment, found.timed_out)
+    # priced from its schedule, as the plan is: rounding to ticks would make equal plans differ
+    cost = price(model.problem.program, restricted.schedule, model.fusion, model.prices, model.problem.trips)
+    seconds = cost.step_s + model.memory_price_s(restricted.assignment)
+    baseline = BaselineCost(name=strategy.name, objective_s=seconds, peak_bytes=restricted.memory.peak_bytes)
+    return PricedBaseline(baseline, restricted.assignment, restricted.timed_out)
 
 
 def left_by(model: Model, strategy: NamedStrategy, roles: Roles) -> list[np.ndarray]:
-    """Per node of the model's network the states that the strategy leaves."""
+    """Per node of the model's network, the states that the strategy leaves."""
     program, mesh = model.problem.program, model.problem.mesh
     stated = statements(strategy, program, mesh.mesh, roles)
     switched, forms = with_switches(program, stated.switches)

@@ -1,7 +1,7 @@
-"""Shardy's ladder as a strategy: the statements are propagated, and every op runs where they brought its tensors.
+"""Shardy's ladder as a strategy: statements are propagated, and the placement of every op follows from its tensors.
 
-What propagation says of inputs, outputs and what crosses loops is kept too. Open are only the ways between: which
-reshard, all-reduce or reduce-scatter, and what a conflict rule leaves to the solver.
+Inputs, outputs and values that cross loops have their propagated shardings too. Open are only the reshards between
+them: which reshard, all-reduce or reduce-scatter, and what a conflict rule leaves to the solver.
 """
 
 from collections.abc import Mapping
@@ -16,19 +16,22 @@ from autoshard.search.placing import Conflicts, Placing, allowed_states, placed_
 
 
 def propagated(problem: Problem, ladder: str) -> Propagated:
-    """The statements of a problem spread by a rung of the ladder (``basic`` to ``user-priority``)."""
+    """Shardings of all values: the statements of a problem propagated by one rung (``basic`` to ``user-priority``)."""
     return spread(problem.program, problem.mesh, problem.pins, problem.groups, problem.restrictions, ladder)
 
 
 def left_by_propagation(model: Model, ladder: str, conflicts: Conflicts) -> list[np.ndarray]:
-    """Per node of the model's network the states that propagation leaves."""
+    """Per node of the model's network, the states that propagation of the statements leaves."""
     return left_by_found(model, propagated(model.problem, ladder), conflicts)
 
 
 def left_by_found(
     model: Model, found: Propagated, conflicts: Conflicts, stated: Mapping[int, np.ndarray] | None = None
 ) -> list[np.ndarray]:
-    """The same of any shardings; stated: nodes whose states are settled otherwise."""
+    """Per node of the model's network, the states that these shardings leave.
+
+    stated: states by number of the node, for nodes that are settled otherwise.
+    """
     program, mesh = model.problem.program, model.problem.mesh
     placing = Placing(program, mesh, found.values, conflicts)
     ops = program.ops

@@ -1,4 +1,6 @@
-"""Shardings that somebody wrote down: arguments and results lie as they say, ops run where propagation brings them."""
+"""Shardings that the user wrote for arguments and results, as a strategy: the placement of ops follows by
+propagation.
+"""
 
 from collections.abc import Iterator
 
@@ -19,9 +21,9 @@ from autoshard.strategies.stated import StatedShardings
 
 
 def left_by_stated(model: Model, stated: StatedShardings) -> list[np.ndarray]:
-    """Per node of the model's network the states that the shardings leave, and what follows from them."""
+    """Per node of the model's network, the states that the shardings and their propagation leave."""
     problem = model.problem
-    found = spread(problem.program, problem.mesh, stated.pins, problem.groups, problem.restrictions)
+    propagated = spread(problem.program, problem.mesh, stated.pins, problem.groups, problem.restrictions)
     values, outputs = _ends(model, stated)
     slots = {name: k for k, name in enumerate(problem.program.output_names)}
     settled: dict[int, np.ndarray] = {}
@@ -35,12 +37,13 @@ def left_by_stated(model: Model, stated: StatedShardings) -> list[np.ndarray]:
             kept = model.encoded.states[index]
             fits = [k for k, s in enumerate(kept) if satisfies(node.layouts[s], pin, problem.mesh)]
             settled[index] = np.array(fits, np.int64)
-    return left_by_found(model, found, Conflicts.MAJORITY, settled)
+    return left_by_found(model, propagated, Conflicts.MAJORITY, settled)
 
 
 def check_stated(model: Model, schedule: Schedule, stated: StatedShardings) -> None:
-    """`ShardingError` where an argument or a result lies otherwise: of repeated layers the first speaks for all, and
-    state that is carried has one layout.
+    """`ShardingError` where an argument or a result has another sharding in the schedule.
+
+    That happens where repeated layers share the decision of the first one, or where carried state has one layout.
     """
     for name, wanted, layout in _lying(model, schedule, stated):
         if not satisfies(layout, wanted, model.problem.mesh):

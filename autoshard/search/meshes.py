@@ -1,8 +1,8 @@
 """Searching the sizes of a mesh too: every way to write the number of devices as a product that the machine allows.
 
 Each mesh is first solved with little effort, which gives a plan and a bound. Meshes whose bound is no better than the
-best plan found are out, proved. The rest are solved in full, the most promising first. What was found on the way, and
-a few searches under tighter memory limits, make the frontier of step time against memory.
+best plan found are ruled out, with proof. The others are solved in full, the most promising first. The plans found on
+the way, and a few searches under tighter memory limits, make the frontier of step time against memory.
 """
 
 import math
@@ -19,22 +19,22 @@ from autoshard.planning.memory_cap import memory_cap
 Sizes = Mapping[str, int]
 
 FIRST_EFFORT = 0.1
-"""Work put into a mesh at first, as a part of that of the last search."""
+"""Effort of the first look at a mesh, as a share of the effort of solving it in full."""
 FIRST_SHARE, LAST_SHARE = 0.5, 0.7
-"""Parts of a time limit: of all of it for the first look at all meshes, of what is then left for solving in full."""
+"""Shares of the time limit: of the whole for the first look at all meshes, then of the rest for solving in full."""
 FIRST_GAP = 1e-2
 """Gap at which the first look at a mesh may end."""
 TIGHTER_SHARE = 0.3
-"""The part of what is left that each search for the frontier may take."""
+"""Share of the remaining time that each search for the frontier may take."""
 TIGHTER = (0.75, 0.5)
-"""Memory limits of the searches for the frontier, as parts of what the best plan takes."""
+"""Memory limits of the searches for the frontier, as shares of the best plan's peak."""
 FRONTIER_MESHES = 2
-"""Meshes that are searched under each of them."""
+"""Number of meshes that are searched under each of these limits."""
 LEAST_S = 0.5
 
 
 def _tried(sizes: Sizes, status: str, *figures: Any, bound_s: float | None = None, reason: str = "") -> MeshTried:
-    """figures: seconds, bound and peak bytes, where there is a plan."""
+    """The record of one mesh. figures: objective in seconds, bound in seconds and peak bytes, where there is a plan."""
     objective_s, bound_s, peak = figures or (None, bound_s, None)
     return MeshTried(
         mesh=dict(sizes), status=status, objective_s=objective_s, bound_s=bound_s, peak_bytes=peak, reason=reason
@@ -46,7 +46,7 @@ def _point(sizes: Sizes, seconds: float, peak: int, limit: int | None) -> MeshPo
 
 
 def frontier(points: Sequence[MeshPoint]) -> list[MeshPoint]:
-    """The points that no other one beats in both time and memory, quickest first.
+    """The points that no other point beats in both time and memory, quickest first.
 
     >>> [p.peak_bytes for p in frontier([_point({}, t, b, None) for t, b in ((2.0, 5), (1.0, 9), (3.0, 7))])]
     [9, 5]
@@ -73,12 +73,13 @@ def search_mesh(
 ) -> P:
     """The best plan over all sizes, with what was tried in `PlanRecord.mesh_search`.
 
-    allowed: sizes to look at; refused: others, with the machine's reasons. ask: the problem on a mesh; solve: the plan
-    on a mesh by a search with these options, or of a decision taken already. Ctrl-C gives the
-    best plan by then. names_count: it does something else with other names of the axes, whatever
-    is stated (stages by names of strategies). Raises `InfeasibleError` where it is proved that no mesh has a plan,
-    `NotFoundError` where none was found on any and not for all of them that is proved, `OutOfTimeError` where the time
-    ended before any had.
+    allowed: sizes to search. refused: other sizes, with the machine's reasons. ask: the problem on a mesh. solve: the
+    plan on a mesh, by a search with these options or from a decision that is made already. Ctrl-C gives the best plan
+    by then. names_count: whether other names of the axes give another problem whatever is stated (stages by names of
+    strategies).
+
+    Raises `InfeasibleError` where it is proved that no mesh has a plan, `NotFoundError` where no plan was found and
+    that is not proved for every mesh, `OutOfTimeError` where the time ended before any plan was found.
     """
     run = _Search(ask, solve, options, names_count, solver_memory)
     try:
@@ -88,21 +89,21 @@ def search_mesh(
     except KeyboardInterrupt:
         best = run.stopped(allowed)
     tried = [run.of(s) for s in allowed]
-    told = [*tried, *(_tried(s, "cannot be", reason=reason) for s, reason in refused)]
+    records = [*tried, *(_tried(s, "cannot be", reason=reason) for s, reason in refused)]
     bounds = [t.bound_s for t in tried if t.bound_s is not None]
     unknown = any(t.status in _OPEN and t.bound_s is None for t in tried)
-    found = MeshSearched(
+    searched = MeshSearched(
         devices=math.prod(allowed[0].values()),
         axes=tuple(allowed[0]),
         bound_s=0.0 if unknown else min(bounds, default=0.0),
-        tried=tuple(told),
+        tried=tuple(records),
         frontier=tuple(frontier(run.points)),
     )
-    return replace(best, mesh_search=found)
+    return replace(best, mesh_search=searched)
 
 
 _OPEN = ("out of time", "none found")
-"""What a mesh without a plan is called where it is not proved that it has none."""
+"""Statuses of a mesh without a plan for which it is not proved that there is none."""
 
 
 def _without(error: OutOfTimeError) -> str:
@@ -137,7 +138,7 @@ class _Search(Generic[P]):
         self.best: P | None = None
 
     def of(self, sizes: Sizes) -> MeshTried:
-        """What came of a mesh; for one that is like another, the figures of that one."""
+        """The record of a mesh; a mesh that differs from another in names only has the figures of that one."""
         tried = self.tried[_key(sizes)]
         twin = self.twins.get(_key(sizes))
         if twin is None:
@@ -146,7 +147,9 @@ class _Search(Generic[P]):
         return tried.model_copy(update={k: getattr(same, k) for k in ("objective_s", "bound_s", "peak_bytes")})
 
     def first_look(self, allowed: Sequence[Sizes]) -> None:
-        """A plan and a bound for every mesh, those with fewer axes first: they are small and give bounds to beat."""
+        """A plan and a bound for every mesh. Meshes with fewer axes come first: their networks are small and give
+        bounds to beat.
+        """
         known: dict[object, Sizes] = {}
         order = sorted(allowed, key=lambda s: (sum(n > 1 for n in s.values()), tuple(-n for n in s.values())))
         for number, sizes in enumerate(order):
@@ -172,19 +175,21 @@ class _Search(Generic[P]):
             quick = self.options.but(
                 effort=FIRST_EFFORT * self.options.effort, accepted_gap=max(self.options.accepted_gap, FIRST_GAP)
             )
-            found = decide(model, replace(quick, progress=None).part(share, least=LEAST_S))
-        peak = found.memory.peak_bytes
-        self.points.append(_point(dict(sizes), found.objective_s, peak, limit))
-        if limit is None and (self.looked is None or found.objective_s < self.looked[1].objective_s):
-            self.looked = sizes, found
-        if found.interrupted:
+            decision = decide(model, replace(quick, progress=None).part(share, least=LEAST_S))
+        peak = decision.memory.peak_bytes
+        self.points.append(_point(dict(sizes), decision.objective_s, peak, limit))
+        if limit is None and (self.looked is None or decision.objective_s < self.looked[1].objective_s):
+            self.looked = sizes, decision
+        if decision.interrupted:
             if limit is None:
-                self.tried[_key(sizes)] = _tried(dict(sizes), found.status, found.objective_s, found.bound_s, peak)
+                self.tried[_key(sizes)] = _tried(
+                    dict(sizes), decision.status, decision.objective_s, decision.bound_s, peak
+                )
             raise KeyboardInterrupt
-        return _tried(dict(sizes), found.status, found.objective_s, found.bound_s, peak)
+        return _tried(dict(sizes), decision.status, decision.objective_s, decision.bound_s, peak)
 
     def in_full(self) -> P:
-        """The best plan: meshes that their bounds leave are solved in full, the most promising first."""
+        """The best plan: meshes that are not ruled out by their bounds are solved in full, the most promising first."""
         waiting = sorted(
             (t for t in self.tried.values() if t.objective_s is not None),
             key=lambda t: (t.objective_s or 0.0, _key(t.mesh)),
@@ -193,7 +198,7 @@ class _Search(Generic[P]):
             self._nothing()
         for number, tried in enumerate(waiting):
             assert tried.bound_s is not None
-            # what the first look found is no plan yet, and none of the strategy where that is not the joint optimum
+            # the first look gives no plan yet, and its strategy is always the joint optimum
             if self.best is not None and tried.bound_s >= self.best.objective_s * (1 - 1e-9):
                 status = "pruned" if tried.status != "optimal" else "optimal"
                 self.tried[_key(tried.mesh)] = tried.model_copy(update={"status": status})
@@ -202,7 +207,7 @@ class _Search(Generic[P]):
             share = LAST_SHARE if number == 0 else LAST_SHARE / 2
             try:
                 plan = self.solve(tried.mesh, self.options.part(share, least=LEAST_S), None)
-            except NotFoundError as error:  # of stages say, which the first look does not know
+            except NotFoundError as error:  # from stages, say, which the first look does without
                 self.tried[_key(tried.mesh)] = _tried(
                     tried.mesh, "none found", bound_s=tried.bound_s, reason=str(error)
                 )
@@ -211,7 +216,7 @@ class _Search(Generic[P]):
             except OutOfTimeError as error:
                 self.tried[_key(tried.mesh)] = tried.model_copy(update={"status": "out of time", "reason": str(error)})
                 continue
-            except (InfeasibleError, InputError) as error:  # the first look knows no stages and no private copies
+            except (InfeasibleError, InputError) as error:  # the first look does without stages and private copies
                 self.tried[_key(tried.mesh)] = _tried(tried.mesh, "cannot be", reason=str(error))
                 self.points = [p for p in self.points if p.mesh != tried.mesh]
                 continue
@@ -226,7 +231,7 @@ class _Search(Generic[P]):
         return self._nothing() if self.best is None else self.best
 
     def stopped(self, allowed: Sequence[Sizes]) -> P:
-        """The best plan by the time the user stops the search; meshes that were not looked at are told."""
+        """The best plan by the time the user stops the search; meshes that were not searched are listed as such."""
         if self.best is None and self.looked is None:
             raise KeyboardInterrupt
         for sizes in allowed:
@@ -256,7 +261,7 @@ class _Search(Generic[P]):
         )
 
     def tighten(self, best: P) -> None:
-        """Further points of the frontier: the most promising meshes within less memory than the best plan takes."""
+        """Add points to the frontier: search the most promising meshes within less memory than the best plan takes."""
         solved = [t for t in self.tried.values() if t.objective_s is not None]
         order = sorted(solved, key=lambda t: (t.bound_s or 0.0, _key(t.mesh)))
         for part in TIGHTER:
@@ -275,9 +280,9 @@ class _Search(Generic[P]):
 
 
 def _shape(machine: Machine) -> object:
-    """Where axes lie, without their names: equal for meshes that differ in the names of their axes only.
+    """A key for where axes lie: equal for meshes that differ in the names of their axes only.
 
-    Their order counts: the later one is the minor one where both cut a dimension.
+    The order of axes counts: the later one is the minor one where both cut a dimension.
     """
     lying = zip(machine.axes, machine.layout, strict=True)
     return tuple((size, str(segments)) for (_, size), segments in lying if size > 1), machine.slice_shape

@@ -1,7 +1,7 @@
-"""From shardings of tensors to the states that are left to every node of a network.
+"""From shardings of tensors to the states that are left at every node of a network.
 
-Tensors of one op may disagree about an axis: one has it on this factor, another one on that. A *conflict rule* says
-what becomes of such an axis.
+Tensors of one op may disagree about an axis: one has it on one factor, another one on another factor. A *conflict rule*
+says which factor such an axis cuts, if any.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,10 +35,10 @@ class _Claim:
 
 
 class Placing:
-    """Where ops run, from the shardings of their tensors. Remembers what it has worked out.
+    """Placements of ops that follow from the shardings of their tensors, remembered by op.
 
-    contested: atoms that a strategy moves on purpose in the middle of a layer; where tensors have them on different
-    factors, there the move happens and the solver decides.
+    contested: atoms that a strategy moves on purpose in the middle of a layer. Where tensors have them on different
+    factors, the move happens at that op, and the solver decides.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Placing:
         self._known: dict[object, tuple[Factors, frozenset[int]]] = {}
 
     def of(self, op: Op) -> tuple[Factors, frozenset[int]]:
-        """(atoms per factor, atoms that the solver may put anywhere)."""
+        """(atoms per factor of the op, atoms that the solver may put anywhere)."""
         assert op.rule is not None
         tensors = (*op.operands, *op.results)
         specs = tuple(self._specs.get(v) for v in tensors)
@@ -116,7 +116,9 @@ class Placing:
 
 
 def _rank(rule: ShardingRule, factor: int) -> int:
-    """0: in every tensor that has dimensions, 1: in some, 2: summed over."""
+    """Preference of a factor: 0 where it is in every tensor that has dimensions, 1 in some, 2 where it is summed
+    over.
+    """
     if factor in rule.reduction:
         return 2
     tensors = [t for t in (*rule.operands, *rule.results) if any(t)]
@@ -124,29 +126,29 @@ def _rank(rule: ShardingRule, factor: int) -> int:
 
 
 def atoms_of(mesh: AtomMesh, axes: "Sequence[AxisRef] | object") -> list[int]:
-    """Atoms of axes, major to minor, up to the first that is finer than the atoms of this program."""
-    found: list[int] = []
+    """Atoms of axes, major to minor, up to the first axis that is finer than the atoms of this program."""
+    atoms: list[int] = []
     for axis in axes:  # type: ignore[union-attr]
         try:
-            found += [a for a in mesh.atoms_for(axis) if mesh.sizes[a] > 1]
+            atoms += [a for a in mesh.atoms_for(axis) if mesh.sizes[a] > 1]
         except ShardingError:
             break
-    return found
+    return atoms
 
 
 # -- the states that are left ---------------------------------------------------------------------------
 
 Wanted = Callable[[int], np.ndarray | None]
-"""Of a node of the full network (its index) the states to keep, as positions among its encoded ones; None: all."""
+"""Index of a node of the whole network -> the states to keep, as positions among its encoded ones; None for all."""
 
 
 def allowed_states(model: Model, wanted: Wanted) -> list[np.ndarray]:
-    """Per node of the model's network the states that are wanted; of repeated layers the first speaks for all."""
+    """Per node of the model's network, the wanted states; of repeated layers, those of the first one."""
     classes: list[np.ndarray | None] = [None] * model.repeats.network.n_nodes
     for index in range(len(model.collected.nodes)):
         cls = int(model.repeats.class_of[index])
-        found = wanted(index)
-        keep = np.arange(len(model.encoded.states[index])) if found is None else found
+        states = wanted(index)
+        keep = np.arange(len(model.encoded.states[index])) if states is None else states
         held = classes[cls]
         both = keep if held is None else np.intersect1d(held, keep)
         classes[cls] = both if held is None or len(both) else held
@@ -154,7 +156,9 @@ def allowed_states(model: Model, wanted: Wanted) -> list[np.ndarray]:
 
 
 def placed_states(model: Model, index: int, wanted: Factors, open_atoms: frozenset[int]) -> np.ndarray:
-    """States of an op whose factors lie as wanted, open atoms anywhere; axes that cannot be had are dropped."""
+    """States of an op with these atoms on its factors, and open atoms anywhere; atoms that no state has so are
+    dropped.
+    """
     space = model.collected.nodes[index].space
     assert space is not None
     kept = {int(s): k for k, s in enumerate(model.encoded.states[index])}
@@ -170,30 +174,30 @@ def placed_states(model: Model, index: int, wanted: Factors, open_atoms: frozens
             ]
         else:
             states = space.by_factors.get(tuple(map(tuple, wanted)), [])
-        found = sorted(kept[s] for s in states if s in kept)
-        if found or not any(wanted):
-            return np.array(found, np.int64)
+        states_left = sorted(kept[s] for s in states if s in kept)
+        if states_left or not any(wanted):
+            return np.array(states_left, np.int64)
         longest = max(range(len(wanted)), key=lambda f: (len(wanted[f]), f))
         wanted[longest].pop()
 
 
 def stored_states(model: Model, index: int, sharding: TensorSharding) -> np.ndarray | None:
-    """States of a node that is no op whose layout is this sharding, or else shares as much of it as one can have.
+    """States of a node that is no op whose layout is this sharding, or shares as much of it as any state does.
 
-    None where statements leave none of them: then all that they leave.
+    None where statements leave none of them; then all states that statements leave count.
     """
     node, mesh = model.collected.nodes[index], model.problem.mesh
     wanted = [atoms_of(mesh, dim.axes) for dim in sharding.dims]
     kept = model.encoded.states[index].tolist()
     while True:
         goal = tuple(map(tuple, wanted))
-        found = [
+        states = [
             k
             for k, s in enumerate(kept)
             if node.layouts[s].dims == goal and (node.kind is NodeKind.BOUNDARY or not node.layouts[s].unreduced)
         ]
-        if found:
-            return np.array(found, np.int64)
+        if states:
+            return np.array(states, np.int64)
         if not any(wanted):
             return None
         longest = max(range(len(wanted)), key=lambda d: (len(wanted[d]), d))

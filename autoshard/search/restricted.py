@@ -14,16 +14,19 @@ from autoshard.solver.network import CostNetwork, Edge, Usage
 from autoshard.solver.solution import Solution, Stopped
 
 MEMORY_ROUNDS = 4
-"""How often the limit is tightened for copies that the network does not see."""
+"""How often the limit is tightened for copies that the network does not count."""
 EFFORT = 0.05
-"""Work that the solver puts into it: most of what is left open is decided by reductions."""
+"""Effort of the solver: reductions decide most of what is left open."""
 LEAST_S = 1.0
-"""Seconds that one search gets at least, however late it comes."""
+"""Least seconds of one search, however late it begins."""
 
 
 @dataclass(frozen=True)
 class Restricted:
-    """The best assignment found among the states that were left; timed_out: the wall clock ended a search for it."""
+    """The best assignment found among the states that were left.
+
+    timed_out: the wall clock ended a search for it.
+    """
 
     solution: Solution
     assignment: tuple[int, ...]
@@ -33,9 +36,9 @@ class Restricted:
 
 
 class CannotBe(NotFoundError):
-    """Nothing was found among the states that were left, which proves nothing about others.
+    """No plan was found among the states that were left, which proves nothing about other states.
 
-    timed_out: the wall clock ended the search before. exhausted: it is proved that nothing among them holds.
+    timed_out: the wall clock ended the search. exhausted: it is proved that none of these states gives a plan.
     """
 
     def __init__(self, message: str, timed_out: bool = False, *, exhausted: bool = False) -> None:
@@ -51,25 +54,25 @@ def best_within(
     Raises `CannotBe` where none is found.
     """
     limit = model.problem.memory_limit
-    found = unlimited(model, allowed, deadline=deadline, effort=effort)
+    best = unlimited(model, allowed, deadline=deadline, effort=effort)
     slack = 0
     for attempt in range(MEMORY_ROUNDS):
-        if limit is None or found.memory.peak_bytes <= limit:
+        if limit is None or best.memory.peak_bytes <= limit:
             break
-        if attempt:  # room for copies that one op alone makes, which the network does not see (see `planning.decide`)
-            slack += found.memory.peak_bytes - limit
-        found = _search(model, allowed, limit - slack, deadline, effort, found.timed_out, whole=not slack)
-    if limit is not None and found.memory.peak_bytes > limit:
+        if attempt:  # make room for copies that one op alone makes: the network does not count them
+            slack += best.memory.peak_bytes - limit
+        best = _search(model, allowed, limit - slack, deadline, effort, best.timed_out, whole=not slack)
+    if limit is not None and best.memory.peak_bytes > limit:
         raise CannotBe(
-            f"it holds {found.memory.peak_bytes} bytes at {found.memory.where}, the limit is {limit}", found.timed_out
+            f"it holds {best.memory.peak_bytes} bytes at {best.memory.where}, the limit is {limit}", best.timed_out
         )
-    return found
+    return best
 
 
 def unlimited(
     model: Model, allowed: Sequence[np.ndarray], *, deadline: Deadline | None = None, effort: float = EFFORT
 ) -> Restricted:
-    """The same whatever memory it takes."""
+    """The best assignment with `allowed` states, whatever memory it takes; `CannotBe` where there is none."""
     for cls, keep in enumerate(allowed):
         if not len(keep):
             node = model.collected.nodes[model.repeats.representative(cls)]
@@ -87,7 +90,11 @@ def _search(
     *,
     whole: bool = True,
 ) -> Restricted:
-    """whole: the limit is the user's, not one tightened for copies, so that no answer within it is a proof."""
+    """One search within a limit.
+
+    whole: the limit is the user's and not one tightened for copies, so finding no plan within it proves that none
+    exists.
+    """
     from autoshard.solver import solve
 
     network = restrict(model.with_limit(limit), allowed)
@@ -106,7 +113,7 @@ def _search(
 
 
 def restrict(network: CostNetwork, allowed: Sequence[np.ndarray]) -> CostNetwork:
-    """The network with only some strategies per node (indices into the old ones)."""
+    """The network with only some states per node (their indices in the old network)."""
     edges = tuple(Edge(e.first, e.second, e.costs[np.ix_(allowed[e.first], allowed[e.second])]) for e in network.edges)
     usages = tuple(
         tuple(Usage(u.start, u.stop, u.amounts[keep]) for u in us)

@@ -1,4 +1,4 @@
-"""Where the search by cost starts from: what propagation and greedy find, so that the answer is never worse.
+"""Starts of the search by cost: the assignments of propagation and greedy, so that the plan is never worse than theirs.
 
 They are searched without the memory limit, which takes a fraction of a second; those that exceed it are no starts.
 """
@@ -17,7 +17,7 @@ from autoshard.strategies.choice import LADDER, StrategyName
 def each_start(model: Model, options: SearchOptions | None = None) -> Iterator[tuple[int, ...]]:
     """Assignments of the model's network by the ladder of propagation (where anything is stated) and by greedy.
 
-    The deadline is for all of them together; what is not begun before it is left out.
+    The deadline is for all of them together; those that would begin after it are left out.
     """
     options = options or SearchOptions()
     names = [*(LADDER if model.problem.pins else ()), "greedy"]

@@ -27,9 +27,9 @@ from autoshard.solver.solution import Solution, Stopped
 from autoshard.strategies.choice import LADDER, SEARCHES, Conflicts, StrategyName
 
 BOUND_SHARE = 0.5
-"""The part of a time limit that proving a bound beside a strategy without one may take."""
+"""Share of the time limit for proving a bound where the strategy itself gives none."""
 BOUND_EFFORT = 0.1
-"""Work put into that proof."""
+"""Effort of that proof."""
 
 
 def default_strategy(model: Model) -> StrategyName:
@@ -58,9 +58,9 @@ def decide_by(
     starts: Sequence[Sequence[int]] = (),
     stages: Sequence[StagePlan] | None = None,
 ) -> Decision:
-    """Solve a model as a strategy does. The bound is that of the joint model; of staged that of the last stage.
+    """Solve a model by a strategy. The bound is that of the joint model; for staged, that of the last stage.
 
-    stages: of staged; those of the statements' priorities where not given.
+    stages: for staged; where they are not given, those of the statements' priorities.
     Raises `InfeasibleError` where it is proved that no plan exists (staged and joint only), `NotFoundError` where the
     strategy finds none.
     """
@@ -73,23 +73,23 @@ def decide_by(
         return answer(model, options, starts=starts)
     options.say(f"solving by {strategy}")
     try:
-        found = start_of(model, strategy, options.deadline.part(1 - BOUND_SHARE))
+        restricted = start_of(model, strategy, options.deadline.part(1 - BOUND_SHARE))
     except CannotBe as error:
         raise NotFoundError(
             f"strategy {strategy} found no plan under these statements: {error} (this is no proof that there is none); "
             "try strategy joint"
         ) from None
     try:
-        proof = bound_of(model, found.assignment, options)
+        proof = bound_of(model, restricted.assignment, options)
     except KeyboardInterrupt:
-        return best_seen(model, [found.assignment])
+        return best_seen(model, [restricted.assignment])
     bound = proof.lower_bound
-    assert found.solution.cost is not None
+    assert restricted.solution.cost is not None
     solution = replace(
-        found.solution, assignment=found.assignment, stats={"stopped": Stopped.STRATEGY},
-        status="optimal" if bound >= found.solution.cost else "feasible",
+        restricted.solution, assignment=restricted.assignment, stats={"stopped": Stopped.STRATEGY},
+        status="optimal" if bound >= restricted.solution.cost else "feasible",
     )  # fmt: skip
-    rounds = [{"what": str(strategy), "stopped": Stopped.TIME if found.timed_out else Stopped.DONE}]
+    rounds = [{"what": str(strategy), "stopped": Stopped.TIME if restricted.timed_out else Stopped.DONE}]
     if proof.stopped in (Stopped.TIME, Stopped.INTERRUPT):
         rounds.append({"what": "the bound", "stopped": proof.stopped})
     decision = finish(model, solution, found.schedule, found.memory, bound, rounds, [Search(proof)])
@@ -98,16 +98,18 @@ def decide_by(
 
 
 def settled(model: Model, stage: StagePlan, rule: Conflicts) -> StagePlan:
-    """A stage whose conflicts are settled by a rule: the axes concerned are given there too."""
+    """A stage whose conflicts are settled by a rule: the contested axes become placements that the stage starts
+    from.
+    """
     problem = model.problem
-    found = spread(problem.program, problem.mesh, stage.pins, problem.groups, problem.restrictions)
-    placing = Placing(problem.program, problem.mesh, found.values, rule)
+    shardings = spread(problem.program, problem.mesh, stage.pins, problem.groups, problem.restrictions)
+    placing = Placing(problem.program, problem.mesh, shardings.values, rule)
     cuts = {op.id: tuple(map(tuple, placing.of(op)[0])) for op, _ in problem.program.walk() if op.rule is not None}
     return replace(stage, given=replace(stage.given, ops={k: cut for k, cut in cuts.items() if any(cut)}))
 
 
 def bound_of(model: Model, start: Sequence[int], options: SearchOptions) -> Solution:
-    """What proves a lower bound in ticks on every plan under the statements, whatever its memory."""
+    """A solution whose lower bound, in ticks, holds for every plan under the statements, whatever its memory."""
     from autoshard.solver import solve
 
     options.say("proving a bound")

@@ -34,6 +34,7 @@ class AxisRef:
 
     @property
     def is_sub_axis(self) -> bool:
+        """Whether this is a part of an axis; False for a whole axis."""
         return self.pre_size is not None
 
     def __str__(self) -> str:

@@ -1,9 +1,10 @@
-"""Shardings on another mesh over the same devices, said on the mesh of a plan.
+"""Shardings on another mesh over the same devices, translated to the mesh of a plan.
 
-A mesh with other axes, or with the same devices in another order, is often a reading of the plan's mesh in other
-digits: 4x2 over 2x4 has its axis of 4 in ``"x", "y":(1)2``, a transposed grid swaps two axes. Then a sharding on it is
-a sharding on the plan's mesh, with sub-axes. Orders that are no such reading (a grid turned round, a ring) are
-normalised: the value is cut alike in the plan's order, and blocks that lie on other devices get there by one permute.
+Another mesh over the same devices often has axes that are (sub-)axes of the plan's mesh. On a plan's mesh of
+``x=2, y=4``, the axis of 4 of a 4x2 mesh is ``"x", "y":(1)2``; a transposed grid swaps two axes. A sharding on such a
+mesh is then a sharding on the plan's mesh, with sub-axes. Some orders of devices follow no (sub-)axes (a reversed
+grid, a ring). Then the value is cut into the same blocks in the plan's order, and one permute moves each block to the
+device where the other mesh has it.
 """
 
 from collections.abc import Sequence
@@ -24,8 +25,10 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A sharding on the plan's mesh. moves: where it is not the whole truth, the position of the mesh (row-major) at
-    which the block of each position lies; empty where every block lies where the sharding says.
+    """A sharding on the plan's mesh, and where its blocks lie.
+
+    moves: for each position of the mesh (row-major), the position at which its block lies. Empty where every block lies
+    where `sharding` puts it.
     """
 
     sharding: TensorSharding
@@ -40,9 +43,9 @@ def same_grid(one: Mesh, other: Mesh) -> bool:
 
 
 def translate(sharding: TensorSharding, other: Mesh, mesh: Mesh) -> Translated:
-    """A sharding on `other` as one on `mesh`; both have the same devices.
+    """The sharding on `mesh` that corresponds to one on `other`; both meshes have the same devices.
 
-    Where blocks have to move, open dimensions become closed: what would cut them further lies in another order too.
+    Where blocks have to move, open dimensions become closed: axes that would cut them further lie in another order too.
     `ShardingError` where neither mesh can be refined so that the sharding is one of it (3x2 on 2x3 devices).
 
     >>> pin, grid = TensorSharding.from_text('[{"a"}, {?}]'), Mesh.from_dict({"x": 2, "y": 4})
@@ -76,7 +79,7 @@ def translate(sharding: TensorSharding, other: Mesh, mesh: Mesh) -> Translated:
 
 
 def moved_atoms(moves: Sequence[int], mesh: AtomMesh) -> tuple[int, ...]:
-    """The atoms over which the blocks of some devices move."""
+    """The atoms whose coordinate differs between some position and the position that its block moves to."""
     before = np.unravel_index(np.arange(len(moves)), mesh.sizes)
     after = np.unravel_index(np.array(moves), mesh.sizes)
     return tuple(a for a in range(len(mesh.sizes)) if bool(np.any(before[a] != after[a])))
@@ -88,8 +91,10 @@ def layout_on(sharding: TensorSharding, mesh: AtomMesh) -> tuple[tuple[int, ...]
 
 
 def _blocks(sharding: TensorSharding, mesh: Mesh) -> tuple[np.ndarray, list[int]]:
-    """[block, copy] device ids, blocks row-major, and the number of blocks along each dimension, of summands, and of
-    copies.
+    """Where the blocks of a sharding lie, and how many there are.
+
+    The array holds device ids as [block, copy], blocks in row-major order. The list holds the number of blocks along
+    each dimension, then the number of summands, then the number of copies.
     """
     atoms = refine(mesh, [sharding])
     dims = [[a for ref in dim.axes for a in atoms.atoms_for(ref)] for dim in sharding.dims]
@@ -116,7 +121,9 @@ def _with_axes(sharding: TensorSharding, parts: Sequence[tuple[AxisRef, ...]], m
 
 
 def _moves(here: np.ndarray, there: np.ndarray) -> tuple[int, ...]:
-    """For each position the one its block goes to; copies of a block stay where they are as far as they can."""
+    """For each position, the position its block goes to. A copy stays in place where its target holds the same
+    block.
+    """
     moves = np.empty(here.size, np.int64)
     for sources, targets in zip(here.tolist(), there.tolist(), strict=True):
         left = sorted(set(targets) - set(sources))
@@ -129,9 +136,10 @@ def _moves(here: np.ndarray, there: np.ndarray) -> tuple[int, ...]:
 
 
 def read_digits(positions: Sequence[int], counts: Sequence[int], mesh: Mesh, what: str) -> list[tuple[AxisRef, ...]]:
-    """The (sub-)axes behind each of `counts`, which a list of positions in the mesh runs through in row-major order.
+    """The (sub-)axes behind each of `counts`.
 
-    `ShardingError` where it follows no (sub-)axes of the mesh; `what` names it.
+    `positions` lists positions of the mesh in the order in which the counts run through them, row-major.
+    `ShardingError` where the list follows no (sub-)axes of the mesh; `what` names the list in the message.
     """
     parts = _components(positions)
     refs: list[tuple[AxisRef, ...]] = []
@@ -157,10 +165,7 @@ def read_digits(positions: Sequence[int], counts: Sequence[int], mesh: Mesh, wha
 
 
 def _components(positions: Sequence[int]) -> list[tuple[int, int]]:
-    """(stride, size) of the mixed-radix reading of a list of positions, minor-most first in the reversed list.
-
-    The list comes back with the major-most component last, ready to be popped.
-    """
+    """(stride, size) of each digit of a list of positions read as a mixed-radix number, the minor-most digit first."""
     out: list[tuple[int, int]] = []
     left = list(positions)
     while len(left) > 1:

@@ -21,6 +21,7 @@ class DimensionSharding:
 
     @property
     def effective_priority(self) -> int:
+        """The priority that counts: the one written, or 0 where none is."""
         return self.priority or 0
 
     def __str__(self) -> str:

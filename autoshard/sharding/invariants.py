@@ -26,28 +26,28 @@ def sharding_violations(
     full_axes_only: bool = False,
 ) -> tuple[str, ...]:
     """Every broken invariant of `sharding` for a tensor of `shape` on `mesh`; empty where it is valid."""
-    found: list[str] = []
+    faults: list[str] = []
     if shape is not None and len(shape) != sharding.rank:
-        found.append(
+        faults.append(
             f"{what}: sharding {sharding} has {sharding.rank} dimensions but the tensor has rank {len(shape)} "
             f"(shape {list(shape)})"
         )
     places = _places(sharding)
-    sound = [_axis_faults(ref, place, mesh, what, full_axes_only, found) for place, ref in places]
+    sound = [_axis_faults(ref, place, mesh, what, full_axes_only, faults) for place, ref in places]
     good = [entry for entry, ok in zip(places, sound, strict=True) if ok]
-    found += _clashes(good, mesh, what)
+    faults += _clashes(good, mesh, what)
     for place, refs in _lists(sharding):
-        found += _unmerged(refs, place, mesh, what)
+        faults += _unmerged(refs, place, mesh, what)
     for label, refs in (("replicated", sharding.replicated), ("unreduced", sharding.unreduced)):
         known = [r for r in refs if r.name in mesh.axis_names]
         if list(algebra.in_mesh_order(known, mesh)) != known:
             wanted = ", ".join(map(str, algebra.in_mesh_order(known, mesh)))
-            found.append(f"{what}: {label} axes are not in the order of mesh @{mesh.name}; write {label}={{{wanted}}}")
+            faults.append(f"{what}: {label} axes are not in the order of mesh @{mesh.name}; write {label}={{{wanted}}}")
     for index, dim in enumerate(sharding.dims):
-        found += _priority_faults(dim, index, what)
+        faults += _priority_faults(dim, index, what)
         if shape is not None and len(shape) == sharding.rank and all(_fits(a, mesh) for a in dim.axes):
-            found += divisibility_violations(shape[index], dim.axes, mesh, what=f"{what}: dimension {index}")
-    return tuple(found)
+            faults += divisibility_violations(shape[index], dim.axes, mesh, what=f"{what}: dimension {index}")
+    return tuple(faults)
 
 
 def divisibility_violations(
@@ -86,7 +86,7 @@ def _fits(ref: AxisRef, mesh: Mesh) -> bool:
 
 
 def _axis_faults(ref: AxisRef, place: str, mesh: Mesh, what: str, full_axes_only: bool, found: list[str]) -> bool:
-    """Report what is wrong with one axis reference by itself; True where nothing is."""
+    """Append to `found` what is wrong with one axis reference by itself; True where nothing is."""
     if ref.name not in mesh.axis_names:
         known = ", ".join(f'"{a}"' for a in mesh.axis_names) or "none"
         found.append(f'{what}: {place} names axis "{ref.name}", which mesh @{mesh.name} does not have; it has {known}')

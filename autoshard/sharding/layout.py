@@ -47,6 +47,7 @@ class AtomMesh:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
+        """Number of devices along each atom."""
         return tuple(self.mesh.ref_size(a) for a in self.atoms)
 
     @cached_property
@@ -63,6 +64,7 @@ class AtomMesh:
         return {name: tuple(ids) for name, ids in out.items()}
 
     def size(self, atoms: Sequence[int]) -> int:
+        """Number of parts into which these atoms cut a dimension: the product of their sizes."""
         return prod(self.sizes[a] for a in atoms)
 
     def refs(self, atoms: Sequence[int]) -> tuple[AxisRef, ...]:
@@ -87,23 +89,24 @@ class AtomMesh:
         return tuple(out)
 
     def atoms_for(self, ref: AxisRef) -> tuple[int, ...]:
-        """Atoms that together make up `ref`, major to minor; an error where atoms are too coarse."""
+        """Atoms that together make up `ref`, major to minor; `ShardingError` where atoms are too coarse."""
         pre = ref.pre_size or 1
         size = self.mesh.ref_size(ref)
-        found: list[int] = []
+        atoms_found: list[int] = []
         have = 1
         for index in self.atoms_of[ref.name]:
             atom = self.atoms[index]
             if (atom.pre_size or 1) >= pre * size:
                 break
             if (atom.pre_size or 1) >= pre:
-                found.append(index)
+                atoms_found.append(index)
                 have *= self.sizes[index]
         if have != size:
             raise ShardingError(f"{ref} does not fall on the sub-axes {list(self.names)} used for this program")
-        return tuple(found)
+        return tuple(atoms_found)
 
     def axes_text(self, atoms: Sequence[int]) -> str:
+        """The axes that these atoms make up, as text: ``"x", "y":(1)2``."""
         return ", ".join(str(r) for r in self.refs(atoms))
 
 
@@ -120,6 +123,7 @@ class Layout:
 
     @staticmethod
     def replicated(rank: int) -> "Layout":
+        """The layout in which every device holds the whole tensor."""
         return Layout(((),) * rank)
 
     def local_shape(self, shape: Sequence[int], mesh: AtomMesh) -> tuple[int, ...]:
@@ -127,10 +131,11 @@ class Layout:
         return tuple(-(-n // mesh.size(d)) for n, d in zip(shape, self.dims, strict=True))
 
     def is_even(self, shape: Sequence[int], mesh: AtomMesh) -> bool:
+        """Whether every dimension divides into equal blocks, so that no device pads."""
         return all(n % mesh.size(d) == 0 for n, d in zip(shape, self.dims, strict=True))
 
     def text(self, mesh: AtomMesh) -> str:
-        """``[{"x"}, {}] unreduced={"y"}``."""
+        """The layout with the names of its axes: ``[{"x"}, {}] unreduced={"y"}``."""
         dims = ", ".join("{" + mesh.axes_text(d) + "}" for d in self.dims)
         tail = f" unreduced={{{mesh.axes_text(self.unreduced)}}}" if self.unreduced else ""
         return f"[{dims}]{tail}"

@@ -56,12 +56,12 @@ class Mesh:
 
     @staticmethod
     def from_text(text: str, name: str = "mesh") -> "Mesh":
-        """What `str` of a mesh gives, ``<["data"=2, "model"=4], device_ids=[...]>``, as a mesh."""
-        found = _TEXT.match(text)
-        if found is None:
+        """The inverse of `str`: reads ``<["data"=2, "model"=4], device_ids=[...]>``."""
+        match = _TEXT.match(text)
+        if match is None:
             raise ShardingError(f'{text!r} is no mesh; write <["data"=2, "model"=4]>')
-        axes = [(axis, int(size)) for axis, size in re.findall(r'"([^"]+)"=(\d+)', found["axes"])]
-        ids = None if found["ids"] is None else tuple(int(i) for i in re.findall(r"\d+", found["ids"]))
+        axes = [(axis, int(size)) for axis, size in re.findall(r'"([^"]+)"=(\d+)', match["axes"])]
+        ids = None if match["ids"] is None else tuple(int(i) for i in re.findall(r"\d+", match["ids"]))
         return Mesh(tuple(a for a, _ in axes), tuple(s for _, s in axes), name, ids)
 
     @property
@@ -70,6 +70,9 @@ class Mesh:
         return prod(self.axis_sizes)
 
     def axis_size(self, axis: str) -> int:
+        """Number of devices along a whole axis; `ShardingError` with the known axes where there is none of this
+        name.
+        """
         try:
             return self.axis_sizes[self.axis_names.index(axis)]
         except ValueError:

@@ -1,6 +1,4 @@
-"""Refining a mesh: splitting its axes just so far that every sub-axis in use becomes an axis of its own (S0.32,
-S0.35).
-"""
+"""Refining a mesh: axes are split only so far that every sub-axis in use is an axis of its own (S0.32, S0.35)."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -26,8 +24,8 @@ def refine(mesh: Mesh, shardings: Iterable[TensorSharding]) -> AtomMesh:
             mesh.ref_size(ref)
             cuts[ref.name].update(algebra.span(ref, mesh))
     splits: dict[str, list[int]] = {}
-    for name, found in cuts.items():
-        bounds = sorted(found)
+    for name, boundaries in cuts.items():
+        bounds = sorted(boundaries)
         for low, high in pairwise(bounds):
             if high % low:
                 raise ShardingError(

@@ -36,7 +36,10 @@ COLLECTIVES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step; `atoms` major to minor; `dim` (and `to_dim` for all-to-all) where it has one."""
+    """One step of a reshard.
+
+    atoms: those that the step moves, major to minor. dim, to_dim: dimensions of the tensor, -1 where the kind has none.
+    """
 
     kind: StepKind
     atoms: tuple[int, ...]
@@ -45,6 +48,7 @@ class Step:
 
     @property
     def is_collective(self) -> bool:
+        """Whether devices exchange data in this step; False for the local steps `SLICE` and `MASK`."""
         return self.kind in COLLECTIVES
 
     def apply(self, layout: Layout) -> Layout:
@@ -94,6 +98,7 @@ class Step:
         return Layout(tuple(tuple(d) for d in dims), tuple(sorted(unreduced)))
 
     def text(self, mesh: AtomMesh) -> str:
+        """The step with the names of its axes: ``all_to_all("x") dim 0 -> 1``."""
         where = "" if self.dim < 0 else f" dim {self.dim}" + ("" if self.to_dim < 0 else f" -> {self.to_dim}")
         return f"{self.kind.value}({mesh.axes_text(self.atoms)}){where}"
 
@@ -108,6 +113,7 @@ class Reshard:
 
     @staticmethod
     def identity(layout: Layout) -> "Reshard":
+        """The reshard that leaves a layout as it is."""
         return Reshard(layout, layout)
 
     def check(self) -> None:
@@ -117,6 +123,7 @@ class Reshard:
 
 
 def replay(layout: Layout, steps: Sequence[Step]) -> Layout:
+    """The layout after all steps; `ValueError` where one of them does not fit the layout before it."""
     for step in steps:
         layout = step.apply(layout)
     return layout

@@ -46,17 +46,22 @@ class TensorSharding:
     @staticmethod
     def from_text(text: str, mesh: Mesh | None = None) -> "TensorSharding":
         """Parse either notation; with `mesh`, check the mesh name and put replicated axes in mesh order (S0.12)."""
-        found = TensorSharding(*read_sharding(text))
+        sharding = TensorSharding(*read_sharding(text))
         if mesh is None:
-            return found
-        if found.mesh_name is not None and found.mesh_name != mesh.name:
-            raise ShardingError(f"sharding {text.strip()} is bound to mesh @{found.mesh_name}, expected @{mesh.name}")
-        return found.canonical(mesh)
+            return sharding
+        if sharding.mesh_name is not None and sharding.mesh_name != mesh.name:
+            raise ShardingError(
+                f"sharding {text.strip()} is bound to mesh @{sharding.mesh_name}, expected @{mesh.name}"
+            )
+        return sharding.canonical(mesh)
 
     def __str__(self) -> str:
         return self.to_text()
 
     def to_text(self) -> str:
+        """The notation that `from_text` reads: Shardy's in ``<@mesh, ...>`` with a mesh name, else the part in
+        brackets.
+        """
         sep = " " if self.mesh_name is None else ", "
         text = "[" + ", ".join(map(str, self.dims)) + "]"
         for label, axes in (("replicated", self.replicated), ("unreduced", self.unreduced)):
@@ -80,6 +85,10 @@ class TensorSharding:
     def from_layout(
         layout: Layout, atoms: AtomMesh, *, mesh_name: str | None = None, is_open: bool = False
     ) -> "TensorSharding":
+        """The sharding that states a layout: its atoms merged to maximal (sub-)axes, no dimension with a priority.
+
+        is_open: whether every dimension is open.
+        """
         return TensorSharding(
             mesh_name,
             tuple(DimensionSharding(atoms.refs(d), is_open) for d in layout.dims),
@@ -98,6 +107,7 @@ class TensorSharding:
 
     @property
     def rank(self) -> int:
+        """Number of dimensions of the tensor."""
         return len(self.dims)
 
     def axes_used(self) -> tuple[AxisRef, ...]:
@@ -166,9 +176,9 @@ class TensorSharding:
         self, mesh: Mesh, shape: Sequence[int] | None = None, *, what: str = "tensor", full_axes_only: bool = False
     ) -> None:
         """Raise `ShardingError` with every broken invariant."""
-        found = self.violations(mesh, shape, what=what, full_axes_only=full_axes_only)
-        if found:
-            raise ShardingError("\n".join(found))
+        faults = self.violations(mesh, shape, what=what, full_axes_only=full_axes_only)
+        if faults:
+            raise ShardingError("\n".join(faults))
 
 
 def bound_mesh(sharding: TensorSharding, meshes: Mapping[str, Mesh], *, what: str = "tensor") -> Mesh:
@@ -187,7 +197,7 @@ def bound_mesh(sharding: TensorSharding, meshes: Mapping[str, Mesh], *, what: st
 
 
 def satisfies(layout: Layout, pin: TensorSharding, mesh: AtomMesh) -> bool:
-    """Does a layout hold what a sharding says: closed dimensions exactly, open ones as a prefix (S0.7)."""
+    """Whether a layout holds what a sharding says: closed dimensions exactly, open ones as a prefix (S0.7)."""
     for have, want in zip(layout.dims, pin.dims, strict=True):
         atoms = [a for ref in want.axes for a in mesh.atoms_for(ref) if mesh.sizes[a] > 1]
         got = [a for a in have if mesh.sizes[a] > 1]

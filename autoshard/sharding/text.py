@@ -84,16 +84,16 @@ class _Reader:
 
     def axes(self) -> tuple[AxisRef, ...]:
         self.expect("{")
-        found: list[AxisRef] = []
+        refs: list[AxisRef] = []
         while not self.accept("}"):
-            if found:
+            if refs:
                 self.expect(",")
-            found.append(self.axis())
-        return tuple(found)
+            refs.append(self.axis())
+        return tuple(refs)
 
     def dimension(self) -> DimensionSharding:
         self.expect("{")
-        found: list[AxisRef] = []
+        refs: list[AxisRef] = []
         is_open = False
         first = True
         while not self.accept("}"):
@@ -104,8 +104,8 @@ class _Reader:
                 is_open = True
                 self.expect("}")
                 break
-            found.append(self.axis())
-        return DimensionSharding(tuple(found), is_open, self.priority())
+            refs.append(self.axis())
+        return DimensionSharding(tuple(refs), is_open, self.priority())
 
     def priority(self) -> int | None:
         if self.kind() != "word":
@@ -120,7 +120,7 @@ class _Reader:
 
 
 class Written(NamedTuple):
-    """What a text says, in the order of the fields of a `TensorSharding`."""
+    """What a text states, field by field as in `TensorSharding`."""
 
     mesh_name: str | None
     dims: tuple[DimensionSharding, ...]

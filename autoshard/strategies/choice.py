@@ -1,4 +1,4 @@
-"""Strategies of solving by name, and rules for conflicts inside of them: what the names mean.
+"""Strategies of solving and their rules for conflicts: what the names mean.
 
 | name | how the open decisions are made |
 | --- | --- |
@@ -7,7 +7,7 @@
 | staged | by cost, priority after priority |
 | joint | by cost, all at once |
 
-Behind a colon stands the rule for conflicts inside of it: ``basic:first-factor`` (`Conflicts`).
+A rule for conflicts inside of the strategy may follow behind a colon: ``basic:first-factor`` (`Conflicts`).
 """
 
 import difflib
@@ -24,12 +24,12 @@ NAMES = (*LADDER, "greedy", *SEARCHES)
 
 
 class Conflicts(StrEnum):
-    """What becomes of an axis that the tensors of an op have on different factors, or not on all that have the factor.
+    """Rules for an axis that the tensors of an op have on different factors, or not on all tensors with the factor.
 
-    none: it cuts nothing there. first-factor: it cuts the factor that is named first in the op's rule.
-    biggest-tensor: the factor on which the largest tensor has it. batch-before-contracting: a factor of all tensors
-    before one that some lack, and that before one that is summed over. majority: the factor on which more than half
-    of its tensors have it, else cost. cost: the solver decides.
+    none: the axis cuts nothing at that op. first-factor: it cuts the factor that comes first in the op's rule.
+    biggest-tensor: it cuts the factor on which the largest tensor has it. batch-before-contracting: it prefers a factor
+    of all tensors to one that some lack, and that to one that is summed over. majority: it cuts the factor on which
+    more than half of the factor's tensors have it; where there is none, the solver decides. cost: the solver decides.
     """
 
     NONE = "none"
@@ -41,6 +41,7 @@ class Conflicts(StrEnum):
 
     @staticmethod
     def from_text(text: str) -> "Conflicts":
+        """The rule of this name; `InputError` lists the names where there is none."""
         named = {c.value: c for c in Conflicts if c is not Conflicts.MAJORITY}
         if text not in named:
             raise InputError(f"unknown rule {text!r} for conflicts; the rules are: {', '.join(named)}")
@@ -60,7 +61,10 @@ class StrategyName:
 
     @staticmethod
     def parse(text: str) -> "StrategyName":
-        """`InputError` for unknown names and rules, and for rules with strategies that have no conflicts."""
+        """Read ``name`` or ``name:rule``.
+
+        `InputError` for unknown names and rules, and for rules with strategies that have no conflicts.
+        """
         if not isinstance(text, str):
             raise InputError(f"a strategy is a name such as greedy or basic:first-factor, found {text!r}")
         name, colon, rule = (part.strip() for part in text.partition(":"))
@@ -81,14 +85,16 @@ class StrategyName:
 
     @property
     def rule(self) -> Conflicts:
-        """How conflicts are settled: as stated, else not at all by propagation, and by cost by everything else."""
+        """The rule that settles conflicts: the stated one; by default `NONE` for propagation and `COST` for the
+        others.
+        """
         if self.conflicts is not None:
             return self.conflicts
         return Conflicts.NONE if self.name in LADDER else Conflicts.COST
 
     @property
     def by_cost(self) -> bool:
-        """Whether the solver decides everything, conflicts as well."""
+        """Whether the solver decides everything, conflicts included."""
         return self.name in SEARCHES and self.rule is Conflicts.COST
 
     def __str__(self) -> str:
@@ -97,14 +103,14 @@ class StrategyName:
 
 def strategy_names(text: str) -> tuple[StrategyName, ...]:
     """``a,b:rule,...`` as strategies, each once; `InputError` where one is unknown or named twice."""
-    found: list[StrategyName] = []
+    names: list[StrategyName] = []
     for item in text.split(","):
         if not item.strip():
             raise InputError(
                 f"strategies are names with commas between them, such as basic,greedy,joint; found {text!r}"
             )
         strategy = StrategyName.parse(item)
-        if strategy in found:
+        if strategy in names:
             raise InputError(f"strategy {strategy} is named twice")
-        found.append(strategy)
-    return tuple(found)
+        names.append(strategy)
+    return tuple(names)

@@ -1,10 +1,10 @@
 """Named strategies as statements: which logical axis of which input lies on which mesh axes.
 
 As in MaxText's guide there are three layers (S3.9): mesh axes, logical axes (batch, seq, embed, mlp, heads, vocab,
-...) that rules map to mesh axes, and arrays whose dimensions have logical names. A strategy states in rounds (S2.5):
-what cuts the batch first, then what cuts matmuls (Megatron, experts), then what only cuts storage (FSDP): that one
-does not move the matmuls that earlier rounds have placed. Some strategies change the layout on purpose in the middle
-of a layer; these *switches* are told by tags of the program (`checkpoint_name`):
+...) that rules map to mesh axes, and arrays whose dimensions have logical names. A strategy makes its statements in
+rounds (S2.5): first those that cut the batch, then those that cut matmuls (Megatron, experts), then those that only cut
+storage (FSDP); the last do not move the matmuls that earlier rounds have placed. Some strategies change the layout on
+purpose in the middle of a layer; tags of the program (`checkpoint_name`) mark these *switches*:
 
 | part | batch | matmuls | storage | switches |
 | --- | --- | --- | --- | --- |
@@ -42,7 +42,7 @@ EXPERTS = "experts"
 TENSOR = ("mlp", "heads", "kv_heads", "vocab", "conv_out")
 """Logical axes that Megatron cuts: columns of the first matrix of a pair, rows of the second (S3.5)."""
 FSDP = ("embed",)
-"""Logical axes that FSDP cuts first; where there is none that divides, the largest dimension that does."""
+"""Logical axes that FSDP cuts first; where none of them divides, it cuts the largest dimension that does."""
 NEVER = ("layers", BATCH, SEQ, "kernel_height", "kernel_width")
 MOMENTS = ("mu", "nu", "trace", "opt", "opt_state")
 """Steps of a path that belong to the optimizer's state."""
@@ -64,7 +64,7 @@ INSIDE, ROWS, WORK, STORAGE = 0, 1, 2, 3
 
 @dataclass(frozen=True)
 class Switch:
-    """What holds behind a tagged value, and the round in which it is told."""
+    """The sharding behind a tagged value (logical name -> mesh axes), and the round in which it is stated."""
 
     rules: Rules
     round: int = INSIDE
@@ -72,9 +72,9 @@ class Switch:
 
 @dataclass(frozen=True)
 class NamedStrategy:
-    """What a strategy puts where.
+    """The mesh axes that a strategy uses, and for what.
 
-    rules: logical name -> mesh axes, for whatever cuts work. storage: (mesh axes, logical names they go to first) for
+    rules: logical name -> mesh axes, for axes that cut work. storage: (mesh axes, logical names they go to first) for
     parameters. moments: mesh axes for the optimizer's state alone. switches: by tag. switching: mesh axes that switch.
     cuts_heads: mesh axes that must divide the key/value heads together (S3.22).
     """
@@ -116,7 +116,7 @@ def named_strategy(name: str, mesh: Mesh, slow: Collection[str] = ()) -> NamedSt
         around = {BATCH: batch, SEQ: of("sequence"), "heads": tensor, "kv_heads": tensor}
         switches |= {"@key": Switch(around), "@value": Switch(around)}
     if of("sequence"):
-        # within attention the sequence axes cut heads; what context cuts of the sequence it keeps, for queries
+        # within attention, axes of `sequence` cut heads; axes of `context` still cut the sequence, of queries only
         inside = {BATCH: batch, "heads": (*tensor, *of("sequence")), "kv_heads": (*tensor, *of("sequence"))}
         switches |= {"@query": Switch({**inside, SEQ: of("context")}), "@key": Switch(inside), "@value": Switch(inside)}
         switches["@attn_context"] = Switch({BATCH: batch, SEQ: seq, "heads": tensor}, ROWS)
@@ -132,9 +132,9 @@ def named_strategy(name: str, mesh: Mesh, slow: Collection[str] = ()) -> NamedSt
 def strategy_from_rules(name: str, rules: Mapping[str, str | Sequence[str]], mesh: Mesh) -> NamedStrategy:
     """A strategy of the user: MaxText's ``logical_axis_rules``, logical name -> mesh axis or axes, earlier rules first.
 
-    ``activation_batch`` speaks of arrays that have a batch dimension, ``batch`` of all.
+    ``activation_batch`` is about arrays that have a batch dimension, ``batch`` about all arrays.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    mesh_axes: dict[str, tuple[str, ...]] = {}
     for logical, axes in rules.items():
         listed = (axes,) if isinstance(axes, str) else tuple(axes)
         for axis in listed:
@@ -143,16 +143,16 @@ def strategy_from_rules(name: str, rules: Mapping[str, str | Sequence[str]], mes
         if len(set(listed)) < len(listed):
             raise InputError(f"rule {logical!r} names a mesh axis twice: {', '.join(listed)}")
         if listed:
-            found[logical] = listed
-    if f"activation_{BATCH}" in found:
-        found.setdefault(BATCH, found[f"activation_{BATCH}"])
-    if not found:
+            mesh_axes[logical] = listed
+    if f"activation_{BATCH}" in mesh_axes:
+        mesh_axes.setdefault(BATCH, mesh_axes[f"activation_{BATCH}"])
+    if not mesh_axes:
         raise InputError(f"strategy {name!r} has no rules; write them like {{batch: [data, fsdp], mlp: tensor}}")
-    return NamedStrategy(name, found)
+    return NamedStrategy(name, mesh_axes)
 
 
 def check_rules(strategy: NamedStrategy, roles: Roles) -> None:
-    """Raise `InputError` where a rule speaks of a logical axis that nothing has."""
+    """Raise `InputError` where a rule is about a logical axis that no input has."""
     known = {name for axes in roles.values() for name in axes if name}
     for logical in strategy.rules:
         if logical.removeprefix("activation_") not in known:
@@ -162,13 +162,16 @@ def check_rules(strategy: NamedStrategy, roles: Roles) -> None:
             )
 
 
-# -- what it states about a program --------------------------------------------------------------------
+# -- the statements of a strategy about a program ------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Statements:
-    """spread: value -> sharding with priorities, for propagation. pins: the same of the inputs, as they must be stored.
-    switches: value -> sharding that holds for the uses of the value, while its definition lies as it comes."""
+    """The shardings that a strategy states for a program.
+
+    spread: value -> sharding with priorities, for propagation. pins: input -> sharding in which it must be stored.
+    switches: value -> sharding for the uses of the value; its definition may have another one.
+    """
 
     spread: Mapping[int, TensorSharding]
     pins: Mapping[int, TensorSharding]
@@ -191,7 +194,7 @@ def roles_of(program: Program, roles: Roles) -> dict[int, tuple[str | None, ...]
 
 
 def statements(strategy: NamedStrategy, program: Program, mesh: Mesh, roles: Roles) -> Statements:
-    """What `strategy` says about a program. Axes that do not divide a dimension are left off it.
+    """The shardings that `strategy` states for a program. Axes that do not divide a dimension are left off it.
 
     Raises `InputError` where the strategy switches at tags that the program does not have, or cuts more heads than
     there are.
@@ -255,7 +258,9 @@ def _store(
     shape: Sequence[int],
     mesh: Mesh,
 ) -> None:
-    """Put storage axes on one dimension: a preferred one that divides, else the largest that does, else none."""
+    """Put storage axes on one dimension: a preferred one that they divide, else the largest that they divide, else
+    none.
+    """
     used = {a for listed, _ in dims for a in listed}
     axes = tuple(a for a in axes if a not in used)
     parts = prod(map(mesh.axis_size, axes))
@@ -276,7 +281,7 @@ def _switched(strategy: NamedStrategy, program: Program, mesh: Mesh, roles: Role
     for value in program.values:
         for tag in value.tags:
             by_tag.setdefault(f"@{tag}", []).append(value.id)
-    found: dict[int, TensorSharding] = {}
+    shardings: dict[int, TensorSharding] = {}
     parts = prod(map(mesh.axis_size, strategy.cuts_heads))
     for tag, switch in strategy.switches.items():
         names = tuple(roles.get(tag, TAGS[tag]))
@@ -295,8 +300,8 @@ def _switched(strategy: NamedStrategy, program: Program, mesh: Mesh, roles: Role
                     f"strategy {strategy.name!r} cuts the {heads} key/value heads in {parts}: "
                     f"{' x '.join(strategy.cuts_heads)} must divide them"
                 )
-            found[value] = _sharding(_by_rules(switch.rules, names, shape, mesh, ()), switch.round)
-    return found
+            shardings[value] = _sharding(_by_rules(switch.rules, names, shape, mesh, ()), switch.round)
+    return shardings
 
 
 def _sharding(dims: _Dims, priority: int | None = None) -> TensorSharding:
@@ -313,7 +318,9 @@ def _refs(axes: Sequence[str]) -> tuple[AxisRef, ...]:
 
 
 def batch_size(program: Program, roles: Roles) -> float | None:
-    """Tokens of a step (rows, where there is no sequence): of the largest input with a batch dimension."""
+    """Tokens of a step (rows, where there is no sequence), from the largest input with a batch dimension; None
+    without one.
+    """
     sizes = [
         float(prod(n for n, name in zip(program.type_of(value).shape, names, strict=True) if name in (BATCH, SEQ)))
         for value, names in roles_of(program, roles).items()

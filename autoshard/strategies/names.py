@@ -1,9 +1,9 @@
 """Strategies by name: which parts a name has, and which mesh axes each part gets.
 
-A name is a part or a mix of parts, ``fsdp+tensor``. Parts take the mesh axes that carry their names; parts without
-such an axis take one of the others each, innermost first from the last part of `PARTS` on, and the first of them all
-that remain. Axes nobody took join the first part of the mix, so that no device repeats work; those on slow links
-(between slices) carry the batch only, as plain data parallelism, whatever the mix (S3.12, S3.13).
+A name is a part or a mix of parts, ``fsdp+tensor``. Parts take the mesh axes that carry their names. Each part without
+such an axis takes one of the other axes: the last part in `PARTS` takes the innermost, and so on; the first such part
+takes all that remain. Axes that no part took join the first part of the mix, so that no device repeats work. Axes on
+slow links (between slices) cut the batch only, as plain data parallelism, whatever the mix (S3.12, S3.13).
 """
 
 from collections.abc import Collection
@@ -35,10 +35,10 @@ ALIASES = MappingProxyType(
         "context_parallel": "context", "ep": "expert", "expert_parallel": "expert", "fsdpt": "fsdp_transpose",
     }
 )  # fmt: skip
-"""Gradients live within one step, so that ZeRO-2 is ZeRO-1 here."""
+"""Other names of parts. Gradients live within one step, so ZeRO-2 is ZeRO-1 here."""
 
 DEFAULT = ("data", "fsdp", "tensor", "fsdp+tensor")
-"""What a model of the library is compared with where the config does not say."""
+"""Baselines of a model of the library where the config names none."""
 
 
 def parts_of(name: str) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def parts_of(name: str) -> tuple[str, ...]:
     >>> parts_of("tp+zero3")
     ('fsdp', 'tensor')
     """
-    found = []
+    parts = []
     for word in name.split("+"):
         plain = word.strip().lower().replace("-", "_")
         part = ALIASES.get(plain, plain)
@@ -55,12 +55,12 @@ def parts_of(name: str) -> tuple[str, ...]:
             hint = "; pipeline stages are no sharding of one program" if part in ("pipeline", "pp") else ""
             known = ", ".join((*PARTS, *sorted(ALIASES)))
             raise InputError(f"unknown baseline {name!r}; known are {known}, and mixes such as fsdp+tensor{hint}")
-        if part in found:
+        if part in parts:
             raise InputError(f"baseline {name!r} names {part} twice")
-        found.append(part)
-    if "zero1" in found and {"data", "fsdp", "fsdp_transpose"} & set(found):
+        parts.append(part)
+    if "zero1" in parts and {"data", "fsdp", "fsdp_transpose"} & set(parts):
         raise InputError(f"baseline {name!r}: zero1 is data parallelism with less optimizer state; name one of the two")
-    return tuple(part for part in PARTS if part in found)
+    return tuple(part for part in PARTS if part in parts)
 
 
 def assign_axes(
@@ -80,7 +80,7 @@ def assign_axes(
     across = [a for a in free if a in slow]
     without = [part for part in parts if not taken[part]]
     inner = [a for a in free if a not in across]
-    if len(inner) < len(without):  # a slow axis is better than none
+    if len(inner) < len(without):  # a slow axis is better for a part than no axis
         inner, across = free, []
     for part in reversed(without):
         if not inner:
@@ -98,16 +98,16 @@ def assign_axes(
 
 
 def default_baselines(mesh: Mesh) -> tuple[str, ...]:
-    """Those of `DEFAULT` that the mesh has axes for."""
+    """The names of `DEFAULT` for which the mesh has enough axes."""
     axes = sum(1 for n in mesh.axis_sizes if n > 1)
     return tuple(name for name in DEFAULT if len(parts_of(name)) <= axes)
 
 
 def fitting(axes: Collection[str], size: int, mesh: Mesh) -> tuple[str, ...]:
     """The longest leading part of `axes` whose product divides `size`."""
-    found: tuple[str, ...] = ()
+    leading: tuple[str, ...] = ()
     for axis in axes:
-        if size % prod(map(mesh.axis_size, (*found, axis))):
+        if size % prod(map(mesh.axis_size, (*leading, axis))):
             break
-        found = (*found, axis)
-    return found
+        leading = (*leading, axis)
+    return leading

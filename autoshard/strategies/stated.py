@@ -1,4 +1,4 @@
-"""Shardings that somebody wrote down, to be priced like a named strategy."""
+"""Shardings of arguments and results that the user wrote, to be priced like a named strategy."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from autoshard.constraints.pin import MatchedPin
 
 @dataclass(frozen=True)
 class StatedShardings:
-    """Values and outputs in shardings of one's own; the rest follows from them by propagation.
+    """Values and outputs with shardings of the user; those of all other values follow by propagation.
 
-    name: how reports call it.
+    name: of the baseline in reports.
     """
 
     name: str

@@ -13,7 +13,7 @@ from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 REPLICATED = "replicated"
-"""Stands for a sharding of any rank that the manual axes do not cut and the others may."""
+"""Stands for a sharding of any rank that manual axes do not cut and other axes may."""
 MOST_NAMED = 8
 """How many values of a border a message names."""
 
@@ -29,7 +29,7 @@ def assigned(
     program = addresses.program
     side = "come in" if key == "in_shardings" else "leave"
     named = [f"{program.values[v].name} {program.type_of(v)}" for v in border]
-    told = f"{len(border)} values {side}: {_some(named)}"
+    border_text = f"{len(border)} values {side}: {_some(named)}"
     if all(pattern is None for pattern, _ in given):
         if len(given) == len(border):
             return [(v, sharding) for v, (_, sharding) in zip(border, given, strict=True)]
@@ -42,23 +42,23 @@ def assigned(
                         name = program.values[v].name
                         raise InputError(f"{what}: {key} gives {name} two shardings, as several calls use it: name it")
             return list(out.items())
-        raise InputError(f"{what}: {key} has {len(given)} entries, but {told} (S4.14: one for each)")
+        raise InputError(f"{what}: {key} has {len(given)} entries, but {border_text} (S4.14: one for each)")
     if any(pattern is None for pattern, _ in given):
         raise InputError(f"{what}: {key} is either a list or a mapping")
-    found: dict[int, Sharding] = {}
+    shardings: dict[int, Sharding] = {}
     for pattern, sharding in given:
         match = set(border) if pattern == "**" else _addressed(pattern, addresses) & set(border)
         if not match and pattern != "**":
-            raise InputError(f"{what}: {key}: {pattern!r} is none of the values there; {told}")
+            raise InputError(f"{what}: {key}: {pattern!r} is none of the values there; {border_text}")
         for v in border:
             if v in match:
-                found.setdefault(v, sharding)
-    missing = [f"{program.values[v].name} {program.type_of(v)}" for v in border if v not in found]
+                shardings.setdefault(v, sharding)
+    missing = [f"{program.values[v].name} {program.type_of(v)}" for v in border if v not in shardings]
     if missing:
         raise InputError(
             f'{what}: {key} says nothing of {_some(missing)}; add them, or "**": {REPLICATED} for the rest'
         )
-    return [(v, found[v]) for v in border]
+    return [(v, shardings[v]) for v in border]
 
 
 def _addressed(pattern: str, addresses: Addresses) -> set[int]:

@@ -1,4 +1,4 @@
-"""What cannot be local over the manual axes of a region, found before any search."""
+"""The check, before any search, that a region can be local over its manual axes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -15,21 +15,21 @@ Held = tuple[tuple[tuple[str, ...], ...], frozenset[str]]
 def check_local(
     what: str, program: Program, region: Region, axes: Sequence[str], entering: Stated, leaving: Stated
 ) -> None:
-    """Raise `ShardingError` where blocks as stated cannot be computed with, or leave, without a collective.
+    """Raise `ShardingError` where blocks with these shardings cannot be computed with, or leave, without a collective.
 
-    Follows the manual axes from what comes in through the ops with rules. Where an op makes a dimension out of nothing
-    (broadcast, iota) its manual axes are open, and what depends on it is left to the solver.
+    Follows the manual axes from the entering values through the ops with rules. Where an op makes a dimension without
+    operands (broadcast, iota), its manual axes are open, and the solver decides what depends on it.
     """
     held: dict[int, Held] = {v: _manual_part(s, axes) for v, s in entering}
     ends = {v: _manual_part(s, axes) for v, s in leaving}
     for op in _own_ops(program.body, region):
         if op.rule is None:
             continue
-        found = _through(what, op, held, program)
+        held_results = _through(what, op, held, program)
         for k, v in enumerate(op.results):
-            if found is None or found[k] is None:
+            if held_results is None or held_results[k] is None:
                 continue
-            now = found[k]
+            now = held_results[k]
             assert now is not None
             held[v] = now
             if v in ends and ends[v] != now:
@@ -78,7 +78,7 @@ def _through(what: str, op: Op, held: Mapping[int, Held], program: Program) -> l
         partial |= sums
         for factors, names in zip(rule.operands[k], dims, strict=True):
             if names and len(factors) > 1:
-                certain = False  # which of the factors are cut depends on their sizes
+                certain = False  # the sizes of the factors decide which of them are cut
                 continue
             for f in factors:
                 if f in on and on[f] != names:

@@ -10,8 +10,9 @@ from autoshard.program.program import Origin, Program
 class Region:
     """A set of ops with all that is inside of them, and the values at its borders.
 
-    inside: values that ops of the region define, arguments of their bodies included. entering: others that they use,
-    in the order of first use. leaving: those of `inside` that something else uses, in the order of definition.
+    inside: values that ops of the region define, arguments of their bodies included. entering: other values that they
+    use, in the order of first use. leaving: values of `inside` that ops outside use, or that are outputs, in the order
+    of definition.
     """
 
     ops: frozenset[int]

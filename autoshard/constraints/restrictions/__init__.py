@@ -1,4 +1,4 @@
-"""Restrictions: statements that are no sharding of one value, a kind in each file."""
+"""Restrictions: statements other than the sharding of a value, one kind per file."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,21 +34,21 @@ __all__ = [
 
 
 def match_restrictions(given: Sequence[Restricting], program: Program, mesh: Mesh) -> tuple[Restriction, ...]:
-    """Find what every statement speaks of.
+    """The restrictions with the values, outputs and ops that they are about.
 
     Raises `InputError` where a pattern addresses nothing, `ShardingError` for an axis that the mesh lacks.
     """
     addresses = Addresses(program)
-    found = tuple(statement.match(addresses, mesh) for statement in given)
-    for number, restriction in enumerate(found):
-        restriction.check_with(found[:number], program)
-    return found
+    matched = tuple(statement.match(addresses, mesh) for statement in given)
+    for number, restriction in enumerate(matched):
+        restriction.check_with(matched[:number], program)
+    return matched
 
 
 def in_memories(program: Program, restrictions: Sequence[Restriction]) -> Program:
-    """The program with what restrictions say of the memories of its inputs and outputs; later ones win.
+    """The program with its inputs and outputs in the memories that restrictions state; later restrictions win.
 
-    Raises `InputError` for constants, and for outputs that take the place of donated inputs in another memory.
+    Raises `InputError` for constants, and for outputs that replace donated inputs in another memory.
     """
     inputs: dict[int, bool] = {}
     outputs: dict[int, bool] = {}
@@ -66,7 +66,7 @@ def in_memories(program: Program, restrictions: Sequence[Restriction]) -> Progra
                 f"output {program.output_names[slot]} takes the place of the donated input "
                 f"{program.values[value].name}, so both live in one memory; state them together"
             )
-    for slot, value in layout_ties(program).items():  # carried ones follow where nothing is stated
+    for slot, value in layout_ties(program).items():  # carried outputs follow their inputs unless stated otherwise
         outputs.setdefault(slot, inputs.get(program.body.args.index(value), False))
     return replace(
         program,

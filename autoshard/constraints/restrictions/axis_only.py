@@ -1,4 +1,4 @@
-"""An axis kept for some values: no other array is cut by it."""
+"""A mesh axis reserved for some values: no other array is cut by it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +25,9 @@ from autoshard.sharding.mesh import Mesh
 
 @dataclass(frozen=True, slots=True)
 class AxisOnly(Restricting):
-    """The mesh axis is used for these values only: no other array, in memory or on its way into an op, is cut by it
-    or a partial sum over it.
+    """The mesh axis is used for these values only.
+
+    No other array is cut by it or is a partial sum over it, neither in memory nor on its way into an op.
 
     >>> str(AxisOnly("zero", ["state/moments/**", "out/moments/**"]))
     'axis zero only for state/moments/**, out/moments/**'
@@ -51,7 +52,7 @@ class AxisOnly(Restricting):
         return cls(given.axis, given.patterns, source)
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedAxisOnly":
-        """What it says of one program."""
+        """The statement with the values that it is about in one program."""
         axes = known_axes(self, (self.axis,), mesh)
         part = part_of(self, tuple(self.patterns), addresses)
         return MatchedAxisOnly(text=str(self), part=part, axes=axes, source=self.source, written=self.written)
@@ -59,12 +60,12 @@ class AxisOnly(Restricting):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedAxisOnly(Restriction):
-    """axes: the one that other values do not use."""
+    """axes: the axis that other values do not use."""
 
     kind: ClassVar[str] = "axis_only"
 
     def named_values(self, program: Program) -> set[int]:
-        """The values it speaks of; arguments of regions count as the operands that they stand for."""
+        """The values that may use the axis; arguments of regions count as the operands that they stand for."""
         named = set(self.values)
         for op, _ in program.walk():
             named.update(arg for value, arg in _bound(op) if value in named)
@@ -73,7 +74,7 @@ class MatchedAxisOnly(Restriction):
     def layouts(
         self, program: Program, mesh: AtomMesh, ties: Mapping[int, int]
     ) -> Callable[[Place], LayoutCheck | None]:
-        """Everywhere but at its values, its outputs, and outputs in the place of its inputs."""
+        """The axis is unused everywhere but at the named values, their outputs, and outputs that replace its inputs."""
         atoms = frozenset(a for name in self.axes for a in mesh.atoms_of[name])
         named = self.named_values(program)
         slots = {*self.outputs, *(slot for slot, value in ties.items() if value in named)}

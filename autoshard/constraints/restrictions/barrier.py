@@ -1,4 +1,4 @@
-"""Barriers: values that hints do not pass."""
+"""Barriers: values that propagated shardings do not pass."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ from autoshard.errors import InputError
 from autoshard.sharding.mesh import Mesh
 
 DIRECTIONS = ("forward", "backward", "both")
-"""The ways that may be barred."""
+"""The directions that may be barred."""
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier(Restricting):
-    """Hints do not pass through these values: what is stated on one side is not spread to the other.
+    """Propagated shardings do not pass through these values: a sharding on one side does not spread to the other.
 
-    direction: the way that is barred, ``forward`` (from operands to results), ``backward`` or ``both``. It concerns
-    the propagation of priorities and named strategies; the search by cost is free on both sides.
+    direction: the direction that is barred, ``forward`` (from operands to results), ``backward`` or ``both``. It
+    concerns the propagation of priorities and named strategies; the search by cost is free on both sides.
 
     >>> str(Barrier("@hidden", "backward"))
     'barrier (backward) at @hidden'
@@ -49,7 +49,7 @@ class Barrier(Restricting):
         return cls(given.pattern, given.direction, source)
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedBarrier":
-        """What it says of one program."""
+        """The barrier with its values in one program."""
         part = part_of(self, (self.pattern,), addresses)
         return MatchedBarrier(
             text=str(self), part=part, source=self.source, written=self.written, direction=self.direction
@@ -58,23 +58,23 @@ class Barrier(Restricting):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedBarrier(Restriction):
-    """direction: the way that is barred."""
+    """direction: the direction that is barred."""
 
     kind: ClassVar[str] = "barrier"
     direction: str
 
     @property
     def barriers(self) -> Mapping[int, str]:
-        """Its values."""
+        """The barred values, each with the direction."""
         return dict.fromkeys(self.values, self.direction)
 
     def to_dict(self) -> dict[str, Any]:
-        """As an entry of ``statements`` in plan.json."""
+        """The barrier as an entry of ``statements`` in plan.json."""
         return {**Restriction.to_dict(self), "direction": self.direction}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
-        """The inverse."""
+        """The inverse of `to_dict`."""
         return cls(**Restriction.shared(data), direction=str(data["direction"]))
 
 

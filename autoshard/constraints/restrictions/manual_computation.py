@@ -1,8 +1,8 @@
 """Manual computations as statements: a region of the program that is local over some mesh axes (S4.14 to S4.24).
 
-What a `shard_map` says in code, said of a program without one. The region is a set of ops. What comes into it and what
-leaves it lies on the manual axes exactly as stated; inside nothing moves over them: no collective, no slice. The other
-axes are the planner's, as far as the shardings leave them open.
+This states from outside what a `shard_map` says in code. The region is a set of ops. Values that enter or leave it lie
+on the manual axes exactly as stated; inside, nothing moves over these axes: no collective, no slice. The other axes are
+the planner's, as far as the shardings leave them open.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,9 +41,9 @@ class ManualComputation(Restricting):
     """The ops that `region` addresses compute on blocks that are local over `axes`.
 
     region: patterns of ops: ``scope:attn`` (a `jax.named_scope` or jitted function), ``model.py:120-140``, a primitive.
-    in_shardings, out_shardings: of the values that come in and that leave: a list in the order of first use (of
-    definition) in the region, or a mapping from patterns or names to shardings, earlier entries first. A sharding is as
-    of a `Pin`, or ``replicated``. Manual axes that it leaves out do not cut the value.
+    in_shardings, out_shardings: of the values that enter and that leave. Either a list, in the order of first use (of
+    definition) in the region, or a mapping from patterns or names to shardings, earlier entries first. A sharding is
+    written as in a `Pin`, or ``replicated``. Manual axes that it leaves out do not cut the value.
 
     >>> str(ManualComputation("scope:attn", ["y"], {"x": '[{"y"}, {?}]'}, ['[{"y"}, {?}]']))
     'manual computation over y at scope:attn'
@@ -131,10 +131,10 @@ class ManualComputation(Restricting):
             yield (*path, "region"), "expected ops such as scope:attn or model.py:12-20, found an empty text"
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedManual":
-        """The region and the shardings at its borders, on the manual axes complete.
+        """The statement with its region in one program, and shardings at the borders that have every manual axis.
 
-        Raises `InputError` where the shardings do not go with the borders, `ShardingError` where one of them does not
-        fit its value, and where what the region computes cannot be local.
+        Raises `InputError` where the shardings do not fit the borders, `ShardingError` where one of them does not fit
+        its value, and where the ops of the region cannot be local.
         """
         program, what = addresses.program, self.where
         axes = known_axes(self, in_order(self.axes, mesh), mesh)
@@ -171,12 +171,14 @@ def _texts(given: Any) -> bool:
 
 
 def _is_pair(item: Any) -> bool:
-    """As it stands in a statement that is made again from one that has been read (`dataclasses.replace`)."""
+    """Whether an item is a pair that `_read` has made: a statement may be made again from itself
+    (`dataclasses.replace`).
+    """
     return isinstance(item, tuple) and len(item) == 2 and (item[0] is None or isinstance(item[0], str))
 
 
 def in_order(axes: Sequence[str], mesh: Mesh) -> tuple[str, ...]:
-    """In the order of the mesh (S4.16); those that it lacks, which others refuse, behind."""
+    """The axes in the order of the mesh (S4.16); axes that the mesh lacks come last, and are refused elsewhere."""
     return (*(a for a in mesh.axis_names if a in axes), *(a for a in axes if a not in mesh.axis_names))
 
 
@@ -203,8 +205,10 @@ def _check_shard_maps(what: str, region: Region, axes: Sequence[str], program: P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedManual(Restriction):
-    """axes: the manual ones, in the order of the mesh. entering, leaving: values at the borders and their shardings,
-    with all manual axes. inside: values that the region defines.
+    """A manual computation with its region.
+
+    axes: the manual axes, in the order of the mesh. entering, leaving: values at the borders and their shardings, with
+    all manual axes. inside: values that the region defines.
     """
 
     kind: ClassVar[str] = "manual_computation"
@@ -214,11 +218,11 @@ class MatchedManual(Restriction):
 
     @property
     def shardings(self) -> tuple[TensorSharding, ...]:
-        """Those at its borders."""
+        """The shardings at the borders."""
         return tuple(sharding for _, sharding in (*self.entering, *self.leaving))
 
     def told_of(self, member: Member) -> Iterator[str]:
-        """What it says of a value at its borders, or in its region."""
+        """The statement in words, as far as it is about one value: at the borders, or in the region."""
         place = f"{self.source}: " if self.source else ""
         for border, way in ((self.entering, "comes into"), (self.leaving, "leaves")):
             for value, sharding in border:
@@ -241,13 +245,13 @@ class MatchedManual(Restriction):
                 )
 
     def claims(self, program: Program) -> list[tuple[Member, TensorSharding]]:
-        """What leaves the region."""
+        """The shardings of the values that leave the region."""
         return [(("value", v), sharding) for v, sharding in self.leaving]
 
     def layouts(
         self, program: Program, mesh: AtomMesh, ties: Mapping[int, int]
     ) -> Callable[[Place], LayoutCheck | None]:
-        """What comes into the region is there as it is stated."""
+        """Values that enter the region have their stated shardings there."""
         wanted, inside = dict(self.entering), set(self.ops)
         checks = {sharding: _in(sharding, mesh) for _, sharding in self.entering}
 
@@ -259,15 +263,15 @@ class MatchedManual(Restriction):
         return check
 
     def placements(self, mesh: AtomMesh) -> Callable[[Op], PlacementCheck | None]:
-        """Ops of the region have no collectives of their own over its axes."""
+        """Ops of the region have no collectives of their own over the manual axes."""
         return no_combining(self.part, self.axes, mesh)
 
     def without_moves(self, value: int, use: Use | None) -> Iterable[str]:
-        """Its axes, between the values and the ops of the region."""
+        """The manual axes, between the values and the ops of the region."""
         return self.axes if value in self.inside and (use is None or use.op in self.ops) else ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As an entry of ``statements`` in plan.json."""
+        """The statement as an entry of ``statements`` in plan.json."""
         borders = {"in_shardings": self.entering, "out_shardings": self.leaving}
         return {
             **Restriction.to_dict(self),
@@ -277,7 +281,7 @@ class MatchedManual(Restriction):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
-        """The inverse."""
+        """The inverse of `to_dict`."""
         return cls(
             **Restriction.shared(data), entering=_border(data.get("in_shardings", ())),
             leaving=_border(data.get("out_shardings", ())), inside=frozenset(data.get("inside", ())),
@@ -303,7 +307,7 @@ def _border_given(given: Any) -> Any:
 
 
 BorderText = Annotated[dict[str, str] | list[str], BeforeValidator(_border_given)]
-"""Shardings by the pattern of the values that have them, or in order."""
+"""Shardings by pattern of their values, or in order."""
 
 
 class ManualSection(Section):

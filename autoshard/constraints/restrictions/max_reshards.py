@@ -1,4 +1,4 @@
-"""Few reshards: places of the program where a value changes its layout."""
+"""A limit on reshards: places of the program where a value changes its layout."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,11 +26,11 @@ from autoshard.sharding.mesh import Mesh
 
 @dataclass(frozen=True, slots=True)
 class MaxReshards(Restricting):
-    """At most so many reshards: places of the program where a value changes its layout.
+    """At most `limit` reshards: places of the program where a value changes its layout.
 
-    Counted are the uses that take a value in another layout, and the values whose uses share another one; a loop's
-    body counts once. axis: only those that move this mesh axis. pattern: only those in this part of the program (as of
-    `NoCollective`).
+    Each use that takes a value in another layout counts, and each value whose uses share another layout; the body of a
+    loop counts once. axis: only reshards that move this mesh axis count. pattern: only those in this part of the
+    program (as in `NoCollective`).
 
     >>> str(MaxReshards(3, axis="model"))
     'at most 3 reshards over model'
@@ -61,7 +61,7 @@ class MaxReshards(Restricting):
         return cls(given.limit, given.axis, given.pattern, source)
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedMaxReshards":
-        """What it says of one program."""
+        """The statement with its part of one program."""
         axes = known_axes(self, () if self.axis is None else (self.axis,), mesh)
         part = part_of(self, (self.pattern,), addresses, of_ops=True, may_be_whole=True)
         return MatchedMaxReshards(
@@ -71,28 +71,28 @@ class MaxReshards(Restricting):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedMaxReshards(Restriction):
-    """limit: how many reshards of its part move one of `axes` (of any axis, where there are none)."""
+    """limit: most reshards in its part that move one of `axes` (any axis where `axes` is empty)."""
 
     kind: ClassVar[str] = "max_reshards"
     limit: int
 
     @property
     def most_reshards(self) -> MostReshards:
-        """The limit, and what counts."""
+        """The limit, and which reshards count."""
         return MostReshards(self.limit, self.axes, self.part.concerns)
 
     def to_dict(self) -> dict[str, Any]:
-        """As an entry of ``statements`` in plan.json."""
+        """The limit as an entry of ``statements`` in plan.json."""
         return {**Restriction.to_dict(self), "limit": self.limit}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
-        """The inverse."""
+        """The inverse of `to_dict`."""
         return cls(**Restriction.shared(data), limit=int(data["limit"]))
 
 
 class MaxReshardsSection(Section):
-    """How many reshards there may be, of one axis or in a part of the program where these are given."""
+    """A limit on reshards: of all, of those over an axis, or of those in a part of the program."""
 
     limit: Annotated[int, Field(ge=0)]
     axis: str | None = None

@@ -22,8 +22,8 @@ MEMORY_KINDS = ("device", "pinned_host")
 class MemoryKind(Restricting):
     """These inputs or outputs live in host memory (``pinned_host``) between calls.
 
-    An input is copied to the device when it is first read, an output to the host when it is made; donated inputs and
-    the outputs in their place are stated together.
+    An input is copied to the device when it is first read, an output to the host when it is made. Donated inputs and
+    the outputs that replace them must be stated together.
 
     >>> str(MemoryKind("state/opt/**", "pinned_host"))
     'memory pinned_host for state/opt/**'
@@ -52,7 +52,9 @@ class MemoryKind(Restricting):
         return cls(given.pattern, given.kind, source)
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedMemoryKind":
-        """What it says of one program; `InputError` where it speaks of intermediates."""
+        """The statement with its inputs and outputs in one program; `InputError` where the pattern addresses
+        intermediates.
+        """
         inputs = set(addresses.program.body.args)
 
         def check(pattern: str, found: Match) -> None:
@@ -74,7 +76,7 @@ class MatchedMemoryKind(Restriction):
     memory: str
 
     def memories(self, program: Program) -> Memories:
-        """Its inputs and outputs; `InputError` for constants."""
+        """The memories of its inputs and outputs; `InputError` for constants."""
         args = program.body.args
         for value in self.values:
             if args.index(value) >= len(program.input_names):
@@ -86,12 +88,12 @@ class MatchedMemoryKind(Restriction):
         return Memories(dict.fromkeys(map(args.index, self.values), on_host), dict.fromkeys(self.outputs, on_host))
 
     def to_dict(self) -> dict[str, Any]:
-        """As an entry of ``statements`` in plan.json, where the memory is called the direction."""
+        """The statement as an entry of ``statements`` in plan.json, where the memory stands under ``direction``."""
         return {**Restriction.to_dict(self), "direction": self.memory}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
-        """The inverse."""
+        """The inverse of `to_dict`."""
         return cls(**Restriction.shared(data), memory=str(data["direction"]))
 
 

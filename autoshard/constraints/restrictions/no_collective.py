@@ -30,8 +30,8 @@ from autoshard.sharding.mesh import Mesh
 class NoCollective(Restricting):
     """No collective over this mesh axis where the values of the pattern are made or used.
 
-    A pattern of lines or primitives speaks of those ops (loops with all that is inside of them): of what brings their
-    operands and of the reductions inside of them; every pattern speaks of what is done to the values it addresses.
+    A pattern of lines or primitives is about those ops (loops with all ops inside): about the reshards of their
+    operands and the reductions inside of them. Every pattern is about the reshards of the values that it addresses.
 
     >>> str(NoCollective("model", "attention.py:120"))
     'no collective over model at attention.py:120'
@@ -56,7 +56,7 @@ class NoCollective(Restricting):
         return cls(given.axis, given.pattern, source)
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedNoCollective":
-        """What it says of one program."""
+        """The statement with its part of one program."""
         axes = known_axes(self, (self.axis,), mesh)
         part = part_of(self, (self.pattern,), addresses, of_ops=True, may_be_whole=True)
         return MatchedNoCollective(text=str(self), part=part, axes=axes, source=self.source, written=self.written)
@@ -64,7 +64,7 @@ class NoCollective(Restricting):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedNoCollective(Restriction):
-    """axes: the one over which nothing is sent."""
+    """axes: the axis over which nothing is sent."""
 
     kind: ClassVar[str] = "no_collective"
 
@@ -84,11 +84,11 @@ class MatchedNoCollective(Restriction):
                 )
 
     def placements(self, mesh: AtomMesh) -> Callable[[Op], PlacementCheck | None]:
-        """Ops there have no collectives of their own."""
+        """Ops of the part have no collectives of their own over the axis."""
         return no_combining(self.part, self.axes, mesh)
 
     def without_collectives(self, value: int, use: Use | None) -> Iterable[str]:
-        """Its axis, for reshards there."""
+        """The axis, for reshards in the part."""
         return self.axes if self.part.concerns(value, use) else ()
 
 

@@ -27,9 +27,10 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 
 @dataclass(frozen=True, slots=True)
 class Replicated(Restricting):
-    """No dimension of these values is cut by `axes` (by no axis at all where none are given).
+    """No dimension of these values is cut by one of `axes` (by any axis where none are given).
 
-    Inputs as they are stored, outputs as they are handed back, others in the form that their uses share.
+    This is about inputs as they are stored, outputs as they are handed back, and other values in the form that their
+    uses share.
 
     >>> str(Replicated("params/*/scale"))
     'replicated params/*/scale'
@@ -57,7 +58,7 @@ class Replicated(Restricting):
         return cls(given.pattern, given.axes, source)
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedReplicated":
-        """What it says of one program."""
+        """The statement with its values in one program."""
         axes = known_axes(self, self.axes, mesh)
         part = part_of(self, (self.pattern,), addresses)
         return MatchedReplicated(text=str(self), part=part, axes=axes, source=self.source, written=self.written)
@@ -65,24 +66,24 @@ class Replicated(Restricting):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedReplicated(Restriction):
-    """axes: none of them cuts the values; where there are none here, no axis of the mesh does."""
+    """axes: none of them cuts the values; where `axes` is empty, no axis of the mesh does."""
 
     kind: ClassVar[str] = "replicated"
 
     def sharding_for(self, rank: int) -> TensorSharding:
-        """What it says about a value of this rank."""
+        """The sharding that the statement demands of a value of this rank."""
         if not self.axes:
             return TensorSharding.closed(rank)
         return TensorSharding(None, TensorSharding.open(rank).dims, tuple(AxisRef(a) for a in self.axes))
 
     def claims(self, program: Program) -> list[tuple[Member, TensorSharding]]:
-        """All its values and outputs, as pins would say it."""
+        """The demanded sharding of every value and output."""
         results = program.body.results
         of = [(member, member[1] if member[0] == "value" else results[member[1]]) for member in self.members]
         return [(member, self.sharding_for(program.type_of(value).rank)) for member, value in of]
 
     def hints(self, program: Program) -> Mapping[int, TensorSharding]:
-        """Its values."""
+        """The demanded sharding of every value, for propagation."""
         return {v: self.sharding_for(program.type_of(v).rank) for v in self.values}
 
 

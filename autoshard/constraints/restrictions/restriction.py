@@ -1,7 +1,7 @@
-"""What restrictions have in common: statements that are no sharding of one value.
+"""The base classes of restrictions: statements other than the sharding of a value.
 
-What they speak of is addressed by the patterns of `autoshard.constraints.patterns`; ``**`` stands for the whole
-program. All are hard: they hold in the plan, or there is no plan.
+The patterns of `autoshard.constraints.patterns` address what they are about; ``**`` is the whole program. All are hard:
+they hold in the plan, or there is no plan.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ EVERYTHING = "**"
 
 
 class Restricting(Statement):
-    """Base of the restrictions that users write. `str` of one is how messages and plan.json tell it."""
+    """Base of the restrictions that users write. `str` gives the text that messages and plan.json have."""
 
     __slots__ = ()
     source: str
@@ -29,11 +29,11 @@ class Restricting(Statement):
 
     @property
     def where(self) -> str:
-        """How messages about it begin."""
+        """The beginning of messages about the restriction: its place where known, and its text."""
         return with_place(str(self), self.source)
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "Restriction":
-        """What it says of one program.
+        """The restriction with the values, outputs and ops that it is about in one program.
 
         Raises `InputError` where a pattern addresses nothing, `ShardingError` for an axis that the mesh lacks.
         """
@@ -44,7 +44,7 @@ class Restricting(Statement):
 class Part:
     """A part of a program, as patterns address it.
 
-    values, outputs: ids and slots, ascending. ops: of a region, with all that is inside of them. whole: everything.
+    values, outputs: ids and slots, ascending. ops: ids of ops, with all ops inside of them. whole: the whole program.
     """
 
     patterns: tuple[str, ...]
@@ -54,7 +54,7 @@ class Part:
     whole: bool = False
 
     def concerns(self, value: int, use: Use | None) -> bool:
-        """Whether a reshard lies in it: its value, the op that uses it, or the output it becomes."""
+        """Whether a reshard lies in the part: by its value, the op that uses it, or the output it becomes."""
         if self.whole or value in self.values:
             return True
         if use is None:
@@ -66,7 +66,7 @@ class Part:
 class Restriction(Matched):
     """Base of restrictions that are matched to one program.
 
-    text: in the user's words. part: what it speaks of. axes: mesh axes that it names.
+    text: in the user's words. part: what the restriction is about. axes: mesh axes that it names.
     """
 
     text: str
@@ -77,36 +77,36 @@ class Restriction(Matched):
 
     @property
     def cited(self) -> str:
-        """With its place, for messages."""
+        """The restriction with its place, for messages."""
         return with_place(self.text, self.source, self.written)
 
     @property
     def told(self) -> str:
-        """With its place in a file, for answers."""
+        """The restriction with its place in a file, for answers."""
         return with_place(self.text, self.source)
 
     @property
     def values(self) -> tuple[int, ...]:
-        """Ids of the values it speaks of, ascending."""
+        """Ids of the values that the restriction is about, ascending."""
         return self.part.values
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        """Output slots it speaks of, ascending."""
+        """Slots of the outputs that the restriction is about, ascending."""
         return self.part.outputs
 
     @property
     def ops(self) -> tuple[int, ...]:
-        """The ops of its region."""
+        """Ids of the ops that the restriction is about."""
         return self.part.ops
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The values and outputs that it speaks of."""
+        """The values and outputs that the restriction is about."""
         return members_of(self.values, self.outputs)
 
     def to_dict(self) -> dict[str, Any]:
-        """As an entry of ``statements`` in plan.json. Every restriction has a limit and a direction there."""
+        """The restriction as an entry of ``statements`` in plan.json. Every one has a limit and a direction there."""
         return {
             "kind": self.kind, "text": self.text, "patterns": list(self.part.patterns), "axes": list(self.axes),
             "values": list(self.values), "outputs": list(self.outputs), "ops": list(self.ops),
@@ -115,12 +115,12 @@ class Restriction(Matched):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
-        """The inverse."""
+        """The inverse of `to_dict`."""
         return cls(**Restriction.shared(data))
 
     @staticmethod
     def shared(data: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields that all restrictions have, of an entry of plan.json."""
+        """The fields that all restrictions have, read from an entry of plan.json."""
         values, outputs, ops = (tuple(map(int, data[key])) for key in ("values", "outputs", "ops"))
         part = Part(tuple(data["patterns"]), values, outputs, ops, bool(data["whole"]))
         return {"text": str(data["text"]), "part": part, "axes": tuple(data["axes"]), "source": str(data["source"])}
@@ -130,14 +130,14 @@ class Restriction(Matched):
 
 
 def pattern_given(given: Any, what: str) -> str:
-    """One pattern; `InputError` where it is none."""
+    """One pattern, checked; `InputError` where it is no text."""
     if not isinstance(given, str) or not given.strip():
         raise InputError(f"{what} needs a pattern such as params/**, found {given!r}")
     return given
 
 
 def patterns_given(given: str | Sequence[str], what: str) -> tuple[str, ...]:
-    """One pattern or several; `InputError` where it is none."""
+    """One pattern or several, checked, as a tuple; `InputError` where one is no text."""
     listed = (given,) if isinstance(given, str) else tuple(given)
     if not listed or not all(isinstance(p, str) and p.strip() for p in listed):
         raise InputError(f"{what} needs a pattern such as params/** or a list of them, found {given!r}")
@@ -145,7 +145,7 @@ def patterns_given(given: str | Sequence[str], what: str) -> tuple[str, ...]:
 
 
 def axis_given(given: Any, what: str) -> str:
-    """The name of a mesh axis; `InputError` where it is none."""
+    """The name of a mesh axis, checked; `InputError` where it is no text."""
     if not isinstance(given, str) or not given.strip():
         raise InputError(f"{what} needs the name of a mesh axis, found {given!r}")
     return given
@@ -174,10 +174,10 @@ def part_of(
     may_be_whole: bool = False,
     check: Callable[[str, Match], None] | None = None,
 ) -> Part:
-    """What patterns address; `InputError` where one addresses nothing.
+    """The part of a program that patterns address; `InputError` where one addresses nothing.
 
-    of_ops: patterns of places in the source speak of the ops there too. may_be_whole: ``**`` is the whole program.
-    check: called with each pattern and what it addresses, to refuse it.
+    of_ops: patterns of places in the source are about the ops there too. may_be_whole: ``**`` is the whole program.
+    check: called with each pattern and its match, to refuse it.
     """
     if may_be_whole and EVERYTHING in patterns:
         return Part(tuple(patterns), whole=True)
@@ -185,20 +185,20 @@ def part_of(
     outputs: set[int] = set()
     ops: set[int] = set()
     for pattern in patterns:
-        found = addresses.find(pattern)
-        if not found:
+        match = addresses.find(pattern)
+        if not match:
             raise InputError(
                 f"{statement.where}: {pattern!r} matches no value of {addresses.program.name}; "
                 f"{addresses.hint(pattern)}"
             )
         if check is not None:
-            check(pattern, found)
-        values.update(found.values)
-        outputs.update(found.outputs)
-        if of_ops and found.any_rank:
-            made = set(found.values)
+            check(pattern, match)
+        values.update(match.values)
+        outputs.update(match.outputs)
+        if of_ops and match.any_rank:
+            addressed = set(match.values)
             for op in addresses.ops:
-                if made.intersection(op.results):
+                if addressed.intersection(op.results):
                     ops.update(_with_inner(op))
     return Part(tuple(patterns), tuple(sorted(values)), tuple(sorted(outputs)), tuple(sorted(ops)))
 
@@ -207,11 +207,14 @@ def _with_inner(op: Op) -> list[int]:
     return [op.id, *(i for region in op.regions for inner in region.ops for i in _with_inner(inner))]
 
 
-# -- what several of them ask of plans -----------------------------------------------------------------------------
+# -- a demand that several restrictions make -----------------------------------------------------------------------
 
 
 def no_combining(part: Part, axes: Iterable[str], mesh: AtomMesh) -> Callable[[Op], PlacementCheck | None]:
-    """Ops in a part have no collectives of their own over the axes: results by max or min, edges exchanged."""
+    """A check that ops in a part have no collectives of their own over the axes.
+
+    These are all-reduces of results combined by max or min, and exchanges of edges.
+    """
     inside = set(part.ops)
     atoms = frozenset(a for name in axes for a in mesh.atoms_of[name])
 

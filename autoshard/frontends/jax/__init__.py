@@ -1,1 +1,1 @@
-"""JAX functions as programs, and back again op by op."""
+"""JAX functions as programs, and running these programs op by op."""

@@ -7,7 +7,9 @@ import jax
 
 
 def resized(specs: Sequence[Any], dims: Mapping[int, tuple[int, int]]) -> tuple[Any, ...]:
-    """`specs` where leaf k (in the order of all arguments' leaves) has size `dims[k][1]` along `dims[k][0]`."""
+    """`specs` with other sizes: leaf k, counted over all arguments, has size `dims[k][1]` along dimension
+    `dims[k][0]`.
+    """
     leaves, tree = jax.tree_util.tree_flatten(tuple(specs))
     out = []
     for index, leaf in enumerate(leaves):

@@ -1,7 +1,7 @@
 """How a function is called: which of its arguments are arrays, which of them go by keyword, and what is static.
 
-A program has arrays only. What else a call brings (strings, functions, numbers of equinox modules, arguments that are
-called static) is part of the function that is traced, as in `equinox.filter_jit`, and is compared when it is called.
+A program has arrays only. Everything else in a call (strings, functions, numbers of equinox modules, arguments that are
+declared static) is part of the traced function, as in `equinox.filter_jit`, and later calls must have the same.
 """
 
 import difflib
@@ -20,7 +20,7 @@ _NUMBERS = (bool, int, float, complex)
 
 @dataclass(frozen=True)
 class Options:
-    """How arguments are to be taken, as of `jax.jit`; None: as a `jax.jit` around the function was told."""
+    """How to take arguments, as the options of `jax.jit`; None: the options of a `jax.jit` around the function."""
 
     donate_argnums: int | Iterable[int] | None = None
     static_argnums: int | Iterable[int] | None = None
@@ -29,11 +29,12 @@ class Options:
 
 @dataclass(eq=False)
 class Call:
-    """One way to call a function: all its arguments as they were given, and what of them is no array.
+    """One way to call a function: the arguments of the call that was traced, and which parts of them are no arrays.
 
-    names: of the arguments, positional ones first; keywords: those of the last ones.
-    static: which arguments are static as a whole. leaves: of each of the others, which of its leaves are.
-    result: of the result its tree, its leaves with holes for arrays, and which are static; known once it was traced.
+    names: of the arguments, positional ones first. keywords: names of the last arguments, which go by keyword. static:
+    numbers of the arguments that are static as a whole. leaves: for each other argument, which leaves are static.
+    result: known once the function was traced: the tree of the result, its leaves (None for arrays), and which of them
+    are static.
     """
 
     function: Callable[..., Any]
@@ -47,16 +48,16 @@ class Call:
 
     @property
     def plain(self) -> bool:
-        """Arrays by position only: nothing is to be taken apart."""
+        """Whether the call has arrays by position only."""
         return not (self.keywords or self.static or any(any(flags) for flags in self.leaves.values()))
 
     @property
     def open(self) -> tuple[int, ...]:
-        """The arguments that hold arrays, by position."""
+        """Numbers of the arguments that are not static as a whole."""
         return tuple(k for k in range(len(self.arguments)) if k not in self.static)
 
     def arrays(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """Of the arguments of a call those that hold arrays, with None in the place of every static leaf."""
+        """The arguments of a call that hold arrays, with None in place of every static leaf."""
         return tuple(self._without(k, arguments[k]) for k in self.open)
 
     def _without(self, k: int, argument: Any) -> Any:
@@ -66,26 +67,26 @@ class Call:
         )
 
     def whole(self, arrays: Sequence[Any]) -> list[Any]:
-        """The arguments of a call again, from what `arrays` left of them."""
+        """All arguments of a call, made from those that `arrays` returns."""
         out = list(self.arguments)
-        for k, given in zip(self.open, arrays, strict=True):
+        for k, argument in zip(self.open, arrays, strict=True):
             leaves, tree = tree_util.tree_flatten(self.arguments[k])
-            filled = iter(tree_util.tree_leaves(given))
+            filled = iter(tree_util.tree_leaves(argument))
             merged = [x if still else next(filled) for x, still in zip(leaves, self.leaves[k], strict=True)]
             out[k] = tree_util.tree_unflatten(tree, merged)
         return out
 
     def taken(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """`arrays` of a call; `InputError` where what is static differs from what was traced."""
+        """`arrays` of a call by position and keyword; `InputError` where a static part differs from the traced call."""
         args, kwargs = _bound(self.function, tuple(args), dict(kwargs))
-        given = [*args, *(kwargs[name] for name in self.keywords if name in kwargs)]
+        arguments = [*args, *(kwargs[name] for name in self.keywords if name in kwargs)]
         unknown = sorted(set(kwargs) - set(self.keywords))
-        if len(given) != len(self.arguments) or unknown:
+        if len(arguments) != len(self.arguments) or unknown:
             found = [*(f"{len(args)} by position" for _ in [0] if args), *kwargs]
             raise InputError(
                 f"the function was planned for the arguments {', '.join(self.names)}, called with {', '.join(found)}"
             )
-        for k, (was, now, name) in enumerate(zip(self.arguments, given, self.names, strict=True)):
+        for k, (was, now, name) in enumerate(zip(self.arguments, arguments, self.names, strict=True)):
             if k in self.static:
                 self._same(was, now, name)
                 continue
@@ -96,7 +97,7 @@ class Call:
             for (path, old), new, still in zip(before, leaves, self.leaves[k], strict=True):
                 if still:
                     self._same(old, new, name + tree_util.keystr(path))
-        return self.arrays(given)
+        return self.arrays(arguments)
 
     def _same(self, was: Any, now: Any, name: str) -> None:
         if was is not now and not _equal(was, now):
@@ -106,12 +107,12 @@ class Call:
             )
 
     def traced(self) -> Callable[..., Any]:
-        """The function of `arrays` alone, whose result has arrays alone."""
+        """The function of `arrays` alone; its result has None in place of every static leaf."""
 
         def function(*arrays: Any) -> Any:
-            given = self.whole(arrays)
-            count = len(given) - len(self.keywords)
-            result = self.function(*given[:count], **dict(zip(self.keywords, given[count:], strict=True)))
+            arguments = self.whole(arrays)
+            count = len(arguments) - len(self.keywords)
+            result = self.function(*arguments[:count], **dict(zip(self.keywords, arguments[count:], strict=True)))
             leaves, tree = tree_util.tree_flatten(result)
             still = _still(result, lambda x: not hasattr(x, "dtype"))
             self.result = (tree, tuple(x if s else None for x, s in zip(leaves, still, strict=True)), still)
@@ -121,7 +122,7 @@ class Call:
         return function
 
     def given_back(self, arrays: Any) -> Any:
-        """The result with its static leaves, from one of arrays alone."""
+        """The user's result, with its static leaves, from a result with arrays alone."""
         assert self.result is not None
         tree, kept, flags = self.result
         filled = iter(tree_util.tree_leaves(arrays))
@@ -137,27 +138,27 @@ def read_call(
     options: Options,
     argnames: Sequence[str] | None,
 ) -> Call:
-    """The call of `f` with these arguments; what a `jax.jit` was told holds where `options` say nothing."""
-    told = _told_to_jit(f)
+    """The call of `f` with these arguments; where `options` are None, those of a `jax.jit` around `f` hold."""
+    jit_options = _told_to_jit(f)
     args, kwargs = _bound(f, tuple(args), dict(kwargs))
     count = len(args)
     names = [*argument_names(f, count, argnames), *kwargs]
     parameters = [*argument_names(f, count, None), *kwargs]
-    given = (*args, *kwargs.values())
+    arguments = (*args, *kwargs.values())
 
     def numbers(listed: int | Iterable[int], option: str) -> set[int]:
-        found = set()
+        chosen = set()
         for number in [listed] if isinstance(listed, int) else listed:
             if not -count <= number < count:
                 raise InputError(f"{option} names argument {number}, but there are {count}: {', '.join(names)}")
-            found.add(number % count)
-        return found
+            chosen.add(number % count)
+        return chosen
 
     static_numbers, static_names = options.static_argnums, options.static_argnames
     if static_numbers is None and static_names is None:
-        here = [n for n in told.get("static_argnums", ()) if -count <= n < count]
+        here = [n for n in jit_options.get("static_argnums", ()) if -count <= n < count]
         static = numbers(here, "static_argnums")
-        static |= {k for k, name in enumerate(parameters) if name in told.get("static_argnames", ())}
+        static |= {k for k, name in enumerate(parameters) if name in jit_options.get("static_argnames", ())}
     else:
         static = numbers(() if static_numbers is None else static_numbers, "static_argnums")
         listed = [static_names] if isinstance(static_names, str) else list(static_names or ())
@@ -166,18 +167,18 @@ def read_call(
             raise InputError(f"static_argnames names {unknown[0]!r}; the arguments are {', '.join(parameters)}")
         static |= {k for k, name in enumerate(parameters) if name in listed}
     if options.donate_argnums is None:
-        donated = numbers([n for n in told.get("donate_argnums", ()) if -count <= n < count], "donate_argnums")
-        donated |= {k for k, name in enumerate(parameters) if name in told.get("donate_argnames", ())}
+        donated = numbers([n for n in jit_options.get("donate_argnums", ()) if -count <= n < count], "donate_argnums")
+        donated |= {k for k, name in enumerate(parameters) if name in jit_options.get("donate_argnames", ())}
     else:
         donated = numbers(options.donate_argnums, "donate_argnums")
-    call = Call(f, given, tuple(names), tuple(kwargs), frozenset(static), frozenset(donated - static))
+    call = Call(f, arguments, tuple(names), tuple(kwargs), frozenset(static), frozenset(donated - static))
     for k in call.open:
-        call.leaves[k] = _still(given[k], lambda x: not hasattr(x, "shape") or not hasattr(x, "dtype"))
+        call.leaves[k] = _still(arguments[k], lambda x: not hasattr(x, "shape") or not hasattr(x, "dtype"))
     return call
 
 
 def _told_to_jit(f: Callable[..., Any]) -> dict[str, Any]:
-    """What a function that was made by `jax.jit` was told; nothing of others, or where JAX does not say."""
+    """The options that `jax.jit` was given for a function that it made; empty for other functions."""
     info = getattr(f, "_jit_info", None)
     keys = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
     return {key: tuple(getattr(info, key, ()) or ()) for key in keys}
@@ -186,7 +187,7 @@ def _told_to_jit(f: Callable[..., Any]) -> dict[str, Any]:
 def _parameters(f: Callable[..., Any]) -> list[str]:
     try:
         return list(inspect.signature(f).parameters)
-    except (TypeError, ValueError):  # builtins and some extension types do not tell
+    except (TypeError, ValueError):  # builtins and some extension types have no signature
         return []
 
 
@@ -216,11 +217,11 @@ _OPTIONS = (
     "static_argnames", "carry", "effects", "in_code", "argnames", "baselines", "roles", "sub_axes", "effort", "seed",
     "accepted_gap", "strategy", "priorities", "share_repeats", "price_sharing", "solver_memory", "progress",
 )  # fmt: skip
-"""Words of `autoshard.plan`, which a misspelt keyword may have meant."""
+"""Keywords of `autoshard.plan`, for suggestions where a keyword is misspelt."""
 
 
 def argument_names(f: Callable[..., Any], count: int, given: Sequence[str] | None) -> list[str]:
-    """The names of the first `count` arguments of `f`: as given, else from its signature."""
+    """The names of the first `count` arguments of `f`: the given ones, or those of its signature."""
     if given is not None:
         if len(given) != count or len(set(given)) != count:
             raise InputError(f"argnames {list(given)} must be {count} different names, one for each argument")
@@ -240,9 +241,10 @@ def argument_names(f: Callable[..., Any], count: int, given: Sequence[str] | Non
 
 
 def _still(tree: Any, no_array: Callable[[Any], bool]) -> tuple[bool, ...]:
-    """Of each leaf whether it is static: no array, and no number either unless it belongs to an equinox module.
+    """For each leaf whether it is static: no array, and no number either unless the number belongs to an equinox
+    module.
 
-    A number in a tree of another kind is a weakly typed array, as in `jax.jit`.
+    A number in any other tree is a weakly typed array, as in `jax.jit`.
     """
     flags: list[bool] = []
     for part in tree_util.tree_leaves(tree, is_leaf=_is_equinox):

@@ -1,4 +1,4 @@
-"""Work that feeds no output: told before it is removed, as it mostly means that a result was forgotten."""
+"""A warning about work that feeds no output: mostly it means that the user forgot to return a result."""
 
 from collections.abc import Iterator
 from math import prod
@@ -6,18 +6,21 @@ from math import prod
 from autoshard.frontends.draft import DraftBlock, DraftOp
 
 _TOLD_FROM = 0.55
-"""Share of the matmul FLOP. Derivatives leave less than that behind: a forward pass whose value nobody wants, the
-recomputation of what a rematerialised block gives."""
+"""Share of the matmul FLOP above which removed work is reported.
+
+Derivatives leave less than that behind: a forward pass whose value is not used, or a recomputation of the results of a
+rematerialised block.
+"""
 
 
 class LiveWork:
-    """Matmul FLOP of a draft, taken before `prune` removes ops from it and compared afterwards."""
+    """Matmul FLOP of a draft, counted before `prune` removes ops, to be compared afterwards."""
 
     def __init__(self, block: DraftBlock) -> None:
         self.before = list(_matmuls(block, 1.0))
 
     def note(self, block: DraftBlock) -> str | None:
-        """What to tell of the work that is gone; None where it is little."""
+        """A warning about the removed work; None where it is little."""
         total = sum(flop for _, flop in self.before)
         kept = {id(op) for op, _ in _matmuls(block, 1.0)}
         gone = [(op, flop) for op, flop in self.before if id(op) not in kept]
@@ -47,7 +50,7 @@ def _matmuls(block: DraftBlock, times: float) -> Iterator[tuple[DraftOp, float]]
 
 
 def _times(op: DraftOp) -> float:
-    """How often a region runs, as far as that is known."""
+    """How often a region runs; 1 where that is not known."""
     if op.kind == "scan":
         return float(op.attrs["length"])
     return float(op.attrs.get("trips") or 1)

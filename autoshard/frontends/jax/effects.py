@@ -1,4 +1,4 @@
-"""Effects in a traced function: debug output can be left out, everything else is refused with what to write instead."""
+"""Effects in a traced function: debug output can be left out; for all others the error says what to write instead."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ _OF_OTHERS = "remove it from the function that is planned"
 
 
 def effects_given(effects: Any) -> str:
-    """``refuse`` or ``drop``; None is ``refuse``."""
+    """The option ``effects``, checked: ``refuse`` (also for None) or ``drop``."""
     if effects is None:
         return "refuse"
     if effects not in CHOICES:
@@ -42,21 +42,22 @@ def effects_given(effects: Any) -> str:
 
 
 def left_out(kind: str, where: str) -> str:
-    """The note on debug output that is left out."""
+    """The warning about debug output that is left out."""
     return f"{_LEFT_OUT}: {_DEBUG[kind]} at {where}"
 
 
 def effects_of(program: Program) -> str:
-    """With which choice a program was traced."""
+    """The option ``effects`` with which a program was traced."""
     return "drop" if any(line.startswith(_LEFT_OUT) for line in program.warnings) else "refuse"
 
 
 def is_debug(kind: str) -> bool:
+    """Whether a primitive is debug output, which can be left out."""
     return kind in _DEBUG
 
 
 def refuse_effects(eqn: Any, where: str) -> None:
-    """`UnsupportedError` for an equation that does more than give results; where: its place in the source."""
+    """`UnsupportedError` for an equation with a side effect; where: its place in the source."""
     kind = str(eqn.primitive.name)
     effects = sorted({type(e).__name__ for e in eqn.effects} - _HARMLESS)
     if kind not in _INSTEAD and kind != "dce_sink" and not effects:

@@ -1,4 +1,4 @@
-"""Small questions to JAX's objects: types, scalars, axis names, source lines."""
+"""Facts read from JAX's objects: types, scalars, axis names, source lines."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from autoshard.program.types import TensorType
 
 
 def is_extended(dtype: Any) -> bool:
-    """Whether elements are no numbers (typed random keys)."""
+    """Whether elements are no numbers but, say, typed random keys."""
     return jnp.issubdtype(dtype, jax.dtypes.extended)
 
 
@@ -37,7 +37,7 @@ def scan_counts(params: dict[str, Any], operands: int) -> tuple[int, int]:
 
 
 def tensor_type(aval: Any) -> TensorType:
-    """Shape and element type of an abstract value; `UnsupportedError` where it is no array of known size."""
+    """Shape and dtype of an abstract value; `UnsupportedError` where it is no array of known size."""
     if not hasattr(aval, "shape") or not hasattr(aval, "dtype"):
         raise UnsupportedError(
             f"a value of type {aval} is not an array; references (jax.new_ref, mutable arrays), tokens and other "
@@ -49,12 +49,12 @@ def tensor_type(aval: Any) -> TensorType:
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of an element type as `TensorType` spells it."""
+    """The name of a dtype as `TensorType` spells it."""
     return "float0" if dtype == jax.dtypes.float0 else str(dtype)
 
 
 def scalar_of(array: Any) -> Scalar:
-    """The Python scalar of a zero-dimensional array of any element type (bfloat16, int4, ... too)."""
+    """The Python scalar of a zero-dimensional array of any dtype (bfloat16, int4, ... too)."""
     item = np.asarray(array)
     if item.dtype == jax.dtypes.float0:  # the gradient of an integer: no bits, by convention a False
         return False
@@ -86,7 +86,7 @@ def source_line(eqn: Any) -> str:
     """``file.py:123 (function)`` of the user's line, or '' where JAX does not know it."""
     try:
         text = source_info_util.summarize(eqn.source_info)
-    except Exception:  # the one place where JAX's bookkeeping is not public: a plan can do without
+    except Exception:  # source lines come from a private part of JAX, and a plan can do without them
         return ""
     match = _LINE.match(text)
     if match is None:
@@ -98,8 +98,8 @@ def source_line(eqn: Any) -> str:
 def is_jax_code(jaxpr: Any) -> bool:
     """Whether a callee is defined inside JAX.
 
-    JAX traces such a helper (`jax.nn.relu`) once and keeps the source lines of whoever called it first; the line
-    of the present call is the right one, and does not depend on what ran before.
+    JAX traces such a helper (`jax.nn.relu`) once and keeps the source lines of its first caller. The line of the
+    present call is the right one, and does not depend on earlier calls.
     """
     info = str(getattr(getattr(jaxpr, "debug_info", None), "func_src_info", "") or "")
     where = info.rpartition(" at ")[2]
@@ -116,7 +116,7 @@ _UNKNOWN_COLLECTIVES = frozenset({"ragged_all_to_all", "pgather", "all_gather_re
 
 
 def collective_attrs(kind: str, params: dict[str, Any], where: str) -> dict[str, Any]:
-    """For a collective of the user (inside `shard_map`): ``collective``, ``axes`` and ``combiner``; else nothing.
+    """For a collective of the user (inside `shard_map`) ``collective``, ``axes`` and ``combiner``; empty for other ops.
 
     A permute has ``pairs`` too: numbers of senders and receivers within a group, row-major in the order of the mesh.
     """

@@ -27,8 +27,10 @@ _MOST_BYTES = 2**53
 
 @dataclass(frozen=True, slots=True)
 class StatedSharding:
-    """A sharding that an argument came with: its text, the mesh axes it uses, and its mesh and devices as of a
-    constraint in the code (see `autoshard.frontends.jax.placement`).
+    """A sharding that an argument came with.
+
+    sharding: its text. axes: the mesh axes that it uses. mesh, devices: as for a constraint in the code (see
+    `autoshard.frontends.jax.placement`).
     """
 
     sharding: str
@@ -39,18 +41,18 @@ class StatedSharding:
 
 @dataclass(frozen=True, eq=False)
 class TracedFunction:
-    """A program together with what it takes to run it again.
+    """A program together with all that is needed to run it again.
 
     program: values, ops and rules, free of JAX objects; arguments of its body are the inputs, then the constants.
-    jax_ops: by op id the primitive, parameters and context (see `JaxOp` for what holds in region ops).
+    jax_ops: by op id the primitive, parameters and context (`JaxOp` says which of them count for region ops).
     consts: arrays the function closes over, one for each body argument after the inputs.
-    in_tree: tree of the tuple of arguments, those by keyword last; out_tree: tree of the result. Without what is static
-        (see `call`).
+    in_tree: tree of the tuple of arguments, those by keyword last. out_tree: tree of the result. Both are without
+        static leaves (see `call`).
     in_types: abstract value of each input leaf, weak types kept.
-    function: what was traced, for what the program no longer knows (its derivative rules): of the arrays of `in_tree`.
-    call: how the user's function is called, where that is not with arrays by position alone.
+    function: the traced function of the arrays in `in_tree`; it still has its derivative rules, the program does not.
+    call: how the user's function is called; None where it takes arrays by position alone.
     out_weak: whether each output leaf is weakly typed.
-    in_stated: the sharding that each input leaf came with: of a `ShapeDtypeStruct` with a `NamedSharding`, else None.
+    in_stated: the sharding of each input leaf that was a `ShapeDtypeStruct` with a `NamedSharding`, otherwise None.
     """
 
     program: Program
@@ -81,8 +83,8 @@ def trace(
     specs, keywords: pytrees whose leaves have a shape and dtype (`jax.ShapeDtypeStruct`, arrays) or are Python scalars
         (weakly typed, as in `jax.jit`); other leaves are static (see `autoshard.frontends.jax.calls`).
     donate_argnums: arguments whose buffers the program may reuse, all their leaves; static_argnums, static_argnames:
-        arguments that are no arrays. Where nothing is said, as a `jax.jit` around `f` was told.
-    effects: of debug output (`jax.debug.print`, `jax.debug.callback`): ``refuse``, or ``drop`` to leave it out.
+        arguments that are no arrays. By default those of a `jax.jit` around `f`.
+    effects: for debug output (`jax.debug.print`, `jax.debug.callback`): ``refuse``, or ``drop`` to leave it out.
     argnames: first keys of the input names; by default the parameter names of `f`.
 
     Inputs are named by argument and pytree keys (``state/params/layers/wq``, ``state/opt/0/mu/layers/wq``), outputs
@@ -90,7 +92,7 @@ def trace(
     block arguments show the operand that feeds them (``scan:5/state/params/layers/wq``).
 
     Calls are inlined and dead code is removed, bodies of loops and branches included: a scan may have fewer
-    carries, operands and results than its jaxpr. The program's blocks and attrs are the truth.
+    carries, operands and results than its jaxpr. The program's blocks and attrs count, not the jaxpr.
 
     Raises `UnsupportedError` for side effects, callbacks and mutable references; `InputError` for arguments that do not
     fit the function.
@@ -160,7 +162,7 @@ def _without_high_level_types(traced: Any) -> Any:
 
 
 def _check_sizes(values: Iterable[Value]) -> None:
-    """`InputError` for arrays whose bytes and work could not be counted in 64 bits; no machine holds them."""
+    """`InputError` for arrays whose bytes and work do not fit 64-bit arithmetic; no machine holds such arrays."""
     for value in values:
         if value.type.bytes > _MOST_BYTES or any(n > _MOST_BYTES for n in value.type.shape):
             raise InputError(
@@ -212,7 +214,7 @@ THREEFRY = "key<fry>"
 
 
 def made_in_parts(keys: TensorType) -> bool:
-    """Whether any block of the bits drawn from these keys can be made by itself: hashes of positions."""
+    """Whether each block of the bits drawn from these keys can be made by itself, from hashes of positions."""
     return keys.dtype == THREEFRY and bool(getattr(jax.config, "jax_threefry_partitionable", False))
 
 
@@ -234,7 +236,7 @@ def _abstract(x: Any) -> Any:
 
 
 def _stated(leaf: Any, name: str) -> StatedSharding | None:
-    """Arrays say their shape and type only: where they happen to lie now is no statement."""
+    """The sharding that a leaf states. An array states none: it lies somewhere, but that is no statement."""
     if not isinstance(leaf, jax.ShapeDtypeStruct) or leaf.sharding is None:
         return None
     attrs = constraint_attrs(leaf.sharding, len(leaf.shape), (), f"argument {name}")

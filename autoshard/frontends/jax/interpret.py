@@ -21,7 +21,8 @@ from autoshard.program.program import Block, Op, Origin, Value
 def bind_op(jax_op: JaxOp, operands: Sequence[Any]) -> list[Any]:
     """Run one op without regions on `operands`; returns its results.
 
-    `jax_op.params` are bound as they are: who runs the op on local shards replaces the ones that hold sizes first.
+    `jax_op.params` are used as they are. Callers that run the op on local shards must replace the parameters that hold
+    sizes first.
     """
     bound = jax_op.primitive.get_bind_params(jax_op.params)
     functions, params = ((), bound) if isinstance(bound, dict) else bound  # older JAX: (functions, params)
@@ -31,9 +32,7 @@ def bind_op(jax_op: JaxOp, operands: Sequence[Any]) -> list[Any]:
 
 
 def bind_local(jax_op: JaxOp, operands: Sequence[Any]) -> list[Any]:
-    """As `bind_op`, but on local blocks inside of a `shard_map`: without the mesh and shardings the op was traced
-    under.
-    """
+    """As `bind_op`, but on local blocks inside of a `shard_map`: without the mesh and shardings of the trace."""
     plain = {k: (None if k in ("out_sharding", "sharding") else v) for k, v in jax_op.params.items()}
     bound = jax_op.primitive.get_bind_params(plain)
     functions, params = ((), bound) if isinstance(bound, dict) else bound

@@ -1,4 +1,4 @@
-"""A `shard_map` inside of another, without its own: what its specs mean to devices that hold its operands whole."""
+"""A `shard_map` inside of another one, replaced by slices and gathers on devices that hold its operands whole."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,12 +11,12 @@ Names = Sequence[tuple[str, ...]]
 
 def manual_axes(params: Mapping[str, Any]) -> set[str]:
     """The axes over which the body of a `shard_map` equation is local."""
-    found = params.get("newly_manual_axes", params.get("manual_axes", params["mesh"].axis_names))
-    return {str(name) for name in found}
+    axes = params.get("newly_manual_axes", params.get("manual_axes", params["mesh"].axis_names))
+    return {str(name) for name in axes}
 
 
 def cut_block(names: Names, shape: Sequence[int]) -> Callable[[jax.Array], jax.Array]:
-    """Cuts a device's part, of this shape, out of an array that it holds whole."""
+    """A function that cuts a device's part, of this shape, out of an array that the device holds whole."""
 
     def cut(x: jax.Array) -> jax.Array:
         for dim, axes in enumerate(names):
@@ -28,7 +28,7 @@ def cut_block(names: Names, shape: Sequence[int]) -> Callable[[jax.Array], jax.A
 
 
 def gather_blocks(names: Names) -> Callable[[jax.Array], jax.Array]:
-    """The whole array from the parts of all devices."""
+    """A function that gathers the whole array from the parts of all devices."""
 
     def gather(x: jax.Array) -> jax.Array:
         for dim, axes in enumerate(names):

@@ -1,9 +1,9 @@
 """Shardings that a traced function states itself: constraints, `device_put`, shardings of an inner `jit`.
 
 Each becomes an identity op ``sharding_constraint``. Its ``attrs["sharding"]`` is the text of the sharding, in axis
-names of the mesh it was written for; ``attrs["mesh_axes"]`` has name and size of each axis it uses. Of a mesh of
-several devices ``attrs["mesh"]`` is its text, and ``attrs["devices"]`` which of all devices they are where these are
-not the first ones.
+names of the mesh it was written for; ``attrs["mesh_axes"]`` has name and size of each axis it uses. For a mesh of
+several devices, ``attrs["mesh"]`` is its text; ``attrs["devices"]`` has the numbers of its devices where they are not
+the first ones.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ _DEFAULT_MEMORY = (None, "device")
 
 
 def constraint_attrs(sharding: Any, rank: int, unconstrained: Sequence[int], where: str) -> dict[str, Any] | None:
-    """What the op keeps of a sharding, or None where it states none that can be kept (no `NamedSharding`).
+    """The attributes of the op for a sharding; None where the sharding is no `NamedSharding`, which cannot be kept.
 
-    unconstrained: dimensions left open whatever the sharding says of them.
+    unconstrained: dimensions that are open, whatever the sharding says about them.
     Raises `UnsupportedError` for a sharding in another memory than the device's own.
     """
     if not isinstance(sharding, NamedSharding):
@@ -48,19 +48,19 @@ def constraint_attrs(sharding: Any, rank: int, unconstrained: Sequence[int], whe
 
 
 def _numbers(mesh: Mesh) -> tuple[int, ...]:
-    """Which of all devices of their kind, in the order of their ids, the mesh is over; ids differ between processes."""
+    """Positions of the mesh's devices among all devices of their kind, ordered by id; ids differ between processes."""
     devices = list(mesh.devices.flat)
     known = sorted({d.id for d in (*devices, *jax.devices(devices[0].platform))})
     return tuple(sorted(known.index(d.id) for d in devices))
 
 
 def is_stated(sharding: Any) -> bool:
-    """Whether a parameter of a primitive says anything about a placement."""
+    """Whether a parameter of a primitive states a placement."""
     return sharding is not None and type(sharding).__name__ != "UnspecifiedValue"
 
 
 def _is_default_memory(sharding: NamedSharding) -> bool:
-    """CPUs call their only memory by another name."""
+    """Whether a sharding is in the device's default memory; on CPUs this memory has another name."""
     try:
         device = next(iter(sharding.device_set))
         return device.default_memory().kind == sharding.memory_kind

@@ -1,6 +1,6 @@
 """Reading a jaxpr into a draft: calls are inlined, loops and branches become regions, names become tags.
 
-Uses `jax.extend` and the parameters of primitives by name; nothing is executed and no array is made.
+This uses `jax.extend` and the parameters of primitives by name; nothing is executed and no array is made.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,12 +36,12 @@ from autoshard.program.program import Origin
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JaxOp:
-    """What it takes to run an op again: the primitive, its parameters as traced, and the tracing context.
+    """All that is needed to run an op again: the primitive, its parameters as traced, and the tracing context.
 
-    For region ops `params` holds the untouched parameters of the equation. Their inner jaxprs and operand
-    counts are *not* to be used: the op's `regions` and `attrs` in the Program are the truth (the body was inlined
-    and dead code removed, carries and operands may be fewer). What may be used: ``scan`` `unroll`, `reverse`,
-    `length`; ``shard_map`` `mesh`, `check_vma`.
+    For region ops `params` holds the untouched parameters of the equation. Do *not* use their inner jaxprs and operand
+    counts: the op's `regions` and `attrs` in the Program count instead (calls in the body are inlined and dead code is
+    removed, so carries and operands may be fewer). Of use are only `unroll`, `reverse`, `length` of a ``scan`` and
+    `mesh`, `check_vma` of a ``shard_map``.
     """
 
     primitive: Any
@@ -71,7 +71,7 @@ _PLACEMENT = frozenset({"sharding_constraint", "device_put", "layout_constraint"
 
 @dataclass(slots=True)
 class _Frame:
-    """One block being read. `captured`: arrays met in it that must come in as arguments, by identity."""
+    """One block that is being read. `captured`: by identity, the arrays that must come into the block as arguments."""
 
     origin: Origin
     block: DraftBlock
@@ -90,9 +90,9 @@ class JaxprReader:
         self.warnings: list[str] = []
         self._literals: dict[str, DraftValue] = {}
         self._barriers = 0
-        self._groups = 0  # of values that are to be sharded alike
-        self._manual = 0  # how many shard_maps are around what is read
-        self._inner_axes: set[str] = set()  # of shard_maps inside of the one that is read
+        self._groups = 0  # number of groups of values that must have equal shardings
+        self._manual = 0  # number of shard_maps around the present equation
+        self._inner_axes: set[str] = set()  # axes of shard_maps inside of the one that is being read
 
     def read(self, closed: Any) -> DraftBlock:
         """The draft of a whole program: arguments are the jaxpr's inputs, then the arrays it closes over."""
@@ -130,8 +130,8 @@ class JaxprReader:
         """A scalar becomes a literal, any other array an argument of the block (and of the blocks around it)."""
         dtype = dtype_name(aval.dtype)
         if not aval.shape and not is_extended(aval.dtype):
-            made = literal(scalar_of(array), dtype)
-            return self._literals.setdefault(made.name, made)
+            scalar = literal(scalar_of(array), dtype)
+            return self._literals.setdefault(scalar.name, scalar)
         if id(array) not in frame.captured:
             frame.captured[id(array)] = (array, _argument(aval, frame.origin))
         return frame.captured[id(array)][1]
@@ -160,12 +160,12 @@ class JaxprReader:
         if kind in _CALLS:
             callee = next((params[p] for p in _CALLS[kind] if p in params), None)
             if callee is not None:
-                said = f"in_shardings of jit at {describe(here)}"
-                operands = self._placed(frame, eqn, operands, params.get("in_shardings"), said, here)
+                stated_by = f"in_shardings of jit at {describe(here)}"
+                operands = self._placed(frame, eqn, operands, params.get("in_shardings"), stated_by, here)
                 named = named_site(here, callee, params.get("name"))
                 results = self._inline(frame, callee, operands, named)
-                said = f"out_shardings of jit at {describe(here)}"
-                return self._placed(frame, eqn, results, params.get("out_shardings"), said, here)
+                stated_by = f"out_shardings of jit at {describe(here)}"
+                return self._placed(frame, eqn, results, params.get("out_shardings"), stated_by, here)
         if kind == "custom_linear_solve":
             lengths = params["const_lengths"]
             skip = lengths.matvec + lengths.vecmat
@@ -199,7 +199,7 @@ class JaxprReader:
         return self._body(frame, jaxpr, consts, operands, site)
 
     def _remat(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
-        """Inlined; behind a barrier where JAX puts one, so that the recomputation is not merged with the original."""
+        """Inline the call, behind a barrier where JAX puts one to keep the recomputation apart from the original."""
         cse = eqn.params.get("prevent_cse", True)
         chosen = [cse] * len(operands) if isinstance(cse, bool) else list(cse)
         if eqn.params.get("differentiated", False) and any(chosen):
@@ -256,7 +256,7 @@ class JaxprReader:
             captured.update(branch.captured)
         extra: list[DraftValue] = []
         for key, (array, inner) in captured.items():
-            for branch in branches:  # every branch takes the array, also those that do not read it
+            for branch in branches:  # every branch takes the array, even if it does not read it
                 own = branch.captured.get(key)
                 branch.block.args.append(own[1] if own else DraftValue(inner.type, Origin.ARG))
             extra.append(self._const_of_type(frame, array, inner))
@@ -291,9 +291,9 @@ class JaxprReader:
         return DraftOp("shard_map", captured + operands, [], attrs=attrs, regions=[body.block])
 
     def _inner_shard_map(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
-        """A `shard_map` inside of another, over further axes: its body on the parts that its specs cut, inlined.
+        """Inline a `shard_map` inside of another one, over further axes: its body runs on the parts that its specs cut.
 
-        What comes in is whole along these axes, so that a device cuts its parts out; what leaves is gathered.
+        Its operands are whole along these axes, so each device cuts its part out; results are gathered.
         """
         params = eqn.params
         sizes = {str(n): int(s) for n, s in zip(params["mesh"].axis_names, params["mesh"].axis_sizes, strict=True)}
@@ -303,16 +303,16 @@ class JaxprReader:
         for value, spec, var in zip(operands, params["in_specs"], jaxpr.invars, strict=True):
             names, shape = axis_names(spec, value.type.rank), var.aval.shape
             parts.append(self._traced(frame, cut_block(names, shape), value, sizes, here) if any(names) else value)
-        found = []
+        gathered = []
         for value, spec in zip(self._inline(frame, params["jaxpr"], parts, here), params["out_specs"], strict=True):
             names = axis_names(spec, value.type.rank)
-            found.append(self._traced(frame, gather_blocks(names), value, sizes, here) if any(names) else value)
-        return found
+            gathered.append(self._traced(frame, gather_blocks(names), value, sizes, here) if any(names) else value)
+        return gathered
 
     def _traced(
         self, frame: _Frame, f: Callable[[Any], Any], value: DraftValue, axes: Mapping[str, int], here: Site
     ) -> DraftValue:
-        """One array of a function of one array, as if it were written here; `axes`: sizes of those that it may name."""
+        """Inline a function of one array into one array; `axes`: sizes of the axes that it may name."""
         if value.type.dtype.startswith("key<"):
             raise UnsupportedError(
                 f"shard_map at {describe(here)} lies inside of another one and cuts random keys; pass them uncut, or "
@@ -340,13 +340,13 @@ class JaxprReader:
         kind, params = str(eqn.primitive.name), eqn.params
         if kind == "shard_alike":
             return self._alike(frame, eqn, operands, here)
-        said = {"sharding_constraint": "with_sharding_constraint", "device_put": "device_put"}.get(kind, kind)
-        said = f"{said} at {describe(here)}"
+        stated_by = {"sharding_constraint": "with_sharding_constraint", "device_put": "device_put"}.get(kind, kind)
+        stated_by = f"{stated_by} at {describe(here)}"
         if params.get("layout") is not None:
-            self._warn(f"the layout of {said} is ignored")
-        one = params.get("dst_sharding" if kind == "reshard" else "sharding")
-        stated = params["devices"] if kind == "device_put" else [one] * len(operands)
-        return self._placed(frame, eqn, operands, stated, said, here, sorted(params.get("unconstrained_dims", ())))
+            self._warn(f"the layout of {stated_by} is ignored")
+        sharding = params.get("dst_sharding" if kind == "reshard" else "sharding")
+        stated = params["devices"] if kind == "device_put" else [sharding] * len(operands)
+        return self._placed(frame, eqn, operands, stated, stated_by, here, sorted(params.get("unconstrained_dims", ())))
 
     def _placed(
         self,
@@ -360,7 +360,7 @@ class JaxprReader:
     ) -> list[DraftValue]:
         """The values, each behind a constraint where a sharding is stated for it.
 
-        Inside of a `shard_map` values are local and stay where they are. `said`: how messages call what states them.
+        Inside of a `shard_map` values are local, and get no constraint. said: the name of the stating op in messages.
         """
         if shardings is None or self._manual:
             return values
@@ -382,14 +382,14 @@ class JaxprReader:
         return out
 
     def _alike(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
-        """`jax.experimental.shard_alike`: both results have one sharding, whichever it is."""
+        """`jax.experimental.shard_alike`: both results must have the same sharding, whichever it is."""
         if self._manual or not all(value.type.rank for value in operands):
             return operands
         self._groups += 1
         return [self._marked(frame, eqn, value, {"alike": self._groups}, here) for value in operands]
 
     def _marked(self, frame: _Frame, eqn: Any, value: DraftValue, attrs: dict[str, Any], here: Site) -> DraftValue:
-        """A value behind an identity that carries what is stated of it."""
+        """A value behind an identity op that carries the attributes of a statement."""
         result = DraftValue(value.type, Origin.OP)
         origin = JaxOp(barrier_primitive(), {}, eqn.ctx)  # an identity on any devices
         frame.block.ops.append(DraftOp(CONSTRAINT, [value], [result], describe(here), attrs, [], origin))

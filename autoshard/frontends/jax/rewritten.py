@@ -1,4 +1,4 @@
-"""Equations as others that mean the same."""
+"""Equations rewritten as others with the same meaning."""
 
 from functools import cache
 from typing import Any
@@ -10,14 +10,14 @@ from jax.extend import core as jax_core
 
 @cache
 def barrier_primitive() -> Any:
-    """JAX has a public function for it but no public primitive."""
+    """The primitive of `jax.lax.optimization_barrier`, which JAX does not export."""
     return jax.make_jaxpr(jax.lax.optimization_barrier)(0.0).jaxpr.eqns[0].primitive
 
 
 def with_scalar_predicate(eqn: Any) -> Any:
-    """A `while` with a batched predicate (what `jax.vmap` makes) as the loop that it means.
+    """A `while` with a batched predicate (which `jax.vmap` makes) as a loop with a scalar predicate.
 
-    It runs while any predicate holds; elements whose own predicate is false stay as they are.
+    The loop runs while any predicate holds; elements whose own predicate is false stay as they are.
     """
     n = eqn.params["cond_nconsts"]
     first = n + eqn.params["body_nconsts"]

@@ -8,7 +8,9 @@ from autoshard.frontends.jax.facts import is_jax_code, open_jaxpr
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where an inlined callee is called from; `source` replaces its own lines where the callee is JAX's code."""
+    """The place that an inlined callee is called from; `source` replaces the callee's lines where it is JAX's own
+    code.
+    """
 
     source: str | None = None
     scope: str = ""
@@ -21,11 +23,12 @@ def describe(here: Site) -> str:
 
 
 def named_site(here: Site, callee: Any, name: Any) -> Site:
-    """`here` with the name of the user's jitted function that is called as a scope around its ops."""
+    """`here` with the name of the called function as a scope, where it is a jitted function of the user."""
     if not isinstance(name, str) or not name.isidentifier() or is_jax_code(open_jaxpr(callee)[0]):
         return here
     return Site(here.source, joined(here.scope, name))
 
 
 def joined(outer: str, inner: str) -> str:
+    """Two paths of scopes as one; either may be empty."""
     return f"{outer}/{inner}" if outer and inner else outer or inner

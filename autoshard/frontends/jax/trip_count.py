@@ -1,4 +1,4 @@
-"""How often a `while` runs, read off its condition and body."""
+"""The number of iterations of a `while`, from its condition and body."""
 
 import numpy as np
 
@@ -7,10 +7,11 @@ from autoshard.program.program import Origin
 
 
 def while_trips(op: DraftOp) -> int | None:
-    """How often a `while` runs, where it counts one carry by a constant step from and to literal bounds.
+    """The number of iterations of a `while` that counts one carry by a constant step from and to literal bounds.
 
-    Recognises ``i < n`` (and ``<=``, ``>``, ``>=``, ``!=``, either way round) where ``i`` starts at a literal and
-    the body adds or subtracts a literal, and ``n`` is a literal or a carry or constant that stays one; else None.
+    Recognises ``i < n`` (and ``<=``, ``>``, ``>=``, ``!=``, with either operand first) where ``i`` starts at a literal
+    and the body adds or subtracts a literal, and ``n`` is a literal, or a carry or constant that always has the value
+    of a literal. None for other loops.
     """
     cond, body = op.regions
     first_cond, n_consts = op.attrs["cond_nconsts"], op.attrs["cond_nconsts"] + op.attrs["body_nconsts"]
@@ -60,7 +61,9 @@ _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
 
 
 def _count(start: int, bound: int, by: int, kind: str, dtype: str) -> int | None:
-    """Trips of ``while start <kind> bound: start += by``; None where it wraps around or never ends."""
+    """Iterations of ``while start <kind> bound: start += by``; None where the counter wraps around or the loop never
+    ends.
+    """
     if kind in ("gt", "ge"):
         start, bound, by, kind = -start, -bound, -by, {"gt": "lt", "ge": "le"}[kind]
     if kind == "ne":

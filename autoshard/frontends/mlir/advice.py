@@ -1,4 +1,4 @@
-"""What to try where a module is malformed: one sentence for each kind of message, the first that fits."""
+"""Advice where a module is malformed: one sentence for each kind of message; the first that fits is given."""
 
 _ADVICE: tuple[tuple[str, str], ...] = (
     ("cannot coexist", "choose sub-axes of which one's pre-size is a multiple of the other's pre-size times size"),
@@ -46,5 +46,5 @@ ANY_ADVICE = "correct the text at this place"
 
 
 def advice_on(message: str) -> str:
-    """What to try about a message of MLIR or of ours."""
+    """Advice for a message of MLIR's verifiers or of autoshard's own checks."""
     return next((advice for part, advice in _ADVICE if part in message), ANY_ADVICE)

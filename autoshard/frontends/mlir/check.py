@@ -1,9 +1,9 @@
 """Checking the shardings of an MLIR module: what is wrong, where, and what to try.
 
-What the dialects' own verifiers reject is an error; so are sub-axes that cannot coexist, and sharding groups
-whose members cannot be alike. What the verifiers let pass but does not make sense (padding that leaves an axis nothing
-to split, group members that contradict each other, meshes over different numbers of devices, manual axes that no value
-carries) is a warning, or an error with `strict`.
+Modules that the dialects' own verifiers reject have errors. So do sub-axes that cannot coexist, and sharding groups
+whose members cannot be alike. Shardings that the verifiers accept but that make no sense (padding that leaves an axis
+nothing to split, group members that contradict each other, meshes over different numbers of devices, manual axes that
+no value carries) give warnings, or errors with `strict`.
 """
 
 import re
@@ -40,10 +40,10 @@ class Diagnostic:
 
 
 def check_mlir(text: str | bytes, *, strict: bool = False) -> list[Diagnostic]:
-    """Everything that is wrong with the shardings of a module, in the order of the text; empty where it is well-formed.
+    """All faults in the shardings of a module, in the order of the text; empty where it is well-formed.
 
-    strict: warnings become errors; sub-axes in shardings of arguments and results, and manual axes that an in or
-    out sharding does not mention, are reported too.
+    strict: warnings become errors. Sub-axes in shardings of arguments and results are reported too, and manual axes
+    that an in or out sharding does not mention.
     """
     must_be_text(text)
     context = mlir_context()
@@ -52,8 +52,8 @@ def check_mlir(text: str | bytes, *, strict: bool = False) -> list[Diagnostic]:
             module = ir.Module.parse(text)
         except ir.MLIRError as error:
             return _from_mlir(error)
-        found = list(_Checker(module, strict).run())
-    return sorted(found, key=lambda d: (d.line, d.column))
+        diagnostics = list(_Checker(module, strict).run())
+    return sorted(diagnostics, key=lambda d: (d.line, d.column))
 
 
 def _from_mlir(error: ir.MLIRError) -> list[Diagnostic]:
@@ -180,7 +180,7 @@ class _Checker:
             yield self._at(op, message, "", soft=bool(soft))
 
     def _rule(self, op: ir.Operation) -> Iterator[Diagnostic]:
-        """The sizes of a dimension's factors multiply to its size (S2.13); Shardy does not insist."""
+        """Whether the sizes of a dimension's factors multiply to its size (S2.13); Shardy does not check this."""
         rule = sdy.OpShardingRuleAttr(op.attributes["sdy.sharding_rule"])
         sizes = list(rule.factor_sizes)
         tensors = [
@@ -193,11 +193,11 @@ class _Checker:
             if not isinstance(value.type, ir.RankedTensorType):
                 continue
             dims = sdy.TensorMappingAttr(mapping).dim_mappings
-            found = [prod(sizes[f] for f in sdy.DimMappingAttr(d).factor_indices) for d in dims]
-            if found != list(value.type.shape):
+            products = [prod(sizes[f] for f in sdy.DimMappingAttr(d).factor_indices) for d in dims]
+            if products != list(value.type.shape):
                 yield self._at(
                     op,
-                    f"{what} has shape {list(value.type.shape)} but the factors of its rule give {found}",
+                    f"{what} has shape {list(value.type.shape)} but the factors of its rule give {products}",
                     "the sizes of a dimension's factors multiply to its size",
                     soft=True,
                 )
@@ -234,17 +234,17 @@ class _Checker:
                         f"the members of sharding group {number} have different shapes: {first.type} and {value.type}",
                         "a group ties values of one shape",
                     )
-                given = self._given(value)
-                if given is not None and not any(d.is_open for d in given.dims):
-                    if closed is not None and closed[1] != given:
+                sharding = self._given(value)
+                if sharding is not None and not any(d.is_open for d in sharding.dims):
+                    if closed is not None and closed[1] != sharding:
                         yield self._at(
                             op,
                             f"sharding group {number} has members with different closed shardings: "
-                            f"{closed[1]} of {closed[0]} and {given} of {value.get_name()}",
+                            f"{closed[1]} of {closed[0]} and {sharding} of {value.get_name()}",
                             "open or drop one of the two",
                             soft=True,
                         )
-                    closed = closed or (value.get_name(), given)
+                    closed = closed or (value.get_name(), sharding)
 
     def _given(self, value: ir.Value) -> TensorSharding | None:
         attr: ir.Attribute | None = None
@@ -282,4 +282,5 @@ def _manual_parent(op: ir.Operation) -> ir.Operation | None:
 
 
 def has_errors(found: Sequence[Diagnostic]) -> bool:
+    """Whether any finding is an error and not a warning."""
     return any(d.severity == "error" for d in found)

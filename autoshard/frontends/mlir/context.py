@@ -51,7 +51,7 @@ def parse_module(text: str | bytes, *, verify: bool = True) -> ir.Module:
 
 
 def must_be_text(text: object) -> None:
-    """`InputError` for what is neither text nor bytecode, an `ir.Module` of another context say."""
+    """`InputError` for anything but text and bytecode, such as an `ir.Module` of another context."""
     if not isinstance(text, str | bytes):
         raise InputError(
             f"give a module as MLIR text or bytecode, found {type(text).__name__}; str(module) is its text"
@@ -59,17 +59,17 @@ def must_be_text(text: object) -> None:
 
 
 def error_text(error: ir.MLIRError, *, advise: bool = False) -> str:
-    """The diagnostics of an MLIR error, one a line, each with its line and column where it has one.
+    """The diagnostics of an MLIR error, one per line, each with its line and column where it has one.
 
-    advise: say what to try too.
+    advise: add what to try.
     """
-    found = []
+    lines = []
     for diagnostic in error.error_diagnostics:
         match = _LOCATION.match(str(diagnostic.location))
         where = f"line {match['line']}, column {match['column']}: " if match else ""
         more = f"; {advice_on(diagnostic.message)}" if advise else ""
-        found.append(where + diagnostic.message + more)
-    return "\n".join(found) or str(error)
+        lines.append(where + diagnostic.message + more)
+    return "\n".join(lines) or str(error)
 
 
 def run_passes(module: ir.Module, pipeline: str) -> None:
@@ -82,7 +82,7 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
 
 
 def refuse_fatal_bytecode(data: bytes) -> None:
-    """`InputError` where MLIR's reader ends the process on damaged bytecode, found out in a process of its own."""
+    """`InputError` for damaged bytecode that makes MLIR's reader end its process; a process of its own tries it."""
     code = (
         "import sys\n"
         "from autoshard.errors import AutoshardError\n"
@@ -98,8 +98,8 @@ def refuse_fatal_bytecode(data: bytes) -> None:
 
 
 def run_passes_isolated(text: str, pipeline: str, *, timeout_s: float = 120.0) -> str:
-    """The module as text after `pipeline`, run in a process of its own: some passes abort on what they do not
-    expect.
+    """The module as text after `pipeline`, run in a process of its own, because some passes abort on unexpected
+    input.
     """
     code = (
         "import sys\n"

@@ -1,8 +1,9 @@
-"""MLIR modules as a `Program`: what they compute, and what they say about shardings.
+"""MLIR modules as a `Program` with the shardings that they state.
 
-Rules come from Shardy's own registry (the pass that populates them); ours are used for elementwise ops that it does
-not know. Calls and named computations are inlined, with a data-flow edge op wherever a value passes their border, so
-that the shardings stated there have a value to stand on. Loops and branches may use values from outside.
+Rules come from Shardy's own registry (the pass that populates them); for elementwise ops that it does not know,
+autoshard's rules are used. Calls and named computations are inlined, with a data-flow edge op wherever a value passes
+their border: the shardings stated at the border are those of the edge's result. Loops and branches may use values from
+outside.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,10 +34,9 @@ _CHLO_NAMES = {"erf", "erfc", "lgamma", "digamma", "square", "tan", "sinh", "cos
 class MlirProgram:
     """A module as a program.
 
-    meshes: by name. mesh: the one that the shardings name (the first where there are several).
-    shardings: what the module states, by value id; outputs: for the outputs, by index; groups: value ids of
+    meshes: by name. mesh: the mesh that the shardings name (the first where there are several).
+    shardings: stated shardings, by value id. outputs: stated shardings of outputs, by index. groups: value ids of
     sharding groups.
-    operations: op id -> name of the MLIR op.
     """
 
     program: Program
@@ -128,7 +128,7 @@ class _Reader:
         if attr is None:
             return None
         sharding = sharding_from_attr(attr)
-        return sharding if sharding.mesh_name in self.meshes else None  # a maximal one says nothing about axes
+        return sharding if sharding.mesh_name in self.meshes else None  # a maximal mesh has no axes
 
     def _state(self, value: int, attr: ir.Attribute | None) -> None:
         sharding = self._sharding(attr)
@@ -137,8 +137,8 @@ class _Reader:
 
     def _stated_results(self, op: ir.Operation, values: Sequence[int], name: str = "sdy.sharding") -> None:
         if name in op.attributes:
-            found = sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
-            for value, attr in zip(values, found, strict=False):
+            shardings = sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings
+            for value, attr in zip(values, shardings, strict=False):
                 self._state(value, attr)
 
     def _new_op(
@@ -194,11 +194,11 @@ class _Reader:
 
     def _results(self, op: ir.Operation, env: dict[ir.Value, int], path: str) -> list[int]:
         name = op.name.split(".")[-1]
-        found = []
+        values = []
         for result in op.results:
             env[result] = self._value(f"{path}{name}_{len(self.values)}", result, Origin.OP)
-            found.append(env[result])
-        return found
+            values.append(env[result])
+        return values
 
     def _plain(self, op: ir.Operation, env: dict[ir.Value, int], path: str, out: list[Op]) -> None:
         operands = [env[v] for v in op.operands]
@@ -326,7 +326,7 @@ class _Reader:
 
 
 def _without_dead(block: Block, used: set[int]) -> Block:
-    """The block without ops whose results nobody uses; constraints, region ops and ops with side effects stay."""
+    """The block without ops whose results have no use; constraints, region ops and ops with side effects stay."""
 
     def walk(inner: Block, keep: set[int]) -> Block:
         ops: list[Op] = []
@@ -361,8 +361,8 @@ def _dtype(kind: ir.Type) -> str:
 def _entries(op: ir.Operation, name: str, count: int) -> list[dict[str, ir.Attribute]]:
     if name not in op.attributes:
         return [{} for _ in range(count)]
-    found = [ir.DictAttr(d) for d in ir.ArrayAttr(op.attributes[name])]
-    return [{d[i].name: d[i].attr for i in range(len(d))} for d in found]
+    dictionaries = [ir.DictAttr(d) for d in ir.ArrayAttr(op.attributes[name])]
+    return [{d[i].name: d[i].attr for i in range(len(d))} for d in dictionaries]
 
 
 def _per_value(op: ir.Operation, name: str, count: int) -> list[ir.Attribute | None]:

@@ -17,7 +17,7 @@ _REDUCERS = {"stablehlo.maximum": "max", "stablehlo.minimum": "min", "stablehlo.
 
 
 def identity(shape: tuple[int, ...]) -> ShardingRule:
-    """One operand, one result, every dimension (but those of size 1) a factor of its own."""
+    """A rule with one operand and one result; every dimension (but those of size 1) is a factor of its own."""
     sizes = [n for n in shape if n > 1]
     at = iter(range(len(sizes)))
     mapping = tuple((next(at),) if n > 1 else () for n in shape)
@@ -25,7 +25,7 @@ def identity(shape: tuple[int, ...]) -> ShardingRule:
 
 
 def free(results: Sequence[TensorType]) -> ShardingRule:
-    """For ops without operands: every dimension of every result is free."""
+    """The rule of an op without operands: every dimension of every result may be cut."""
     sizes: list[int] = []
     mappings: list[TensorFactors] = []
     for type_ in results:
@@ -41,7 +41,7 @@ def free(results: Sequence[TensorType]) -> ShardingRule:
 def rule_from_attr(
     attr: ir.Attribute, kind: str, combiner: str, types: tuple[Sequence[TensorType], Sequence[TensorType]]
 ) -> ShardingRule:
-    """Shardy's rule without its factors of size 1."""
+    """The rule of a ``sdy.sharding_rule`` attribute, without its factors of size 1."""
     rule = sdy.OpShardingRuleAttr(attr)
     sizes = list(rule.factor_sizes)
     number = {f: i for i, f in enumerate(f for f, n in enumerate(sizes) if n > 1)}
@@ -86,7 +86,7 @@ def _linear(
 
 
 def combiner_of(op: ir.Operation) -> str:
-    """How a reduction combines: by the only op of its body; '' where the op has none, an error is never raised."""
+    """How a reduction combines, by the only op of its body; '' where the op is no such reduction. Never an error."""
     if op.name not in ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter") or not len(op.regions):
         return ""
     names = [o.operation.name for o in op.regions[0].blocks[0].operations]

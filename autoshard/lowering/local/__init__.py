@@ -1,7 +1,7 @@
 """What one device does for each op, on its blocks of the operands.
 
-Most primitives run unchanged on blocks; the files here hold those that do not. A primitive that none of
-them knows runs only where nothing is cut.
+Most primitives run unchanged on blocks; the files of this folder have the others. A primitive that no file knows runs
+only where nothing is cut.
 """
 
 from autoshard.lowering.local import contraction, indexing, random, structure, windows

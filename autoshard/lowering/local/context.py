@@ -38,26 +38,31 @@ class LocalOp:
 
     @property
     def params(self) -> dict[str, Any]:
+        """The primitive's parameters as they were traced, with global sizes."""
         return self.jax_op.params
 
     @property
     def rule(self) -> ShardingRule:
+        """The sharding rule of the op."""
         assert self.op.rule is not None
         return self.op.rule
 
     @cached_property
     def operand_layouts(self) -> tuple[Layout, ...]:
+        """The layout in which the placement needs each operand."""
         return tuple(self.placement.operand(self.rule, k) for k in range(len(self.op.operands)))
 
     @cached_property
     def result_layouts(self) -> tuple[Layout, ...]:
+        """The layout in which the placement defines each result."""
         return tuple(self.placement.result(self.rule, k) for k in range(len(self.op.results)))
 
     def operand_atoms(self, operand: int, dim: int) -> tuple[int, ...]:
-        """Atoms that cut a dimension of an operand; atoms of size 1 cut nothing."""
+        """Atoms that cut a dimension of an operand; empty where they are all of size 1 and cut nothing."""
         return self._cutting(self.operand_layouts[operand].dims[dim])
 
     def result_atoms(self, result: int, dim: int) -> tuple[int, ...]:
+        """Atoms that cut a dimension of a result; empty where they are all of size 1 and cut nothing."""
         return self._cutting(self.result_layouts[result].dims[dim])
 
     def _cutting(self, atoms: tuple[int, ...]) -> tuple[int, ...]:
@@ -68,6 +73,7 @@ class LocalOp:
         return self.result_layouts[result].local_shape(self.result_types[result].shape, self.grid.mesh)
 
     def is_uneven(self, n: int, atoms: Sequence[int]) -> bool:
+        """Whether cutting a dimension of n elements by these atoms leaves blocks with padding."""
         return n % self.grid.mesh.size(atoms) != 0
 
     @property
@@ -77,7 +83,7 @@ class LocalOp:
         return not any(self._cutting(atoms) for layout in layouts for atoms in layout.dims)
 
     def bind(self, operands: Sequence[Any], **params: Any) -> list[Any]:
-        """Run the primitive, some parameters replaced."""
+        """Results of the primitive on local operands, with these parameters replaced."""
         return bind_local(replace(self.jax_op, params={**self.jax_op.params, **params}), operands)
 
     def __str__(self) -> str:
@@ -88,6 +94,7 @@ class LocalOp:
         return f"{self.op.kind}({ins}) -> ({outs}){where}"
 
     def unsupported(self, reason: str) -> NoReturn:
+        """Raise `UnsupportedError`: this op cannot run on local blocks, for the given reason."""
         raise UnsupportedError(f"cannot run {self} on local blocks: {reason}; pin its tensors so that this is whole")
 
 
@@ -130,7 +137,7 @@ NEUTRAL: dict[str, Callable[[np.dtype], Any]] = {
     "reduce_max": lambda dtype: _extreme(dtype, "min"),
     "reduce_min": lambda dtype: _extreme(dtype, "max"),
 }
-"""What the padding of a contracted or reduced dimension must hold."""
+"""The number that padding of a contracted or reduced dimension must hold, so that it does not change the result."""
 
 
 def _extreme(dtype: np.dtype, which: str) -> Any:
@@ -207,7 +214,7 @@ def mask_tail(x: Any, dim: int, n: int, atoms: Sequence[int], neutral: Any, grid
 
 
 def mask_reduced(ctx: LocalOp, operands: Sequence[Any]) -> list[Any]:
-    """The operands with the neutral element in the padding of every reduced dimension."""
+    """The operands with the neutral number in the padding of every reduced dimension."""
     out = list(operands)
     if ctx.op.kind not in NEUTRAL:
         return out
@@ -226,18 +233,19 @@ _ALWAYS = _IDENTITIES | {"pad", "fft"}
 
 @local(*sorted(_IDENTITIES))
 def identity(ctx: LocalOp, *operands: Any) -> Sequence[Any]:
-    """Placement requests of the user's code: the schedule has decided."""
+    """The operands unchanged: these ops request a placement, and the schedule has decided it."""
     return operands
 
 
 @local("fft")
 def fft(ctx: LocalOp, x: Any) -> Sequence[Any]:
-    """On arrays in row-major order: XLA for CPU also gives its FFT the layouts of collectives next to it, and then that
-    refuses them when it runs.
+    """The primitive on arrays in row-major order.
+
+    XLA for CPU may give its FFT the array layout of a collective next to it, and then refuses that layout at run time.
     """
     return [_row_major(out) for out in ctx.bind([_row_major(x)])]
 
 
 def _row_major(x: Any) -> Any:
-    """A flat array has one layout only; the barrier keeps the two reshapes from being taken for none."""
+    """The same array in row-major order: a flat array has no other, and the barrier keeps the two reshapes apart."""
     return lax.reshape(lax.optimization_barrier(lax.reshape(x, (np.size(x),))), np.shape(x))

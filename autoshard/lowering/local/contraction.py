@@ -1,4 +1,4 @@
-"""Convolutions and ragged dots: counts of groups become local counts, ranges of rows local ranges."""
+"""Convolutions and ragged dots on blocks: global numbers of groups and rows become local ones."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,8 +12,10 @@ from autoshard.lowering.steps import exchange
 
 @local("conv_general_dilated")
 def conv_general_dilated(ctx: LocalOp, lhs: Any, rhs: Any) -> Sequence[Any]:
-    """Batch and channels may be cut, also into whole groups of channels; spatial dimensions with their neighbours'
-    edges, which stand where the padding was: zeros at the two ends.
+    """Convolution of blocks.
+
+    Batch and channels may be cut, channels also into whole groups. Along a cut spatial dimension, the edges of the
+    neighbours' blocks take the place of the padding; they are zeros at the two ends.
     """
     numbers = ctx.params["dimension_numbers"]
     feature_groups, batch_groups = ctx.params["feature_group_count"], ctx.params["batch_group_count"]

@@ -1,4 +1,4 @@
-"""Gather and scatter where the looked-up or written dimension is cut: indices relative to the block."""
+"""Gather and scatter on blocks: indices become relative to the block of a cut dimension."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ Mode = lax.GatherScatterMode
 def _index_vectors(indices: Any, limits: Sequence[int]) -> tuple[Any, Any]:
     """The indices as int32 and, per index vector, whether all of its entries are within 0 .. limit.
 
-    Compared before the conversion, so that wide and unsigned types do not wrap.
+    They are compared before the conversion, so that wide and unsigned types do not wrap.
     """
     inside = None
     parts = []
@@ -37,7 +37,7 @@ def _like(scalar: Any, x: Any) -> Any:
 
 @local("gather")
 def gather(ctx: LocalOp, table: Any, indices: Any) -> Sequence[Any]:
-    """Along a cut looked-up dimension: look into the own block, zeros for what lies elsewhere.
+    """Along a cut looked-up dimension: the elements of the own block, zeros for elements of other blocks.
 
     The sum over the group is the lookup. An index that is out of bounds of the *whole* table is clamped or
     filled first, as the mode says; the fill value comes from device 0 of the group.
@@ -71,30 +71,30 @@ def gather(ctx: LocalOp, table: Any, indices: Any) -> Sequence[Any]:
             inside = lax.squeeze((column >= np.int32(0)) & (column < count), [column.ndim - 1])
             mine = inside if mine is None else mine & inside
         columns.append(column)
-    found = ctx.bind(
+    gathered = ctx.bind(
         [table, lax.concatenate(columns, position.ndim - 1)],
         slice_sizes=tuple(sizes),
         mode=Mode.CLIP,
         fill_value=None,
         indices_are_sorted=False,
     )[0]
-    batch = [d for d in range(found.ndim) if d not in numbers.offset_dims]
+    batch = [d for d in range(gathered.ndim) if d not in numbers.offset_dims]
 
     def spread(mask: Any) -> Any:
-        return lax.broadcast_in_dim(mask, found.shape, batch)
+        return lax.broadcast_in_dim(mask, gathered.shape, batch)
 
-    found = lax.select(spread(mine), found, lax.full_like(found, 0))
+    gathered = lax.select(spread(mine), gathered, lax.full_like(gathered, 0))
     if mode == Mode.FILL_OR_DROP:
         group = [a for atoms in cut.values() for a in atoms]
         group += [atom for atom, _ in ctx.placement.passes]
-        fill = lax.full_like(found, _fill_value(ctx, found.dtype))
+        fill = lax.full_like(gathered, _fill_value(ctx, gathered.dtype))
         fill = lax.select(_like(ctx.grid.is_first(group), fill), fill, lax.full_like(fill, 0))
-        found = lax.select(spread(in_bounds), found, fill)
-    return [found]
+        gathered = lax.select(spread(in_bounds), gathered, fill)
+    return [gathered]
 
 
 def _fill_value(ctx: LocalOp, dtype: Any) -> Any:
-    """As `lax.gather` documents it: NaN, the least signed or the greatest unsigned integer, True."""
+    """The default of `lax.gather`: NaN, the least signed or the greatest unsigned integer, True."""
     if (value := ctx.params.get("fill_value")) is not None:
         return value
     if jax.numpy.issubdtype(dtype, np.inexact):
@@ -108,8 +108,8 @@ def _fill_value(ctx: LocalOp, dtype: Any) -> Any:
 def scatter(ctx: LocalOp, operand: Any, indices: Any, updates: Any) -> Sequence[Any]:
     """Along a cut scattered dimension each device drops the updates that fall outside of its block.
 
-    Promises of indices in bounds may be broken (JAX makes them for gradients, whatever the indices): XLA drops such
-    updates, and so do we.
+    JAX promises indices in bounds for gradients, whatever the indices are. XLA drops updates that break the promise,
+    and so does this function.
     """
     numbers, shape = ctx.params["dimension_numbers"], ctx.operand_types[0].shape
     windows = [

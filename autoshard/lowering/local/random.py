@@ -1,7 +1,7 @@
-"""Random bits made in parts: partitionable threefry hashes the position of each element in the whole array.
+"""Random bits of one block: partitionable threefry hashes the position of each element in the whole array.
 
-The same computation as JAX's own (`jax/_src/random/threefry2x32.py`, partitionable), from the positions of a block: bit
-for bit what one device would draw.
+The computation is that of JAX (`jax/_src/random/threefry2x32.py`, partitionable) on the positions of a block, so the
+bits are the ones that a single device would draw.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _LOW = _WORD(0xFFFF)
 
 @local("random_bits")
 def random_bits(ctx: LocalOp, keys: Any) -> Sequence[Any]:
-    """Batches of keys are independent; along drawn dimensions a block starts at its offset."""
+    """Random bits of a block. Batches of keys are independent; along drawn dimensions a block starts at its offset."""
     lead = len(ctx.operand_types[0].shape)
     whole = ctx.result_types[0].shape
     cut = [ctx.result_atoms(0, d) for d in range(lead, len(whole))]
@@ -49,7 +49,7 @@ def random_bits(ctx: LocalOp, keys: Any) -> Sequence[Any]:
 def positions(whole: Sequence[int], block: Sequence[int], starts: Sequence[Any]) -> tuple[Any, Any]:
     """High and low words of the row-major positions of a block's elements in an array of shape `whole`.
 
-    The array of the positions is broadcast from one vector a dimension; starts: first index of the block in each.
+    starts: first index of the block in each dimension. The positions are broadcast from one vector per dimension.
     """
     high, low = lax.full(block, 0, _WORD), lax.full(block, 0, _WORD)
     for d, (n, start) in enumerate(zip(block, starts, strict=True)):
@@ -76,18 +76,18 @@ def _product(index: Any, stride: int) -> tuple[Any, Any]:
 
 
 def _wide(x: Any, shape: Sequence[int]) -> Any:
-    """Along batches of keys the positions are the same."""
+    """Positions repeated for every key of a batch: `shape` has the dimensions of the keys in front."""
     return lax.broadcast_in_dim(x, shape, range(len(shape) - x.ndim, len(shape)))
 
 
 def _over(x: Any, shape: Sequence[int]) -> Any:
-    """A word of each key, for everything that is drawn from it."""
+    """A word of each key repeated for every element that is drawn from the key."""
     return lax.broadcast_in_dim(x, shape, range(x.ndim)) if x.ndim else x
 
 
 @cache
 def _threefry() -> Any:
-    """JAX has public functions of the hash but no public primitive."""
+    """The primitive of the hash: JAX has public functions of it but no public primitive."""
     word = jax.ShapeDtypeStruct((), np.uint32)
     counts = jax.ShapeDtypeStruct((2,), np.uint32)
     todo = [jax.make_jaxpr(lambda a, b, c: jax.extend.random.threefry_2x32((a, b), c))(word, word, counts).jaxpr]

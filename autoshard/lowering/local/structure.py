@@ -11,16 +11,19 @@ from autoshard.lowering.local.context import LocalOp, local
 
 @local("broadcast_in_dim")
 def broadcast_in_dim(ctx: LocalOp, *operands: Any) -> Sequence[Any]:
+    """The primitive with the local shape of its result."""
     return ctx.bind(operands, shape=ctx.local_result(0))
 
 
 @local("empty")
 def empty(ctx: LocalOp, *operands: Any) -> Sequence[Any]:
+    """The primitive with the local shape of its result."""
     return ctx.bind(operands, shape=ctx.local_result(0))
 
 
 @local("reshape")
 def reshape(ctx: LocalOp, x: Any, *rest: Any) -> Sequence[Any]:
+    """The primitive with local sizes; unsupported where blocks of the operand would not become blocks of the result."""
     target = ctx.local_result(0)
     if int(np.prod(target)) != x.size:
         ctx.unsupported(f"its blocks hold {x.size} elements before and {int(np.prod(target))} after")
@@ -43,7 +46,7 @@ def _strides(ctx: LocalOp, dims: Sequence[tuple[int, ...]]) -> dict[int, int]:
 
 @local("iota")
 def iota(ctx: LocalOp, *operands: Any) -> Sequence[Any]:
-    """Along its own dimension a block starts at its offset."""
+    """Positions along one dimension; a block starts at its offset in the whole array."""
     dim = ctx.params["dimension"]
     (block,) = ctx.bind(operands, shape=ctx.local_result(0))
     atoms = ctx.result_atoms(0, dim)
@@ -55,6 +58,7 @@ def iota(ctx: LocalOp, *operands: Any) -> Sequence[Any]:
 
 @local("tile")
 def tile(ctx: LocalOp, x: Any) -> Sequence[Any]:
+    """The primitive with the number of repetitions that turns the local operand into the local result."""
     target = ctx.local_result(0)
     shape = (1,) * (len(target) - x.ndim) + x.shape
     return ctx.bind(
@@ -64,12 +68,13 @@ def tile(ctx: LocalOp, x: Any) -> Sequence[Any]:
 
 @local("split")
 def split(ctx: LocalOp, x: Any) -> Sequence[Any]:
-    """The dimension taken apart is whole, or there is nothing to take apart."""
+    """The primitive unchanged: the dimension it splits is whole, or there is one result only."""
     return ctx.bind([x]) if len(ctx.op.results) > 1 else [x]
 
 
 @local("slice")
 def slice_(ctx: LocalOp, x: Any) -> Sequence[Any]:
+    """The primitive with local limits; a cut dimension must be taken in full."""
     starts, limits = list(ctx.params["start_indices"]), list(ctx.params["limit_indices"])
     for d in range(x.ndim):
         if ctx.operand_atoms(0, d):
@@ -81,6 +86,7 @@ def slice_(ctx: LocalOp, x: Any) -> Sequence[Any]:
 
 @local("pad")
 def pad(ctx: LocalOp, x: Any, value: Any) -> Sequence[Any]:
+    """The primitive on blocks; a cut dimension must not be padded."""
     for d, config in enumerate(ctx.params["padding_config"]):
         if ctx.operand_atoms(0, d) and tuple(config) != (0, 0, 0):
             ctx.unsupported(f"dimension {d} is cut and padded")
@@ -88,8 +94,10 @@ def pad(ctx: LocalOp, x: Any, value: Any) -> Sequence[Any]:
 
 
 def padded(ctx: LocalOp, x: Any, value: Any) -> list[Any]:
-    """Pads, then cuts off what negative amounts take away: XLA for CPU has no code for them once its simplifier,
-    which merges collectives that we count, is left out.
+    """Pads, then cuts off what negative amounts take away.
+
+    XLA for CPU has no code for negative amounts without its simplifier, which is left out because it merges collectives
+    that are counted.
     """
     config = [tuple(c) for c in ctx.params["padding_config"]]
     if all(low >= 0 and high >= 0 for low, high, _ in config):
@@ -101,7 +109,9 @@ def padded(ctx: LocalOp, x: Any, value: Any) -> list[Any]:
 
 @local("dynamic_slice")
 def dynamic_slice(ctx: LocalOp, x: Any, *starts: Any) -> Sequence[Any]:
-    """A dimension taken in full starts at 0 whatever the index says, on the block too."""
+    """The primitive with local sizes; a cut dimension is taken in full, so its slice starts at 0 whatever the index
+    is.
+    """
     for d in range(x.ndim):
         if ctx.operand_atoms(0, d) and ctx.operand_types[0].shape[d] != ctx.result_types[0].shape[d]:
             ctx.unsupported(f"dimension {d} is cut and not taken in full")
@@ -110,10 +120,10 @@ def dynamic_slice(ctx: LocalOp, x: Any, *starts: Any) -> Sequence[Any]:
 
 @local("dynamic_update_slice")
 def dynamic_update_slice(ctx: LocalOp, x: Any, update: Any, *starts: Any) -> Sequence[Any]:
-    """Along a cut dimension that the update does not fill, each device writes what falls into its block.
+    """Along a cut dimension that the update does not fill, each device writes the part that falls into its block.
 
-    The block is padded by the size of the update on both sides, written at the shifted start, which the
-    primitive clamps into this range, and cut out again.
+    The block is padded by the size of the update on both sides. The update is written at the shifted start, which the
+    primitive clamps into this range, and the padding is cut off again.
     """
     shape, part = ctx.operand_types[0].shape, ctx.operand_types[1].shape
     moved = [d for d in range(x.ndim) if ctx.operand_atoms(0, d) and shape[d] != part[d]]

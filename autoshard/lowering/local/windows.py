@@ -19,6 +19,7 @@ _NEUTRAL_PARAMETERS: dict[str, Any] = {
     "select_and_gather_add", "select_and_scatter_add", "select_and_scatter",
 )  # fmt: skip
 def windowed(ctx: LocalOp, *operands: Any) -> Sequence[Any]:
+    """The primitive unchanged; along a cut dimension its window must cover one element at a time."""
     for k, layout in enumerate(ctx.operand_layouts):
         for d in range(len(layout.dims)):
             if not ctx.operand_atoms(k, d):

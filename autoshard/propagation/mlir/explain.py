@@ -23,7 +23,7 @@ class AxisOrigin:
     """Where one axis of a value came from.
 
     axis: in quotes, as in a sharding. dim: the dimension it cuts. source: the argument, result or op whose own sharding
-    says it. path: the ops it passed, from the value back to the source.
+    names the axis. path: the ops that the axis passed, from the value back to the source.
     """
 
     axis: str
@@ -51,10 +51,10 @@ class Explained:
 def explain_mlir(
     text: str, value: str, *, strategy: Strategy | str | None = None, conservative: bool = False
 ) -> Explained:
-    """Propagate, and tell where the axes of `value` came from.
+    """Propagate over a module and tell where the axes of one value came from.
 
-    value: its name in the text, ``%x`` or ``%r#1`` for a result of several; for functions with the same names
-        inside, the first. strategy: as for `propagate_mlir`. Raises `InputError` where there is no such value.
+    value: its name in the text, ``%x`` or ``%r#1`` for a result of several; where several functions use the name, the
+        first one counts. strategy: as for `propagate_mlir`. Raises `InputError` where there is no such value.
     """
     chosen = Strategy.USER_PRIORITY if strategy is None else Strategy.from_text(str(strategy))
     line, column, number = _definition(text, value)
@@ -106,8 +106,8 @@ def _definition(text: str, value: str) -> tuple[int, int, int]:
 
 
 def _place(location: ir.Location) -> tuple[int, int] | None:
-    found = _PLACE.search(str(location))
-    return (int(found[1]), int(found[2])) if found else None
+    match = _PLACE.search(str(location))
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _holder_at(built: ModuleGraph, line: int, column: int, number: int) -> int | None:
@@ -135,7 +135,7 @@ def _describe(built: ModuleGraph, holder: int) -> str:
     op = owning_op(value)
     is_edge = op.name == EDGE
     if is_edge:
-        value = op.operands[0]  # what the edge hangs on
+        value = op.operands[0]  # the value that the edge belongs to
         op = owning_op(value)
     place = _place(op.location) if is_edge else _place(value.location)
     where = f" (line {place[0]})" if place else ""

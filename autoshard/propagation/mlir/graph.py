@@ -32,10 +32,12 @@ class ModuleGraph:
 
     @property
     def operations(self) -> list[ir.Operation]:
+        """The ops of the module in the order of the text; a node has the number of its op."""
         return self.index.operations
 
     @property
     def mesh_names(self) -> list[str]:
+        """Names of the module's meshes, in the order of their numbers in specs."""
         return list(self.index.mesh_index)
 
     @property
@@ -45,7 +47,7 @@ class ModuleGraph:
 
     @cached_property
     def holder_values(self) -> dict[int, ir.Value]:
-        """The value in whose place a holder stands."""
+        """For each holder the value whose own place it is: an argument, a result or a data-flow edge."""
         return {holder: self.index.values[value] for value, holder in reversed(self.holders.owners)}
 
     def held(self) -> Iterator[tuple[ir.Value, int]]:
@@ -53,6 +55,7 @@ class ModuleGraph:
         return ((v, h) for v, h in zip(self.index.values, self.holders.of, strict=True) if h >= 0)
 
     def holder_of(self, value: ir.Value) -> int:
+        """The holder of a value; `NO_HOLDER` for values that cannot have a sharding."""
         number = self.index.number.get(value)
         return NO_HOLDER if number is None else self.holders.of[number]
 
@@ -61,6 +64,7 @@ class ModuleGraph:
         return self.holders.text(holder)
 
     def write(self, erased: Sequence[int] = ()) -> None:
+        """Put the shardings of the holders on the module, then erase the dead ops with these numbers."""
         with no_garbage_collection():
             for writer in self.holders.writers:
                 writer()
@@ -69,9 +73,9 @@ class ModuleGraph:
 
 
 def build_module_graph(module: ir.Module, groups: Mapping[int, Sequence[ir.Value]] | None = None) -> ModuleGraph:
-    """Read holders, nodes and everything that the engine asks for. Rules must have been populated.
+    """Read holders, nodes and groups of a module; its ops must have their ``sdy.sharding_rule`` attributes already.
 
-    groups: members of sharding groups by id, where they are not what the ``sdy.sharding_group`` ops say.
+    groups: members of sharding groups by id, where they differ from the module's ``sdy.sharding_group`` ops.
     """
     with no_garbage_collection():
         index = ModuleIndex.of(module)

@@ -1,8 +1,7 @@
 """Sharding groups of a module whose members start from different shardings.
 
-Such members are not changed; an open constraint is put behind each, and the group then ties the constraints. That
-leaves what
-the user stated in place, and is what Shardy does.
+Such members are not changed. An open constraint is put behind each member, and the group then ties the constraints, as
+Shardy does it. The shardings that the user stated stay in place.
 """
 
 from jaxlib.mlir import ir

@@ -1,4 +1,4 @@
-"""Where the shardings of a module stand: a holder for each place, and what to write back there.
+"""Where the shardings of a module stand: a holder for each place, and what to write back to the place.
 
 Holders are for arguments of functions and computations and for results of ops. Values behind a data-flow edge share
 the edge's holder.
@@ -31,14 +31,17 @@ Writer = Callable[[], None]
 
 
 def spec_text(spec: Spec, mesh: Mesh, name: str) -> str:
+    """A spec as text with the name of its mesh, in quotes where MLIR needs them: ``<@mesh, [{"x"}, {?}]>``."""
     return str(from_spec(spec, mesh, name if name.replace("_", "a").replace(".", "a").isalnum() else f'"{name}"'))
 
 
 @dataclass
 class Holders:
-    """Holders by number of the value; `owners` are the values whose own place a holder is.
+    """The holders of a module.
 
-    result_slots: for holders of function results the function and the number of the result.
+    of: the holder of each value, by number of the value. owners: (value, holder) for the values whose own place the
+    holder is. writers: write the final shardings to the module. result_slots: for holders of function results the
+    function and the number of the result.
     """
 
     index: ModuleIndex
@@ -74,16 +77,17 @@ class Holders:
         number = self.graph.holders[holder] if holder >= 0 else -1
         if number < 0:
             return None
-        found = self._texts.get(number)
-        if found is None:
-            found = self._texts[number] = self._spec_text(self.graph.steps.specs[number])
-        return found
+        text = self._texts.get(number)
+        if text is None:
+            text = self._texts[number] = self._spec_text(self.graph.steps.specs[number])
+        return text
 
     def _spec_text(self, spec: Spec) -> str:
         mesh = self.index.meshes[spec.mesh]
         return spec_text(spec, mesh, mesh.name)
 
     def new(self, value: int, spec: Spec | None) -> int:
+        """Add a holder for a value, and note the value as its owner."""
         shape = self.index.shapes[value]
         holder = self.graph.holder(spec, 0 if shape is None else len(shape))
         self.of[value] = holder
@@ -91,10 +95,10 @@ class Holders:
         return holder
 
     def _attribute(self, text: str) -> ir.Attribute:
-        found = self._attrs.get(text)
-        if found is None:
-            found = self._attrs[text] = ir.Attribute.parse(text, self.index.module.context)
-        return found
+        attribute = self._attrs.get(text)
+        if attribute is None:
+            attribute = self._attrs[text] = ir.Attribute.parse(text, self.index.module.context)
+        return attribute
 
     # functions
 
@@ -123,11 +127,11 @@ class Holders:
     ) -> None:
         def write() -> None:
             out = []
-            for given, holder in zip(attrs, holders, strict=True):
-                found = self.text(holder)
-                entry = dict(given)
-                if found is not None:
-                    entry["sdy.sharding"] = self._attribute(f"#sdy.sharding{found}")
+            for attributes, holder in zip(attrs, holders, strict=True):
+                text = self.text(holder)
+                entry = dict(attributes)
+                if text is not None:
+                    entry["sdy.sharding"] = self._attribute(f"#sdy.sharding{text}")
                 out.append(ir.DictAttr.get(entry, op.context))
             if out:
                 op.attributes[name] = ir.ArrayAttr.get(out, op.context)
@@ -140,17 +144,17 @@ class Holders:
         holder = self.new(value, self.index.spec(get_attribute(op, attribute)))
 
         def write() -> None:
-            found = self.text(holder)
-            if found is not None:
-                op.attributes[attribute] = self._attribute(f"#sdy.sharding{found}")
+            text = self.text(holder)
+            if text is not None:
+                op.attributes[attribute] = self._attribute(f"#sdy.sharding{text}")
 
         self.writers.append(write)
 
     def _per_value(self, op: ir.Operation, values: Sequence[int], attribute: str) -> None:
-        given = self.index.specs(get_attribute(op, attribute))
-        if given and len(given) != len(values):
+        specs = self.index.specs(get_attribute(op, attribute))
+        if specs and len(specs) != len(values):
             return  # a maximal sharding on an op without results
-        holders = [self.new(v, given[i] if given else None) for i, v in enumerate(values)]
+        holders = [self.new(v, specs[i] if specs else None) for i, v in enumerate(values)]
         before = [self.graph.holders[h] for h in holders]
 
         def write() -> None:
@@ -183,12 +187,12 @@ class Holders:
             self._per_value(op, index.results[at], "out_shardings")
             return
         manual = manual_axes(op)
-        given = index.specs(get_attribute(op, "in_shardings"))
-        holders = [self.new(a, erase_manual(s, manual, index.meshes)) for a, s in zip(args, given, strict=True)]
+        stated = index.specs(get_attribute(op, "in_shardings"))
+        holders = [self.new(a, erase_manual(s, manual, index.meshes)) for a, s in zip(args, stated, strict=True)]
 
         def write() -> None:
             texts: list[str | None] = []
-            for arg, holder, outer in zip(args, holders, given, strict=True):
+            for arg, holder, outer in zip(args, holders, stated, strict=True):
                 spec = self.graph.spec(holder)
                 if self.of[arg] != holder or spec is None or outer is None:
                     return

@@ -1,7 +1,6 @@
 """The ops and values of a module by number: who defines what, who uses it, in the order of the text.
 
-Reading a module through Python bindings is most of the time that propagation takes, so each property of an op is asked
-for once.
+Reading a module through Python bindings takes most of the time of propagation, so each property of an op is read once.
 """
 
 from collections.abc import Iterator
@@ -54,13 +53,14 @@ class ModuleIndex:
 
     @staticmethod
     def of(module: ir.Module) -> "ModuleIndex":
-        found = ModuleIndex(module)
+        """The index of a module: its meshes, then every op and value in the order of the text."""
+        index = ModuleIndex(module)
         for op in module.body.operations:
             if op.operation.name == "sdy.mesh":
-                found._add_mesh(op.operation)
+                index._add_mesh(op.operation)
         for op in module.body.operations:
-            found._collect(op.operation)
-        return found
+            index._collect(op.operation)
+        return index
 
     def _add_mesh(self, op: ir.Operation) -> None:
         name = ir.StringAttr(op.attributes["sym_name"]).value
@@ -114,16 +114,18 @@ class ModuleIndex:
         self.defined_by.append(defined_by)
         return number
 
-    # what is asked about it
+    # questions
 
     def ops(self, *names: str) -> Iterator[ir.Operation]:
+        """The ops with one of these names, in the order of the text."""
         return (op for op, name in zip(self.operations, self.names, strict=True) if name in names)
 
     def is_unused(self, op: int) -> bool:
+        """Whether no result of the op with this number has a use."""
         return not any(self.uses[r] for r in self.results[op])
 
     def spec(self, attr: ir.Attribute | None) -> Spec | None:
-        """What a ``#sdy.sharding`` says, in the compact form."""
+        """The sharding of a ``#sdy.sharding`` attribute in the compact form; None without one."""
         if attr is None:
             return None
         if attr not in self._specs:
@@ -134,7 +136,7 @@ class ModuleIndex:
         return self._specs[attr]
 
     def specs(self, attr: ir.Attribute | None) -> list[Spec | None]:
-        """What a ``#sdy.sharding_per_value`` says; empty without one."""
+        """The shardings of a ``#sdy.sharding_per_value`` attribute; empty without one."""
         if attr is None:
             return []
         if attr not in self._per_value:

@@ -1,4 +1,4 @@
-"""Manual axes on the border of a manual computation: off on the way in, back on the way out (S4.18, S4.23)."""
+"""Manual axes on the border of a manual computation: removed on the way in, put back on the way out (S4.18, S4.23)."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from autoshard.sharding.mesh import Mesh
 
 
 def erase_manual(spec: Spec | None, manual: frozenset[str], meshes: Sequence[Mesh]) -> Spec | None:
-    """The sharding inside the body: free axes only."""
+    """The sharding that the body of a manual computation sees: free axes only."""
     if spec is None or not manual:
         return spec
 

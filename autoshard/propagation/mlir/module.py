@@ -1,10 +1,9 @@
 """Propagation over MLIR modules: the same module with sdy shardings comes back.
 
-With a strategy named, the step that Shardy's pass of that name does, with data-flow edges added before and sunk
-afterwards where the module has ops that need them and none are written. Without one, Shardy's whole pipeline with user
+With a strategy, this is the work of Shardy's pass of that name. Data-flow edges are added before it and sunk afterwards
+where the module has ops that need them and has none. Without a strategy, it is Shardy's whole pipeline with user
 priorities: its import passes (constants split, calls inlined, data-flow edges added, constraints applied), our
-propagation, its
-export passes. Rules come from Shardy's own registry.
+propagation, its export passes. Rules come from Shardy's own registry.
 """
 
 import re
@@ -72,7 +71,7 @@ def propagate_module(
     conservative: bool = False,
     keep_sub_axes: bool = False,
 ) -> None:
-    """As `propagate_mlir`, on a parsed module, in place; to be called within its context."""
+    """As `propagate_mlir`, on a parsed module, in place; call it within the module's context."""
     chosen = Strategy.USER_PRIORITY if strategy is None else Strategy.from_text(str(strategy))
     check_functions(module, inlines_calls=strategy is None)
     with no_garbage_collection():
@@ -119,34 +118,34 @@ def needs_edges(module: ir.Module) -> bool:
 
     Not where there are named computations: an edge on one is not valid outside of the whole pipeline.
     """
-    found = {"edge": False, "op": False}
+    has = {"edge": False, "op": False}
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        found["edge"] |= op.name in (EDGE, FUNC_EDGE, NAMED)
-        found["op"] |= op.name in DATA_FLOW
+        has["edge"] |= op.name in (EDGE, FUNC_EDGE, NAMED)
+        has["op"] |= op.name in DATA_FLOW
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return found["op"] and not found["edge"]
+    return has["op"] and not has["edge"]
 
 
 def _has_named_computations(module: ir.Module) -> bool:
-    found = False
+    has_any = False
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        nonlocal found
-        found |= op.name == NAMED
-        return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
+        nonlocal has_any
+        has_any |= op.name == NAMED
+        return ir.WalkResult.INTERRUPT if has_any else ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return found
+    return has_any
 
 
 def check_functions(module: ir.Module, *, inlines_calls: bool = True) -> None:
-    """What would end the process in Shardy's passes is refused here with a sentence.
+    """Refuse, with a typed error, modules that would end the process in Shardy's passes.
 
-    There must be a main function (the only one, or the one called main); where calls are inlined they must lead to
-    bodies and not round in circles; values must be tensors of static shape, not tuples.
+    There must be a main function (the only one, or the one called main). Where calls are inlined, they must lead to
+    bodies and not in circles. Values must be tensors of static shape, not tuples.
     """
     functions = {
         ir.StringAttr(op.attributes["sym_name"]).value: op.operation
@@ -201,5 +200,5 @@ def check_functions(module: ir.Module, *, inlines_calls: bool = True) -> None:
 
 
 def _line(op: ir.Operation) -> str:
-    found = _LINE.search(str(op.location))
-    return f"line {found[1]}: " if found else ""
+    match = _LINE.search(str(op.location))
+    return f"line {match[1]}: " if match else ""

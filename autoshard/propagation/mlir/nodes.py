@@ -41,6 +41,10 @@ class Nodes:
     _mappings: dict[ir.Attribute, TensorFactors] = field(default_factory=dict)
 
     def node(self, at: int, op: ir.Operation, erasable: bool) -> Node:
+        """The engine's node for the op with number `at`.
+
+        erasable: whether the op may be removed once its results have no use.
+        """
         index, name = self.index, self.index.names[at]
         values = index.operands[at]
         uses, shapes = index.uses, index.shapes
@@ -133,8 +137,8 @@ class Nodes:
             self._identity(node, [index.number[s] for s in sources], index.results[at][0])
 
     def _rule(self, attr: ir.Attribute) -> int:
-        found = self._rules.get(attr)
-        if found is None:
+        number = self._rules.get(attr)
+        if number is None:
             rule = sdy.OpShardingRuleAttr(attr)
             sizes = tuple(rule.factor_sizes)
             special = {*rule.reduction_factors, *rule.need_replication_factors, *rule.permutation_factors}
@@ -145,11 +149,11 @@ class Nodes:
                 frozenset(rule.blocked_propagation_factors),
                 tuple(f not in special for f in range(len(sizes))),
             )
-            found = self._rules[attr] = self.graph.steps.rule_number(step)
-        return found
+            number = self._rules[attr] = self.graph.steps.rule_number(step)
+        return number
 
     def _mapping(self, attr: ir.Attribute) -> TensorFactors:
-        found = self._mappings.get(attr)
-        if found is None:
-            found = self._mappings[attr] = mapping(attr)
-        return found
+        factors = self._mappings.get(attr)
+        if factors is None:
+            factors = self._mappings[attr] = mapping(attr)
+        return factors

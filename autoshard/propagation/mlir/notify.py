@@ -14,7 +14,9 @@ from autoshard.propagation.mlir.ops import CALL, DATA_FLOW, EDGE, MANUAL, NAMED,
 
 @dataclass
 class Notify:
-    """Call with a value; the ops come in the order in which they are put on the stack."""
+    """For a value, the ops to look at again when its sharding changes, in the order in which they are put on the
+    stack.
+    """
 
     index: ModuleIndex
     holders: Holders

@@ -1,4 +1,4 @@
-"""What propagation asks of the ops of an MLIR module: their names, classes, neighbours and attributes."""
+"""What propagation needs to know of the ops of an MLIR module: their classes, neighbours and attributes."""
 
 from collections.abc import Callable, Sequence
 
@@ -43,6 +43,7 @@ _IDENTIFIER = "autoshard.id"
 
 
 def is_elementwise(op: ir.Operation, name: str) -> bool:
+    """Whether each element of the results depends on one element of each operand; `name` is the op's full name."""
     if name in _SDY_ELEMENTWISE:
         return True
     if not name.startswith(_MHLO_OR_STABLEHLO):
@@ -53,6 +54,7 @@ def is_elementwise(op: ir.Operation, name: str) -> bool:
 
 
 def op_class(op: ir.Operation, name: str, elementwise: bool) -> OpClass:
+    """The class of an op in the order of propagation; `name` is its full name."""
     if elementwise or name in _PASS_THROUGH:
         return OpClass.PASS_THROUGH
     if name == "stablehlo.custom_call":
@@ -64,10 +66,10 @@ def op_class(op: ir.Operation, name: str, elementwise: bool) -> OpClass:
 
 
 def erasable(module: ir.Module, operations: Sequence[ir.Operation], unused: Callable[[int], bool]) -> set[int]:
-    """Ops that may be removed once their results have no use: those that a run without patterns removes.
+    """Numbers of the ops that may be removed once their results have no use.
 
-    unused: whether no result of the op with a number has a use; where there is no such op with results, nothing needs
-    to be found out.
+    Those are the ops that a canonicalisation without patterns removes. unused: whether no result of the op with a
+    number has a use. The pass does not run where no op with results is unused.
     """
     if not any(unused(number) and len(op.results) for number, op in enumerate(operations)):
         return set()
@@ -103,35 +105,44 @@ def shape_of(value: ir.Value) -> tuple[int, ...] | None:
 
 
 def get_attribute(op: ir.Operation, name: str) -> ir.Attribute | None:
+    """The attribute of this name; None where the op has none."""
     return op.attributes.get(name)
 
 
 def owning_op(value: ir.Value) -> ir.Operation:
+    """The op that defines a value, or whose region the value is an argument of."""
     owner = value.owner
     return owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
 
 
 def parent_of(op: ir.Operation) -> ir.Operation:
+    """The op whose region holds this one."""
     parent = op.parent
     assert parent is not None
     return parent.operation
 
 
 def terminator(region: ir.Region) -> ir.Operation:
+    """The last op of a region's first block; its operands are what the region hands back."""
     operations = region.blocks[0].operations
     return operations[len(operations) - 1].operation
 
 
 def manual_axes(op: ir.Operation) -> frozenset[str]:
+    """Names of the axes that a manual computation runs over."""
     axes = sdy.ManualAxesAttr(op.attributes["manual_axes"])
     return frozenset(axes[i] for i in range(len(axes)))
 
 
 def mapping(attr: ir.Attribute) -> TensorFactors:
+    """For each dimension of one tensor its factor indices, as in `ShardingRule`, from a mapping of
+    ``sdy.sharding_rule``.
+    """
     return tuple(tuple(sdy.DimMappingAttr(d).factor_indices) for d in sdy.TensorMappingAttr(attr).dim_mappings)
 
 
 def barrier_direction(op: ir.Operation) -> Direction:
+    """The direction in which a propagation barrier lets axes pass."""
     return Direction(ir.IntegerAttr(op.attributes["allowed_direction"]).value)
 
 

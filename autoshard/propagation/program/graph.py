@@ -1,10 +1,9 @@
 """From a `Program` to the graph of holders and nodes that the engine propagates over.
 
 Region ops become data-flow edges (S2.39 to S2.42): one for each carried value of a loop, for each result of a
-conditional, for each
-value that enters a body. Constants are copied for each use, so that nothing travels from one use to another through
-them
-(S2.43 to S2.46). Closed shardings of constraints and of `shard_map` operands are put on the values they constrain.
+conditional, for each value that enters a body. Constants are copied for each use, so that nothing travels from one use
+to another through them (S2.43 to S2.46). Closed shardings of constraints and of `shard_map` operands are put on the
+values they constrain.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from autoshard.propagation.step import StepRule, identity_rule
 
 
 def step_rule(rule: ShardingRule) -> StepRule:
+    """The part of a sharding rule that propagation uses."""
     special = rule.reduction | rule.need_replication | rule.permutation
     return StepRule(
         rule.factor_sizes,
@@ -36,9 +36,8 @@ def step_rule(rule: ShardingRule) -> StepRule:
 class ProgramGraph:
     """A graph with the holder of every value.
 
-    copies: every holder of a constant that was copied for its uses.
-    stated: values with a sharding of their own from the start; bound: those of them that have it from a constraint or
-    a `shard_map`, with that op.
+    copies: for each constant, the holders of its copies, one for each use. stated: values that have a sharding of their
+    own from the start. bound: those of them that have it from a constraint or a `shard_map`, with that op.
     """
 
     program: Program
@@ -57,13 +56,19 @@ def build_graph(
     groups: Sequence[Sequence[int]] = (),
     outputs: Sequence[tuple[int, Spec | None]] = (),
 ) -> ProgramGraph:
-    """specs: what the user gave, by value id. groups: value ids. outputs: index and sharding of program outputs."""
+    """The graph of a program.
+
+    specs: the user's shardings, by value id. groups: value ids. outputs: index and sharding of program outputs.
+    """
     return Builder(program, graph, dict(specs)).build(groups, outputs)
 
 
 @dataclass
 class Builder:
-    """Walks the program once; `pending` are nodes in program order with their copies of constants before them."""
+    """Walks the program once, and adds holders and nodes to a graph.
+
+    pending: edges of loops that still lack what the body hands back, by op id.
+    """
 
     program: Program
     graph: Graph
@@ -82,6 +87,7 @@ class Builder:
     pending: dict[int, list[Node]] = field(default_factory=dict)
 
     def build(self, groups: Sequence[Sequence[int]], outputs: Sequence[tuple[int, Spec | None]]) -> ProgramGraph:
+        """The finished graph; groups and outputs as for `build_graph`."""
         self._count_uses()
         self._apply_constraints()
         self.block(self.program.body)
@@ -115,8 +121,10 @@ class Builder:
         count(self.program.body.results)
 
     def _apply_constraints(self) -> None:
-        """A fully closed constraint on a value without sharding is the value's own, unless others disagree (S4.4 to
-        S4.6).
+        """Give values the closed shardings of their constraints.
+
+        A fully closed constraint on a value without sharding becomes the value's own, unless another constraint
+        disagrees (S4.4 to S4.6).
         """
         wanted: dict[int, list[Spec | None]] = {}
         constraints: dict[int, Op] = {}
@@ -136,9 +144,9 @@ class Builder:
                         self.specs[value] = spec
                         self.bound[value] = op
         targets = self._edge_targets()
-        for value, found in wanted.items():
-            first = found[0]
-            if first is None or value in self.specs or any(s != first for s in found):
+        for value, specs in wanted.items():
+            first = specs[0]
+            if first is None or value in self.specs or any(s != first for s in specs):
                 continue
             if any(d.is_open for d in first.dims):
                 continue
@@ -150,13 +158,13 @@ class Builder:
 
     def _edge_targets(self) -> set[int]:
         """Values behind a data-flow edge: a statement on one would bind all that the edge ties together."""
-        found: set[int] = set()
+        values: set[int] = set()
         for op, _ in self.program.walk():
             if op.regions or op.kind in EDGES:
-                found.update(op.results)
+                values.update(op.results)
                 if op.kind != "shard_map":
-                    found.update(a for r in op.regions for a in r.args)
-        return found
+                    values.update(a for r in op.regions for a in r.args)
+        return values
 
     def _redirect(self, value: int, constraint: Op) -> None:
         """All other uses of `value` take it from behind the constraint."""
@@ -190,7 +198,11 @@ class Builder:
         return self.copies.get(value) or ([self.holder_of[value]] if value in self.holder_of else [])
 
     def use(self, value: int, user: Op | None = None) -> int:
-        """The holder that a use of `value` sees: its own copy of a constant, what is behind a constraint on an edge."""
+        """The holder that a use of `value` sees.
+
+        For a constant it is the use's own copy; for a value behind an edge, the constraint that its other uses go
+        through.
+        """
         constraint = self.redirected.get(value)
         if constraint is not None and (user is None or user.id != constraint.id):
             return self.define(constraint.results[0])
@@ -221,10 +233,10 @@ class Builder:
     # nodes
 
     def _rule(self, rule: ShardingRule) -> int:
-        found = self.rules.get(rule)
-        if found is None:
-            found = self.rules[rule] = self.graph.steps.rule_number(step_rule(rule))
-        return found
+        number = self.rules.get(rule)
+        if number is None:
+            number = self.rules[rule] = self.graph.steps.rule_number(step_rule(rule))
+        return number
 
     def _node(self, op: Op, operands: tuple[int, ...], results: tuple[int, ...], *, shared: bool | None = None) -> None:
         if op.rule is None:

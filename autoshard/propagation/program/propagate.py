@@ -1,8 +1,7 @@
-"""Propagation over a program: some shardings in, one for every value out.
+"""Propagation over a program: shardings of some values in, a sharding of every value out.
 
-The judge of what is right is Shardy: the same conflicts are settled the same way. Example, a matmul on a mesh with axes
-``batch`` and ``tensor`` (S2.27): ``[{"batch", ?}, {"tensor", ?}] @ [{?}, {?}]`` gives the right operand
-``[{"tensor", ?}, {?}]``
+Shardy is the reference: conflicts are settled as Shardy settles them. Example, a matmul on a mesh with axes ``batch``
+and ``tensor`` (S2.27): ``[{"batch", ?}, {"tensor", ?}] @ [{?}, {?}]`` gives the right operand ``[{"tensor", ?}, {?}]``
 and the result ``[{"batch", ?}, {?}]``.
 """
 
@@ -30,9 +29,8 @@ class Propagated:
 
     values: for every value that is not a literal its sharding; dimensions nobody closed are open. Values inside
         a `shard_map` are local and have open, empty shardings.
-    factors: for every op with a rule the axes that each factor got on *all* tensors that have it, major to minor;
-    no axis on
-        two factors, none on factors that must stay whole.
+    factors: for every op with a rule the axes that each factor got on *all* tensors that have the factor, major to
+        minor. No axis is on two factors, and none is on a factor that must stay whole.
     outputs: shardings of the program's outputs where some were given.
     provenance: for every value where each of its axes came from; None unless traced.
     """
@@ -115,16 +113,16 @@ def _parsed(sharding: TensorSharding | str) -> TensorSharding:
 def _checked(program: Program, mesh: Mesh, value: int, sharding: TensorSharding) -> Spec:
     if not 0 <= value < len(program.values):
         raise InputError(f"there is no value {value}; the program has values 0..{len(program.values) - 1}")
-    it = program.values[value]
-    if it.origin is Origin.LITERAL:
-        raise ShardingError(f"value {value} ({it.name}) is a literal and cannot be sharded")
+    tensor = program.values[value]
+    if tensor.origin is Origin.LITERAL:
+        raise ShardingError(f"value {value} ({tensor.name}) is a literal and cannot be sharded")
     sharding = sharding.canonical(mesh)
-    sharding.validate(mesh, it.type.shape, what=f"value {it.name}")
+    sharding.validate(mesh, tensor.type.shape, what=f"value {tensor.name}")
     return _without_size_one(to_spec(sharding, mesh, 0))
 
 
 def _without_size_one(spec: Spec) -> Spec:
-    """Axes of size 1 cut nothing and would only be in the way."""
+    """The spec without axes of size 1: they cut nothing, and would compete with axes that do."""
 
     def keep(axes: Refs) -> Refs:
         return tuple(a for a in axes if a[2] > a[1])
@@ -142,7 +140,7 @@ def _check_groups(program: Program, groups: Sequence[Sequence[int]]) -> None:
 
 
 def _check_group_conflicts(program: Program, mesh: Mesh, built: ProgramGraph, groups: Sequence[Sequence[int]]) -> None:
-    """Two members with different closed shardings cannot both be honoured (S4.12)."""
+    """`ShardingError` where two members of a group have different closed shardings (S4.12)."""
     for members in groups:
         closed: dict[int, Spec] = {}
         for value in members:
@@ -184,14 +182,14 @@ def _op_factors(built: ProgramGraph, mesh: Mesh) -> dict[int, tuple[tuple[AxisRe
 def common_factor_axes(rule, specs: Sequence[Spec | None]) -> list[Refs]:
     """For each factor the axes that all its tensors share as a prefix; no axis on two factors."""
     sizes = rule.factor_sizes
-    found: list[Refs | None] = [None] * len(sizes)
+    prefixes: list[Refs | None] = [None] * len(sizes)
     for mapping, spec in zip((*rule.operands, *rule.results), specs, strict=True):
         for factor, sharding in project(mapping, spec, sizes).factors.items():
-            old = found[factor]
-            found[factor] = sharding.axes if old is None else _common_prefix(old, sharding.axes)
+            old = prefixes[factor]
+            prefixes[factor] = sharding.axes if old is None else _common_prefix(old, sharding.axes)
     used: list[Ref] = []
     out: list[Refs] = []
-    for factor, axes in enumerate(found):
+    for factor, axes in enumerate(prefixes):
         kept: list[Ref] = []
         if factor in rule.shardable:
             for ref in axes or ():

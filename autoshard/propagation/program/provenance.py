@@ -13,7 +13,7 @@ from autoshard.sharding.mesh import Mesh
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One handing-over: `op` gave the axis to `value` from `source`; op -1 is an output, -2 a sharding group."""
+    """One step of an axis: `op` passed it from `source` to `value`; op -1 is an output, -2 a sharding group."""
 
     op: int
     source: int
@@ -24,8 +24,8 @@ class Hop:
 class Provenance:
     """Where one axis on one dimension came from.
 
-    origin: the value whose given sharding it stems from (-1: an output's own sharding).
-    path: hops from the value back to the origin; empty where the value's own sharding says it.
+    origin: the value whose stated sharding the axis stems from (-1: an output's own sharding).
+    path: hops from the value back to the origin; empty where the value's own sharding names the axis.
     """
 
     axis: AxisRef
@@ -48,7 +48,7 @@ def trace_back(built: ProgramGraph, run: Run, initial: list[int], mesh: Mesh) ->
         if holder < 0 or built.graph.spec(holder) is None:
             continue
         if holder not in known:
-            found: list[Provenance] = []
+            origins: list[Provenance] = []
             for ref, dim, steps in chains(built.graph, run, initial, holder):
                 hops = [
                     Hop(
@@ -64,7 +64,7 @@ def trace_back(built: ProgramGraph, run: Run, initial: list[int], mesh: Mesh) ->
                     source = op.results[0] if op.kind in CONSTRAINTS else origin
                     hops.append(Hop(op.id, source, origin))
                     origin = source
-                found.append(Provenance(axis_ref(ref, mesh), dim, origin, tuple(hops)))
-            known[holder] = tuple(found)
+                origins.append(Provenance(axis_ref(ref, mesh), dim, origin, tuple(hops)))
+            known[holder] = tuple(origins)
         out[value] = known[holder]
     return out

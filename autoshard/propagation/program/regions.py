@@ -24,6 +24,7 @@ def _tie(b: "Builder", op: Op, source: int, target: int) -> None:
 
 
 def region_op(b: "Builder", op: Op) -> None:
+    """Add the edges of a region op, and the nodes of its bodies."""
     match op.kind:
         case "scan":
             _scan(b, op)
@@ -38,8 +39,9 @@ def region_op(b: "Builder", op: Op) -> None:
 
 
 def _loop(b: "Builder", op: Op, inits: Sequence[int], bodies: Sequence[Block], args: Sequence[Sequence[int]]) -> None:
-    """One edge per carried value: the init and what the body hands back feed the arguments and the result
-    (S2.41).
+    """Add one edge per carried value (S2.41).
+
+    The init and what the body hands back feed the arguments and the result.
     """
     for index, (init, result) in enumerate(zip(inits, op.results, strict=False)):
         holder = b.define(result)
@@ -123,7 +125,7 @@ def _cond(b: "Builder", op: Op) -> None:
 
 
 def _shard_map(b: "Builder", op: Op) -> None:
-    """The outside has the stated shardings; the body works on local shapes and is left alone."""
+    """Give operands and results their stated shardings; the body works on local shapes and gets none."""
     for value in op.operands:
         b.use(value)
     for result in op.results:
