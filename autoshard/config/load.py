@@ -96,9 +96,9 @@ class Config:
         for kind in registry.kinds():
             if kind.config is not None and kind.stated is not None:
                 for index, entry in enumerate(self.settings.statements_of(kind)):
-                    statements.append(kind.stated.from_config(entry, self._source(kind.config, index, entry)))
+                    found.append(kind.stated.from_config(entry, self._source(kind.config, index, entry)))
         if isinstance(self.settings.carry, Mapping):
-            statements += carry_groups(self.settings.carry, self.place("carry"))
+            found += carry_groups(self.settings.carry, self.place("carry"))
         if self.settings.model_file is None:
             return tuple(found), ()
         from autoshard.config.onnx_model import statements_of

@@ -92,8 +92,8 @@ def problem_of(config: Config) -> Workload:
         return make_arguments(function_of_model, model, seed)
 
     name = Path(config.settings.model_file or "").stem
-    workload = Workload(name, made.__call__, made.args, ("weights", "inputs"), (), arguments=arguments)
-    return replace(workload, notes=lambda: sorted(made.notes))
+    workload = Workload(name, function_of_model.__call__, function_of_model.args, ("weights", "inputs"), (), arguments=arguments)
+    return replace(workload, notes=lambda: sorted(function_of_model.notes))
 
 
 def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[tuple[Pin, ...], tuple[str, ...]]:
@@ -123,7 +123,7 @@ def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[tuple[Pin, ...],
             left.setdefault(_PINNED if pattern in taken else NO_VALUE, []).append(name)
         elif how == "hints":
             opened = tuple(replace(d, is_open=True) for d in sharding.dims)
-            matching.append(Pin(pattern, replace(sharding, dims=opened), source, HINT_PRIORITY))
+            found.append(Pin(pattern, replace(sharding, dims=opened), source, HINT_PRIORITY))
         else:
             found.append(Pin(pattern, sharding, source))
     return (*stated, *found), (_annotation_note(config.settings.model_file or "", how, len(found), left),)

@@ -92,7 +92,7 @@ def decide_by(
     rounds = [{"what": str(strategy), "stopped": Stopped.TIME if restricted.timed_out else Stopped.DONE}]
     if proof.stopped in (Stopped.TIME, Stopped.INTERRUPT):
         rounds.append({"what": "the bound", "stopped": proof.stopped})
-    decision = finish(model, solution, found.schedule, found.memory, bound, rounds, [Search(proof)])
+    decision = finish(model, solution, restricted.schedule, restricted.memory, bound, rounds, [Search(proof)])
     note = f"decided by strategy {strategy}, not by cost alone: joint may find a cheaper plan"
     return replace(decision, notes=(*decision.notes, note))
 
