@@ -126,7 +126,7 @@ class _Run:
             raise no_answer(model, Solution(None, None, 0, "infeasible", reason=str(why)), self.seen) from None
         except _TimeUp:
             if known is None:
-                raise none_found(model, self.seen, Stopped.TIME) from None
+                raise NoAnswerError(model, False, True, "", Stopped.TIME, self.seen) from None
             return self._finished((replace(known[0], stats=known[0].stats | {"stopped": Stopped.TIME}), *known[1:]))
         return self._within(limit, free.assignment, known)
 
