@@ -1,5 +1,6 @@
 """A memory limit holds at every point of the simulated program, or there is no plan."""
 
+import importlib
 import itertools
 from dataclasses import replace
 from random import Random
@@ -14,7 +15,7 @@ from test_brute_force import random_program
 
 from autoshard import plan, solver
 from autoshard.costs.memory import simulate
-from autoshard.errors import InfeasibleError, InputError, NotFoundError
+from autoshard.errors import InfeasibleError, InputError, NotFoundError, OutOfTimeError
 from autoshard.planning import answer, build_model, decide
 from autoshard.program.program import Program
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, evaluate
@@ -217,3 +218,13 @@ def test_a_search_ended_by_the_wall_clock_is_told(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(solver, "solve", slow_first)
     notes = decide(build_model(problem(program, {"x": 2, "y": 2}, memory_limit=limit))).notes
     assert "one of its searches was ended by the wall clock: another run may give another plan" in notes
+
+
+def test_time_that_ends_while_memory_is_worked_out_finds_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def over(self: object) -> None:
+        raise decide_file._TimeUp
+
+    decide_file = importlib.import_module("autoshard.planning.decide")
+    monkeypatch.setattr(decide_file._Run, "_check", over)
+    with pytest.raises(OutOfTimeError, match=r"was found in the time given, and it is not proved that none exists"):
+        peak(program_of(gradient, *WIDE), 100_000)
