@@ -92,7 +92,8 @@ def problem_of(config: Config) -> Workload:
         return make_arguments(function_of_model, model, seed)
 
     name = Path(config.settings.model_file or "").stem
-    workload = Workload(name, function_of_model.__call__, function_of_model.args, ("weights", "inputs"), (), arguments=arguments)
+    planned, args = function_of_model.__call__, function_of_model.args
+    workload = Workload(name, planned, args, ("weights", "inputs"), (), arguments=arguments)
     return replace(workload, notes=lambda: sorted(function_of_model.notes))
 
 
