@@ -70,7 +70,8 @@ def _filled(path: Path, folder: Path) -> Path:
     tensors = [t for t in graph.initializer if t.name in used]
     names = {t.name for t in tensors}
     inputs = [i for i in graph.input if i.name not in names and i.name in used]
-    for held, new in ((graph.node, kept), (graph.initializer, tensors), (graph.input, inputs)):
+    fields: list[tuple[Any, list[Any]]] = [(graph.node, kept), (graph.initializer, tensors), (graph.input, inputs)]
+    for held, new in fields:
         copies = list(new)
         del held[:]
         held.extend(copies)
