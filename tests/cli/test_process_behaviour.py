@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,14 @@ def test_names_that_the_terminal_cannot_show_are_escaped() -> None:
     assert done.returncode == 2 and r"na\xefve.yaml does not exist" in done.stderr
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Background jobs of a shell begin with interrupts ignored, and so would the tests in them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def _interrupt_inside(where: Any) -> None:
     os.kill(os.getpid(), signal.SIGINT)
     for _ in range(1000):  # give the handler a chance to run in here
@@ -60,7 +69,7 @@ def _collect_and_wait() -> None:
     time.sleep(5)
 
 
-def test_an_interrupt_during_garbage_collection_arrives() -> None:
+def test_an_interrupt_during_garbage_collection_arrives(interruptible: None) -> None:
     """JAX has a callback on every collection, and Python drops what is raised in one."""
 
     interrupted = []
@@ -87,7 +96,7 @@ class _Interrupted:
         _interrupt_inside(None)
 
 
-def test_an_interrupt_in_a_finalizer_arrives() -> None:
+def test_an_interrupt_in_a_finalizer_arrives(interruptible: None) -> None:
     def drop_and_wait() -> None:
         held = [_Interrupted()]
         held.clear()
@@ -97,7 +106,7 @@ def test_an_interrupt_in_a_finalizer_arrives() -> None:
         drop_and_wait()
 
 
-def test_an_interrupt_elsewhere_arrives_at_once() -> None:
+def test_an_interrupt_elsewhere_arrives_at_once(interruptible: None) -> None:
     with interrupts_arrive(), pytest.raises(KeyboardInterrupt):
         _interrupt_inside(None)
 

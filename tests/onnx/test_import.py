@@ -188,7 +188,7 @@ def test_that_64_bit_numbers_become_32_bit_ones_is_noted():
         model([node("Add", ["x", "one"], ["y"])], {"x": (INT64, [2])}, {"y": (INT64, [2])}, [array("one", 1, np.int64)])
     )
     jax.eval_shape(made, *made.args)
-    assert made.notes == {"int64 is computed in int32; set jax_enable_x64 for 64-bit types"}
+    assert made.notes == {"int64 of the model is computed in int32; set jax_enable_x64 for 64-bit types"}
 
 
 @pytest.mark.parametrize(
