@@ -141,7 +141,7 @@ def test_the_command_writes_a_plan_that_holds_its_mesh(tmp_path: Path, capsys: p
     )
     config = tmp_path / "c.yaml"
     config.write_text(CONFIG)
-    assert main(["solve", str(config), "--output", str(tmp_path / "out")]) == 0
+    assert main(["solve", str(config), "-v", "--output", str(tmp_path / "out")]) == 0
     assert "step time against memory" in capsys.readouterr().out
     first = (tmp_path / "out" / "plan.json").read_bytes()
     made = Plan.load(tmp_path / "out" / "plan.json")
