@@ -17,7 +17,7 @@ from autoshard.constraints.groups import MatchedGroup, Member
 from autoshard.errors import InfeasibleError
 from autoshard.formulation.fixed import Fixed
 from autoshard.formulation.pieces import part_of, pieces_of
-from autoshard.planning import Model, Problem, build_model, decide, decide_staged, stated_stages
+from autoshard.planning import Model, Problem, answer, build_model, decide, decide_staged, stated_stages
 from autoshard.program.program import Program
 from autoshard.sharding.mesh import Mesh
 from autoshard.solver.network import evaluate
@@ -151,7 +151,7 @@ def judge_memory(seed: int) -> str:
     model = build_model(replace(problem, memory_limit=limit))
     if not fitting:
         with pytest.raises(InfeasibleError) as caught:
-            decide(model)
+            answer(model)
         assert caught.value.conflict
         return "no room"
     decision = decide(model)
