@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from autoshard import __version__
 from autoshard.api.plans import Plan
 from autoshard.errors import AutoshardError
-from autoshard.planning import STOPPED_BY_USER
 from autoshard.program.as_json import mesh_to_json, plain, program_to_json, without_places
 from autoshard.request.asking import Asked, asked
+from autoshard.solver.solution import Stopped
 
 if TYPE_CHECKING:
     from autoshard.frontends.jax.function import TracedFunction
@@ -24,8 +24,6 @@ FOLDER = "AUTOSHARD_PLANS"
 """The environment variable that names another folder for kept plans; empty keeps none."""
 MOST_KEPT = 200
 """Most plans in the folder; the plans that were not used for the longest time are deleted first."""
-_UNFINISHED = (STOPPED_BY_USER, "the run was stopped by the time limit")
-"""Notes of plans that another run may improve; such plans are not kept."""
 
 
 def folder() -> Path | None:
@@ -96,7 +94,7 @@ def kept_plan(key: str, traced: TracedFunction) -> Plan | None:
 def keep(key: str, plan: Plan) -> None:
     """Keep a plan, where the folder can be written; plans that more time may improve are not kept."""
     place = folder()
-    if place is None or any(note in _UNFINISHED for note in plan.notes):
+    if place is None or _cut_short(plan):
         return
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -106,3 +104,9 @@ def keep(key: str, plan: Plan) -> None:
             old.unlink(missing_ok=True)
     except (AutoshardError, OSError):  # a folder that cannot be written is no reason to fail
         return
+
+
+def _cut_short(plan: Plan) -> bool:
+    """Whether the user or the clock ended one of the plan's searches: another run may give a better plan."""
+    ends = {one.get("stopped") for one in plan.run.get("rounds", ())}
+    return bool(plan.run.get("interrupted")) or not ends.isdisjoint({Stopped.TIME, Stopped.INTERRUPT})

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import autoshard
 from autoshard.api import kept, verbs
 from autoshard.errors import InputError
+from autoshard.solver.solution import Stopped
 
 MESH = {"data": 2, "model": 4}
 
@@ -114,6 +116,15 @@ def test_nothing_is_kept_where_that_is_not_wanted(folder: Path, monkeypatch: pyt
     monkeypatch.setenv(kept.FOLDER, "")
     autoshard.jit(train, mesh=MESH, hardware="cpu_sim").planned(*arguments())
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("run", [{"interrupted": True}, {"rounds": [{"stopped": Stopped.TIME}]}])
+def test_a_plan_whose_search_was_cut_short_is_not_kept(folder: Path, run: dict[str, Any]) -> None:
+    plan = autoshard.plan(lambda x: x * 2, jnp.ones(8), mesh={"a": 2}, hardware="cpu_sim")
+    kept.keep("short", replace(plan, run=run))
+    assert not folder.exists()
+    kept.keep("whole", plan)
+    assert [file.stem for file in folder.iterdir()] == ["whole"]
 
 
 def test_lower_and_compile_are_as_in_jax() -> None:
