@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from autoshard import __version__
-from autoshard.cli import calibrate, compare, cost, diff, explain, init, lower, mlir, network, plans, report, run
+from autoshard.cli import calibrate, compare, cost, diff, explain, init, lower, mlir, network, plans, report, run, simulate
 from autoshard.cli.process import drop_output, interrupts_arrive, open_streams
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command()(plans.specs)
 app.command()(plans.verify)
 app.command()(run.run)
 app.command()(lower.lower)
+app.command()(simulate.simulate)
 app.command()(report.report)
 app.command()(plans.hardware)
 app.command()(explain.explain)

@@ -156,7 +156,7 @@ def _collectives(
 ) -> Iterator[FoundCollective]:
     known = computations[where].instructions
     given = [known[o] for o in instruction.operands]
-    groups = _groups(instruction.rest, devices)
+    groups = device_groups(instruction.rest, devices)
     combiner = ""
     if called := re.search(r"to_apply=%?([\w.\-]+)", instruction.rest):
         reducer = computations[called[1]]
@@ -169,10 +169,10 @@ def _collectives(
         yield FoundCollective(kind, groups, operand.elements, operand.dtype, loops, combiner)
 
 
-def _groups(rest: str, devices: int) -> tuple[tuple[int, ...], ...]:
+def device_groups(rest: str, devices: int) -> tuple[tuple[int, ...], ...]:
     """Groups in any of HLO's notations: listed, an iota reshaped and transposed, or axes of a mesh.
 
-    >>> _groups("replica_groups=[2,2]<=[2,2]T(1,0), x", 4), _groups("replica_groups=mesh['a'=2,'b'=2] {'a'}", 4)
+    >>> device_groups("replica_groups=[2,2]<=[2,2]T(1,0), x", 4), device_groups("replica_groups=mesh['a'=2,'b'=2] {'a'}", 4)
     (((0, 2), (1, 3)), ((0, 2), (1, 3)))
     """
     if found := re.search(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)+)\}", rest):

@@ -1,0 +1,116 @@
+"""`simulate`: plans on a clock, as the machine's compiler orders them or as our own scheduler does."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Literal, get_args
+
+from autoshard.api.plans import Plan
+from autoshard.costs.steptime import whole_bytes
+from autoshard.errors import InputError, UnsupportedError
+from autoshard.simulation import tpu
+from autoshard.simulation.own import own_timeline
+from autoshard.simulation.result import Simulation, Traffic, changes_between
+from autoshard.simulation.scheduled import Module, read_module
+from autoshard.simulation.timeline import timeline
+from autoshard.simulation.work import Clock
+
+Compiler = Literal["auto", "tpu", "own"]
+Form = Literal["explicit", "constraints", "shardings"]
+FORMS: tuple[Form, ...] = get_args(Form)
+COMPILERS: tuple[Compiler, ...] = get_args(Compiler)
+CLOCKS: tuple[Clock, ...] = get_args(Clock)
+
+_OWN = "autoshard's scheduler"
+
+
+def simulate(
+    plan: Plan,
+    *,
+    form: str = "explicit",
+    compiler: str = "auto",
+    clock: str = "expected",
+    name: str | None = None,
+    keep: Callable[[str], None] | None = None,
+) -> Simulation:
+    """A step of the plan on a clock.
+
+    form: how the plan is handed to the compiler (`autoshard.api.targets.TARGETS`, without ``mlir``). compiler: ``tpu``
+    compiles ahead of time with libtpu and reads the schedule; ``own`` orders the plan itself, by the plan's own seconds;
+    ``auto`` takes the first that can be had, and says which. clock: how compiled work is timed
+    (`autoshard.simulation.work.Work.seconds`). keep: is handed the compiled text.
+
+    Raises `InputError` for unknown names, and for ``tpu`` where the plan was loaded without its function,
+    `UnsupportedError` where the compiler cannot be asked or refuses the program.
+    """
+    for what, found, known in (("form", form, FORMS), ("compiler", compiler, COMPILERS), ("clock", clock, CLOCKS)):
+        if found not in known:
+            raise InputError(f"no {what} {found!r}; there are {', '.join(known)}")
+    title = name or plan.program.name
+    why = tpu.missing(plan.machine)
+    if compiler == "own" or (compiler == "auto" and why is not None):
+        return _own(plan, title, form, () if compiler == "own" else (f"no compiler was asked: {why}",))
+    if why is not None:
+        raise UnsupportedError(f"--compiler tpu: {why}")
+    began = time.monotonic()
+    text = compiled_text(plan, form)
+    took = time.monotonic() - began
+    if keep is not None:
+        keep(text)
+    found = read(plan, read_module(text), title, form, clock)
+    return replace(found, compile_s=took)
+
+
+def compiled_text(plan: Plan, form: str) -> str:
+    """The scheduled text of the plan's program for a described TPU slice; takes seconds to minutes."""
+    from jax import tree_util
+
+    target = plan.lower(form)
+    devices = tpu.devices_of(plan.machine, plan.schedule.mesh.mesh.device_ids)
+    traced = plan.lowered.traced
+    specs = tree_util.tree_unflatten(traced.in_tree, traced.in_types)
+    return tpu.scheduled_text(target._jit(devices, {}).lower(*specs))
+
+
+def read(plan: Plan, module: Module, title: str, form: str, clock: str) -> Simulation:
+    """A compiled module on the clocks of the plan's machine."""
+    notes: list[str] = []
+    clocks: list[Clock] = [c for c in CLOCKS if c == clock] + [c for c in CLOCKS if c != clock]
+    if not module.cycles_known:
+        clocks = ["roofline"]
+        notes.append("the compiler printed no cycles for this program: work is timed by its roofline")
+    lines = {c: timeline(module, plan.machine, c) for c in clocks}
+    first = lines[clocks[0]]
+    for loop in first.unknown_loops:
+        notes.append(f"nothing says how often the compiled loop {loop} runs: counted as one trip")
+    planned = planned_traffic(plan)
+    return Simulation(
+        plan=title, form=form, scheduler=f"{tpu.compiler_version()}, ahead of time", clocks=dict(lines),
+        planned_s=plan.cost.step_s, planned_compute_s=plan.cost.compute_s, estimate_s=plan.step_time.estimate_s,
+        planned=planned, changes=changes_between(planned, first), notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _own(plan: Plan, title: str, form: str, notes: tuple[str, ...]) -> Simulation:
+    if form != "explicit":
+        raise InputError(f"our own scheduler knows the planned collectives only: --form explicit, found {form!r}")
+    return Simulation(
+        plan=title, form=form, scheduler=_OWN, clocks={"plan": own_timeline(plan)}, planned_s=plan.cost.step_s,
+        planned_compute_s=plan.cost.compute_s, estimate_s=plan.step_time.estimate_s, planned=planned_traffic(plan),
+        notes=notes,
+    )  # fmt: skip
+
+
+def planned_traffic(plan: Plan) -> Traffic:
+    """Executions and bytes of the planned collectives by kind."""
+    out: Traffic = {}
+    for row in plan.cost.rows:
+        if row.is_collective:
+            times, bytes_ = out.get(row.kind, (0.0, 0.0))
+            out[row.kind] = (times + row.times, bytes_ + row.times * whole_bytes(row, plan.schedule.mesh))
+    return out
+
+
+def ranked(simulations: Sequence[Simulation]) -> list[Simulation]:
+    """Fastest first; of equal ones the first stays first."""
+    return sorted(simulations, key=lambda s: s.seconds)

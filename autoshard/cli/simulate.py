@@ -1,0 +1,103 @@
+"""``autoshard simulate``: plans on a clock, as the machine's own compiler schedules them."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autoshard.cli.common import reports_errors
+from autoshard.errors import InputError
+
+
+@reports_errors
+def simulate(
+    plans: Annotated[
+        list[Path], typer.Argument(help="One plan.json written by solve, or several to rank.", show_default=False)
+    ],
+    form: Annotated[
+        str,
+        typer.Option(
+            help="How plans are handed to the compiler: explicit (collectives written out), constraints, shardings; "
+            "several with commas, or all."
+        ),
+    ] = "explicit",
+    compiler: Annotated[
+        str,
+        typer.Option(help="tpu (libtpu, ahead of time; no TPU needed), own (autoshard's scheduler), auto."),
+    ] = "auto",
+    clock: Annotated[
+        str,
+        typer.Option(help="Of compiled work: expected, cycles (the compiler's own figures, high), roofline (low)."),
+    ] = "expected",
+    trace: Annotated[Path | None, typer.Option(help="Write the timelines as a trace for ui.perfetto.dev.")] = None,
+    keep: Annotated[Path | None, typer.Option(help="A folder for the compiled texts.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Compile plans for their machine, and say how long a step takes on its schedule and what is waited for.
+
+    The machine is described, not there. With no compiler for it, our own scheduler orders the plan, and says so.
+    """
+    from autoshard.simulation import tpu
+
+    tpu.prepare()
+    from autoshard.api.simulate import FORMS, simulate
+    from autoshard.files import check_writable, write_text
+    from autoshard.report.simulations import simulation_lines
+    from autoshard.running.group import existing_plan
+    from autoshard.simulation.trace import trace_events
+
+    forms = list(FORMS) if form == "all" else [part.strip() for part in form.split(",")]
+    for one in forms:
+        if one not in FORMS:
+            raise InputError(f"--form: no form {one!r}; there are {', '.join(FORMS)} and all")
+    if compiler == "own" and forms != ["explicit"]:
+        raise InputError("--compiler own orders the planned collectives only: leave out --form, or say explicit")
+    for file in plans:
+        existing_plan(file)
+    if trace is not None:
+        check_writable(trace)
+    if keep is not None and keep.exists() and not keep.is_dir():
+        raise InputError(f"--keep: {keep} is a file; name a folder")
+
+    titles = _titles(plans)
+    found = []
+    for file, title in zip(plans, titles, strict=True):
+        plan = _loaded(file, compiler)
+        for one in forms:
+            kept = None
+            if keep is not None:
+                place = keep / f"{title.replace('/', '_')}.{one}.hlo"
+
+                def kept(text: str, place: Path = place) -> None:
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    write_text(place, text)
+
+            found.append(simulate(plan, form=one, compiler=compiler, clock=clock, name=title, keep=kept))
+    if trace is not None:
+        write_text(trace, json.dumps(trace_events(found)))
+    if as_json:
+        print(json.dumps([s.to_dict() for s in found], indent=1))
+    else:
+        print("\n".join(simulation_lines([s.to_dict() for s in found])))
+        if trace is not None:
+            print(f"trace: {trace} (open it at https://ui.perfetto.dev)")
+
+
+def _titles(plans: list[Path]) -> list[str]:
+    """File names without ``.json``, of ``plan.json`` the folder's name; whole paths where these are the same."""
+    short = [(p.resolve().parent.name if p.name == "plan.json" else p.name).removesuffix(".json") for p in plans]
+    return short if len(set(short)) == len(short) else [str(p) for p in plans]
+
+
+def _loaded(file: Path, compiler: str):  # type: ignore[no-untyped-def]
+    """The plan; with its function where it is to be compiled."""
+    from autoshard.api.plans import Plan
+    from autoshard.simulation import tpu
+
+    plan = Plan.load(file)
+    if compiler == "own" or (compiler == "auto" and tpu.missing(plan.machine) is not None):
+        return plan
+    from autoshard.running.program import load
+
+    return load(str(file))[0]

@@ -1,0 +1,54 @@
+"""Simulations as a person reads them: each beside its plan, then all of them in order of their seconds."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autoshard.report.amounts import seconds_text
+
+_WORK = (("matmuls", "matmul_s"), ("other work", "other_work_s"), ("waiting for collectives", "exposed_s"))
+
+
+def simulation_lines(simulations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines for `Simulation.to_dict()`s, fastest last in detail and first in the ranking, which ends the text."""
+    lines: list[str] = []
+    for one in simulations:
+        lines += [*_one(one), ""]
+    if len(simulations) == 1:
+        return lines[:-1]
+    fastest = min(s["seconds"] for s in simulations)
+    width = max(len(f"{s['plan']} as {s['form']}") for s in simulations)
+    lines.append("fastest first:")
+    for one in sorted(simulations, key=lambda s: s["seconds"]):
+        name = f"{one['plan']} as {one['form']}"
+        more = one["seconds"] / fastest - 1
+        lines.append(f"  {name:<{width}}  {seconds_text(one['seconds']):>10}{f'  +{more:.1%}' if more else ''}")
+    return lines
+
+
+def _one(one: Mapping[str, Any]) -> list[str]:
+    lines = [f"{one['plan']} as {one['form']}, by {one['scheduler']}"]
+    step, serial, estimate = one["seconds"], one["plan_serial_s"], one["plan_estimate_s"]
+    lines.append(
+        f"  a step      {seconds_text(step)}; the plan says {seconds_text(serial)} where nothing overlaps "
+        f"({_share(serial, step)}), estimate {seconds_text(estimate)} ({_share(estimate, step)})"
+    )
+    others = {name: s for name, s in one["clocks"].items() if s != step}
+    if others:
+        lines.append("  by clock    " + ", ".join(f"{name} {seconds_text(s)}" for name, s in others.items()))
+    parts = [f"{label} {seconds_text(one[key])}" for label, key in _WORK]
+    lines.append("  the core    " + ", ".join(parts))
+    on_links, exposed = one["collectives_s"], one["exposed_s"]
+    if on_links:
+        lines.append(
+            f"  the links   {seconds_text(on_links)} of collectives, {1 - min(1.0, exposed / on_links):.0%} of it hidden"
+            " behind work"
+        )
+    for kind, seconds in sorted(one["exposed_by_kind_s"].items(), key=lambda p: -p[1]):
+        lines.append(f"    waits     {seconds_text(seconds)} for {kind}")
+    lines += [f"  changed     {text}" for text in one["changes"]]
+    lines += [f"  note: {text}" for text in one["notes"]]
+    return lines
+
+
+def _share(plan: float, step: float) -> str:
+    return f"{plan / step - 1:+.0%}" if step > 0 else "-"

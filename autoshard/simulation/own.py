@@ -1,0 +1,158 @@
+"""Our own scheduler, for machines whose compiler is not here: a plan's ops in their order, and its collectives beside them.
+
+What the plan knows is taken as it is: seconds of ops (rooflines) and of collectives. The core runs ops in the order of
+the program. A collective of a kind that the machine's profile says can overlap begins when its value exists and its
+links are free, and is waited for where it is used; one of another kind is waited for at once. Memory does not hold it
+back, so the result is what a scheduler without limits would reach. A collective never begins before its block does:
+what the next layer of a loop needs is not fetched during this one.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from autoshard.costmodels.machine import AxisPart
+from autoshard.costs.critical import matmul_order
+from autoshard.costs.price import CommRow, When, multiplicities
+from autoshard.costs.steptime import hidden_share
+from autoshard.costs.work import MATMUL_KINDS
+from autoshard.plan_record import PlanRecord
+from autoshard.program.program import Block, Op
+from autoshard.simulation.clock import COPIES, COPY, CORE, LOOPS, MATMUL, OTHER_WORK, Event, Timeline, waiting
+
+
+def own_timeline(plan: PlanRecord) -> Timeline:
+    """The plan's step on the clock."""
+    walk = _Walk(plan)
+    walk.rows(walk.at_start, 1.0)
+    walk.block(plan.program.body, 1.0, None)
+    walk.results()
+    walk.rows(walk.at_end, 1.0)
+    walk.wait(list(walk.arrives), 1.0)
+    return Timeline(walk.now, tuple(walk.events))
+
+
+@dataclass
+class _Walk:
+    plan: PlanRecord
+    now: float = 0.0
+    free: dict[str, float] = field(default_factory=dict)
+    began: float = 0.0  # when the block at hand did
+    made: dict[int, float] = field(default_factory=dict)  # value that depends on a matmul -> when it exists
+    arrives: dict[int, tuple[float, str, str]] = field(default_factory=dict)  # value -> when its collective is done
+    events: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self.times = multiplicities(plan.program)
+        self.order = matmul_order(plan.program)
+        self.at_start, self.at_end = (
+            [r for r in plan.cost.rows if r.when is when] for when in (When.START, When.END)
+        )
+        self.shared: dict[int, list[CommRow]] = {}
+        self.around: dict[tuple[int, When, int], list[CommRow]] = {}
+        for row in plan.cost.rows:
+            if row.when is When.SHARED:
+                self.shared.setdefault(row.value, []).append(row)
+            elif row.when not in (When.START, When.END):
+                region = row.region if row.when is When.BODY else -1
+                self.around.setdefault((row.op, row.when, region), []).append(row)
+
+    def block(self, block: Block, times: float, owner: tuple[int, int] | None) -> None:
+        """Ops in order. Arguments exist when the block begins, and what is made of weights alone can be made then."""
+        outer, self.began = self.began, self.now
+        begun: set[int] = set()  # values whose collectives for all their uses were begun
+        for op in block.ops:
+            for value in dict.fromkeys(op.operands):
+                if value not in begun:
+                    begun.add(value)
+                    self.rows(self.shared.get(value, ()), times)
+            before = self.around.get((op.id, When.BEFORE, -1), ())
+            self.rows(before, times)
+            self.wait([*op.operands, *(r.value for r in before)], times)
+            self.op(op, times)
+            for value in op.results:
+                if value in self.order.before:
+                    self.made[value] = self.now
+            self.rows(self.around.get((op.id, When.AFTER, -1), ()), times)
+        handed = () if owner is None else self.around.get((owner[0], When.BODY, owner[1]), ())
+        self.rows(handed, times)
+        if owner is not None:  # what a trip hands on must be there before the next one
+            self.wait([*block.results, *(r.value for r in handed)], times)
+        self.began = outer
+
+    def results(self) -> None:
+        """Collectives for all uses of values that only leave the program."""
+        used = {v for op in self.plan.program.body.ops for v in op.operands}
+        for value in dict.fromkeys(self.plan.program.body.results):
+            if value not in used:
+                self.rows(self.shared.get(value, ()), 1.0)
+
+    def op(self, op: Op, times: float) -> None:
+        """The op's own time, and that of its body."""
+        total = self.plan.cost.op_seconds.get(op.id, 0.0)
+        if total > 0:
+            kind = MATMUL if op.kind in MATMUL_KINDS else OTHER_WORK
+            start, self.now = self.now, self.now + total / self.times[op.id]
+            self.events.append(Event(CORE, f"{op.kind}:{op.id}", kind, start, self.now, times, op.source))
+        if op.kind == "shard_map":
+            self.rows(self.around.get((op.id, When.INSIDE, -1), ()), times)
+            return
+        for number, region in enumerate(op.regions):
+            trips = 1.0
+            if region.ops:
+                trips = self.times[region.ops[0].id] / max(self.times[op.id], 1e-30)
+            self.loop(op, region, number, trips, times)
+
+    def loop(self, op: Op, region: Block, number: int, trips: float, times: float) -> None:
+        """Two trips on the clock; the others are like the second."""
+        self.block(region, times * min(trips, 1.0), (op.id, number))
+        if trips <= 1:
+            return
+        begin = self.now
+        self.block(region, times * (trips - 1), (op.id, number))
+        rest = (self.now - begin) * (trips - 2)
+        if rest > 0:
+            start, self.now = self.now, self.now + rest
+            self.events.append(Event(LOOPS, f"{op.kind}:{op.id}: {trips - 2:g} more trips", "loop", start, self.now))
+            self.free = {track: free + rest for track, free in self.free.items()}
+
+    def rows(self, rows: Iterable[CommRow], times: float) -> None:
+        """Collectives and copies of a place; those of one value one after another."""
+        for row in rows:
+            if not row.is_collective:
+                self.wait([row.value], times)
+                start, self.now = self.now, self.now + row.seconds
+                self.events.append(Event(COPIES, row.where, COPY, start, self.now, times, "", row.bytes))
+                continue
+            links = tuple(self.plan.machine.link_seconds(row.kind, _parts(self.plan, row))) or ("links",)
+            asynchronous = hidden_share(self.plan.machine, row.kind, self.order.role(row)) > 0
+            ready = self._ready(row) if asynchronous else self.now
+            start = max([ready, *(self.free.get(link, 0.0) for link in links)])
+            stop = start + row.seconds
+            group = self.plan.schedule.mesh.size(row.atoms)
+            for link in links:
+                self.free[link] = stop
+                self.events.append(
+                    Event(link, row.where, row.kind, start, stop, times, "", row.bytes, asynchronous, group)
+                )
+            self.arrives[row.value] = (stop, row.kind, row.where)
+            if not asynchronous:
+                self.wait([row.value], times)
+
+    def _ready(self, row: CommRow) -> float:
+        earlier = self.arrives.get(row.value)
+        return earlier[0] if earlier is not None else self.made.get(row.value, self.began)
+
+    def wait(self, values: Sequence[int], times: float) -> None:
+        """The core waits for what is on its way to these values."""
+        for value in dict.fromkeys(values):
+            stop, kind, name = self.arrives.pop(value, (0.0, "", ""))
+            if stop > self.now:
+                self.events.append(Event(CORE, name, waiting(kind), self.now, stop, times))
+                self.now = stop
+
+
+def _parts(plan: PlanRecord, row: CommRow) -> tuple[AxisPart, ...]:
+    mesh = plan.schedule.mesh
+    refs = [(mesh.atoms[a], mesh.sizes[a]) for a in sorted(row.atoms)]
+    return tuple(AxisPart(ref.name, ref.pre_size or 1, size) for ref, size in refs)

@@ -1,0 +1,109 @@
+"""``simulate``: a plan on a clock, by our scheduler and by the TPU compiler where it is installed."""
+
+import json
+from importlib import util
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import autoshard
+from autoshard.api.simulate import simulate
+from autoshard.cli import main
+from autoshard.errors import AutoshardError, InputError, UnsupportedError
+from autoshard.simulation.trace import trace_events
+
+needs_libtpu = pytest.mark.skipif(util.find_spec("libtpu") is None, reason="libtpu is not installed")
+
+
+def mlp(x, w1, w2):
+    return jnp.sum(jnp.tanh(x @ w1) @ w2)
+
+
+def planned(mesh, hardware="tpu_v5e", rows=512, width=256):
+    specs = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((rows, width), (width, 2 * width), (2 * width, width))]
+    return autoshard.plan(jax.grad(mlp, argnums=(1, 2)), *specs, mesh=mesh, hardware=hardware, effort=0.2)
+
+
+@settings(max_examples=6)
+@given(
+    st.sampled_from([{"a": 4}, {"a": 2, "b": 2}, {"a": 8}]),
+    st.sampled_from(["tpu_v5e", "h100"]),
+    st.sampled_from([64, 1024]),
+)
+def test_our_scheduler_is_never_slower_than_nothing_overlapping_nor_faster_than_its_core(mesh, hardware, rows):
+    plan = planned(mesh, hardware, rows)
+    found = simulate(plan, compiler="own")
+    assert found.seconds <= plan.cost.step_s * (1 + 1e-9)
+    assert found.seconds >= plan.cost.compute_s * (1 - 1e-9)
+    links = sum(e.seconds * e.times for e in found.timeline.collectives())
+    assert links == pytest.approx(plan.cost.communication_s)
+
+
+def test_a_machine_without_a_compiler_is_told():
+    found = simulate(planned({"a": 4}, "h100"))
+    assert found.scheduler == "autoshard's scheduler"
+    assert "no ahead-of-time compiler for h100" in found.notes[0]
+
+
+def test_asking_for_a_compiler_that_is_not_there_is_refused():
+    with pytest.raises(UnsupportedError, match="no ahead-of-time compiler for h100"):
+        simulate(planned({"a": 4}, "h100"), compiler="tpu")
+
+
+@pytest.mark.parametrize("wrong", [{"form": "mlir"}, {"compiler": "gcc"}, {"clock": "wall"}])
+def test_unknown_names_are_refused_with_the_choices(wrong):
+    with pytest.raises(InputError, match="there are"):
+        simulate(planned({"a": 4}), **wrong)
+
+
+def test_our_scheduler_has_the_planned_collectives_only():
+    with pytest.raises(InputError, match="planned collectives only"):
+        simulate(planned({"a": 4}), form="constraints", compiler="own")
+
+
+def test_a_trace_has_a_thread_for_every_track():
+    found = simulate(planned({"a": 2, "b": 2}), compiler="own")
+    events = trace_events([found])["traceEvents"]
+    threads = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert threads == {e.track for e in found.timeline.events}
+
+
+def test_the_command_prints_a_ranking_last(tmp_path, capsys):
+    for name, rows in (("small", 64), ("large", 4096)):
+        planned({"a": 4}, rows=rows).save(tmp_path / f"{name}.json")
+    files = [str(tmp_path / f"{name}.json") for name in ("large", "small")]
+    assert main(["simulate", *files, "--compiler", "own", "--trace", str(tmp_path / "t.json")]) == 0
+    out = capsys.readouterr().out.splitlines()
+    ranking = out[out.index("fastest first:") + 1 :]
+    assert [text.split()[0] for text in ranking[:2]] == ["small", "large"]
+    assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+
+
+def test_the_command_gives_json(tmp_path, capsys):
+    planned({"a": 4}).save(tmp_path / "plan.json")
+    assert main(["simulate", str(tmp_path / "plan.json"), "--compiler", "own", "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)
+    assert one["seconds"] > 0
+    assert one["collectives"] == pytest.approx(one["planned_collectives"])
+
+
+@pytest.mark.parametrize("words", [["--form", "mlir"], ["--compiler", "own", "--form", "all"], ["--clock", "wall"]])
+def test_wrong_words_end_the_command_with_2(tmp_path, capsys, words):
+    planned({"a": 4}).save(tmp_path / "plan.json")
+    assert main(["simulate", str(tmp_path / "plan.json"), *words]) == 2
+    assert "error:" in capsys.readouterr().err
+
+
+@needs_libtpu
+def test_the_tpu_compiler_schedules_the_planned_collectives():
+    plan = planned({"a": 2, "b": 2}, rows=2048, width=1024)
+    try:
+        found = simulate(plan, compiler="tpu")
+    except AutoshardError as error:  # another process holds the compiler
+        pytest.skip(str(error))
+    assert found.scheduler.startswith("libtpu ")
+    assert found.clocks["roofline"].seconds <= found.clocks["cycles"].seconds
+    assert found.timeline.total("matmul") == pytest.approx(plan.cost.compute_s, rel=1.0)

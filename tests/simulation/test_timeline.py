@@ -1,0 +1,176 @@
+"""A compiled schedule on the clock: what runs beside the core, what it waits for, and how often."""
+
+import pytest
+from schedules import computation, line, program
+
+from autoshard.costmodels import load_profile, place_mesh
+from autoshard.simulation.clock import CORE
+from autoshard.simulation.scheduled import read_module
+from autoshard.simulation.timeline import Timeline, timeline
+
+MACHINE = place_mesh(load_profile("tpu_v5e"), {"x": 4})
+VECTOR = "f32[1048576]{0:T(1024)S(1)}"
+GATHERED = "f32[4194304]{0:T(1024)S(1)}"
+GROUPS = "replica_groups={{0,1,2,3}}, dimensions={0}"
+GATHER_S = MACHINE.collective_s("all_gather", 4 * 4194304, MACHINE.whole("x"))
+
+
+def run(text: str, clock: str = "cycles") -> Timeline:
+    return timeline(read_module(text), MACHINE, clock)  # type: ignore[arg-type]
+
+
+def test_work_takes_the_cycles_that_the_compiler_expects():
+    found = run(program(line("x", VECTOR, "parameter(0)"), line("a", VECTOR, "add(%x, %x)", 1e-3, root=True)))
+    assert found.seconds == pytest.approx(1e-3, rel=1e-6)
+
+
+def test_a_collective_without_a_start_is_waited_for_at_once():
+    found = run(
+        program(
+            line("x", VECTOR, "parameter(0)"),
+            line("g", GATHERED, f"all-gather(%x), {GROUPS}"),
+            line("a", VECTOR, "add(%x, %x)", 1e-3, root=True),
+        )
+    )
+    assert found.seconds == pytest.approx(1e-3 + GATHER_S)
+    assert found.exposed_s == pytest.approx(GATHER_S)
+
+
+def test_a_collective_with_a_start_runs_beside_the_work_before_its_done():
+    found = run(
+        program(
+            line("x", VECTOR, "parameter(0)"),
+            line("s", f"({VECTOR}, {GATHERED})", f"all-gather-start(%x), {GROUPS}"),
+            line("a", VECTOR, "add(%x, %x)", GATHER_S / 4),
+            line("d", GATHERED, "all-gather-done(%s)", root=True),
+        )
+    )
+    assert found.seconds == pytest.approx(GATHER_S)
+    assert found.exposed_s == pytest.approx(GATHER_S * 3 / 4, rel=1e-4)
+
+
+def test_collectives_that_share_a_link_take_turns():
+    start = f"all-gather-start(%x), {GROUPS}"
+    found = run(
+        program(
+            line("x", VECTOR, "parameter(0)"),
+            line("s", f"({VECTOR}, {GATHERED})", start),
+            line("t", f"({VECTOR}, {GATHERED})", start),
+            line("d", GATHERED, "all-gather-done(%t)"),
+            line("e", GATHERED, "all-gather-done(%s)", root=True),
+        )
+    )
+    assert found.seconds == pytest.approx(2 * GATHER_S)
+
+
+def test_an_all_reduce_scatter_of_the_compiler_is_a_reduce_scatter():
+    fused = computation(
+        "all-reduce-scatter.1",
+        line("p", GATHERED, "parameter(0)"),
+        line("r", GATHERED, "all-reduce(%p), replica_groups={{0,1,2,3}}, to_apply=%add"),
+        line("o", VECTOR, "dynamic-slice(%r)", root=True),
+    )
+    found = run(
+        program(
+            line("x", GATHERED, "parameter(0)"),
+            line("f", VECTOR, "fusion(%x), kind=kCustom, calls=%all-reduce-scatter.1", root=True),
+            before=fused,
+        )
+    )
+    (one,) = found.collectives()
+    assert (one.kind, one.bytes) == ("reduce_scatter", 4 * 4194304)
+
+
+def test_the_parts_of_a_collective_that_is_fused_with_work_are_one_collective():
+    gather = line("g", GATHERED, f"all-gather(%p), channel_id=8, {GROUPS}")
+    parts = [
+        computation(f"part.{k}", line("p", VECTOR, "parameter(0)"), gather, *more)
+        for k, more in enumerate(
+            [
+                [line("c", GATHERED, 'custom-call(%g), custom_call_target="AsyncCollectiveStart"', root=True)],
+                [line("w", VECTOR, "add(%p, %p)", root=True)],
+                [line("c", GATHERED, 'custom-call(%g), custom_call_target="AsyncCollectiveDone"', root=True)],
+            ]
+        )
+    ]
+    found = run(
+        program(
+            line("x", VECTOR, "parameter(0)"),
+            line("s", GATHERED, "fusion(%x), kind=kCustom, calls=%part.0"),
+            line("w", VECTOR, "fusion(%x), kind=kCustom, calls=%part.1", GATHER_S / 2),
+            line("d", GATHERED, "fusion(%s), kind=kCustom, calls=%part.2", root=True),
+            before="".join(parts),
+        )
+    )
+    assert len(found.collectives()) == 1
+    assert found.seconds == pytest.approx(GATHER_S)
+
+
+def _loop(trips: str, body_s: float) -> str:
+    state = f"(s32[], {VECTOR})"
+    body = computation(
+        "body",
+        line("p", state, "parameter(0)"),
+        line("i", "s32[]", "get-tuple-element(%p), index=0"),
+        line("v", VECTOR, "get-tuple-element(%p), index=1"),
+        line("one", "s32[]", "constant(1)"),
+        line("next", "s32[]", "add(%i, %one)"),
+        line("w", VECTOR, "add(%v, %v)", body_s),
+        line("t", state, "tuple(%next, %w)", root=True),
+    )
+    condition = computation(
+        "condition",
+        line("p", state, "parameter(0)"),
+        line("i", "s32[]", "get-tuple-element(%p), index=0"),
+        line("n", "s32[]", trips),
+        line("lt", "pred[]", "compare(%i, %n), direction=LT", root=True),
+    )
+    return program(
+        line("x", VECTOR, "parameter(0)"),
+        line("zero", "s32[]", "constant(2)"),
+        line("t", state, "tuple(%zero, %x)"),
+        line("l", state, "while(%t), condition=%condition, body=%body", root=True),
+        before=body + condition,
+    )
+
+
+def test_trips_of_a_loop_are_read_off_its_counter():
+    found = run(_loop("constant(12)", 1e-3))
+    assert found.seconds == pytest.approx(10e-3, rel=1e-5)
+    assert found.total("other work") == pytest.approx(10e-3, rel=1e-5)
+
+
+def test_a_loop_of_unknown_trips_is_told():
+    found = run(_loop("parameter(1)", 1e-3))
+    assert found.unknown_loops == ("l",)
+    assert found.seconds == pytest.approx(1e-3, rel=1e-5)
+
+
+def test_the_longest_branch_counts():
+    branches = "".join(
+        computation(f"b{k}", line("p", VECTOR, "parameter(0)"), line("w", VECTOR, "add(%p, %p)", s, root=True))
+        for k, s in enumerate((1e-3, 3e-3, 2e-3))
+    )
+    found = run(
+        program(
+            line("x", VECTOR, "parameter(0)"),
+            line("c", VECTOR, "conditional(%x, %x, %x, %x), branch_computations={%b0, %b1, %b2}", root=True),
+            before=branches,
+        )
+    )
+    assert found.seconds == pytest.approx(3e-3, rel=1e-5)
+
+
+def test_work_in_the_main_memory_takes_no_more_than_its_bytes_at_a_usual_rate():
+    in_hbm = "f32[4194304]{0:T(1024)}"
+    text = program(line("x", in_hbm, "parameter(0)"), line("a", in_hbm, "add(%x, %x)", 1.0, root=True))
+    bytes_s = 3 * 4 * 4194304 / MACHINE.profile.memory.bandwidth.value
+    assert run(text, "roofline").seconds == pytest.approx(bytes_s)
+    assert run(text, "expected").seconds == pytest.approx(bytes_s / 0.85)
+    assert run(text, "cycles").seconds == pytest.approx(1.0)
+
+
+def test_the_core_lives_one_thing_at_a_time():
+    found = run(_loop("constant(5)", 1e-3))
+    mine = [e for e in found.events if e.track == CORE]
+    assert all(a.stop_s <= b.start_s + 1e-12 for a, b in zip(mine, mine[1:], strict=False))
