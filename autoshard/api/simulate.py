@@ -36,7 +36,7 @@ def simulate(
     """A step of the plan on a clock.
 
     form: how the plan is handed to the compiler (`autoshard.api.targets.TARGETS`, without ``mlir``). compiler: ``tpu``
-    compiles ahead of time with libtpu and reads the schedule; ``own`` orders the plan itself, by the plan's own seconds;
+    compiles ahead of time with libtpu and reads the schedule; ``own`` orders the plan itself, by the plan's seconds;
     ``auto`` takes the first that can be had, and says which. clock: how compiled work is timed
     (`autoshard.simulation.work.Work.seconds`). keep: is handed the compiled text.
 
@@ -81,8 +81,7 @@ def read(plan: Plan, module: Module, title: str, form: str, clock: str) -> Simul
         notes.append("the compiler printed no cycles for this program: work is timed by its roofline")
     lines = {c: timeline(module, plan.machine, c) for c in clocks}
     first = lines[clocks[0]]
-    for loop in first.unknown_loops:
-        notes.append(f"nothing says how often the compiled loop {loop} runs: counted as one trip")
+    notes += [f"nothing says how often the compiled loop {x} runs: counted as one trip" for x in first.unknown_loops]
     planned = planned_traffic(plan)
     return Simulation(
         plan=title, form=form, scheduler=f"{tpu.compiler_version()}, ahead of time", clocks=dict(lines),

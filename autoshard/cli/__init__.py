@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from autoshard import __version__
-from autoshard.cli import calibrate, compare, cost, diff, explain, init, lower, mlir, network, plans, report, run, simulate
+from autoshard.cli import (
+    calibrate,
+    compare,
+    cost,
+    diff,
+    explain,
+    init,
+    lower,
+    mlir,
+    network,
+    plans,
+    report,
+    run,
+    simulate,
+)
 from autoshard.cli.process import drop_output, interrupts_arrive, open_streams
 
 app = typer.Typer(

@@ -33,6 +33,7 @@ def request_of_config(config: Config, problem: Workload, traced: "TracedFunction
         slow_axes=config.slow_axes,
         baselines=config.baselines,
         strategy=config.settings.strategy,
+        objective=config.settings.objective,
         share_repeats=config.settings.share_repeats is not False,
         price_sharing=config.settings.share_repeats == "price",
         solver_memory=config.solver.memory,

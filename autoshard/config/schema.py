@@ -230,6 +230,7 @@ class Settings(Section):
     share_repeats: bool | Literal["price"] = True
     strict: bool = False
     strategy: str | None = None
+    objective: Literal["serial", "overlap"] = "serial"
     solver: SolverSection = SolverSection()
     devices: Literal["simulated", "real"] = "simulated"
     verify: bool = False

@@ -37,8 +37,12 @@ class MatmulOrder:
 
     def role(self, row: CommRow) -> Role:
         """The role of the value that a row of the price moves."""
-        later = row.value in self.after if row.op == PROGRAM else row.op in self.leads
-        if row.value not in self.before:
+        return self.role_of(row.value, row.op)
+
+    def role_of(self, value: int, op: int) -> Role:
+        """The role of a value that moves around an op, or around all its uses (`PROGRAM`)."""
+        later = value in self.after if op == PROGRAM else op in self.leads
+        if value not in self.before:
             return Role.WEIGHTS
         return Role.ACTIVATIONS if later else Role.GRADIENTS
 

@@ -14,6 +14,8 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import shortest_path
 
+from autoshard.costs.critical import Role
+from autoshard.costs.exposure import Exposure
 from autoshard.costs.pricing import StepPrices, step_bytes
 from autoshard.program.types import TensorType, dtype_bytes
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -147,6 +149,7 @@ class ReshardTables:
 
     mesh: AtomMesh
     prices: StepPrices
+    exposure: Exposure
     _between: dict[tuple[tuple[int, ...], frozenset[int]], tuple[Layout, ...]] = field(default_factory=dict)
     _graphs: dict[tuple[Layout, ...], _Graph] = field(default_factory=dict)
     _tables: dict[object, ReshardTable] = field(default_factory=dict)
@@ -157,20 +160,21 @@ class ReshardTables:
         layouts: Iterable[Layout],
         barred: frozenset[int] = frozenset(),
         local: frozenset[int] = frozenset(),
+        role: Role | None = None,
     ) -> ReshardTable:
         """All-pairs costs over `layouts` and the way-points of `type_` between them.
 
         barred: atoms over which no collective may run. local: atoms that no step may move. Pairs that no sequence of
-        such steps connects cost infinity.
+        such steps connects cost infinity. role: of the value that moves, where only a share of a step counts.
         """
         wanted = sorted(set(layouts), key=lambda lay: (lay.dims, lay.unreduced))
         partial = frozenset(a for lay in wanted for a in lay.unreduced)
         between = self._waypoints(type_, partial)
         known = set(between)
         nodes = (*between, *(lay for lay in wanted if lay not in known))
-        key = (type_, nodes, barred, local)
+        key = (type_, nodes, barred, local, role)
         if key not in self._tables:
-            self._tables[key] = self._build(type_, nodes, sorted(partial), barred, local)
+            self._tables[key] = self._build(type_, nodes, sorted(partial), barred, local, role)
         return self._tables[key]
 
     def _waypoints(self, type_: TensorType, partial: frozenset[int]) -> tuple[Layout, ...]:
@@ -202,6 +206,7 @@ class ReshardTables:
         partial: Sequence[int],
         barred: frozenset[int],
         still: frozenset[int],
+        role: Role | None,
     ) -> ReshardTable:
         graph = self._graph(nodes, partial)
         element = dtype_bytes(type_.dtype)
@@ -209,6 +214,7 @@ class ReshardTables:
         n = len(nodes)
         best = np.full((n, n), np.inf)
         chosen: dict[tuple[int, int], Step] = {}
+        counts = {kind: self.exposure.share(kind, role) for kind in StepKind}
         for i, j, step in zip(graph.sources.tolist(), graph.targets.tolist(), graph.steps, strict=True):
             if step.kind is StepKind.PERMUTE and type_.shape[step.dim] % self.mesh.size(step.atoms):
                 continue  # blocks of a padded dimension differ in length, so no permutation of blocks changes the order
@@ -218,6 +224,7 @@ class ReshardTables:
                 continue
             alpha, beta = self.prices.constants(step.kind, step.atoms)
             seconds = alpha + beta * step_bytes(step.kind, local[i], local[j])
+            seconds *= counts[step.kind]
             seconds = max(seconds, 1e-15)  # a zero would read as "no edge" below
             if seconds < best[i, j]:
                 best[i, j] = seconds

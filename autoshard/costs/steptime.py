@@ -23,6 +23,7 @@ import numpy as np
 
 from autoshard.costmodels.machine import AxisPart, Machine
 from autoshard.costs.critical import Role, matmul_order
+from autoshard.costs.exposure import hidden_share
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import KINDS as HOST_KINDS
 from autoshard.costs.manual import body_trips
@@ -195,13 +196,6 @@ def _parts(mesh: AtomMesh, atoms: Sequence[int]) -> tuple[AxisPart, ...]:
 
 def _share(flop: float, possible: float) -> float:
     return flop / possible if possible > 0 else 0.0
-
-
-def hidden_share(machine: Machine, kind: str, role: Role) -> float:
-    """The share of a collective that the estimate overlaps with other work."""
-    if role is Role.ACTIVATIONS:
-        return 0.0
-    return float(getattr(machine.profile.overlap, "permute" if kind == "shift" else kind, 0.0))
 
 
 def _group(

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autoshard.costs.exposure import Exposure
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.liveness import Liveness
 from autoshard.costs.memory import sizes
@@ -70,7 +71,8 @@ class Collector:
     """Walks a program once and fills a `Collected`.
 
     ties: output slot -> input value whose layout the output takes (donated or carried state).
-    loose: keep states that pins forbid, for judging what holds without some of them (`formulation.loose`).
+    exposure: what counts of collectives. loose: keep states that pins forbid, for judging what holds without some of
+    them (`formulation.loose`).
     """
 
     def __init__(
@@ -87,12 +89,13 @@ class Collector:
         reach: PartialReach | None = None,
         tile: Tile | None = None,
         loose: bool = False,
+        exposure: Exposure,
         spaces: dict[object, OpSpace] | None = None,
     ) -> None:
         self.program, self.mesh, self.fusion, self.liveness = program, mesh, fusion, liveness
         self.stated, self.ties = stated, ties
         self.domains = Domains(mesh, axis_orders, spaces)
-        self.trips, self.loose = trips, loose
+        self.trips, self.loose, self.exposure = trips, loose, exposure
         self.reach = PartialReach(program, mesh) if reach is None else reach
         self.inputs = frozenset(program.body.args)
         self.stacks = stacked_values(program, ties)
@@ -239,7 +242,8 @@ class Collector:
         node.usages = shared_form(self, value, amounts, copies, self.bytes(value, form.defined))
         index = self.add(node)
         hub = Port(index, layouts)
-        self.out.links.append(Link(value, port, hub, weight, None, shares=True))
+        role = self.exposure.role(value, PROGRAM)
+        self.out.links.append(Link(value, port, hub, weight, None, shares=True, role=role))
         return hub
 
     def _form(self, value: int, port: Port, pins: Sequence[TensorSharding]) -> "_Form":
@@ -263,7 +267,8 @@ class Collector:
     def use(self, value: int, target: Port, weight: float, use: Use, shares: bool = False) -> None:
         """Link the form of a value to where it is consumed `weight` times per step."""
         if not self.literal(value):
-            self.out.links.append(Link(value, self.out.form[value], target, weight, use, shares))
+            role = self.exposure.role(value, use.op)
+            self.out.links.append(Link(value, self.out.form[value], target, weight, use, shares, role=role))
 
     def _op(self, op: Op, weight: float) -> None:
         assert op.rule is not None

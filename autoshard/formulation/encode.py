@@ -10,6 +10,7 @@ from math import floor, log10
 
 import numpy as np
 
+from autoshard.costs.exposure import Exposure
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.manual import manual_s
 from autoshard.costs.pricing import StepPrices
@@ -38,15 +39,13 @@ class Encoded:
     tables: dict[TensorType, ReshardTable]
     states: tuple[np.ndarray, ...]  # per node of the network, per state: its number among the collected states
     priced: tuple[np.ndarray, ...] = ()  # per node of the network, per state: bytes with a minute price
-    barring: dict[tuple[TensorType, frozenset[int], frozenset[int]], ReshardTable] = field(default_factory=dict)
+    special: dict[object, ReshardTable] = field(default_factory=dict)  # of links that are not plain: see `_way`
     least_s: float = 0.0  # the sum of the cheapest state of every node; no plan costs less
     left_out: tuple[int, int] = (0, 0)  # number of edges that are not kept, and of the entries of their tables
 
     def table(self, type_: TensorType, link: Link | None = None) -> ReshardTable:
-        """The reshards of a tensor type; with a link, those without the steps that the link bars."""
-        if link is None or not (link.barred or link.local):
-            return self.tables[type_]
-        return self.barring[type_, link.barred, link.local]
+        """The reshards of a tensor type; with a link, those that the link allows, at the prices that count there."""
+        return self.tables[type_] if link is None or link.is_plain else self.special[_way(type_, link)]
 
     @property
     def rounding_s(self) -> float:
@@ -64,7 +63,14 @@ class Encoded:
         return replace(self, network=replace(self.network, edges=()), left_out=left_out)
 
 
-def _inside_seconds(op: Op, program: Program, node: Node, mesh: AtomMesh, prices: StepPrices) -> np.ndarray:
+def _way(type_: TensorType, link: Link) -> object:
+    """What tells the reshards of links apart."""
+    return type_, link.barred, link.local, link.role
+
+
+def _inside_seconds(
+    op: Op, program: Program, node: Node, mesh: AtomMesh, prices: StepPrices, exposure: Exposure
+) -> np.ndarray:
     """[placement] seconds of the collectives inside an op: exchanges of edges, and partial results combined by max
     or min.
     """
@@ -76,7 +82,8 @@ def _inside_seconds(op: Op, program: Program, node: Node, mesh: AtomMesh, prices
             type_ = program.type_of(op.operands[exchange.operand])
             local = space.operand_layouts[exchange.operand][s].local_shape(type_.shape, mesh)
             size = exchange.elements(local) * dtype_bytes(type_.dtype)
-            out[s] += prices.step_s("permute", exchange.atoms, size, size)
+            share = exposure.share_of("permute", op.operands[exchange.operand], op.id)
+            out[s] += prices.step_s("permute", exchange.atoms, size, size) * share
     if rule.combiner == "add":
         return out
     for s, placement in enumerate(space.placements):
@@ -85,29 +92,38 @@ def _inside_seconds(op: Op, program: Program, node: Node, mesh: AtomMesh, prices
             type_ = program.type_of(result)
             local = np.prod(space.result_layouts[k][s].local_shape(type_.shape, mesh), dtype=float)
             held = local * type_.bytes / max(1, type_.elements)
-            out[s] += prices.step_s("all_reduce", atoms, held, held)
+            share = exposure.share_of("all_reduce", result, op.id)
+            out[s] += prices.step_s("all_reduce", atoms, held, held) * share
     return out
 
 
 def price_nodes(
-    collected: Collected, program: Program, mesh: AtomMesh, fusion: Fusion, prices: StepPrices, trips: int = 1
+    collected: Collected,
+    program: Program,
+    mesh: AtomMesh,
+    fusion: Fusion,
+    prices: StepPrices,
+    exposure: Exposure,
+    trips: int = 1,
 ) -> None:
     """Set the seconds of every placement on the op nodes, multiplied by the node's weight."""
     ops = program.ops
     cache: dict[object, np.ndarray] = {}
     for node in collected.nodes:
         if node.kind is NodeKind.BOUNDARY and node.op is not None:
-            node.costs = np.full(1, manual_s(ops[node.op], program, fusion, prices, trips) * node.weight)
+            seconds = manual_s(ops[node.op], program, fusion, prices, exposure.share_of, trips)
+            node.costs = np.full(1, seconds * node.weight)
         if node.op is None or node.space is None:
             continue
         op = ops[node.op]
         key = (
             op.kind, op.rule, id(node.space), tuple(program.type_of(v) for v in (*op.operands, *op.results)),
             tuple(v in fusion for v in (*op.operands, *op.results)), str(op.attrs.get("window", "")),
+            tuple(exposure.role(v, op.id) for v in (*op.operands, *op.results)),
         )  # fmt: skip
         if key not in cache:
             seconds = op_seconds(op, program, node.space.shards, fusion, prices)
-            cache[key] = seconds + _inside_seconds(op, program, node, mesh, prices)
+            cache[key] = seconds + _inside_seconds(op, program, node, mesh, prices, exposure)
         if (key, node.weight) not in cache:
             cache[key, node.weight] = cache[key] * node.weight
         node.costs = cache[key, node.weight]
@@ -161,10 +177,10 @@ def encode(
                 added.add((type_, id(port.layouts)))
                 seen.update(dict.fromkeys(port.layouts))
     table_of = {type_: tables.table(type_, layouts) for type_, layouts in by_type.items()}
-    barring = {
-        (type_, link.barred, link.local): tables.table(type_, by_type[type_], link.barred, link.local)
+    special = {
+        _way(type_, link): tables.table(type_, by_type[type_], link.barred, link.local, link.role)
         for link in collected.links
-        if link.barred or link.local
+        if not link.is_plain
         for type_ in (program.type_of(link.value),)
     }
 
@@ -220,7 +236,7 @@ def encode(
 
     for link in collected.links:
         type_ = program.type_of(link.value)
-        table = barring[type_, link.barred, link.local] if link.barred or link.local else table_of[type_]
+        table = table_of[type_] if link.is_plain else special[_way(type_, link)]
         key = (
             id(table), id(link.source.layouts), id(link.target.layouts), left[link.source.node],
             left[link.target.node], link.weight, link.shares and id(nodes[link.target.node].copies),
@@ -233,4 +249,4 @@ def encode(
     network = CostNetwork(
         tuple(costs), tuple(edges), tuple(usages), None if memory_limit is None else int(memory_limit), tuple(facets)
     )
-    return Encoded(network, tick_s, table_of, kept, tuple(priced), barring, least_s)
+    return Encoded(network, tick_s, table_of, kept, tuple(priced), special, least_s)

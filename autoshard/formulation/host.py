@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from autoshard.costs.exposure import Exposure
 from autoshard.costs.host import brought, held_on_host, sent
 from autoshard.costs.orders import order_permutes
 from autoshard.costs.pricing import StepPrices
@@ -17,6 +18,7 @@ from autoshard.formulation.encode import Encoded
 from autoshard.formulation.model import NodeKind, Port
 from autoshard.formulation.repeats import Repeats
 from autoshard.program.program import Program
+from autoshard.program.schedule import PROGRAM
 from autoshard.sharding.layout import AtomMesh
 from autoshard.solver.network import CostNetwork, Usage
 
@@ -37,7 +39,12 @@ def price_host(
 
 
 def price_orders(
-    collected: Collected, program: Program, mesh: AtomMesh, ties: Mapping[int, int], prices: StepPrices
+    collected: Collected,
+    program: Program,
+    mesh: AtomMesh,
+    ties: Mapping[int, int],
+    prices: StepPrices,
+    exposure: Exposure,
 ) -> None:
     """Add the seconds of permutes to and from other orders of the devices; they are the same for every state."""
     for permute in order_permutes(program, mesh, prices):
@@ -46,7 +53,8 @@ def price_orders(
         else:
             port = collected.definition[permute.value]
         node = collected.nodes[port.node]
-        node.costs = node.costs + permute.seconds * node.weight
+        share = exposure.share_of("permute", permute.value, PROGRAM)
+        node.costs = node.costs + permute.seconds * share * node.weight
 
 
 def _add(collected: Collected, port: Port, amounts: np.ndarray, prices: StepPrices) -> None:

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from autoshard.costs.critical import Role
 from autoshard.placements.space import OpSpace
 from autoshard.program.schedule import Use
 from autoshard.sharding.layout import Layout
@@ -70,7 +71,8 @@ class Link:
     """A use: the value goes from `source` (its form) to `target`, `weight` times per step.
 
     shares: the target's states that are no copies must equal the source's layout. barred: atoms over which there may be
-    no collective on the way. local: atoms that no step on the way may move, not even a slice.
+    no collective on the way. local: atoms that no step on the way may move, not even a slice. role: of the value on
+    this way, where only a share of a collective's seconds counts.
     """
 
     value: int
@@ -81,3 +83,9 @@ class Link:
     shares: bool = False
     barred: frozenset[int] = frozenset()
     local: frozenset[int] = frozenset()
+    role: Role | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every step may be taken on the way, at its full price."""
+        return not (self.barred or self.local) and self.role is None

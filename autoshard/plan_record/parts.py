@@ -169,7 +169,10 @@ class ToldLimit(Part):
 
 
 class ToldOptions(Part):
-    """The options that the plan was made with; questions to the plan use them too. None where a file does not say."""
+    """The options that the plan was made with; questions to the plan use them too. None where a file does not say.
+
+    objective: what `objective_s` counts, see `autoshard.costs.exposure`; ``serial`` in plans of earlier versions.
+    """
 
     effort: Number | None = None
     seed: int | None = None
@@ -177,6 +180,7 @@ class ToldOptions(Part):
     share_repeats: bool | None = None
     sub_axes: dict[str, tuple[int, ...]] | None = None
     strategy: str | None = None
+    objective: Literal["serial", "overlap"] | None = None
 
 
 class ToldChange(Part):

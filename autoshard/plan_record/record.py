@@ -50,6 +50,7 @@ from autoshard.sharding.layout import Layout
 if TYPE_CHECKING:
     import pandas as pd
 
+    from autoshard.costs.exposure import Objective
     from autoshard.costs.steptime import StepTime
     from autoshard.frontends.jax.function import TracedFunction
 
@@ -60,8 +61,9 @@ M = TypeVar("M", bound=Matched)
 class PlanRecord:
     """Shardings of every value, the collectives that follow, their cost and memory, and the proven gap.
 
-    status: ``optimal`` or ``feasible``. objective_s: seconds of one step with nothing overlapping, plus the minute
-    price on memory that breaks ties (`memory_price_s`). bound_s: no plan under the same statements costs less.
+    status: ``optimal`` or ``feasible``. objective_s: seconds of one step as the `objective` counts them (by default
+    with nothing overlapping), plus the minute price on memory that breaks ties (`memory_price_s`). bound_s: no plan
+    under the same statements costs less.
     gap: (objective_s - bound_s) / objective_s. memory: the peak of one device, where, and what is held there.
     model_flop: useful FLOP of a step where known (models of the library), batch: its tokens or rows; for MFU and flips.
     traced: the function, where the plan holds it; not part of plan.json.
@@ -112,6 +114,12 @@ class PlanRecord:
     options: ToldOptions | None = None
     certificate: BoundProof | None = field(default=None, repr=False)
     changed: tuple[ToldChange, ...] = ()
+
+    @property
+    def objective(self) -> Objective:
+        """What `objective_s` counts: ``serial`` (nothing overlaps) or ``overlap`` (what a device waits for)."""
+        told = None if self.options is None else self.options.objective
+        return "serial" if told is None else told
 
     def __repr__(self) -> str:
         mesh = self.schedule.mesh.mesh

@@ -29,11 +29,12 @@ Known = tuple[Solution, Schedule, MemoryProfile]
 class Decision:
     """A schedule with its price and its bound.
 
-    objective_s = cost.step_s + memory_price_s. bound_s: no plan under the same statements (in which repeated layers
-    share their decisions, where `notes` says so) has a lower objective. stats: timings and engine reports, not
-    reproducible, not part of plan.json. stages: of a decision in stages (see `planning.stages`); bound_s is then that
-    of the last stage. joint: the optimum with all statements at once, beside the stages. proved: the proof of bound_s,
-    or, of a decision in stages, of the bound of `joint`; None where there is no proof.
+    objective_s: seconds as the problem's objective counts them, and memory_price_s. bound_s: no plan under the same
+    statements (in which repeated layers share their decisions, where `notes` says so) has a lower objective. stats:
+    timings and engine reports, not reproducible, not part of plan.json. stages: of a decision in stages (see
+    `planning.stages`); bound_s is then that of the last stage. joint: the optimum with all statements at once, beside
+    the stages. proved: the proof of bound_s, or, of a decision in stages, of the bound of `joint`; None where there is
+    no proof.
     """
 
     schedule: Schedule
@@ -181,7 +182,7 @@ def finish(
     cost = price(problem.program, schedule, model.fusion, model.prices, problem.trips)
     extra = model.memory_price_s(solution.assignment)
     rounding = model.encoded.rounding_s
-    objective = cost.step_s + extra
+    objective = model.seconds(cost) + extra
     assert abs(objective - solution.cost * tick) <= rounding + 1e-6 * objective + 1e-12, (
         f"the schedule costs {objective} s, the network says {solution.cost * tick} s"
     )

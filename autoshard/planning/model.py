@@ -9,9 +9,11 @@ from autoshard.constraints.groups import spread_pins
 from autoshard.costmodels.machine import Machine
 from autoshard.costs import fusion as fusion_model
 from autoshard.costs import liveness as liveness_model
+from autoshard.costs.exposure import Exposure, Objective
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.liveness import Liveness
 from autoshard.costs.memory import MemoryProfile, simulate
+from autoshard.costs.price import PlanCost
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.reshard import ReshardTables
 from autoshard.formulation.collect import Collected, Collector, StatedShardings
@@ -69,6 +71,7 @@ class Problem:
     restrictions: tuple[Restriction, ...] = ()
     host_limit: int | None = None
     device_limit: bool = False
+    objective: Objective = "serial"
 
     @property
     def statements(self) -> tuple[MatchedPin | MatchedGroup | Restriction, ...]:
@@ -90,6 +93,7 @@ class Problem:
         restrictions: Sequence[Restriction] = (),
         host_limit: int | None = None,
         device_limit: bool = False,
+        objective: Objective = "serial",
     ) -> "Problem":
         """The problem on the refined mesh: axes are split as statements and `sub_axes` say, and as the program
         needs.
@@ -99,7 +103,7 @@ class Problem:
         atoms = choose_atoms(program, mesh, splits)
         return Problem(
             program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
-            tuple(restrictions), host_limit, device_limit,
+            tuple(restrictions), host_limit, device_limit, objective,
         )  # fmt: skip
 
 
@@ -118,6 +122,8 @@ class Shared:
     liveness: Liveness
     reach: PartialReach
     prices: StepPrices
+    objective: Objective
+    exposure: Exposure
     tables: ReshardTables
     spaces: dict[object, OpSpace]
 
@@ -125,14 +131,17 @@ class Shared:
     def of(problem: Problem) -> "Shared":
         """The analyses and empty price tables for the program of a problem."""
         prices = StepPrices(problem.machine, problem.mesh)
+        exposure = Exposure.of(problem.objective, problem.program, problem.machine)
         return Shared(
             problem.program, problem.mesh, problem.machine, _axis_orders(problem),
-            *_analysed(problem.program, problem.mesh), prices, ReshardTables(problem.mesh, prices), {},
+            *_analysed(problem.program, problem.mesh), prices, problem.objective, exposure,
+            ReshardTables(problem.mesh, prices, exposure), {},
         )  # fmt: skip
 
     def fits(self, problem: Problem) -> bool:
         """Whether a model of this problem may use them: the same program, machine, mesh and orders."""
         same = self.program is problem.program and self.machine is problem.machine
+        same = same and self.objective == problem.objective
         return same and self.mesh == problem.mesh and self.orders == _axis_orders(problem)
 
 
@@ -206,6 +215,10 @@ class Model:
         best = None if solution.assignment is None else solution.assignment[:n]
         return replace(solution, assignment=best, earlier=tuple(a[:n] for a in solution.earlier))
 
+    def seconds(self, cost: PlanCost) -> float:
+        """Seconds of a priced schedule as the objective counts them, without the minute price on memory."""
+        return self.shared.exposure.seconds(cost)
+
     def schedule(self, assignment: Sequence[int]) -> Schedule:
         """The schedule of an assignment of the quotient network."""
         full = self.repeats.expand(assignment)
@@ -252,14 +265,15 @@ def build_model(
     collected = Collector(
         program, mesh, fusion, liveness, stated=_by_target(problem), ties=ties, axis_orders=shared.orders,
         trips=problem.trips, reach=shared.reach, tile=problem.machine.profile.memory_tile, spaces=shared.spaces,
+        exposure=shared.exposure,
     ).run()  # fmt: skip
     restrict_nodes(collected, program, mesh, problem.restrictions, ties)
     for placements in fixed:
         narrow(collected, program, placements)
     say("pricing ops and reshards")
-    price_nodes(collected, program, mesh, fusion, prices, problem.trips)
+    price_nodes(collected, program, mesh, fusion, prices, shared.exposure, problem.trips)
     price_host(collected, program, mesh, ties, prices)
-    price_orders(collected, program, mesh, ties, prices)
+    price_orders(collected, program, mesh, ties, prices, shared.exposure)
     encoded = encode(collected, program, mesh, shared.tables)
     encoded = with_groups(encoded, collected, program, problem.groups, ties)
     encoded, counts = with_counts(encoded, collected, program, mesh, problem.restrictions)
@@ -281,7 +295,7 @@ def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
     fusion, liveness, reach = _analysed(program, mesh)
     collected = Collector(
         program, mesh, fusion, liveness, stated=_by_target(problem), ties=ties, axis_orders=orders, trips=problem.trips,
-        reach=reach, tile=problem.machine.profile.memory_tile, loose=True,
+        reach=reach, tile=problem.machine.profile.memory_tile, loose=True, exposure=Exposure(problem.machine),
     ).run()  # fmt: skip
     return Loose(program, mesh, collected, ties, Domains(mesh, orders), problem.statements), liveness
 

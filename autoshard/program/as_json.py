@@ -375,7 +375,7 @@ def check_claims(data: Json) -> None:
 
 _OPTIONS: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("effort", (int, float)), ("seed", (int,)), ("accepted_gap", (int, float)), ("share_repeats", (bool,)),
-    ("sub_axes", (dict, NoneType)), ("strategy", (str, NoneType)),
+    ("sub_axes", (dict, NoneType)), ("strategy", (str, NoneType)), ("objective", (str, NoneType)),
 )  # fmt: skip
 
 

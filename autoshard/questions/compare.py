@@ -130,7 +130,7 @@ class _Run:
         self.starts.append(found.assignment)
         # priced from its schedule, as a plan is
         cost = price(model.problem.program, found.schedule, model.fusion, model.prices, model.problem.trips)
-        seconds = cost.step_s + model.memory_price_s(found.assignment)
+        seconds = model.seconds(cost) + model.memory_price_s(found.assignment)
         status = "stopped by the time limit" if found.timed_out else "found"
         return self.row(str(strategy), status, seconds, found.memory.peak_bytes)
 

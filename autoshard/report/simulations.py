@@ -40,8 +40,8 @@ def _one(one: Mapping[str, Any]) -> list[str]:
     on_links, exposed = one["collectives_s"], one["exposed_s"]
     if on_links:
         lines.append(
-            f"  the links   {seconds_text(on_links)} of collectives, {1 - min(1.0, exposed / on_links):.0%} of it hidden"
-            " behind work"
+            f"  the links   {seconds_text(on_links)} of collectives, {1 - min(1.0, exposed / on_links):.0%} of it "
+            "hidden behind work"
         )
     for kind, seconds in sorted(one["exposed_by_kind_s"].items(), key=lambda p: -p[1]):
         lines.append(f"    waits     {seconds_text(seconds)} for {kind}")

@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from autoshard.costmodels import Machine
+from autoshard.costs.exposure import OBJECTIVES, Objective
 from autoshard.deadline import Deadline
 from autoshard.errors import InputError
 from autoshard.plan_record import ToldOptions
@@ -33,6 +34,8 @@ class SearchWords(TypedDict, total=False):
     limit may end, in large programs.
     strategy: how to decide, by name (docs/strategies.md); by default ``staged`` where priorities are stated, otherwise
         ``joint``. Both start from the assignments of propagation and greedy.
+    objective: what is minimised: ``serial``, seconds where nothing overlaps (the default), or ``overlap``, those for
+        which a device waits (docs/overlap.md).
     sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; by default chosen from the program.
     share_repeats: let repeated layers share their decisions. price_sharing: work out what that costs at most in large
         programs too. solver_memory: bytes of this process at which the search ends with the best plan so far.
@@ -42,6 +45,7 @@ class SearchWords(TypedDict, total=False):
     seed: int
     accepted_gap: float
     strategy: str | None
+    objective: Objective
     sub_axes: Mapping[str, Sequence[int]] | None
     share_repeats: bool
     price_sharing: bool
@@ -69,6 +73,7 @@ class Request:
     slow_axes: Collection[str] | None = None
     baselines: Sequence[Any] = ()
     strategy: str | None = None
+    objective: Objective = "serial"
     sub_axes: Mapping[str, Sequence[int]] | None = None
     share_repeats: bool = True
     price_sharing: bool = False
@@ -111,6 +116,7 @@ class Request:
         return ToldOptions(
             effort=self.options.effort, seed=self.options.seed, accepted_gap=self.options.accepted_gap,
             share_repeats=self.share_repeats, sub_axes=cut, strategy=self.strategy,
+            objective=self.objective,
         )  # fmt: skip
 
 
@@ -160,6 +166,7 @@ def _checked(options: Mapping[str, Any]) -> None:
             lambda x: isinstance(x, Integral) and not isinstance(x, bool) and int(x) >= 0,
         ),
         "accepted_gap": ("a number from 0 to 1", lambda x: _is_number(x) and 0 <= x <= 1),
+        "objective": (" or ".join(map(repr, OBJECTIVES)), lambda x: x in OBJECTIVES),
         "strategy": ("a name (docs/strategies.md), or None", lambda x: x is None or isinstance(x, str)),
         "share_repeats": ("True or False", lambda x: isinstance(x, bool)),
         "price_sharing": ("True or False", lambda x: isinstance(x, bool)),

@@ -138,7 +138,7 @@ def _price(
         return PricedBaseline(none, None, exhausted=True)
     # priced from its schedule, as the plan is: rounding to ticks would make equal plans differ
     cost = price(model.problem.program, restricted.schedule, model.fusion, model.prices, model.problem.trips)
-    seconds = cost.step_s + model.memory_price_s(restricted.assignment)
+    seconds = model.seconds(cost) + model.memory_price_s(restricted.assignment)
     baseline = BaselineCost(name=strategy.name, objective_s=seconds, peak_bytes=restricted.memory.peak_bytes)
     return PricedBaseline(baseline, restricted.assignment, restricted.timed_out)
 

@@ -17,8 +17,8 @@ _WAIT: Final = "wait: "
 class Event:
     """Something that happens on a track from `start_s` to `stop_s`, so many times a step.
 
-    track: `CORE`, `COPIES` or a link. kind: "matmul", "other work", "copy", a kind of collective, or "wait" (of the core,
-    for the event named `waits_for`). exposed_s: of a collective the seconds for which the core waits, each time.
+    track: `CORE`, `COPIES`, `LOOPS` or a link. kind: `MATMUL`, `OTHER_WORK`, `COPY`, one of `COLLECTIVES`, or what
+    `waiting` makes of it where the core waits for it. bytes: moved, of a collective V. group: devices of a collective.
     """
 
     track: str

@@ -1,4 +1,4 @@
-"""Seconds of compiled collectives on a machine's links: groups are of mesh positions, wherever the compiler put them."""
+"""Seconds of compiled collectives on a machine's links; groups are of mesh positions, as the compiler put them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Our own scheduler, for machines whose compiler is not here: a plan's ops in their order, and its collectives beside them.
+"""Our own scheduler, for machines whose compiler is not here: a plan's ops in order, its collectives beside them.
 
 What the plan knows is taken as it is: seconds of ops (rooflines) and of collectives. The core runs ops in the order of
 the program. A collective of a kind that the machine's profile says can overlap begins when its value exists and its
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from autoshard.costmodels.machine import AxisPart
 from autoshard.costs.critical import matmul_order
+from autoshard.costs.exposure import hidden_share
 from autoshard.costs.price import CommRow, When, multiplicities
-from autoshard.costs.steptime import hidden_share
 from autoshard.costs.work import MATMUL_KINDS
 from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Block, Op
@@ -45,9 +45,7 @@ class _Walk:
         plan = self.plan
         self.times = multiplicities(plan.program)
         self.order = matmul_order(plan.program)
-        self.at_start, self.at_end = (
-            [r for r in plan.cost.rows if r.when is when] for when in (When.START, When.END)
-        )
+        self.at_start, self.at_end = ([r for r in plan.cost.rows if r.when is when] for when in (When.START, When.END))
         self.shared: dict[int, list[CommRow]] = {}
         self.around: dict[tuple[int, When, int], list[CommRow]] = {}
         for row in plan.cost.rows:

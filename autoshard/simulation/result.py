@@ -78,7 +78,7 @@ def traffic_of(line: Timeline) -> Traffic:
 
 
 def changes_between(planned: Traffic, line: Timeline) -> tuple[str, ...]:
-    """What the compiler changed, one sentence for each kind of collective that differs by more than a tenth in bytes."""
+    """What the compiler changed: a sentence for each kind of collective that differs by more than a tenth in bytes."""
     found, out = traffic_of(line), []
     for kind in sorted({*planned, *found}):
         (n, before), (m, after) = planned.get(kind, (0.0, 0.0)), found.get(kind, (0.0, 0.0))

@@ -1,4 +1,4 @@
-"""Scheduled HLO text, as ``compiled.as_text()`` prints it: what runs, in which order, and how long XLA expects it to take.
+"""Scheduled HLO text, as ``compiled.as_text()`` prints it: what runs, in which order, and for how long.
 
 The order of a computation's lines is the order of execution. On a TPU, lines carry ``estimated_cycles``, arrays the
 memory that they lie in (``S(1)`` is on the chip, nothing is HBM), loops their number of trips.
@@ -25,7 +25,7 @@ _SPACE = re.compile(r"S\((\d+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array of a type. bytes: as it lies in memory, padded to tiles where the text names them; plain_bytes: without."""
+    """An array of a type. bytes: as it lies in memory, padded to the tiles of the text; plain_bytes: without."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -80,7 +80,7 @@ class Instruction:
 
     @property
     def called(self) -> tuple[str, ...]:
-        """Names of the computations that it runs: of a fusion or call one, of a loop condition and body, of branches."""
+        """Names of the computations that it runs: that of a fusion or call, condition and body of a loop, branches."""
         found: list[str] = []
         for key in ("calls", "to_apply", "called_computations", "condition", "body", "branch_computations",
                     "true_computation", "false_computation"):  # fmt: skip

@@ -1,4 +1,4 @@
-"""A compiled program on a clock: the core runs its schedule in order, links carry collectives, copies have their own queue.
+"""A compiled program on a clock: the core runs its schedule in order, beside it links and a queue of copies.
 
 A collective that the compiler made asynchronous runs from its start on its links and is waited for at its done; another
 one is waited for at once. Collectives that share a link take turns. Of a loop two trips are timed and the others are

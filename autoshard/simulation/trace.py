@@ -1,4 +1,4 @@
-"""Timelines as trace events, for ui.perfetto.dev and chrome://tracing: a process for each simulation, a thread a track."""
+"""Timelines as trace events for ui.perfetto.dev: a process for each simulation, a thread for each track."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -62,6 +62,7 @@ class Asked:
     sub_axes: Mapping[str, Sequence[int]] | None = None
     strategy: str | None = None
     share_repeats: Any = True
+    objective: str = "serial"
     effort: float | None = None
     seed: int | None = None
     accepted_gap: float | None = None
@@ -88,6 +89,7 @@ class Asked:
             slow_axes=sorted(config.slow_axes),
             strategy=settings.strategy,
             share_repeats=settings.share_repeats,
+            objective=settings.objective,
             effort=config.solver.effort,
             seed=config.solver.seed,
             accepted_gap=config.solver.accepted_gap,
@@ -260,6 +262,7 @@ def _options(asked: Asked) -> dict[str, Any]:
     return {
         **{key: value for key, value in said.items() if value is not None},
         "share_repeats": asked.share_repeats is not False, "sub_axes": parts, "strategy": asked.strategy,
+        "objective": asked.objective,
     }  # fmt: skip
 
 

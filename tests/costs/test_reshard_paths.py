@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import atoms, machine, steps_of
 
+from autoshard.costs.exposure import Exposure
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.reshard import ReshardTable, ReshardTables
 from autoshard.program.types import TensorType
@@ -23,7 +24,9 @@ def table(
     if key not in _tables:
         mesh = atoms(axes)
         prices = StepPrices(machine(axes, profile), mesh)
-        _tables[key] = ReshardTables(mesh, prices).table(type_, every_layout(type_.shape, mesh, partial))
+        _tables[key] = ReshardTables(mesh, prices, Exposure(prices.machine)).table(
+            type_, every_layout(type_.shape, mesh, partial)
+        )
     return _tables[key]
 
 
@@ -108,7 +111,7 @@ def test_layouts_that_pad_a_dimension_are_reached_as_well() -> None:
     type_ = TensorType((7, 8), "float32")
     padded, whole, other = Layout(((0,), ())), Layout(((), ())), Layout(((), (0,)))
     mesh = atoms(axes)
-    found = ReshardTables(mesh, StepPrices(machine(axes), mesh)).table(type_, [padded])
+    found = ReshardTables(mesh, StepPrices(machine(axes), mesh), Exposure(machine(axes))).table(type_, [padded])
     for source in (padded, whole, other):
         for target in (padded, whole, other):
             assert np.isfinite(cost(found, source, target))
@@ -182,7 +185,7 @@ def test_gathering_halves_of_a_large_array_costs_its_bytes_over_the_link() -> No
 
 def test_sub_axes_part_ways_only_where_asked() -> None:
     mesh = AtomMesh.split(atoms({"x": 16}).mesh, {"x": (8, 2)})
-    tables = ReshardTables(mesh, StepPrices(machine({"x": 16}), mesh))
+    tables = ReshardTables(mesh, StepPrices(machine({"x": 16}), mesh), Exposure(machine({"x": 16})))
     apart = Layout(((0,), (1,)))
     without, with_it = tables.table(MATRIX, [WHOLE]), tables.table(MATRIX, [WHOLE, apart])
     assert apart not in without.index
@@ -193,5 +196,7 @@ def test_sub_axes_part_ways_only_where_asked() -> None:
 def test_an_axis_of_size_one_changes_nothing() -> None:
     assert len(table({"x": 2, "one": 1}, partial=()).layouts) >= len(table({"x": 2}).layouts)
     mesh = atoms({"x": 2, "one": 1})
-    plain = ReshardTables(mesh, StepPrices(machine({"x": 2, "one": 1}), mesh)).table(MATRIX, [WHOLE])
+    plain = ReshardTables(
+        mesh, StepPrices(machine({"x": 2, "one": 1}), mesh), Exposure(machine({"x": 2, "one": 1}))
+    ).table(MATRIX, [WHOLE])
     assert set(plain.layouts) == {WHOLE, ROWS, COLUMNS}

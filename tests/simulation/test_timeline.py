@@ -1,5 +1,7 @@
 """A compiled schedule on the clock: what runs beside the core, what it waits for, and how often."""
 
+from itertools import pairwise
+
 import pytest
 from schedules import computation, line, program
 
@@ -173,4 +175,4 @@ def test_work_in_the_main_memory_takes_no_more_than_its_bytes_at_a_usual_rate():
 def test_the_core_lives_one_thing_at_a_time():
     found = run(_loop("constant(5)", 1e-3))
     mine = [e for e in found.events if e.track == CORE]
-    assert all(a.stop_s <= b.start_s + 1e-12 for a, b in zip(mine, mine[1:], strict=False))
+    assert all(a.stop_s <= b.start_s + 1e-12 for a, b in pairwise(mine))

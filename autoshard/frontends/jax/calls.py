@@ -215,7 +215,8 @@ def _bound(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
 _OPTIONS = (
     "mesh", "hardware", "constraints", "memory_limit", "time_limit", "donate_argnums", "static_argnums",
     "static_argnames", "carry", "effects", "in_code", "argnames", "baselines", "roles", "sub_axes", "effort", "seed",
-    "accepted_gap", "strategy", "priorities", "share_repeats", "price_sharing", "solver_memory", "progress",
+    "accepted_gap", "strategy", "objective", "priorities", "share_repeats", "price_sharing", "solver_memory",
+    "progress",
 )  # fmt: skip
 """Keywords of `autoshard.plan`, for suggestions where a keyword is misspelt."""
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from autoshard.costs.critical import MatmulOrder, Role, matmul_order
+from autoshard.costs.exposure import hidden_share
 from autoshard.costs.price import CommRow, When
-from autoshard.costs.steptime import hidden_share
 from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Block, Op
 

@@ -22,7 +22,7 @@ from autoshard.verify.plan.orders import check_orders
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, read_graph
 from autoshard.verify.plan.stages import check_stages
 from autoshard.verify.plan.statements import check_statements, pinned_outputs, pinned_unevenly
-from autoshard.verify.plan.step import check_step_time
+from autoshard.verify.plan.step import check_step_time, counted_exposed_s
 from autoshard.verify.plan.work import kept, materialised
 
 FORMAT, VERSION = "autoshard-plan", 1
@@ -119,7 +119,8 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
     facts.append(f"{sum(row.kind in COLLECTIVES for row in rows)} collectives with their bytes, seconds and executions")
     compute_s = pricer.compute_s(exists)
     priced = priced_bytes(flow, own, size)
-    _guarded(findings, "cost", lambda: check_cost(plan, flow, rows, compute_s, priced, findings))
+    exposed = counted_exposed_s(plan, pricer, rows, findings)
+    _guarded(findings, "cost", lambda: check_cost(plan, flow, rows, compute_s, priced, exposed, findings))
     _guarded(findings, "cost", lambda: check_step_time(plan, pricer, rows, exists, compute_s, findings))
     facts.append(f"objective {plan['objective_s']} s, bound {plan['bound_s']} s, gap {plan['gap']}")
     _guarded(findings, "shardings", lambda: _check_shardings(plan, flow, findings))

@@ -81,3 +81,14 @@ def check_step_time(
             possible = peak * machine.num_devices * step[f"{name}_s"]
             expect(f"{share}.{name}", step[share][name], work / possible if possible else 0.0)
     check_groups(plan, pricer, rows, order, local, findings)
+
+
+def counted_exposed_s(plan: Any, pricer: Pricer, rows: list[Row], findings: Findings) -> float | None:
+    """Seconds of collectives that the objective counts, where it counts only what a device waits for; else None."""
+    objective = (plan.get("options") or {}).get("objective") or "serial"
+    if objective == "serial":
+        return None
+    if objective != "overlap":
+        findings.add("options", f"the plan's objective is {objective!r}; there are serial and overlap")
+        return None
+    return exposed_s(pricer, rows, MatmulOrder.of(pricer.flow.graph))

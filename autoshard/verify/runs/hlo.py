@@ -172,8 +172,10 @@ def _collectives(
 def device_groups(rest: str, devices: int) -> tuple[tuple[int, ...], ...]:
     """Groups in any of HLO's notations: listed, an iota reshaped and transposed, or axes of a mesh.
 
-    >>> device_groups("replica_groups=[2,2]<=[2,2]T(1,0), x", 4), device_groups("replica_groups=mesh['a'=2,'b'=2] {'a'}", 4)
-    (((0, 2), (1, 3)), ((0, 2), (1, 3)))
+    >>> device_groups("replica_groups=[2,2]<=[2,2]T(1,0), x", 4)
+    ((0, 2), (1, 3))
+    >>> device_groups("replica_groups=mesh['a'=2,'b'=2] {'a'}", 4)
+    ((0, 2), (1, 3))
     """
     if found := re.search(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)+)\}", rest):
         return tuple(tuple(int(d) for d in g.split(",")) for g in re.findall(r"\{([\d,]+)\}", found[1]))
