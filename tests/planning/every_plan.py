@@ -7,7 +7,7 @@ Which placements exist, which reshards are cheapest, how uses share a form, and 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations, product
 from math import prod
@@ -88,6 +88,7 @@ class Reshards:
         mesh: AtomMesh,
         prices: StepPrices,
         still: frozenset[int] = frozenset(),
+        share: Callable[[str], float] = lambda kind: 1.0,
     ) -> None:
         self.shape = type_.shape
         self.layouts = every_layout(type_.shape, mesh, partial)
@@ -103,7 +104,8 @@ class Reshards:
             for step in every_step(lay, partial, mesh):
                 after = step.apply(lay)
                 if after in known and still.isdisjoint(step.atoms):
-                    following[lay].append((after, prices.step_s(step.kind, step.atoms, held[lay], held[after])))
+                    seconds = prices.step_s(step.kind, step.atoms, held[lay], held[after])
+                    following[lay].append((after, seconds * share(step.kind)))
         self.seconds = {lay: self._from(lay, following) for lay in self.layouts}
 
     def _from(self, source: Layout, following: dict[Layout, list[tuple[Layout, float]]]) -> dict[Layout, float]:
@@ -202,12 +204,14 @@ def cheapest(
     groups: Sequence[Sequence[tuple[str, int]]] = (),
     fixed: Sequence[Fixed] = (),
     manual: Manual | None = None,
+    shares: Callable[[str, int, int], float] = lambda kind, value, op: 1.0,
     most: int = MOST_PLANS,
 ) -> Best:
     """Exhaustive search: one axis of the big table per input and op, the rest is minimised in closed form.
 
     groups: inputs ("value", id) and outputs ("output", slot) of equal layouts; those outputs are axes of the table too.
-    fixed: placements that hold.
+    fixed: placements that hold. shares: of a kind of collective on a value around an op (-1: all its uses, or an
+    output) what counts of its seconds.
     """
 
     def fixed_at(what: str, key: int) -> list[Cut]:
@@ -285,7 +289,7 @@ def cheapest(
             combined = p.combine_atoms(op.rule)
             for k, value in enumerate(op.results) if combined else ():
                 size = held(value, p.result(op.rule, k))
-                cost += prices.step_s("all_reduce", combined, size, size)
+                cost += prices.step_s("all_reduce", combined, size, size) * shares("all_reduce", value, op.id)
             seconds.append(cost)
         add([axis_of_op[op.id]], np.array(seconds))
     for value, (axis, layouts) in layouts_of.items():
@@ -293,7 +297,18 @@ def cheapest(
         if start < stop:
             add([axis], np.array([held(value, lay) * MEMORY_PRICE for lay in layouts]))
         targets: list[tuple[int | None, list[Layout]]] = []
-        table = Reshards(program.type_of(value), sorted(partial[value]), mesh, prices)
+        tables_by_share: dict[object, Reshards] = {}
+
+        def priced(op: int, value: int = value, known: dict[object, Reshards] = tables_by_share) -> Reshards:
+            """The reshards of the value around an op; those of equal shares are the same table."""
+            key = tuple(shares(kind, value, op) for kind in StepKind)
+            if key not in known:
+                type_ = program.type_of(value)
+                share = dict(zip(StepKind, key, strict=True))
+                known[key] = Reshards(type_, sorted(partial[value]), mesh, prices, share=share.__getitem__)
+            return known[key]
+
+        table = priced(-1)
         still = table
         if manual is not None and any(value in op.results for op in ops if op.id in manual.ops):
             still = Reshards(program.type_of(value), sorted(partial[value]), mesh, prices, manual.atoms)
@@ -304,7 +319,7 @@ def cheapest(
                 if used == value:
                     placed = [p for p in states[axis_of_op[op.id]] if isinstance(p, Placement)]
                     targets.append((axis_of_op[op.id], [p.operand(op.rule, k) for p in placed]))
-                    tables.append(still if manual is not None and op.id in manual.ops else table)
+                    tables.append(still if manual is not None and op.id in manual.ops else priced(op.id))
         for slot, result in enumerate(program.body.results):
             if result == value:
                 targets.append(ends_of[slot])
