@@ -204,6 +204,8 @@ def _torus_cost(
     kind: CollectiveKind, level: TorusLevel, torus: Torus, pieces: tuple[Piece, ...], size: int, n: int
 ) -> LevelCost:
     w = level.link.value
+    if kind is CollectiveKind.REDUCE_SCATTER and runs_as_all_reduce(level, torus, pieces):
+        kind = CollectiveKind.ALL_REDUCE
     hops = sum(p.stride * (p.size // 2 if is_ring(p, torus) else p.size - 1) for p in pieces)
     if kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE):
         sent = _passes(kind) * (size - 1) / size
@@ -222,6 +224,19 @@ def _torus_cost(
     words = ", ".join(_piece_words(p, torus) for p in pieces)
     dims = tuple(sorted({p.dim for p in pieces}))
     return LevelCost(level.name, size, f"{level.name}: {words}", hops * level.latency.value, per_byte, sent, dims)
+
+
+def runs_as_all_reduce(level: TorusLevel, torus: Torus, pieces: Sequence[Piece]) -> bool:
+    """Whether the compiler runs a reduce-scatter over these chips as an all-reduce, twice the bytes.
+
+    Compiled ahead of time (libtpu 0.0.42.1): over a whole slice of three dimensions (2x2x2, 2x2x4, 4x4x4) and over a
+    whole square one (4x4, 8x8, 16x16); not over 2x2, 2x4 and 4x8, nor over a part of a slice, such as one dimension.
+    """
+    if level.whole_slice_reduce_scatter != "all_reduce":
+        return False
+    shape = [n for n in torus.shape if n > 1]
+    whole = len(pieces) == len(shape) > 1 and all(p.exact and p.size == torus.shape[p.dim] for p in pieces)
+    return whole and (len(shape) > 2 or (len(set(shape)) == 1 and shape[0] > 2))
 
 
 def _per_dim_max(pieces, torus, seconds) -> float:

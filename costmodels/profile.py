@@ -120,6 +120,7 @@ class TorusLevel(_Level):
     shapes: tuple[tuple[Annotated[int, Field(ge=1)], ...], ...] = ()  # slices that can be had, ascending sizes
     shapes_multiple_of: Annotated[int, Field(ge=1)] | None = None  # also every shape made of multiples of this
     vendor_both_ways_per_chip: Quantity | None = None  # as the vendor prints it; never used in a formula
+    whole_slice_reduce_scatter: Literal["reduce_scatter", "all_reduce"] = "reduce_scatter"  # what the compiler runs
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

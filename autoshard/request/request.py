@@ -35,7 +35,7 @@ class SearchWords(TypedDict, total=False):
     strategy: how to decide, by name (docs/strategies.md); by default ``staged`` where priorities are stated, otherwise
         ``joint``. Both start from the assignments of propagation and greedy.
     objective: what is minimised: ``serial``, seconds where nothing overlaps (the default), or ``overlap``, those for
-        which a device waits (docs/overlap.md).
+        which a device waits (docs/simulation.md).
     sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; by default chosen from the program.
     share_repeats: let repeated layers share their decisions. price_sharing: work out what that costs at most in large
         programs too. solver_memory: bytes of this process at which the search ends with the best plan so far.
