@@ -6,7 +6,7 @@
 
 Needs libtpu (``pip install 'autoshard[tpu]'``) and no TPU. Candidates of a case: our plan under both objectives, as
 collectives written out and as constraints; named strategies written out; and XLA's partitioner with nothing but the
-shardings of inputs and outputs of fsdp+tensor. One process, one candidate after another; rows are appended as they come.
+shardings of inputs and outputs of fsdp+tensor. One candidate after another; rows are appended as they come.
 """
 
 import argparse

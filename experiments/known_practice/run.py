@@ -2,8 +2,8 @@
 
     python experiments/known_practice/run.py        # about a minute
 
-Mixtral 8x7B on 8x8 H100: experts belong inside NVLink. Llama 3 8B with a small batch on 16x16 v5e: FSDP over all chips and
-context parallelism in place of tensor parallelism.
+Mixtral 8x7B on 8x8 H100: experts belong inside NVLink. Llama 3 8B with a small batch on 16x16 v5e: FSDP over all chips
+and context parallelism in place of tensor parallelism.
 """
 
 import sys
@@ -14,7 +14,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
 COMMON = {"param_dtype": "bfloat16", "compute_dtype": "bfloat16", "scan": True, "remat": True, "seq": 4096}
 CASES = (
-    ("Mixtral 8x7B, 64 x 4096, 8x8 H100", "moe", {"dims": "mixtral_8x7b", "batch": 64}, {"data": 8, "expert": 8}, "h100"),
+    ("Mixtral 8x7B, 64 x 4096, 8x8 H100", "moe", {"dims": "mixtral_8x7b", "batch": 64}, {"data": 8, "expert": 8},
+     "h100"),
     ("Llama 3 8B, 16 x 4096, 16x16 v5e", "transformer", {"dims": "llama3_8b", "batch": 16}, {"data": 16, "model": 16},
      "tpu_v5e"),
 )  # fmt: skip
