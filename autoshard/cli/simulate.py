@@ -1,13 +1,17 @@
 """``autoshard simulate``: plans on a clock, as the machine's own compiler schedules them."""
 
 import json
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autoshard.cli.common import reports_errors
 from autoshard.errors import InputError
+
+if TYPE_CHECKING:
+    from autoshard.api.plans import Plan
 
 
 @reports_errors
@@ -65,15 +69,9 @@ def simulate(
     for file, title in zip(plans, titles, strict=True):
         plan = _loaded(file, compiler)
         for one in forms:
-            kept = None
-            if keep is not None:
-                place = keep / f"{title.replace('/', '_')}.{one}.hlo"
-
-                def kept(text: str, place: Path = place) -> None:
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    write_text(place, text)
-
-            found.append(simulate(plan, form=one, compiler=compiler, clock=clock, name=title, keep=kept))
+            place = None if keep is None else keep / f"{title.replace('/', '_')}.{one}.hlo"
+            hand = None if place is None else partial(_keep, place)
+            found.append(simulate(plan, form=one, compiler=compiler, clock=clock, name=title, keep=hand))
     if trace is not None:
         write_text(trace, json.dumps(trace_events(found)))
     if as_json:
@@ -84,13 +82,21 @@ def simulate(
             print(f"trace: {trace} (open it at https://ui.perfetto.dev)")
 
 
+def _keep(place: Path, text: str) -> None:
+    """Write a compiled text, in a folder that is made if need be."""
+    from autoshard.files import write_text
+
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_text(place, text)
+
+
 def _titles(plans: list[Path]) -> list[str]:
     """File names without ``.json``, of ``plan.json`` the folder's name; whole paths where these are the same."""
     short = [(p.resolve().parent.name if p.name == "plan.json" else p.name).removesuffix(".json") for p in plans]
     return short if len(set(short)) == len(short) else [str(p) for p in plans]
 
 
-def _loaded(file: Path, compiler: str):  # type: ignore[no-untyped-def]
+def _loaded(file: Path, compiler: str) -> "Plan":
     """The plan; with its function where it is to be compiled."""
     from autoshard.api.plans import Plan
     from autoshard.simulation import tpu

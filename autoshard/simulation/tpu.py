@@ -94,7 +94,9 @@ def _in_mesh_order(machine: Machine, found: Sequence[Any], device_ids: Sequence[
             f"the TPU compiler describes {len(found)} devices as {'x'.join(map(str, extent))}, the plan's machine has "
             f"{machine.num_devices} as {'x'.join(map(str, shape))}"
         )
-    at = {(getattr(d, "slice_index", 0) or 0, *(d.coords[k] for k in order)): d for d in found}
+    at: dict[tuple[int, ...], Any] = {
+        (getattr(d, "slice_index", 0) or 0, *(d.coords[k] for k in order)): d for d in found
+    }
     mesh = [at[place] for place in places(machine)]
     if device_ids is None:
         return mesh
