@@ -94,7 +94,7 @@ class InferenceAnswer:
     tokens_per_s: float
     tokens_per_s_per_device: float
     attention_s: float  # reading the caches
-    weights_s: float  # reading the weights
+    weights_s: float  # reading the weights; of experts those that some token of the batch goes to
     work_s: float  # the matmuls
     weight_bytes: float
     kv_bytes: float
@@ -140,7 +140,7 @@ def ask_inference(
     cache = kv_bytes_per_token(card, dtype_bytes(kv_dtype or dtype)) * length
     active = card.matmul_params
     attention = batch * cache / (devices * rate)
-    loaded = weights / (devices * rate)
+    loaded = card.read_params(batch) * width / (devices * rate)
     work = 2 * batch * active / (devices * peak)
     seconds = attention + max(loaded, work)
     room = profile.memory.bytes.value

@@ -53,6 +53,8 @@ class ModelCard(BaseModel):
     dense_layers: Annotated[int, Field(ge=0)] = 0
     mla: LatentAttention | None = None
     learned_positions: bool = False
+    window: Count | None = None  # tokens that a layer with local attention looks back
+    local_layers: Annotated[int, Field(ge=0)] = 0  # layers with local attention
     params_published: float | None = None
     params_active_published: float | None = None
     source: str
@@ -63,6 +65,8 @@ class ModelCard(BaseModel):
             raise ValueError("a mixture of experts needs d_ff_expert and experts_per_token")
         if (not self.experts and not self.d_ff) or (self.dense_layers and not self.d_ff_dense):
             raise ValueError("dense layers need d_ff (d_ff_dense beside experts)")
+        if (self.window is None) != (self.local_layers == 0) or self.local_layers > self.layers:
+            raise ValueError("local attention has a window and a number of local_layers, at most all of them")
         return self
 
     @property
@@ -125,6 +129,30 @@ class ModelCard(BaseModel):
         length = seq if seq is not None else (self.train_seq or 0)
         attention = 12 * self.layers * self.heads * self.head_dim * length
         return 6.0 * self.matmul_params + attention * (0.5 if causal else 1.0)
+
+    def least_train_flops_per_token(self, seq: int) -> float:
+        """FLOP that no kernel can leave out: each token looks at itself and what comes before, in windows at no more.
+
+        A token sees ``(S + 1) / 2`` others and itself on average; with a window w at most w.
+        """
+        seen = (self.layers - self.local_layers) * (seq + 1) / 2
+        if self.window is not None:
+            width = min(self.window, seq)
+            seen += self.local_layers * (width - width * (width - 1) / (2 * seq))
+        return 6.0 * self.matmul_params + 12 * self.heads * self.head_dim * seen
+
+    def read_params(self, tokens: int) -> float:
+        """Parameters of matmuls that a step on so many tokens reads: of experts those that some token goes to.
+
+        Tokens choose experts independently and evenly: ``1 - (1 - k/E)^tokens`` of them are read.
+        """
+        if not self.experts:
+            return self.matmul_params
+        active, routed = self.params(active=True), self.params() - self.params(active=True)
+        chosen = self.experts_per_token / self.experts
+        per_expert = routed / (1 - chosen) if chosen < 1 else 0.0  # parameters of all routed experts
+        lookups = active - self.matmul_params
+        return active - lookups - per_expert * chosen + per_expert * (1 - (1 - chosen) ** tokens)
 
 
 @lru_cache(maxsize=1)

@@ -70,7 +70,7 @@ class StrategyCost:
     estimate_s: float  # with the profile's overlap shares
     upper_s: float
     mfu: float  # model FLOP utilisation at the estimate
-    mfu_bounds: tuple[float, float]  # model FLOP utilisation at upper and lower step time
+    mfu_bounds: tuple[float, float]  # at upper and lower step time; at most 1, though causal kernels do less work
     bound: str
     weight_bytes_per_device: float
     optimizer_bytes_per_device: float
@@ -93,15 +93,17 @@ def price_strategy(
 ) -> StrategyCost:
     """Price a training step on a machine whose mesh has the strategy's axes.
 
-    The lower bound takes work at the peak rate and a pipeline without idle time. The estimate and the upper bound take
-    work at `efficiency` of the peak, and the bubble of `microbatches` through a pipeline with `repeats` stages per
-    device (interleaving). Without `efficiency` they use the profile's shares for matmuls and attention, and the memory
+    The lower bound takes work at the peak rate, of attention what no kernel can leave out (causal, windowed), and a
+    pipeline without idle time. The estimate and the upper bound take work at `efficiency` of the peak, and the bubble
+    of `microbatches` through a pipeline with `repeats` stages per device (interleaving). Without `efficiency` they use the profile's shares for matmuls and attention, and the memory
     traffic of everything else (see `_likely_work_s`); with it, it counts in the lower bound too. `recompute` is the
     share of the forward work that the backward pass repeats (1 for full rematerialisation). Without a pipeline,
     `microbatches` accumulate gradients: fsdp gathers the weights for each of them.
     """
     if (efficiency is not None and not 0 < efficiency <= 1) or not 0 <= recompute <= 1:
         raise ProfileError(f"efficiency {efficiency} and recompute {recompute} are shares between 0 and 1")
+    if n_stages := _stages_beyond(card, strategy, dict(machine.axes), repeats):
+        raise ProfileError(n_stages)
     for name, count in (("microbatches", microbatches), ("repeats", repeats)):
         if count is not None and count < 1:
             raise ProfileError(f"{name} is {count}; give a whole number from 1 on")
@@ -143,7 +145,9 @@ def price_strategy(
         for link, per_byte in machine.link_seconds(term.kind, machine.whole(*term.axes)).items():
             per_link[link] = per_link.get(link, 0.0) + term.times * term.bytes * per_byte
     exposed = sum(t.upper_seconds * (1 - _hidden(machine, t)) for t in terms)
-    lower = max([compute, *per_link.values()])
+    least = batch_tokens * card.least_train_flops_per_token(length) / machine.num_devices
+    floor = least * (1 + recompute / 3) / (peak * (efficiency or 1.0))
+    lower = max([floor, *per_link.values()])
     upper = likely + sum(t.upper_seconds for t in terms)
     estimate = max(lower, likely + exposed)
     shards = n["fsdp"] * n["fsdp_transpose"] * n["tensor"] * n["pipeline"]
@@ -162,11 +166,23 @@ def price_strategy(
         estimate_s=estimate,
         upper_s=upper,
         mfu=ideal / estimate,
-        mfu_bounds=(ideal / upper, ideal / lower),
-        bound="compute" if lower == compute else "communication",
+        mfu_bounds=(ideal / upper, min(1.0, ideal / lower)),
+        bound="compute" if lower == floor else "communication",
         weight_bytes_per_device=on_device * dtype_bytes,
         optimizer_bytes_per_device=on_device * _ADAM_BYTES_PER_PARAMETER / n["zero1"],
         notes=tuple(notes),
+    )
+
+
+def _stages_beyond(card: ModelCard, strategy: str, mesh: Mapping[str, int], repeats: int) -> str | None:
+    """What is wrong where a pipeline has more chunks of layers than layers; None where nothing is."""
+    parts = read_strategy(strategy, mesh)
+    stages = part_size(parts["pipeline"], mesh) if "pipeline" in parts else 1
+    if stages * repeats <= card.layers:
+        return None
+    return (
+        f"pipeline={stages} with repeats={repeats} needs {stages * repeats} chunks of at least one layer; "
+        f"the model has {card.layers} layers"
     )
 
 
@@ -225,9 +241,11 @@ def _moves(
     tokens = batch_tokens / (n["data"] * n["zero1"] * fsdp * n["context"] * n["sequence"] * n["expert"])
 
     # Weights are gathered anew for every microbatch; gradients are scattered as often.
-    for part in ("fsdp", "fsdp_transpose"):
-        yield _Move(part, "weights, forward and backward", "all_gather", (part,), weights, 2 * layers * microbatches)
-        yield _Move(part, "weight gradients", "reduce_scatter", (part,), weights, layers * microbatches)
+    # Weights cut over two parts are gathered over both at once, as over one axis of their devices.
+    cut = ("fsdp", "fsdp_transpose")
+    part = next((part for part in cut if n[part] > 1), "fsdp")
+    yield _Move(part, "weights, forward and backward", "all_gather", cut, weights, 2 * layers * microbatches)
+    yield _Move(part, "weight gradients", "reduce_scatter", cut, weights, layers * microbatches)
     yield _Move("zero1", "weight gradients", "reduce_scatter", ("zero1",), weights / fsdp, layers)
     yield _Move("zero1", "updated weights", "all_gather", ("zero1",), weights / fsdp, layers)
     replicas = ("data", "context", "sequence")
@@ -236,9 +254,10 @@ def _moves(
     yield _Move("expert", "gradients of what is no expert", "all_reduce", ("expert",), common / fsdp, layers)
     to_experts = tokens * n["expert"] * card.d_model * card.experts_per_token * dtype_bytes
     yield _Move("expert", "tokens to experts and back", "all_to_all", ("expert",), to_experts, 4 * layers)
-    activations = tokens * card.d_model * dtype_bytes
-    yield _Move("tensor", "activations into blocks", "all_gather", ("tensor",), activations, 4 * layers)
-    yield _Move("tensor", "activations out of blocks", "reduce_scatter", ("tensor",), activations, 4 * layers)
+    activations = tokens * card.d_model * dtype_bytes / microbatches
+    often = 4 * layers * microbatches
+    yield _Move("tensor", "activations into blocks", "all_gather", ("tensor",), activations, often)
+    yield _Move("tensor", "activations out of blocks", "reduce_scatter", ("tensor",), activations, often)
     kv_heads = max(1.0, card.kv_heads / n["tensor"])
     keys_values = 2 * tokens * n["context"] * kv_heads * card.head_dim * dtype_bytes
     yield _Move("context", "keys and values, forward and backward", "all_gather", ("context",), keys_values, 2 * layers)
@@ -248,7 +267,7 @@ def _moves(
     yield _Move(
         "sequence", "heads for tokens round attention", "all_to_all", ("sequence",), round_attention, 2 * layers
     )
-    boundary = activations / microbatches
+    boundary = activations / n["tensor"]  # each device of a tensor group sends its part of the width
     yield _Move(
         "pipeline", "activations to the next stage, gradients back", "shift", ("pipeline",), boundary, 2 * microbatches
     )
@@ -297,14 +316,21 @@ class CriticalBatch:
 
 
 def critical_values(
-    machine: Machine, card: ModelCard, strategy: str, dtype: str = "bfloat16", batch_tokens: float | None = None
+    machine: Machine,
+    card: ModelCard,
+    strategy: str,
+    dtype: str = "bfloat16",
+    batch_tokens: float | None = None,
+    *,
+    dtype_bytes: float = 2.0,
 ) -> list[CriticalBatch]:
     """Per part of a strategy, the batch or axis size at which it turns compute bound on this machine.
 
     C is the peak rate, W the bytes/s of the part's links (all torus dimensions of the axis, 2w for each ring) and
-    alpha = C / W. Data and fsdp need more than alpha tokens per device (times experts over experts per token), tensor
-    fewer than F / alpha devices, fsdp+tensor together more than alpha_x alpha_y / F tokens per device if their
-    collectives overlap, 4 times that if they add (How To Scale Your Model, chapter 5).
+    alpha = C / W, times the bytes of a number over 2. Data and fsdp need more than alpha tokens per device (times
+    experts over experts per token), tensor fewer than F / alpha devices, fsdp+tensor together more than
+    alpha_x alpha_y / F tokens per device if their collectives overlap, 4 times that if they add (How To Scale Your
+    Model, chapter 5).
     """
     mesh = dict(machine.axes)
     parts = {part: axes for part, axes in read_strategy(strategy, mesh).items() if part_size(axes, mesh) > 1}
@@ -312,7 +338,8 @@ def critical_values(
     peak = machine.flops_per_s(dtype)
     sparsity = card.experts / card.experts_per_token if card.experts else 1.0
     width = (card.d_ff_expert if card.experts else card.d_ff) or 1
-    exact = {p: peak * machine.alpha_beta("all_gather", machine.whole(*axes))[1] for p, axes in parts.items()}
+    wide = dtype_bytes / 2  # C / W counts bytes; of 2-byte numbers it is the number of tokens
+    exact = {p: wide * peak * machine.alpha_beta("all_gather", machine.whole(*axes))[1] for p, axes in parts.items()}
     alpha = {p: exact[p] * size[p] / (size[p] - 1) for p in parts}
     batch_axes: list[str] = []
     values: list[CriticalBatch] = []
@@ -339,6 +366,7 @@ def critical_values(
         elif part == "expert":
             # Time of an all-to-all per byte of a whole gather, against one matmul of the experts.
             beta = machine.alpha_beta("all_to_all", machine.whole(*parts[part]))[1] * size[part]
+            beta *= wide
             add(part, "width of an expert", "C * n * t(all-to-all) / V", peak * beta, peak * beta)
     weights = next((p for p in ("fsdp", "fsdp_transpose", "zero1", "data") if p in parts), None)
     if weights is not None and "tensor" in parts:

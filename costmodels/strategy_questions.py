@@ -80,7 +80,7 @@ def ask_strategy(
         tokens_per_s_per_device=cost.tokens_per_device / cost.estimate_s,
         bound=cost.bound,
         cost=cost,
-        critical=tuple(critical_values(machine, card, strategy, dtype)),
+        critical=tuple(critical_values(machine, card, strategy, dtype, dtype_bytes=dtype_bytes(dtype))),
         layout=machine.describe(),
     )
 
@@ -102,5 +102,6 @@ def ask_critical_batch(
     """
     machine = placed(hardware, mesh, links, slice_shape, False)
     card = load_model(model)
-    dtype_bytes(dtype)  # raises for an unknown dtype
-    return [asdict(value) for value in critical_values(machine, card, strategy, dtype, batch_tokens)]
+    width = dtype_bytes(dtype)
+    values = critical_values(machine, card, strategy, dtype, batch_tokens, dtype_bytes=width)
+    return [asdict(value) for value in values]
