@@ -95,10 +95,11 @@ def price_strategy(
 
     The lower bound takes work at the peak rate, of attention what no kernel can leave out (causal, windowed), and a
     pipeline without idle time. The estimate and the upper bound take work at `efficiency` of the peak, and the bubble
-    of `microbatches` through a pipeline with `repeats` stages per device (interleaving). Without `efficiency` they use the profile's shares for matmuls and attention, and the memory
-    traffic of everything else (see `_likely_work_s`); with it, it counts in the lower bound too. `recompute` is the
-    share of the forward work that the backward pass repeats (1 for full rematerialisation). Without a pipeline,
-    `microbatches` accumulate gradients: fsdp gathers the weights for each of them.
+    of `microbatches` through a pipeline with `repeats` stages per device (interleaving). Without `efficiency` they
+    use the profile's shares for matmuls and attention, and the memory traffic of everything else (see
+    `_likely_work_s`); with it, it counts in the lower bound too. `recompute` is the share of the forward work that
+    the backward pass repeats (1 for full rematerialisation). Without a pipeline, `microbatches` accumulate
+    gradients: fsdp gathers the weights for each of them.
     """
     if (efficiency is not None and not 0 < efficiency <= 1) or not 0 <= recompute <= 1:
         raise ProfileError(f"efficiency {efficiency} and recompute {recompute} are shares between 0 and 1")
