@@ -110,7 +110,9 @@ class Lowered:
             results = interpreter.block(body, cut)
             for order in leaving:
                 results[order.index] = permute_all(results[order.index], order.moves, interpreter.grid)
-            return tuple(_whole_if_empty(traced.program.type_of(v), x) for v, x in zip(body.results, results, strict=True))
+            return tuple(
+                _whole_if_empty(traced.program.type_of(v), x) for v, x in zip(body.results, results, strict=True)
+            )
 
         if platform is None and isinstance(mesh, JaxMesh):
             platform = mesh.devices.flat[0].platform

@@ -76,8 +76,39 @@ def _filled(path: Path, folder: Path) -> Path:
         del held[:]
         held.extend(copies)
     model.ir_version = 8  # initializers are no inputs
+    _levelled(model)
     onnx.save(model, folder / path.name)
     return folder / path.name
+
+
+def _levelled(model: Any) -> None:
+    """Scale the last weights so that what enters the Softmax has deviation 1; else one class takes all, or all the same.
+
+    What is before them is linear in the scale of its weights, as every Relu and pool is.
+    """
+    import onnx
+    import onnxruntime
+    from onnx import numpy_helper
+
+    makers = {name: node for node in model.graph.node for name in node.output}
+    last = makers[model.graph.output[0].name]
+    assert last.op_type == "Softmax", last.op_type
+    seen = onnx.ModelProto()
+    seen.CopyFrom(model)
+    del seen.graph.output[:]
+    seen.graph.output.append(onnx.helper.make_empty_tensor_value_info(last.input[0]))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(seen.SerializeToString(), options)
+    shapes = {i.name: i.shape for i in session.get_inputs()}
+    random = np.random.default_rng(0)
+    (scores,) = session.run(None, {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()})
+    node = last
+    while node.op_type not in ("Gemm", "MatMul", "Conv"):
+        node = makers[node.input[0]]
+    weight = next(t for t in model.graph.initializer if t.name == node.input[1])
+    scaled = numpy_helper.to_array(weight) / np.float32(scores.std())
+    weight.CopyFrom(numpy_helper.from_array(scaled, weight.name))
 
 
 def _scales(graph: Any) -> set[str]:
