@@ -82,31 +82,31 @@ def _filled(path: Path, folder: Path) -> Path:
 
 
 def _levelled(model: Any) -> None:
-    """Scale the last weights so that what enters the Softmax has deviation 1; else one class takes all, or all the same.
-
-    What is before them is linear in the scale of its weights, as every Relu and pool is.
-    """
+    """Scale the last weights so that scores have deviation 1; else one class takes all, or all get the same."""
     import onnx
     import onnxruntime
     from onnx import numpy_helper
 
     makers = {name: node for node in model.graph.node for name in node.output}
-    last = makers[model.graph.output[0].name]
-    assert last.op_type == "Softmax", last.op_type
+    scored = model.graph.output[0].name
+    scored = makers[scored].input[0] if makers[scored].op_type == "Softmax" else scored
     seen = onnx.ModelProto()
     seen.CopyFrom(model)
     del seen.graph.output[:]
-    seen.graph.output.append(onnx.helper.make_empty_tensor_value_info(last.input[0]))
+    seen.graph.output.append(onnx.helper.make_empty_tensor_value_info(scored))
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(seen.SerializeToString(), options)
     shapes = {i.name: i.shape for i in session.get_inputs()}
     random = np.random.default_rng(0)
     (scores,) = session.run(None, {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()})
-    node = last
+    node = makers[scored]
     while node.op_type not in ("Gemm", "MatMul", "Conv"):
         node = makers[node.input[0]]
-    weight = next(t for t in model.graph.initializer if t.name == node.input[1])
+    name = node.input[1]
+    while name in makers:  # a Reshape
+        name = makers[name].input[0]
+    weight = next(t for t in model.graph.initializer if t.name == name)
     scaled = numpy_helper.to_array(weight) / np.float32(scores.std())
     weight.CopyFrom(numpy_helper.from_array(scaled, weight.name))
 

@@ -110,9 +110,9 @@ DRAWS = 30
 
 
 def sharded(made: Imported, weights: Any, inputs: Any) -> tuple[Any, int]:
-    """Planned by autoshard with inputs and half of the outputs in shardings drawn at random, run on 8 devices as planned.
+    """Planned by autoshard with shardings of inputs and of half the outputs drawn at random, and run as planned.
 
-    Drawn again where nothing is cut. The results, and how many dimensions the drawn shardings cut.
+    Drawn again where nothing is cut. Gives the results, and how many dimensions the drawn shardings cut.
     """
     import random
 
@@ -136,11 +136,11 @@ def sharded(made: Imported, weights: Any, inputs: Any) -> tuple[Any, int]:
 
 
 def drawn(shape: tuple[int, ...], mesh: dict[str, int], draw: Any, padding: float) -> list[str]:
-    """For every dimension the axis of the mesh that cuts it, or none; most that can be cut are, while there are axes."""
+    """For every dimension the axis that cuts it, or none; most that can be cut are, while there are axes."""
     free = draw.sample(sorted(mesh), len(mesh))
     dims = []
     for size in shape:
-        fitting = [a for a in free if 1 < size and -(-size // mesh[a]) * mesh[a] <= padding * size]
+        fitting = [a for a in free if size > 1 and -(-size // mesh[a]) * mesh[a] <= padding * size]
         dims.append(f'"{fitting[0]}"' if fitting and draw.random() < 0.7 else "")
         free = [a for a in free if f'"{a}"' != dims[-1]]
     return dims

@@ -11,10 +11,12 @@ from autoshard.onnx import load
 from autoshard.onnx.calls import Constants, call_of
 from autoshard.onnx.rules import rule_of
 
+CROPPED = {"coordinate_transformation_mode": "tf_crop_and_resize"}
+
 
 def resized(
-    shape: tuple[int, ...], *, opset: int = 19, scales: Any = None, sizes: Any = None, roi: Any = None, op: str = "Resize",
-    known: bool = True, **attributes: Any,
+    shape: tuple[int, ...], *, opset: int = 19, scales: Any = None, sizes: Any = None, roi: Any = None,
+    op: str = "Resize", known: bool = True, **attributes: Any,
 ) -> ModelProto:  # fmt: skip
     """A model of one node; its scales, sizes and regions as initializers, or as inputs."""
     given = {"roi": (roi, np.float32), "scales": (scales, np.float32), "sizes": (sizes, np.int64)}
@@ -85,8 +87,7 @@ def elementwise(model: ModelProto, shape: tuple[int, ...]) -> set[int]:
         ({"sizes": [5, 8], "axes": [2, 3], "keep_aspect_ratio_policy": "not_smaller"}, {0, 1}),
         ({"scales": [1, 1, 1.1, 2], "opset": 10}, {0, 1}),
         ({"scales": [1, 1, 1.1, 2], "opset": 7, "op": "Upsample"}, {0, 1}),
-        ({"scales": [1, 1], "axes": [2, 3], "roi": [0, 0.5, 1, 0.5], "coordinate_transformation_mode": "tf_crop_and_resize"},
-         {0, 1}),
+        ({"scales": [1, 1], "axes": [2, 3], "roi": [0, 0.5, 1, 0.5], **CROPPED}, {0, 1}),
     ],
 )  # fmt: skip
 def test_axes_pass_where_the_scale_is_1(given: dict, passes: set[int]) -> None:
