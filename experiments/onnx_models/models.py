@@ -107,7 +107,7 @@ def _levelled(model: Any) -> None:
     while name in makers:  # a Reshape
         name = makers[name].input[0]
     weight = next(t for t in model.graph.initializer if t.name == name)
-    scaled = numpy_helper.to_array(weight) / np.float32(scores.std())
+    scaled = numpy_helper.to_array(weight) / np.asarray(scores).std(dtype=np.float32)
     weight.CopyFrom(numpy_helper.from_array(scaled, weight.name))
 
 

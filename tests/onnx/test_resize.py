@@ -59,7 +59,7 @@ def elementwise(model: ModelProto, shape: tuple[int, ...]) -> set[int]:
     """The axes of which a change at any place changes the result at that place only."""
     session = ReferenceEvaluator(model)
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    before = session.run(None, {"x": x})[0]
+    (before,) = session.run(None, {"x": x})
     out = set()
     for axis, size in enumerate(shape):
         if before.shape[axis] != size:
@@ -68,7 +68,8 @@ def elementwise(model: ModelProto, shape: tuple[int, ...]) -> set[int]:
         for k in range(size):
             other = x.copy()
             np.moveaxis(other, axis, 0)[k] += 1
-            changed = np.moveaxis(np.abs(session.run(None, {"x": other})[0] - before) > 1e-6, axis, 0)
+            (after,) = session.run(None, {"x": other})
+            changed = np.moveaxis(np.abs(after - before) > 1e-6, axis, 0)
             moved.append(changed.reshape(size, -1).any(1))
         if np.array_equal(moved, np.eye(size, dtype=bool)):
             out.add(axis)
