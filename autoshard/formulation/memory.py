@@ -8,11 +8,11 @@ simulation. A network without some of these nodes holds less than the simulation
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
-from operator import add
+from typing import Any
 
 import numpy as np
 
@@ -64,6 +64,8 @@ class Memory:
         self.base, self.q = base, quantities
         self._own: list[dict[Span, np.ndarray]] = [{} for _ in range(base.n_nodes)]
         self._parts: dict[tuple[int, frozenset[int]], Excess] = {}
+        self._split: dict[tuple[Any, ...], tuple[list[tuple[int, np.ndarray, np.ndarray]], list[Quantity]]] = {}
+        self._kept: list[Quantity] = []
         grouped: dict[tuple[int, ...], list[Excess]] = {}
         for holding in holdings:
             for part in self._parted(holding.held):
@@ -80,15 +82,31 @@ class Memory:
         spans = tuple(pairwise(times))
         if not spans:
             return []
-        rows = np.zeros((len(held.values), len(spans)), np.int64)
+        rows, place = np.zeros((len(held.values), len(spans)), np.int64), {t: k for k, t in enumerate(times)}
         for row, value in zip(rows, held.values, strict=True):
             if value is not FREE and value is not None:
-                row[times.index(value[0]) : times.index(value[1])] = value[2]
+                row[place[value[0]] : place[value[1]]] = value[2]
         if held.is_constant:
             self._give(0, np.zeros(len(self.base.costs[0]), np.int64), spans, rows[held.ids][None])
             return []
-        free = np.array([v is FREE for v in held.values], bool)[held.ids]
-        out: list[Excess] = []
+        free = np.array([v is FREE for v in held.values], bool)
+        key = (held.nodes, id(held.ids), *map(id, held.classes), len(spans), rows.tobytes(), free.tobytes())
+        if key not in self._split:  # equal layers hold the same at other times
+            self._kept.append(held)  # its arrays' ids stay their own
+            self._split[key] = self._of_single_decisions(held, rows, free[held.ids])
+        own, rest = self._split[key]
+        for node, classes, least in own:
+            self._give(node, classes, spans, least)
+        return [Excess(spans, amounts) for amounts in rest]
+
+    def _of_single_decisions(
+        self, held: Quantity, rows: np.ndarray, free: np.ndarray
+    ) -> tuple[list[tuple[int, np.ndarray, np.ndarray]], list[Quantity]]:
+        """What each node holds of a quantity whatever the others are, by (node, classes, bytes); and the rest.
+
+        rows: for every value the bytes at every span. free: where the network forbids what is chosen.
+        """
+        own, out = [], []
         amounts, huge = rows[held.ids], np.iinfo(np.int64).max
         for axis, (node, classes) in enumerate(zip(held.nodes, held.classes, strict=True)):
             others = tuple(k for k in range(len(held.nodes)) if k != axis)
@@ -99,12 +117,12 @@ class Memory:
             shape = [least.shape[0] if k == axis else 1 for k in range(len(held.nodes))]
             amounts = np.where(free[..., None], 0, amounts - least.reshape(*shape, -1))
             if node < self.base.n_nodes:
-                self._give(node, classes, spans, least)
+                own.append((node, classes, least))
             else:
-                out.append(Excess(spans, self._quantity((node,), (classes,), least, np.zeros(len(least), bool))))
+                out.append(self._quantity((node,), (classes,), least, np.zeros(len(least), bool)))
         if amounts.any():
-            out.append(Excess(spans, self._quantity(held.nodes, held.classes, amounts, free)))
-        return out
+            out.append(self._quantity(held.nodes, held.classes, amounts, free))
+        return own, out
 
     def _quantity(
         self, nodes: tuple[int, ...], classes: tuple[np.ndarray, ...], amounts: np.ndarray, free: np.ndarray
@@ -140,12 +158,7 @@ class Memory:
             return None
         times = sorted({t for e in (one, other) for span in e.spans for t in span})
         spans = tuple(pairwise(times))
-        held = [_over(spans, e) for e in (one, other)]
-
-        def added(x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(map(add, held[0](x), held[1](y)))
-
-        return Excess(spans, self.q.lift(added, one.amounts, other.amounts))
+        return Excess(spans, self.q.summed(*((e.amounts, _over(spans, e)) for e in (one, other))))
 
     # -- networks ---------------------------------------------------------------------------------------
 
@@ -276,17 +289,16 @@ class Memory:
         return out[::-1]
 
 
-def _over(spans: Sequence[Span], excess: Excess) -> Callable[[tuple[int, ...]], list[int]]:
-    """What an excess holds in spans that are parts of its own, or lie outside of them."""
+def _over(spans: Sequence[Span], excess: Excess) -> np.ndarray:
+    """For every value of an excess what it holds in spans that are parts of its own, or lie outside of them."""
     begins, none = [start for start, _ in excess.spans], len(excess.spans)
     last = [bisect_right(begins, start) - 1 for start, _ in spans]
     places = [k if k >= 0 and start < excess.spans[k][1] else none for k, (start, _) in zip(last, spans, strict=True)]
-
-    def held(amounts: tuple[int, ...]) -> list[int]:
-        row = (*amounts, 0)
-        return [row[k] for k in places]
-
-    return held
+    rows = np.zeros((len(excess.amounts.values), none + 1), np.int64)
+    for row, value in zip(rows, excess.amounts.values, strict=True):
+        if value is not FREE:
+            row[:none] = value
+    return rows[:, places]
 
 
 def left_by(network: CostNetwork) -> list[np.ndarray]:

@@ -144,9 +144,7 @@ class Quantities:
         if all(q.is_constant for q in given):
             return self.constant(function(*(q.constant for q in given)))
         while True:
-            nodes = tuple(sorted({n for q in given for n in q.nodes}))
-            joints = [self.refined([c for q in given for m, c in zip(q.nodes, q.classes, strict=True) if m == n])
-                      for n in nodes]  # fmt: skip
+            nodes, joints = self._joints(given)
             counts = [len(first) for _, first in joints]
             largest = max(range(len(given)), key=lambda k: (given[k].ids.size, -k))
             if prod(counts) <= MOST_CELLS or len(given[largest].nodes) < 2:
@@ -160,6 +158,26 @@ class Quantities:
         results = (FREE if FREE in row else function(*row) for row in zip(*columns, strict=True))
         ids = np.array([known.setdefault(result, len(known)) for result in results], np.int64)
         return met.made(self, ids, known)
+
+    def summed(self, *given: tuple[Quantity, np.ndarray]) -> Quantity:
+        """The sums of two quantities whose values are rows of numbers from 0 on, given as one table each."""
+        self.check()
+        (one, first), (other, second) = given
+        nodes, joints = self._joints([one, other])
+        met = self._met([one, other], nodes, joints)
+        left, right = (np.array(own, np.int64) for own in met.arguments)
+        rows = first[left] + second[right]
+        rows[_free(one)[left] | _free(other)[right]] = -1
+        ids, at = distinct_rows(rows)
+        values = [FREE if row and row[0] < 0 else tuple(row) for row in rows[at].tolist()]
+        return met.made(self, ids, {value: k for k, value in enumerate(values)})
+
+    def _joints(self, given: Sequence[Quantity]) -> tuple[tuple[int, ...], list[tuple[np.ndarray, np.ndarray]]]:
+        """The nodes that these quantities depend on, and for each the classes that tell apart what any of them does."""
+        nodes = tuple(sorted({n for q in given for n in q.nodes}))
+        return nodes, [
+            self.refined([c for q in given for m, c in zip(q.nodes, q.classes, strict=True) if m == n]) for n in nodes
+        ]
 
     def _met(
         self, given: Sequence[Quantity], nodes: tuple[int, ...], joints: Sequence[tuple[np.ndarray, np.ndarray]]
@@ -183,9 +201,7 @@ class Quantities:
 
     def paired(self, one: Quantity, other: Quantity, numbers: np.ndarray, values: tuple[Any, ...]) -> Quantity:
         """The quantity values[numbers[index of the value of `one`, index of the value of `other`]]."""
-        nodes = tuple(sorted({*one.nodes, *other.nodes}))
-        joints = [self.refined([c for q in (one, other) for m, c in zip(q.nodes, q.classes, strict=True) if m == n])
-                  for n in nodes]  # fmt: skip
+        nodes, joints = self._joints([one, other])
         firsts = [first for _, first in joints]
         counts = [len(first) for first in firsts]
         ids = numbers[one.over(nodes, firsts, counts), other.over(nodes, firsts, counts)]
@@ -256,6 +272,11 @@ class Quantities:
                 ids = np.take(ids, first, axis)
             axis += 1
         return Quantity(tuple(kept), tuple(self._shared(m) for m in maps), self._shared(ids), values)
+
+
+def _free(quantity: Quantity) -> np.ndarray:
+    """For every value whether it is `FREE`."""
+    return np.array([v is FREE for v in quantity.values], bool)
 
 
 def _without(ids: np.ndarray, axis: int, free: int) -> np.ndarray | None:

@@ -110,7 +110,9 @@ class Lowered:
             results = interpreter.block(body, cut)
             for order in leaving:
                 results[order.index] = permute_all(results[order.index], order.moves, interpreter.grid)
-            return tuple(results)
+            return tuple(
+                _whole_if_empty(traced.program.type_of(v), x) for v, x in zip(body.results, results, strict=True)
+            )
 
         if platform is None and isinstance(mesh, JaxMesh):
             platform = mesh.devices.flat[0].platform
@@ -296,7 +298,7 @@ def lower(traced: TracedFunction, schedule: Schedule) -> Lowered:
                 f"would leave in {layout.text(mesh)}: "
                 "JAX arrays must be cut evenly; pin this output to axes that divide its dimensions"
             )
-        outputs.append(layout)
+        outputs.append(Layout.replicated(types(value).rank) if _made_inside(types(value)) else layout)
     lowered = Lowered(traced, schedule, tuple(inputs[: len(traced.in_types)]), tuple(outputs))
     # Run every op's local form once, on abstract values, so that an op without one is refused here.
     arguments = tree_util.tree_unflatten(traced.in_tree, traced.in_types)
@@ -318,6 +320,11 @@ def _empty(type_: TensorType, layout: Layout, mesh: AtomMesh) -> Any:
         return None
     cuts = (prod(mesh.sizes[a] for a in dim) for dim in layout.dims)
     return jnp.zeros([n // cut for n, cut in zip(type_.shape, cuts, strict=True)], type_.dtype)
+
+
+def _whole_if_empty(type_: TensorType, block: Any) -> Any:
+    """A result without elements as a whole: compiled programs hand one out whole on every device, however it is cut."""
+    return jnp.zeros(type_.shape, type_.dtype) if _made_inside(type_) else block
 
 
 def _weakened(x: Any, weak: bool) -> Any:

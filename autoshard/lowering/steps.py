@@ -16,6 +16,9 @@ from autoshard.lowering.blocks import is_regular, staged
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.steps import Reshard, Step, StepKind
 
+_TWO_BITS = tuple(np.dtype(t) for t in (jax.numpy.int2, jax.numpy.uint2))
+"""Moved as bytes: XLA's collectives on CPUs write past the end of arrays of such types."""
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -68,6 +71,8 @@ def run_step(x: jax.Array, step: Step, layout: Layout, shape: Sequence[int], gri
     if jax.numpy.issubdtype(x.dtype, jax.dtypes.extended):  # PRNG keys move as their integers
         data = run_step(jax.random.key_data(x), step, layout, shape, grid)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+    if x.dtype in _TWO_BITS:
+        return run_step(x.astype(np.int8), step, layout, shape, grid).astype(x.dtype)
     names, sizes = grid.names(step.atoms), grid.sizes(step.atoms)
     match step.kind:
         case StepKind.SLICE:
@@ -94,6 +99,8 @@ def permute_all(x: jax.Array, moves: Sequence[int], grid: Grid) -> jax.Array:
     if jax.numpy.issubdtype(x.dtype, jax.dtypes.extended):
         data = permute_all(jax.random.key_data(x), moves, grid)
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
+    if x.dtype in _TWO_BITS:
+        return permute_all(x.astype(np.int8), moves, grid).astype(x.dtype)
     return lax.ppermute(x, grid.names(range(len(grid.mesh.sizes))), list(enumerate(moves)))
 
 

@@ -1,6 +1,7 @@
 """Nodes as rules see them: types of tensors, attributes as Python values, numbers of constant inputs."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from autoshard.onnx.graph import UNKNOWN, ValueType
@@ -14,15 +15,20 @@ MAX_NUMBERS = 1024
 """Constants with more elements are no axes, steps or paddings."""
 
 _INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
+_REALS = frozenset({"float", "double", "float16", "bfloat16"})
+_SHORT = {"value_int": "int64", "value_ints": "int64", "value_float": "float", "value_floats": "float"}
+_TAKES_REALS = frozenset({"Resize", "Upsample"})
+"""Operators whose rules depend on numbers that are no whole ones: their scales."""
 
 
 class Constants:
-    """Integer constants that are visible in a scope, read when they are asked for."""
+    """Constants of numbers that are visible in a scope, read when they are asked for."""
 
     def __init__(self, outer: "Constants | None" = None) -> None:
         self.outer = outer
         self.sources: dict[str, Any] = {}
         self.known: dict[str, tuple[int, ...] | None] = {}
+        self.known_reals: dict[str, tuple[float, ...] | None] = {}
 
     def add_tensors(self, tensors: Sequence[Any]) -> None:
         for tensor in tensors:
@@ -39,26 +45,43 @@ class Constants:
             return self.known[name]
         return None if self.outer is None else self.outer.get(name)
 
+    def reals(self, name: str) -> tuple[float, ...] | None:
+        """A constant of floating point numbers."""
+        if name in self.sources:
+            if name not in self.known_reals:
+                self.known_reals[name] = _reals(self.sources[name])
+            return self.known_reals[name]
+        return None if self.outer is None else self.outer.reals(name)
+
 
 def _numbers(source: Any) -> tuple[int, ...] | None:
+    """The whole numbers of a tensor or a Constant node."""
+    held = _held(source, _INTEGERS)
+    return None if held is None else tuple(int(n) for n in held)
+
+
+def _reals(source: Any) -> tuple[float, ...] | None:
+    """The floating point numbers of a tensor or a Constant node."""
+    held = _held(source, _REALS)
+    return None if held is None else tuple(float(n) for n in held)
+
+
+def _held(source: Any, types: frozenset[str]) -> Sequence[Any] | None:
     onnx = onnx_library()
     if not isinstance(source, onnx.TensorProto):
         attributes = {a.name: a for a in source.attribute}
-        if "value_int" in attributes:
-            return (attributes["value_int"].i,)
-        if "value_ints" in attributes:
-            return tuple(attributes["value_ints"].ints)
+        for name, value in attributes.items():
+            if name in _SHORT and _SHORT[name] in types:
+                read = attribute_value(value)
+                return read if isinstance(read, tuple) else (read,)
         if "value" not in attributes:
             return None
         source = attributes["value"].t
-    elements = 1
-    for size in source.dims:
-        elements *= size
     name = onnx.TensorProto.DataType.Name(source.data_type).lower()
-    if elements > MAX_NUMBERS or name not in _INTEGERS or source.data_location == onnx.TensorProto.EXTERNAL:
+    if prod(source.dims) > MAX_NUMBERS or name not in types or source.data_location == onnx.TensorProto.EXTERNAL:
         return None
     try:
-        return tuple(int(n) for n in onnx.numpy_helper.to_array(source).reshape(-1))
+        return onnx.numpy_helper.to_array(source).reshape(-1)
     except (ValueError, TypeError):  # data that do not fill the shape
         return None
 
@@ -66,11 +89,13 @@ def _numbers(source: Any) -> tuple[int, ...] | None:
 def call_of(node: "NodeProto", types: Mapping[str, ValueType], constants: Constants, opsets: Mapping[str, int]) -> Call:
     """The node with what is known of its tensors."""
     domain = "" if node.domain == "ai.onnx" else node.domain
-    numbers = {}
+    numbers, reals = {}, {}
     for index, name in enumerate(node.input):
         found = constants.get(name) if name else None
         if found is not None:
             numbers[index] = found
+        elif name and node.op_type in _TAKES_REALS and (given := constants.reals(name)) is not None:
+            reals[index] = given
     return Call(
         node.op_type,
         tuple(types.get(name, UNKNOWN) if name else None for name in node.input),
@@ -79,6 +104,7 @@ def call_of(node: "NodeProto", types: Mapping[str, ValueType], constants: Consta
         {a.name: value for a in node.attribute if (value := attribute_value(a)) is not None},
         numbers,
         opsets.get(domain, 1),
+        reals,
     )
 
 

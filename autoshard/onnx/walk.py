@@ -216,7 +216,7 @@ class Walk:
 
     def _rule(self, call: Call, domain: str) -> OpRule | None:
         """`rule_of`; equal layers have theirs made once."""
-        said = tuple(call.attributes.items()), tuple(call.constants.items())
+        said = tuple(call.attributes.items()), tuple(call.constants.items()), tuple(call.reals.items())
         key = (call.op, domain, call.version, call.inputs, call.outputs, *said)
         if key not in self.rules:
             self.rules[key] = rule_of(call, domain)

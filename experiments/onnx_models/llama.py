@@ -1,7 +1,13 @@
-"""A graph of the shape of Llama 3 8B: 32 layers, weights declared as external data with no bytes behind them."""
+"""A graph of the shape of Llama 3 8B: 32 layers, weights declared as external data with no bytes behind them; planned.
+
+python experiments/onnx_models/llama.py [DATA MODEL BATCH SEQ HARDWARE]
+"""
 
 from __future__ import annotations
 
+import sys
+import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,5 +109,29 @@ def write(path: Path, dims: Dims = Dims()) -> Path:
     return path
 
 
+def main(data: str = "2", model: str = "4", batch: str = "8", seq: str = "4096", hardware: str = "tpu_v5e") -> None:
+    """Plan the graph, and tell what the plan costs and what planning took."""
+    from autoshard.api.session import plan_config
+    from autoshard.config.load import load_config
+    from autoshard.config.problem import build_problem
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder) / "llama.onnx")
+        config = path.with_suffix(".yaml")
+        config.write_text(
+            f"model: {path.name}\nshapes: {{batch: {batch}, seq: {seq}}}\nmesh: {{data: {data}, model: {model}}}\n"
+            f"hardware: {hardware}\nbaselines: []\n"
+        )
+        began, used = time.monotonic(), time.process_time()
+        settings = load_config(config)
+        plan = plan_config(settings, build_problem(settings))
+        took, cpu = time.monotonic() - began, time.process_time() - used
+        assert not (path.parent / "weights.bin").exists()
+    print(
+        f"{data} x {model} {hardware}, {batch} x {seq} tokens: {plan.objective_s * 1e3:.4g} ms, {plan.status}, "
+        f"gap {plan.gap:.2%}; {took:.0f} s, {cpu:.0f} s of CPU"
+    )
+
+
 if __name__ == "__main__":
-    print(write(Path("llama.onnx")))
+    main(*sys.argv[1:])

@@ -76,8 +76,39 @@ def _filled(path: Path, folder: Path) -> Path:
         del held[:]
         held.extend(copies)
     model.ir_version = 8  # initializers are no inputs
+    _levelled(model)
     onnx.save(model, folder / path.name)
     return folder / path.name
+
+
+def _levelled(model: Any) -> None:
+    """Scale the last weights so that scores have deviation 1; else one class takes all, or all get the same."""
+    import onnx
+    import onnxruntime
+    from onnx import numpy_helper
+
+    makers = {name: node for node in model.graph.node for name in node.output}
+    scored = model.graph.output[0].name
+    scored = makers[scored].input[0] if makers[scored].op_type == "Softmax" else scored
+    seen = onnx.ModelProto()
+    seen.CopyFrom(model)
+    del seen.graph.output[:]
+    seen.graph.output.append(onnx.helper.make_empty_tensor_value_info(scored))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(seen.SerializeToString(), options)
+    shapes = {i.name: i.shape for i in session.get_inputs()}
+    random = np.random.default_rng(0)
+    (scores,) = session.run(None, {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()})
+    node = makers[scored]
+    while node.op_type not in ("Gemm", "MatMul", "Conv"):
+        node = makers[node.input[0]]
+    name = node.input[1]
+    while name in makers:  # a Reshape
+        name = makers[name].input[0]
+    weight = next(t for t in model.graph.initializer if t.name == name)
+    scaled = numpy_helper.to_array(weight) / np.asarray(scores).std(dtype=np.float32)
+    weight.CopyFrom(numpy_helper.from_array(scaled, weight.name))
 
 
 def _scales(graph: Any) -> set[str]:

@@ -80,6 +80,7 @@ def judge(case: Any, folder: Path) -> str:
     wanted = runtime.run(None, feeds)
     worst = max(float(np.max(np.abs(np.asarray(found[n]) - w))) for n, w in zip(model.outputs, wanted))
     largest = max(float(np.max(np.abs(w))) for w in wanted)
+    middle = float(np.median(np.abs(wanted[0])))
     assert worst <= 1e-4 * max(largest, 1e-3), f"{worst} of {largest}"
     output = case.path.with_name(f"{case.path.stem}_planned.onnx") if case.name == "transformer" else (
         folder / f"{case.name}_planned.onnx"
@@ -98,7 +99,7 @@ def judge(case: Any, folder: Path) -> str:
     jax.clear_caches()
     return (
         f"{case.name}: {len(model.graph.node)} nodes, {len(made.weights)} weights; {plan.status} "
-        f"{plan.objective_s:.4g} s in {solved_s:.0f} s; off by {worst:.2g} of {largest:.2g}; "
+        f"{plan.objective_s:.4g} s in {solved_s:.0f} s; off by {worst:.2g} of {largest:.2g} (median {middle:.2g}); "
         f"{exported.annotated} nodes annotated{unsaid}, "
         f"{errors} errors in check; "
         f"read back {second.objective_s:.4g} s"

@@ -36,12 +36,16 @@ def cases() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case: passed, wrong, not mapped, or why it is none of ours. known: inputs taken as constants."""
+    """What became of a case: passed, wrong, not mapped, or why it is none of ours.
+
+    known: inputs taken as constants. cut: dimensions of inputs and outputs that the shardings drawn for it cut.
+    """
 
     name: str
     kind: str
     text: str = ""
     known: tuple[str, ...] = ()
+    cut: int = 0
 
 
 def imported(model: Any, inputs: dict[str, Any]) -> tuple[Imported, tuple[str, ...]]:
@@ -70,10 +74,11 @@ def has_other_types(case: Any) -> bool:
 
 
 def judge(case: Any, run: Any = None) -> Outcome:
-    """One case, all its data sets. run: calls the function; by default jitted on one device."""
+    """One case, all its data sets. run: calls the function and says how many dimensions are cut; by default jitted."""
     if has_other_types(case):
         return Outcome(case.name, NOT_TENSORS)
     known: tuple[str, ...] = ()
+    cut = 0
     try:
         for inputs, outputs in case.data_sets:
             names = [i.name for i in case.model.graph.input]
@@ -83,47 +88,70 @@ def judge(case: Any, run: Any = None) -> Outcome:
                 return Outcome(case.name, FOLDED, "", known)
             args = {n: narrowed(x, n, made.notes) for n, x in feeds.items() if n not in known}
             weights = {t.name: _array(t) for t in case.model.graph.initializer if t.name in made.weights}
-            found = (run or _jitted)(made, weights, args)
+            found, cut = (run or _jitted)(made, weights, args)
             for info, want in zip(case.model.graph.output, outputs):
                 fault = difference(_data(want), np.asarray(found[info.name]), case.rtol, case.atol)
                 if fault:
-                    return Outcome(case.name, "wrong", f"{info.name}: {fault}", known)
+                    return Outcome(case.name, "wrong", f"{info.name}: {fault}", known, cut)
     except NotMappedError as error:
         return Outcome(case.name, "not mapped", error.op)
     except UnsupportedError as error:
         return Outcome(case.name, "not supported", str(error), known)
     except AutoshardError as error:
         return Outcome(case.name, "error", str(error), known)
-    return Outcome(case.name, "passed", "", known)
+    return Outcome(case.name, "passed", "", known, cut)
 
 
-MESH = {"x": 2, "y": 2, "z": 2}
+MESHES = ({"x": 2, "y": 2, "z": 2}, {"x": 2, "y": 3})
+"""Eight devices, and six of them, which cut what is a multiple of three."""
+MOST_PADDING = 1.25
+"""How much longer a dimension of an input may be for being cut evenly: what the planner considers."""
+DRAWS = 30
 
 
-def sharded(made: Imported, weights: Any, inputs: Any) -> Any:
-    """Planned by autoshard with every input in a sharding drawn at random, and run on eight devices as planned."""
+def sharded(made: Imported, weights: Any, inputs: Any) -> tuple[Any, int]:
+    """Planned by autoshard with shardings of inputs and of half the outputs drawn at random, and run as planned.
+
+    Drawn again where nothing is cut. Gives the results, and how many dimensions the drawn shardings cut.
+    """
     import random
 
     import autoshard
 
     draw = random.Random(",".join(f"{n}{x.shape}" for n, x in inputs.items()))
-    pins = []
-    for name, x in inputs.items():
-        axes = draw.sample(sorted(MESH), len(MESH))
-        dims = []
-        for size in x.shape:
-            cut = [axes.pop()] if axes and size % 2 == 0 and size and draw.random() < 0.7 else []
-            dims.append("{" + ", ".join(f'"{a}"' for a in cut) + "}")
-        pins.append(autoshard.Pin(f"inputs/{escape(name)}", f"[{', '.join(dims)}]"))
+    outputs = jax.eval_shape(made, weights, inputs)
+    pins: list[tuple[str, list[str]]] = []
+    mesh: dict[str, int] = {}
+    for _ in range(DRAWS):
+        mesh = draw.choice(MESHES)
+        pins = [(f"inputs/{escape(n)}", drawn(x.shape, mesh, draw, MOST_PADDING)) for n, x in inputs.items()]
+        pins += [(f"out/{escape(n)}", drawn(x.shape, mesh, draw, 1)) for n, x in outputs.items() if draw.random() < 0.5]
+        if cuts(pins):
+            break
     plan = autoshard.plan(
-        made.__call__, weights, inputs, mesh=MESH, hardware="tpu_v5e", constraints=pins, effort=0.1,
-        argnames=("weights", "inputs"),
+        made.__call__, weights, inputs, mesh=mesh, hardware="tpu_v5e", effort=0.1, argnames=("weights", "inputs"),
+        constraints=[autoshard.Pin(name, "[" + ", ".join(f"{{{a}}}" for a in dims) + "]") for name, dims in pins],
     )  # fmt: skip
-    return plan.jit()(*plan.place(weights, inputs))
+    return plan.jit()(*plan.place(weights, inputs)), cuts(pins)
 
 
-def _jitted(made: Imported, weights: Any, inputs: Any) -> Any:
-    return jax.jit(made.__call__)(weights, inputs)
+def drawn(shape: tuple[int, ...], mesh: dict[str, int], draw: Any, padding: float) -> list[str]:
+    """For every dimension the axis that cuts it, or none; most that can be cut are, while there are axes."""
+    free = draw.sample(sorted(mesh), len(mesh))
+    dims = []
+    for size in shape:
+        fitting = [a for a in free if size > 1 and -(-size // mesh[a]) * mesh[a] <= padding * size]
+        dims.append(f'"{fitting[0]}"' if fitting and draw.random() < 0.7 else "")
+        free = [a for a in free if f'"{a}"' != dims[-1]]
+    return dims
+
+
+def cuts(pins: list[tuple[str, list[str]]]) -> int:
+    return sum(bool(axis) for _, dims in pins for axis in dims)
+
+
+def _jitted(made: Imported, weights: Any, inputs: Any) -> tuple[Any, int]:
+    return jax.jit(made.__call__)(weights, inputs), 0
 
 
 def _data(given: Any) -> np.ndarray:

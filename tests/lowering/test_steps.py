@@ -161,6 +161,19 @@ def test_every_order_of_three_axes_is_permuted_into_every_other(old):
                 np.testing.assert_array_equal(replica, whole)
 
 
+@pytest.mark.parametrize("dtype", [jax.numpy.int2, jax.numpy.uint2, jax.numpy.int4])
+def test_numbers_of_a_few_bits_move_as_they_are(dtype):
+    # all-gathers and permutes of 2-bit numbers, left to XLA on CPUs, return other ones and write past the end
+    mesh, layout = MESHES["2x2x2"], Layout(((0, 1), ()))
+    whole = np.arange(28).reshape(28, 1) % 4 - (0 if dtype == jax.numpy.uint2 else 2)
+    before = spread(whole, layout, mesh, np.random.default_rng(0)).astype(dtype)
+    steps = Step(StepKind.ALL_GATHER, (1,), 0), Step(StepKind.PERMUTE, (1, 0), 0), Step(StepKind.ALL_TO_ALL, (1,), 0, 1)
+    for step in steps:
+        after = run_on_devices(before, step, layout, (28, 1), mesh)
+        for replica in whole_of(after, (28, 1), step.apply(layout), mesh):
+            np.testing.assert_array_equal(replica.astype(np.int8), whole)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 40), st.lists(st.integers(2, 5), min_size=0, max_size=3))
 def test_blocks_cover_a_dimension_once_and_fit_the_staged_length(n, sizes):

@@ -95,6 +95,21 @@ def test_empty_arrays_scalars_and_weak_types_pass_through():
         assert run_and_compare(judged, schedule).ok
 
 
+def test_results_without_elements_leave_whole_however_they_are_cut():
+    import autoshard
+
+    def f(x):
+        return {"none": x[:, 2:2], "some": x * 2}
+
+    x = values(20)
+    plan = autoshard.plan(f, x, mesh={"x": 2, "y": 4}, hardware="tpu_v5e", constraints=[
+        autoshard.Pin("out/none", '[{"x"}, {}]'), autoshard.Pin("out/some", '[{"x"}, {}]'),
+    ])  # fmt: skip
+    found = plan.jit()(*plan.place(x))
+    assert np.asarray(found["none"]).shape == (20, 0)
+    assert {s.data.shape for s in found["some"].addressable_shards} == {(10, 6)}
+
+
 def test_effects_are_refused_with_the_line_they_stand_on():
     from autoshard.errors import UnsupportedError
     from autoshard.frontends.jax.function import trace

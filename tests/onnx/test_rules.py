@@ -9,8 +9,7 @@ from onnx import defs, helper
 
 from autoshard.onnx import load
 from autoshard.onnx.check import check
-from autoshard.onnx.graph import ValueType
-from autoshard.onnx.rules import SILENT_0007, Call, rule_of
+from autoshard.onnx.rules import SILENT_0007
 from autoshard.onnx.rules.table import DESCRIBED, LISTED_0007
 from autoshard.onnx.specs import ShardingSpec, read_annotations
 from autoshard.onnx.walk import Walk
@@ -452,15 +451,3 @@ def test_a_walk_visits_every_node_once() -> None:
 
     visits = Walk(loaded, sound_configurations(loaded.proto)[0]).run()
     assert [v.name for v in visits] == ["'up' (Gemm)", "'act' (Relu)", "'down' (Gemm)"]
-
-
-# -- an axis that keeps its size and not its scale --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("policy", "passes"), [(b"stretch", True), (b"not_smaller", False)])
-def test_a_resized_axis_of_the_same_size_passes_where_its_scale_is_1(policy: bytes, passes: bool) -> None:
-    kinds = ValueType("float32", (1, 1, 2, 4)), ValueType("float32", (1, 1, 2, 3))
-    call = Call("Resize", kinds[:1], kinds[1:], ("X",), {"axes": (2, 3), "keep_aspect_ratio_policy": policy}, {}, 19)
-    rule = rule_of(call)
-    assert rule is not None and rule.inputs[0] is not None
-    assert (rule.inputs[0][2][0] not in rule.whole) is passes

@@ -80,7 +80,8 @@ class Call:
     """A node with the types of its tensors.
 
     inputs: None where an optional one is left out. attributes: by name, as Python values. constants: numbers of inputs
-    that are known, by position. version: of the operator set of its domain.
+    that are known, by position. version: of the operator set of its domain. reals: as constants, of floating point, for
+    the operators whose rules need them.
     """
 
     op: str
@@ -90,6 +91,7 @@ class Call:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     constants: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     version: int = 1
+    reals: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
     def has(self, index: int) -> bool:
         """Whether an input is there."""

@@ -164,17 +164,37 @@ def expand(call: Call) -> OpRule:
 
 
 def resize(call: Call) -> OpRule:
-    """Axes that keep their size pass, unless a part of the input is cropped or the scale is that of another axis."""
-    mode = call.attributes.get("coordinate_transformation_mode", b"")
-    cropped = mode in (b"tf_crop_and_resize", "tf_crop_and_resize")
+    """Axes that are not resized pass, and those whose scale is 1; not where a part of the input is cropped.
+
+    A size that is kept is not enough: 5 elements scaled by 1.1 are 5 elements in other places.
+    """
+    rank = call.rank(0)
+    axes = [a % rank for a in call.attributes.get("axes", range(rank))]
+    passing = set(range(rank)) - set(axes)
+    if _text(call, "coordinate_transformation_mode") != "tf_crop_and_resize":
+        passing |= _of_scale_1(call, axes)
+    return _passing(call, sorted(passing))
+
+
+def _of_scale_1(call: Call, axes: Sequence[int]) -> set[int]:
+    """The axes whose scale is known to be 1: by the scales, or by sizes that are those of the input."""
+    at = 2 if call.op == "Resize" and call.version >= 11 else 1
+    scales = call.attributes.get("scales") or call.reals.get(at)
+    if scales:
+        return {a for a, scale in zip(axes, scales, strict=False) if scale == 1}
+    if at == 1 or not call.has(3) or (call.has(at) and at not in call.reals):
+        return set()
+    if _text(call, "keep_aspect_ratio_policy") not in ("", "stretch"):
+        return set()  # the scale may be that of another axis
     try:
-        same = set() if cropped else _same_sizes(call.dims(0), call.out_dims())
-        if call.attributes.get("keep_aspect_ratio_policy", b"stretch") not in (b"stretch", "stretch"):
-            rank = call.rank(0)
-            same -= {a % rank for a in call.attributes.get("axes", range(rank))}
+        return _same_sizes(call.dims(0), call.out_dims()) & set(axes)
     except RankUnknown:
-        same = set()
-    return _passing(call, sorted(same))
+        return set()
+
+
+def _text(call: Call, name: str) -> str:
+    found = call.attributes.get(name, "")
+    return found.decode() if isinstance(found, bytes) else found
 
 
 def gather(call: Call) -> OpRule:
