@@ -49,11 +49,6 @@ class Instead:
         """Proven: no plan with the other sharding takes less than this more than the plan."""
         return self.other.bound_s - self.plan.objective_s
 
-    @property
-    def most_extra_s(self) -> float:
-        """Proven: the best plan with the other sharding takes at most this more than the best one without it."""
-        return self.other.objective_s - self.plan.bound_s
-
     def to_dict(self) -> dict[str, Any]:
         def told(plan: PlanRecord) -> dict[str, Any]:
             return {

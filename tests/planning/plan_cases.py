@@ -138,10 +138,6 @@ def ops_of(program: Program, kind: str) -> list[Op]:
     return [op for op, _ in program.walk() if op.kind == kind]
 
 
-def value_named(program: Program, name: str) -> int:
-    return next(v.id for v in program.values if v.name == name or name in v.tags)
-
-
 # -- assignments ---------------------------------------------------------------------------------------------------
 
 
