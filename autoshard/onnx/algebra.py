@@ -33,6 +33,7 @@ class Outcome:
 
     @property
     def fits(self) -> bool:
+        """Whether no problem is an error."""
         return not any(p.severity == ERROR for p in self.problems)
 
 

@@ -25,14 +25,17 @@ class Constants:
         self.known: dict[str, tuple[int, ...] | None] = {}
 
     def add_tensors(self, tensors: Sequence[Any]) -> None:
+        """Enter initializers, by their names."""
         for tensor in tensors:
             self.sources[tensor.name] = tensor
 
     def add_node(self, node: "NodeProto") -> None:
+        """Enter the output of a Constant node; other nodes are passed over."""
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output:
             self.sources[node.output[0]] = node
 
     def get(self, name: str) -> tuple[int, ...] | None:
+        """The whole numbers of a constant, flattened; None where the name is no constant or holds none."""
         if name in self.sources:
             if name not in self.known:
                 self.known[name] = _numbers(self.sources[name])

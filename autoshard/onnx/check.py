@@ -28,18 +28,22 @@ class Checked:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
+        """Findings that make the annotations wrong."""
         return tuple(f for f in self.findings if f.severity == ERROR)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
+        """Findings that may be meant."""
         return tuple(f for f in self.findings if f.severity == WARNING)
 
     @property
     def no_rule(self) -> tuple[Finding, ...]:
+        """Findings about ops without a rule."""
         return tuple(f for f in self.findings if f.severity == NO_RULE)
 
     @property
     def ok(self) -> bool:
+        """Whether there are no errors."""
         return not self.errors
 
 

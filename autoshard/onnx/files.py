@@ -49,6 +49,7 @@ class ModelFile:
 
     @property
     def graph(self) -> "GraphProto":
+        """The model's main graph."""
         return self.proto.graph
 
     @property
@@ -76,6 +77,7 @@ class ModelFile:
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs, in order."""
         return tuple(o.name for o in self.graph.output)
 
     @cached_property

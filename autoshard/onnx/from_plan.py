@@ -33,6 +33,7 @@ class Export:
     unsaid: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
+        """The counts as plain data, for JSON."""
         return {"annotated": self.annotated, "folded": self.folded, "unsaid": list(self.unsaid)}
 
 

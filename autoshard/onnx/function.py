@@ -38,6 +38,7 @@ class Imported:
 
     @property
     def args(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The arguments of the function: weights and inputs, by name."""
         return dict(self.weights), dict(self.inputs)
 
     def value_shapes(self) -> dict[str, tuple[int, ...]]:

@@ -28,18 +28,22 @@ class Function:
 
     @property
     def name(self) -> str:
+        """Domain and name, ``domain::name``."""
         return f"{self.proto.domain}::{self.proto.name}"
 
     @property
     def inputs(self) -> tuple[str, ...]:
+        """Names of its inputs."""
         return tuple(self.proto.input)
 
     @property
     def outputs(self) -> tuple[str, ...]:
+        """Names of its outputs."""
         return tuple(self.proto.output)
 
     @property
     def opsets(self) -> dict[str, int]:
+        """Opset versions by domain; "" is ai.onnx."""
         return {("" if o.domain == "ai.onnx" else o.domain): o.version for o in self.proto.opset_import}
 
     def attributes_key(self, node: "NodeProto") -> tuple[bytes, ...]:
@@ -92,6 +96,7 @@ def function_key(node: Any) -> tuple[str, str, str]:
 
 
 def functions_of(model: "ModelProto") -> dict[tuple[str, str, str], Function]:
+    """The local functions of a model, by (domain, name, overload)."""
     return {(f.domain, f.name, getattr(f, "overload", "")): Function(f) for f in model.functions}
 
 

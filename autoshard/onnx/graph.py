@@ -20,8 +20,8 @@ Dim = int | str | None
 class ValueType:
     """Element type (numpy's name, ``?`` where unknown) and dimensions; None where not even the rank is known.
 
-    >>> ValueType("float32", (8, "n")).is_static
-    False
+    >>> ValueType("float32", (8, 3)).shape, ValueType("float32", (8, "n")).shape
+    ((8, 3), None)
     """
 
     dtype: str
@@ -29,11 +29,8 @@ class ValueType:
 
     @property
     def rank(self) -> int | None:
+        """The number of dimensions; None where it is not known."""
         return None if self.dims is None else len(self.dims)
-
-    @property
-    def is_static(self) -> bool:
-        return self.dims is not None and all(isinstance(d, int) for d in self.dims)
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -79,6 +76,7 @@ def _dim(dim: Any) -> Dim:
 
 
 def tensor_type(tensor: "TensorProto") -> ValueType:
+    """Element type and dimensions of an initializer."""
     return ValueType(dtype_name(tensor.data_type), tuple(tensor.dims))
 
 

@@ -52,6 +52,7 @@ class Placement:
         return not any(self.cuts)
 
     def cut(self, axis: int) -> Cut:
+        """The parts of an axis; of an axis that is not cut, none."""
         return self.cuts[axis] if axis < len(self.cuts) else ()
 
     def at(self, index: Sequence[int]) -> int:
@@ -67,10 +68,12 @@ class Placement:
 
 
 def cut_shards(cut: Cut) -> int:
+    """Into how many shards parts divide an axis."""
     return prod(m for _, m in cut)
 
 
 def union(sets: Iterable[int]) -> int:
+    """All devices of several sets (bit masks)."""
     found = 0
     for devices in sets:
         found |= devices
@@ -90,6 +93,7 @@ def device_set(devices: Iterable[int]) -> int:
 
 
 def all_devices(count: int) -> int:
+    """The set (a bit mask) of the first `count` devices."""
     return (1 << count) - 1
 
 
@@ -168,16 +172,6 @@ def _joined(intervals: Sequence[tuple[int, int]]) -> Intervals:
         else:
             out.append((low, high))
     return tuple(out)
-
-
-def uneven_axes(placement: Placement, dims: Sequence[Dim]) -> list[int]:
-    """Axes whose shards are not all of one size, as far as sizes are known."""
-    found = []
-    for axis, cut in enumerate(placement.cuts):
-        parts = [(dims[axis], cut[0][1])] if len(cut) == 1 and axis < len(dims) else cut
-        if any(isinstance(n, int) and n % m for n, m in parts):
-            found.append(axis)
-    return found
 
 
 def device_blocks(placement: Placement, shape: Sequence[int]) -> dict[int, list[tuple[Intervals, ...]]]:

@@ -44,6 +44,7 @@ class ShardedDim:
 
     @property
     def shards(self) -> int:
+        """Into how many shards the axis is divided; 0 where a part does not say."""
         return prod(p.shards or 0 for p in self.parts)
 
 
@@ -62,6 +63,7 @@ class ShardingSpec:
 
     @property
     def shards(self) -> int:
+        """Into how many shards the tensor is divided."""
         return prod(d.shards for d in self.dims)
 
     def __str__(self) -> str:
@@ -93,6 +95,7 @@ class NodeAnnotation:
 
 
 def read_configurations(proto: "ModelProto") -> tuple[Configuration, ...]:
+    """The device configurations of a model."""
     return tuple(
         Configuration(_given(c, "name"), _given(c, "num_devices"), tuple(c.device)) for c in proto.configuration
     )

@@ -69,9 +69,11 @@ class Visit:
 
     @property
     def name(self) -> str:
+        """The node's name, or one made of its op and index."""
         return node_name(self.node, self.index)
 
     def type(self, tensor: str) -> ValueType:
+        """The type of a tensor; unknown where none is written."""
         return self.types.get(tensor, UNKNOWN)
 
 
@@ -123,6 +125,7 @@ class Walk:
         return tuple(scope.placements.get(o.name) for o in graph.output)
 
     def nodes(self, nodes: Sequence["NodeProto"], scope: Scope) -> None:
+        """Visit nodes one after the other."""
         for index, node in enumerate(nodes):
             scope.constants.add_node(node)
             self.node(node, index, scope)
