@@ -1,8 +1,10 @@
 """Loops compiled as a whole say what their steps say one by one; records weigh the same on a part as on the whole."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
-from solver_cases import random_network
 
 from autoshard.solver.certify.weigh import Record, Whole, charged, weigh
 from autoshard.solver.certify.write import record_of
@@ -12,6 +14,9 @@ from autoshard.solver.dual.fixing import Part, make_consistent, restrict
 from autoshard.solver.dual.flat import flatten
 from autoshard.solver.dual.settling import Stop
 from autoshard.solver.work import Infeasible, from_network
+
+sys.path.insert(0, str(Path(__file__).parent))
+from solver_cases import random_network
 
 STOP = Stop(threshold=10.0**6, cheap=10.0**6, least=4, looked_at=4, gain=-1.0)
 """Never ends early."""

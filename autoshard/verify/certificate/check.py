@@ -210,7 +210,7 @@ class _Judge:
                     raise CertificateFault("a branch goes on after its two halves")
 
     def _halves(self, layout: Layout, alive: np.ndarray | None) -> list[np.ndarray | None]:
-        """Both parts of a split of one node; each strategy that it has left is in one of them."""
+        """Both parts of a split; every strategy that is left is in one of them."""
         node = self.stream.count(len(layout.nodes) - 1, "a node")
         low, high = int(layout.at[node]), int(layout.at[node + 1])
         chosen = self.stream.some(self.stream.count(high - low, "the number of strategies"))
