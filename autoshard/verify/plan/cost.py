@@ -205,10 +205,7 @@ def check_collectives(plan: Any, flow: Flow, rows: list[Row], findings: Findings
 
 
 def check_cost(plan: Any, flow: Flow, rows: list[Row], compute_s: float, held_bytes: int, findings: Findings) -> None:
-    """Check the parts of the cost, the minute price on memory, and the objective.
-
-    compute_s: roofline seconds of all ops. held_bytes: bytes of everything whose memory the objective prices.
-    """
+    """Cost parts, objective, bound and gap. held_bytes: of everything the objective has a price on."""
     cost = plan["cost"]
     by_kind: dict[str, float] = {}
     by_axes: dict[str, float] = {}

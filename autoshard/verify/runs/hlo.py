@@ -155,7 +155,7 @@ def _collectives(
     devices: int,
 ) -> Iterator[FoundCollective]:
     known = computations[where].instructions
-    operands = [known[o] for o in instruction.operands]
+    given = [known[o] for o in instruction.operands]
     groups = _groups(instruction.rest, devices)
     combiner = ""
     if called := re.search(r"to_apply=%?([\w.\-]+)", instruction.rest):
@@ -163,14 +163,14 @@ def _collectives(
         opcode = reducer.instructions[reducer.root].opcode
         combiner = _COMBINERS.get(opcode, opcode)
     if kind == "all_to_all":
-        yield FoundCollective(kind, groups, sum(g.elements for g in operands), operands[0].dtype, loops)
+        yield FoundCollective(kind, groups, sum(g.elements for g in given), given[0].dtype, loops)
         return
-    for operand in operands:
+    for operand in given:
         yield FoundCollective(kind, groups, operand.elements, operand.dtype, loops, combiner)
 
 
 def _groups(rest: str, devices: int) -> tuple[tuple[int, ...], ...]:
-    """Groups of devices, in any of HLO's notations: a list, an iota reshaped and transposed, or axes of a mesh.
+    """Groups in any of HLO's notations: listed, an iota reshaped and transposed, or axes of a mesh.
 
     >>> _groups("replica_groups=[2,2]<=[2,2]T(1,0), x", 4), _groups("replica_groups=mesh['a'=2,'b'=2] {'a'}", 4)
     (((0, 2), (1, 3)), ((0, 2), (1, 3)))
