@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
 MAX_NUMBERS = 1024
-"""Constants with more elements are no axes, steps or paddings."""
+"""Constants with more elements are not read: they are no axes, steps or paddings."""
 
 _INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
 
 
 class Constants:
-    """Integer constants that are visible in a scope, read when they are asked for."""
+    """The integer constants that are visible in a scope; they are read when they are asked for."""
 
     def __init__(self, outer: "Constants | None" = None) -> None:
         self.outer = outer
@@ -67,7 +67,7 @@ def _numbers(source: Any) -> tuple[int, ...] | None:
 
 
 def call_of(node: "NodeProto", types: Mapping[str, ValueType], constants: Constants, opsets: Mapping[str, int]) -> Call:
-    """The node with what is known of its tensors."""
+    """The node with what is known of its tensors, as rules take it."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     numbers = {}
     for index, name in enumerate(node.input):
@@ -86,7 +86,7 @@ def call_of(node: "NodeProto", types: Mapping[str, ValueType], constants: Consta
 
 
 def attribute_value(attribute: Any) -> Any:
-    """A number, text or list of them; None for tensors and graphs, and for references to attributes of a function."""
+    """An attribute as a number, text or list of them; None for tensors, graphs and references to a function's own."""
     kind = onnx_library().AttributeProto
     if attribute.ref_attr_name:
         return None

@@ -1,7 +1,7 @@
 """Placements: what a spec means, as cuts of axes and the devices that hold every shard.
 
-Device sets are whole numbers with a bit for every device: intersection is ``&``, union ``|``. This covers every legal
-spec; those that axes of a mesh can say are a special case (`axes.py`).
+Device sets are whole numbers with a bit for every device: intersection is ``&``, union ``|``. Every legal spec has a
+placement; shardings over the axes of a mesh are a special case (`axes.py`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,7 +48,7 @@ class Placement:
 
     @property
     def is_whole(self) -> bool:
-        """No axis is cut."""
+        """Whether no axis is cut."""
         return not any(self.cuts)
 
     def cut(self, axis: int) -> Cut:
@@ -98,12 +98,12 @@ def all_devices(count: int) -> int:
 
 
 def members(devices: int) -> tuple[int, ...]:
-    """The devices of a set, ascending."""
+    """The devices of a set (a bit mask), in ascending order."""
     return tuple(i for i, bit in enumerate(reversed(bin(devices)[2:])) if bit == "1")
 
 
 def replicated(devices: int) -> Placement:
-    """Every device of the set holds the whole tensor."""
+    """The placement in which every device of the set holds the whole tensor."""
     return Placement((), (devices,))
 
 
@@ -192,7 +192,7 @@ def device_blocks(placement: Placement, shape: Sequence[int]) -> dict[int, list[
 def placement_of(spec: ShardingSpec, dims: Sequence[Dim]) -> Placement:
     """What a spec without faults means for a tensor of these dimensions (S1.10, S1.11).
 
-    Plain devices without a cut axis: all of them hold the whole tensor.
+    Without a cut axis, all devices that the spec lists hold the whole tensor.
     """
     groups = {key: device_set(devices) for key, devices in spec.groups}
     holders = [groups[d] if d in groups else 1 << d for d in spec.device]
@@ -214,7 +214,7 @@ def placement_of(spec: ShardingSpec, dims: Sequence[Dim]) -> Placement:
 
 
 def _sized(parts: Sequence[Part], size: Dim) -> list[tuple[Dim, int]]:
-    """Parts with their sizes; one that is left out follows from the others."""
+    """The parts of a cut with their sizes; a size that is left out follows from the others."""
     known = [p.size for p in parts if isinstance(p.size, int)]
     missing = [i for i, p in enumerate(parts) if not isinstance(p.size, int)]
     found: list[tuple[Dim, int]] = [(p.size, p.shards or 1) for p in parts]
