@@ -17,7 +17,7 @@ _INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "ui
 
 
 class Constants:
-    """The integer constants that are visible in a scope; they are read when they are asked for."""
+    """Integer constants that are visible in a scope, read when they are asked for."""
 
     def __init__(self, outer: "Constants | None" = None) -> None:
         self.outer = outer

@@ -5,8 +5,7 @@ from math import prod
 from typing import Any
 
 MOST_CONSTANT = 1024
-"""Tensors of whole numbers with at most so many elements are taken for shapes, axes and indices: constants, not weights.
-"""
+"""Tensors of whole numbers with at most so many elements are taken for shapes, axes and indices, not for weights."""
 _BRACKETS = str.maketrans("()[]", "____")
 
 

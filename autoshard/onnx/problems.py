@@ -8,7 +8,7 @@ ERROR, WARNING, NO_RULE = "error", "warning", "no rule"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong. code: a short name that stays the same in later versions. operand: the input it is about, or -1."""
+    """What is wrong. code: a short name that stays the same in later versions. operand: its input, or -1."""
 
     code: str
     severity: str

@@ -220,7 +220,7 @@ class Walk:
         return rule, _beyond(node.op_type, outcome) if silent else outcome
 
     def _rule(self, call: Call, domain: str) -> OpRule | None:
-        """The rule of a node; it is made once for equal layers."""
+        """`rule_of`; equal layers have theirs made once."""
         said = tuple(call.attributes.items()), tuple(call.constants.items())
         key = (call.op, domain, call.version, call.inputs, call.outputs, *said)
         if key not in self.rules:
