@@ -1,4 +1,4 @@
-"""The best assignment so far, the clock, and the proven bound: what every engine reports to."""
+"""The race: the best assignment so far, the clock and the proven bound, to which every engine reports."""
 
 import math
 import threading
@@ -30,7 +30,7 @@ class CloseEnough(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a progress callback is told: seconds since the start, the stage, the best cost, the proven bound."""
+    """What a progress callback gets: seconds since the start, the stage, the best cost, the proven bound."""
 
     seconds: float
     stage: str
@@ -45,7 +45,7 @@ LEAST_PATIENCE_S = 0.1
 
 @dataclass
 class Race:
-    """State of one run. Assignments enter only after they have been judged on the original network."""
+    """What is known in one run. Assignments enter only after they have been judged on the original network."""
 
     network: CostNetwork
     started: float

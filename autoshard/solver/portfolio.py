@@ -1,4 +1,4 @@
-"""Message passing and local search around one reduced network: what raises the bound and what lowers the cost.
+"""Message passing and local search on one reduced network: the one raises the bound, the other lowers the cost.
 
 The dual side works on a part of the network that shrinks as the bound rules strategies out; the primal side keeps
 the whole reduced network, so that every assignment stays reachable.
@@ -30,7 +30,7 @@ PIECE_BACKTRACKS = 300
 KEPT_IN_PIECES = (3, 2, 4, 3, 6)
 """Strategies that every node of a piece keeps, round after round."""
 LEAST_SECONDS = 0.1
-"""An engine is never asked for an answer in less."""
+"""Seconds that an engine gets at least."""
 UNPRICED_PASSES = 8
 """Passes, in either direction, before prices are asked, or the messages of an unlimited network are good enough."""
 LITTLE_RISE = 1e-6

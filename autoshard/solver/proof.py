@@ -1,6 +1,6 @@
-"""From search to proof: exact search looks for better assignments, and what is stated is proved by `certify`.
+"""From search to proof: exact engines look for better assignments, and `certify` proves the bounds.
 
-What an exact engine says of bounds is not taken: it has been wrong (see `toulbar2.told_apart`).
+The bounds that exact engines report are not used, since they have been wrong (see `toulbar2.told_apart`).
 """
 
 import math
@@ -93,7 +93,7 @@ def prover(race: Race, work: Work, *, costs: bool = True) -> Prover:
         race.offer([choice[i] for i in range(race.network.n_nodes)])
 
     made = Prover(own, threshold, offer, race.check, costs=costs)
-    if race.provers:  # what is behind is let go: each holds a network
+    if race.provers:  # only the best one is kept: each holds a network
         race.provers = [max(race.provers, key=race.proved_by)]
     race.provers.append(made)
     return made

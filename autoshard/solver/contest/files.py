@@ -30,9 +30,9 @@ from autoshard.solver.solution import Solution
 LARGE_BYTES = 2**22
 """Text from this size on is read by compiled code, as long as it is regular."""
 WRITING_S = 0.4
-"""Kept back from the time limit for the last check and for writing."""
+"""Seconds of the time limit that are kept back for the last check and for writing."""
 LEAST_SECONDS = 0.1
-"""What is left for the search in any case."""
+"""Seconds that the search has at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def read_problem(path: str | Path) -> Problem:
 
 
 def _regular(raw: bytes, name: str) -> Problem | None:
-    """A problem without faults, read at once; None: look closer."""
+    """The problem in a regular text, read by compiled code; None where the text must be read piece by piece."""
     from autoshard.solver.contest.scan import Rows, read_object
 
     data = read_object(raw)
@@ -181,7 +181,7 @@ def _problem(data: Any, path: Path) -> Problem:
 
 
 def _interval(given: Any, where: str) -> tuple[int, int]:
-    """Half-open; an empty list is never live."""
+    """A half-open interval; that of an empty list is empty."""
     if given == []:
         return 0, 0
     if not isinstance(given, list) or len(given) != 2 or not all(type(end) is int for end in given):
@@ -190,7 +190,7 @@ def _interval(given: Any, where: str) -> tuple[int, int]:
 
 
 def write_solution(path: str | Path, assignment: Sequence[int]) -> None:
-    """The assignment as one JSON list; no half file is ever seen."""
+    """Write the assignment as one JSON list, whole or not at all."""
     write_text(path, "[" + ", ".join(str(int(x)) for x in assignment) + "]\n")
 
 
@@ -255,7 +255,7 @@ def solve_file(
     output: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Solved:
-    """Read, solve, check and (with `output`) write. The time limit includes reading.
+    """Read a problem, solve it, check the solution and, with `output`, write it. The time limit includes reading.
 
     With a time limit and no `effort` the search goes on until the limit or a proof; without one, one effort is spent.
     """

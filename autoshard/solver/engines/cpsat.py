@@ -1,4 +1,4 @@
-"""CP-SAT as an exact engine for small cores: it knows the memory rows as linear constraints, and it is there where
+"""CP-SAT as an exact engine for small cores: memory rows are linear constraints for it, and it can be installed where
 toulbar2 has no wheel.
 
 Every table becomes pair variables that agree with the strategies of both nodes (the local polytope), so the root
@@ -15,9 +15,9 @@ from autoshard.solver.engines.toulbar2 import Exact, Row
 from autoshard.solver.work import FORBIDDEN_FROM
 
 LARGEST_SUM = 2**60
-"""CP-SAT adds costs in 64-bit integers."""
+"""The largest sum of costs that CP-SAT is given: it adds in 64-bit integers."""
 LEAST_SECONDS, MOST_SECONDS = 0.1, 1e6
-"""Limits that CP-SAT is given lie between these: it takes no infinite ones."""
+"""Time limits that CP-SAT is given lie between these: it takes no infinite ones."""
 ROUNDING = 1e-6
 """CP-SAT tells its bound in floating point; costs are whole, so that this much more rounds up to the same number."""
 _SECONDS_PER_BACKTRACK = 1e-3

@@ -7,9 +7,9 @@ from autoshard.solver.engines.toulbar2 import Exact, Row
 from autoshard.solver.work import Work
 
 UNLIMITED = 2**62
-"""More than any cost: where nothing is known to be cheaper than."""
+"""An upper bound above any cost, for where none is known."""
 CPSAT_ENTRIES = 20_000
-"""Table entries up to which CP-SAT is asked: its pair variables are as many."""
+"""The most table entries for which CP-SAT is asked: it makes a variable of each."""
 
 
 def live_rows(work: Work, slots: list[int]) -> list[Row]:
@@ -101,7 +101,7 @@ def _cost_of(unary: list[np.ndarray], edges: list[tuple[int, int, np.ndarray]], 
 
 
 def _better(first: Exact | None, second: Exact | None) -> Exact | None:
-    """The two runs as one: `second` looked only below what `first` found."""
+    """The result of both runs: `second` looked only below what `first` found."""
     if first is None or second is None:
         return first if second is None else second
     assignment = first.assignment if second.assignment is None else second.assignment

@@ -17,13 +17,13 @@ from autoshard.solver.work import Infeasible, from_network
 
 MOST_COMPARED = 200_000
 MOST_ELIMINATED = 50_000_000
-"""What reductions of a restricted network may take (see `reduce_network`): there are many of them, and small."""
+"""The most additions that reductions of one restricted network may take (see `reduce_network`)."""
 LEAST_SECONDS = 0.1
-"""An engine is never asked for an answer in less."""
+"""Seconds that an engine gets at least."""
 
 
 def facet_count(network: CostNetwork) -> int:
-    """Facets of the node that has most of them."""
+    """The number of facets of the node that has most of them."""
     return max((f.shape[1] for f in network.facets if f is not None), default=0)
 
 

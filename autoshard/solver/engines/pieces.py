@@ -14,7 +14,7 @@ from autoshard.solver.work import FORBIDDEN
 WIDEST_HUB = 300
 """A piece does not grow through nodes with more neighbours than this."""
 ROW_ROUNDS = 8
-"""Times that violated memory rows are added to one piece."""
+"""How often violated memory rows are added to one piece."""
 
 
 def grow(flat: Flat, root: int, size: int, entries: int, rng: np.random.Generator, open_: np.ndarray) -> list[int]:

@@ -1,4 +1,4 @@
-"""Strategies without a partner on some edge, or without room beside the least of all others, go.
+"""Removes strategies without a partner on some edge, or without room beside the least of all other nodes.
 
 Domains keep original indices, so that nothing has to be undone.
 """

@@ -1,4 +1,4 @@
-"""Time slots that cannot bind are forgotten: those within others, and those that stay within the limit anyway.
+"""Removes time slots that cannot bind: those contained in others, and those that stay within the limit anyway.
 
 Nodes and strategies stay, so that nothing has to be undone.
 """
@@ -30,7 +30,7 @@ def loose_slots(work: Work) -> int:
 
 
 def fewer_slots(work: Work) -> int:
-    """Both, in turns, until neither finds one more; returns how many went."""
+    """Both of these in turns, until neither removes one more; returns how many slots went."""
     if work.limit is None or not work.slots:
         return 0
     found = records(work)
