@@ -117,15 +117,15 @@ class Race:
     def offer(self, assignment: Sequence[int] | np.ndarray) -> bool:
         """Take an assignment if it is feasible and better; returns whether it was."""
         numbers = np.asarray(assignment, dtype=np.int64)
-        found = self.judge(numbers)
+        judged = self.judge(numbers)
         chosen: tuple[int, ...] = tuple(numbers.tolist())
         with self._lock:  # searchers in other threads offer too
-            if not found.feasible or found.cost is None or (self.cost is not None and found.cost >= self.cost):
+            if not judged.feasible or judged.cost is None or (self.cost is not None and judged.cost >= self.cost):
                 return False
             if self.assignment is not None:
                 self.earlier.appendleft(self.assignment)
-            self.assignment, self.cost, self.peak = chosen, found.cost, found.peak
-            self.trace.append((round(self.seconds(), 3), found.cost))
+            self.assignment, self.cost, self.peak = chosen, judged.cost, judged.peak
+            self.trace.append((round(self.seconds(), 3), judged.cost))
             self._tell()
         self._end_if_close()
         return True
@@ -165,12 +165,12 @@ class Race:
 
     def proved_by(self, prover: "Prover | Reduced | Standing") -> float:
         """What a prover has shown: no assignment costs less; infinity where there is none at all."""
-        found = prover.bound
+        bound = prover.bound
         if not prover.costs:
-            return found if found == math.inf else -math.inf
+            return bound if bound == math.inf else -math.inf
         if self.cost is None:  # above every threshold, which is no proof that there is nothing
-            return found if found < math.inf else -math.inf
-        return min(found, int(self.target()) + 1)
+            return bound if bound < math.inf else -math.inf
+        return min(bound, int(self.target()) + 1)
 
     def _provers(self) -> "list[Prover | Reduced | Standing]":
         return [*self.provers, *(() if self.standing is None else (self.standing,))]

@@ -85,10 +85,10 @@ def _is_whole(costs: object) -> bool:
 
 def _whole(costs: object, what: str) -> np.ndarray:
     """A list as an int64 array; `InputError` where it does not hold whole numbers."""
-    found = np.asarray(costs)
-    if found.size and found.dtype.kind not in "iu":
-        raise InputError(f"{what} are {found.dtype}; give whole numbers of at most int64, fractions scaled up")
-    return found.astype(np.int64)
+    array = np.asarray(costs)
+    if array.size and array.dtype.kind not in "iu":
+        raise InputError(f"{what} are {array.dtype}; give whole numbers of at most int64, fractions scaled up")
+    return array.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,10 @@ NOTHING_KNOWN = 2**59
 def search_exactly(race: Race, work: Work, backtracks: int, slots: list[int]) -> bool:
     """Exact search for what is worth finding (`Race.target`); True when it says that there is nothing else."""
     upper = None if race.cost is None else int(race.target()) + 1
-    found = solve_work(work, upper=upper, backtracks=backtracks, seconds=race.patience(), slots=slots)
-    if found is None:
+    result = solve_work(work, upper=upper, backtracks=backtracks, seconds=race.patience(), slots=slots)
+    if result is None:
         return False
-    choice, _, complete, timed_out = found
+    choice, _, complete, timed_out = result
     if choice is not None:
         race.offer([choice[i] for i in range(race.network.n_nodes)])
     if timed_out and not complete:
@@ -60,10 +60,10 @@ def search_by_slots(race: Race, core: Work, state: Portfolio, backtracks: int) -
         if relaxed.entries() > RELAXED_ENTRIES:
             return
         upper = None if race.cost is None else int(race.target()) + 1
-        found = solve_work(relaxed, upper=upper, backtracks=backtracks, seconds=race.patience(), slots=[])
-        if found is None:
+        result = solve_work(relaxed, upper=upper, backtracks=backtracks, seconds=race.patience(), slots=[])
+        if result is None:
             return
-        choice, _, _, timed_out = found
+        choice, _, _, timed_out = result
         if choice is None:
             if timed_out:
                 race.check()

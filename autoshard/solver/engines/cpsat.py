@@ -106,9 +106,9 @@ def solve_exact(
     bound = low + max(0, ceil(solver.best_objective_bound - ROUNDING))
     if status == cp_model.UNKNOWN:
         return Exact(None, bound if upper is None else min(bound, upper), False, branches, timed_out)
-    found = tuple(next(s for s, x in enumerate(choice) if solver.boolean_value(x)) for choice in chosen)
+    assignment = tuple(next(s for s, x in enumerate(choice) if solver.boolean_value(x)) for choice in chosen)
     complete = status == cp_model.OPTIMAL
-    cost = sum(int(c[x]) for c, x in zip(unary, found, strict=True)) + sum(
-        int(t[found[i], found[j]]) for i, j, t in edges
+    cost = sum(int(c[x]) for c, x in zip(unary, assignment, strict=True)) + sum(
+        int(t[assignment[i], assignment[j]]) for i, j, t in edges
     )
-    return Exact(found, cost if complete else min(bound, cost), complete, branches, timed_out and not complete)
+    return Exact(assignment, cost if complete else min(bound, cost), complete, branches, timed_out and not complete)

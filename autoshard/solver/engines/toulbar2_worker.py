@@ -40,17 +40,17 @@ def solve_job(job):
         cfn.CFN.wcsp.postKnapsackConstraint(list(scope), " ".join(text), kp=True)
     answer = {"complete": True, "assignment": None, "bound": None}
     try:
-        found = cfn.Solve(timeLimit=job["seconds"])
+        answers = cfn.Solve(timeLimit=job["seconds"])
         answer["complete"] = not option.limited
     except cfn.SolverOut:
-        found = None
+        answers = None
         answer["complete"] = False
-    if found is not None:
-        answer["assignment"] = [int(v) for v in found[0]]
+    if answers is not None:
+        answer["assignment"] = [int(v) for v in answers[0]]
     else:
-        found = cfn.GetSolutions()
-        if found:
-            answer["assignment"] = [int(v) for v in found[-1][1]]
+        answers = cfn.GetSolutions()
+        if answers:
+            answer["assignment"] = [int(v) for v in answers[-1][1]]
     try:
         answer["bound"] = float(cfn.GetDDualBound())
     except Exception:

@@ -200,12 +200,12 @@ def _spread(graph: Graph, hard: np.ndarray, remaining: Remaining, length: int):
             for b in range(c):
                 if not alive[begin + b]:
                     continue
-                found = False
+                has_partner = False
                 for a in range(d):
                     if alive[low + a] and tables[at + a * c + b if rows else at + b * d + a] < np.inf:
-                        found = True
+                        has_partner = True
                         break
-                if not found:
+                if not has_partner:
                     alive[begin + b] = False
                     left[j] -= 1
                     trail[length] = begin + b
@@ -228,13 +228,13 @@ def _next_node(weighted: bool, last: int, taken: np.ndarray, left: np.ndarray, w
     """The node to choose for next: `last`, or where `weighted` the one with fewest strategies left over its weight."""
     if not weighted:
         return last
-    found = -1
+    best_node = -1
     score = np.inf
     for j in range(len(taken)):
         if not taken[j] and left[j] < score * weight[j]:
-            found = j
+            best_node = j
             score = left[j] / weight[j]
-    return found
+    return best_node
 
 
 @compiled
