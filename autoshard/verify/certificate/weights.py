@@ -153,8 +153,9 @@ class Layout:
     def weigh(self, alive: np.ndarray, record: Record) -> tuple[int, np.ndarray, np.ndarray | None]:
         """The bound of a record, the strategies that can cost less than its threshold, and the pairs that cannot.
 
-        The bound is without the constant of the state. alive: must be consistent. Raises `CertificateFault` where the
-        record's numbers do not fit the network.
+        The bound is without the constant of the state. `alive` must be consistent.
+
+        Raises `CertificateFault` where the record's numbers do not fit the network.
         """
         bits = record.bits
         kept = alive[self.message_for]
