@@ -13,10 +13,8 @@ from autoshard.verify.certificate.stream import CertificateFault
 
 FORBIDDEN_COST = 10**15
 """A cost of a network from this one on means that the choice is not allowed."""
-NOT_ALLOWED = 2**61
-"""What such a cost is kept as."""
-ALLOWED_BELOW = 2**60
-"""Sums of costs that are allowed stay below this one."""
+NOT_ALLOWED = 2**61  # what such a cost is kept as
+ALLOWED_BELOW = 2**60  # sums of costs that are allowed stay below this one
 MOST_TOTAL = 2**59
 """Networks whose costs add up to more cannot be checked in 64 bits."""
 
