@@ -23,9 +23,8 @@ class State:
     """Nodes that are left, with the strategies that are left.
 
     unary[i]: costs of node i, None where it is gone. tables[i][j]: costs of an edge, rows are strategies of i. held[i]:
-    (first slot, last slot + 1, amounts per strategy). domain[i]: the original indices of its strategies. times: when
-    each time slot begins that still counts. limit: on what is held in each slot. constant: the cost of nodes that were
-    folded away. empty: whether some node has no strategy left.
+    (first slot, last slot + 1, amounts per strategy). domain[i]: original indices of its strategies. times: when each
+    time slot begins that still counts. limit: for each slot. constant: the cost of nodes that were folded away.
     """
 
     def __init__(
@@ -321,10 +320,8 @@ class State:
             self.limit = None
 
     def _forgettable(self, kept: np.ndarray) -> None:
-        """Raise `CertificateFault` unless every time slot that goes may go.
-
-        It may where the limit holds in it whatever is chosen, or where the next or the last slot that stays holds at
-        least as much, node by node.
+        """`CertificateFault` unless in every slot that goes the limit holds whatever is chosen, or the next or the last
+        slot that stays holds at least as much, node by node.
         """
         assert self.limit is not None
         n = len(self.times)
