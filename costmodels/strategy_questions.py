@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.models import load_model
@@ -32,6 +32,19 @@ class StrategyAnswer(Answer):
     layout: dict[str, Any]
 
 
+class HowStepsRun(TypedDict, total=False):
+    """How a training step is run; each key may be left out.
+
+    microbatches, repeats: see `strategies.price_strategy`. efficiency: share of the peak that work reaches; by default
+    the profile's, in the estimate. recompute: share of the forward work that is repeated.
+    """
+
+    microbatches: int | None
+    repeats: int
+    efficiency: float | None
+    recompute: float
+
+
 def ask_strategy(
     model: str,
     strategy: str,
@@ -41,17 +54,11 @@ def ask_strategy(
     *,
     seq: int | None = None,
     dtype: str = "bfloat16",
-    microbatches: int | None = None,
-    repeats: int = 1,
-    efficiency: float | None = None,
-    recompute: float = 0.0,
     links: Mapping[str, str] | None = None,
     slice_shape: Sequence[int] | None = None,
+    **how: Unpack[HowStepsRun],
 ) -> StrategyAnswer:
     """Collectives, bounds and verdict of a training step; `batch_tokens` is the whole batch in tokens.
-
-    efficiency: share of the peak that work reaches; by default the profile's, in the estimate. recompute: share of the
-    forward work that is repeated. microbatches, repeats: see `strategies.price_strategy`.
 
     >>> answer = ask_strategy("llama3_70b", "fsdp+tensor", {"fsdp": 64, "tensor": 8}, 4e6, "tpu_v5p")
     >>> answer.bound, [term.kind for term in answer.cost.terms]
@@ -63,8 +70,7 @@ def ask_strategy(
         raise ProfileError(f"a batch of {batch_tokens} tokens; give the tokens of the whole batch")
     cost = price_strategy(
         machine, card, strategy, batch_tokens,
-        seq=seq, dtype=dtype, dtype_bytes=dtype_bytes(dtype), microbatches=microbatches, repeats=repeats,
-        efficiency=efficiency, recompute=recompute,
+        seq=seq, dtype=dtype, dtype_bytes=dtype_bytes(dtype), **how,
     )  # fmt: skip
     return StrategyAnswer(
         model=model,

@@ -17,9 +17,6 @@ from autoshard.sharding.layout import AtomMesh, Layout
 if TYPE_CHECKING:
     from autoshard.plan_record import PlanRecord
 
-RESULT = "out"
-"""The first step of paths of outputs."""
-
 
 def layouts(plan: PlanRecord) -> dict[str, Layout]:
     """The layout of every input and output by its path, as the planned function takes and returns it.

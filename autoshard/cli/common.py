@@ -1,9 +1,11 @@
 """Code that all commands share: how errors end a command, and how values of options are read."""
 
+import dataclasses
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, get_type_hints
 
 import typer
 
@@ -53,6 +55,33 @@ def reports_errors(command: F) -> F:
                 _fail(error, InputError.exit_code)
             raise
 
+    return run  # type: ignore[return-value]
+
+
+def grouped(command: F) -> F:
+    """Decorator: options that belong together are one dataclass for the command, and options of their own for typer.
+
+    A parameter of `command` whose type is a dataclass stands for the fields of that class, in their order; a field's
+    type and default are those of its option.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and dataclasses.is_dataclass(hint)}
+    options: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name in groups:
+            options += inspect.signature(groups[parameter.name]).parameters.values()
+        else:
+            options.append(parameter)
+    options = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> Any:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)})
+        return command(**values)
+
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in options}
     return run  # type: ignore[return-value]
 
 

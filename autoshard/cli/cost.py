@@ -4,11 +4,12 @@
 """
 
 import json
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, get_args
 
 import typer
 
-from autoshard.cli.common import assignments, links_option, mesh_option, number_or_text, reports_errors
+from autoshard.cli.common import assignments, grouped, links_option, mesh_option, number_or_text, reports_errors
 from autoshard.errors import InputError
 
 app = typer.Typer(
@@ -33,10 +34,41 @@ Strategy = Annotated[
 Dtype = Annotated[str, typer.Option(help="Element type of weights and activations.")]
 
 
+@dataclass(frozen=True)
+class StepOptions:
+    """How a training step of a model is run, as `ask_strategy` takes it."""
+
+    seq: Annotated[int | None, typer.Option(help="Sequence length; the model's own where not given.", min=1)] = None
+    dtype: Dtype = "bfloat16"
+    microbatches: Annotated[
+        int | None, typer.Option(help="Of a pipeline; without one, of gradient accumulation.", min=1)
+    ] = None
+    repeats: Annotated[int, typer.Option(help="Stages of a pipeline on each device (interleaving).", min=1)] = 1
+    efficiency: Annotated[
+        float | None,
+        typer.Option(help="Share of the peak rate that work reaches; the profile's, for the estimate, if not given."),
+    ] = None
+    recompute: Annotated[float, typer.Option(help="Share of the forward work that is done again (remat).")] = 0.0
+
+
+@dataclass(frozen=True)
+class MeshOnMachine:
+    """How the axes of a mesh lie on the links of a machine."""
+
+    link: Links = None
+    slice_shape: SliceShape = None
+
+    def arguments(self) -> dict[str, Any]:
+        """`links` and `slice_shape` as the questions take them."""
+        return {"links": links_option(self.link or ()), "slice_shape": _shape(self.slice_shape)}
+
+
 @app.callback(invoke_without_command=True)
 @reports_errors
+@grouped
 def model_step(
     context: typer.Context,
+    *,
     model: Annotated[str | None, get_args(Model)[1]] = None,
     strategy: Annotated[str | None, get_args(Strategy)[1]] = None,
     mesh: Annotated[
@@ -44,19 +76,8 @@ def model_step(
     ] = None,
     batch_tokens: Annotated[str | None, typer.Option(help="Tokens of the whole batch: 4e6.")] = None,
     hardware: Annotated[str | None, typer.Option(help="A profile's name, or the path of a YAML profile.")] = None,
-    seq: Annotated[int | None, typer.Option(help="Sequence length; the model's own where not given.", min=1)] = None,
-    dtype: Dtype = "bfloat16",
-    microbatches: Annotated[
-        int | None, typer.Option(help="Of a pipeline; without one, of gradient accumulation.", min=1)
-    ] = None,
-    repeats: Annotated[int, typer.Option(help="Stages of a pipeline on each device (interleaving).", min=1)] = 1,
-    efficiency: Annotated[
-        float | None,
-        typer.Option(help="Share of the peak rate that work reaches; the profile's, for the estimate, if not given."),
-    ] = None,
-    recompute: Annotated[float, typer.Option(help="Share of the forward work that is done again (remat).")] = 0.0,
-    link: Links = None,
-    slice_shape: SliceShape = None,
+    step: StepOptions,
+    on_machine: MeshOnMachine,
     as_json: AsJson = False,
 ) -> None:
     """A training step of a named model under a strategy: collectives, step time, MFU, verdicts."""
@@ -87,14 +108,8 @@ def model_step(
         mesh_option(mesh),
         _positive("--batch-tokens", str(batch_tokens)),
         hardware,
-        seq=seq,
-        dtype=dtype,
-        microbatches=microbatches,
-        repeats=repeats,
-        efficiency=efficiency,
-        recompute=recompute,
-        links=links_option(link or ()),
-        slice_shape=_shape(slice_shape),
+        **asdict(step),
+        **on_machine.arguments(),
     )
     if as_json:
         _tell(answer.to_dict(), True)
@@ -106,7 +121,9 @@ def model_step(
 
 @app.command()
 @reports_errors
+@grouped
 def critical_batch(
+    *,
     model: Model,
     strategy: Strategy,
     mesh: MeshText,
@@ -115,8 +132,7 @@ def critical_batch(
         str | None, typer.Option(help="Tokens of the whole batch, for the best split of fsdp+tensor.")
     ] = None,
     dtype: Dtype = "bfloat16",
-    link: Links = None,
-    slice_shape: SliceShape = None,
+    on_machine: MeshOnMachine,
     as_json: AsJson = False,
 ) -> None:
     """Batch and axis sizes at which each part of a strategy turns compute bound."""
@@ -131,8 +147,7 @@ def critical_batch(
         hardware,
         batch_tokens=None if batch_tokens is None else _positive("--batch-tokens", batch_tokens),
         dtype=dtype,
-        links=links_option(link or ()),
-        slice_shape=_shape(slice_shape),
+        **on_machine.arguments(),
     )
     answer = {
         "model": model,
@@ -146,7 +161,9 @@ def critical_batch(
 
 @app.command()
 @reports_errors
+@grouped
 def collective(
+    *,
     kind: Annotated[str, typer.Option(help="all-gather, reduce-scatter, all-reduce, all-to-all, permute, slice.")],
     amount: Annotated[
         str, typer.Option("--bytes", help="The whole array on the axes: what an all-gather returns. 2e9, 64MiB.")
@@ -154,8 +171,7 @@ def collective(
     mesh: MeshText,
     axes: Annotated[str, typer.Option(help="The axes (or sub-axes, y:(1)2) it runs over, major to minor: x,y.")],
     hardware: Hardware,
-    link: Links = None,
-    slice_shape: SliceShape = None,
+    on_machine: MeshOnMachine,
     in_network_reduction: Annotated[bool, typer.Option(help="Let switches add, where they can (SHARP).")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -168,8 +184,7 @@ def collective(
         mesh_option(mesh),
         [axis.strip() for axis in axes.split(",") if axis.strip()],
         hardware,
-        links=links_option(link or ()),
-        slice_shape=_shape(slice_shape),
+        **on_machine.arguments(),
         in_network_reduction=in_network_reduction,
     )
     _tell(answer.to_dict(), as_json)
@@ -177,7 +192,9 @@ def collective(
 
 @app.command()
 @reports_errors
+@grouped
 def matmul(
+    *,
     text: Annotated[str, typer.Argument(help="MaxText notation: 'B_x E @ E M -> B_x M'.")],
     dim: Annotated[list[str], typer.Option(help="Size of a dimension: B=4096. May be repeated.")],
     mesh: MeshText,
@@ -188,8 +205,7 @@ def matmul(
         typer.Option(help="Types in which left, right and result are held and sent: bfloat16,int8,bfloat16."),
     ] = None,
     pad_tiles: Annotated[bool, typer.Option(help="Pad local dimensions to whole tiles of the matrix unit.")] = False,
-    link: Links = None,
-    slice_shape: SliceShape = None,
+    on_machine: MeshOnMachine,
     as_json: AsJson = False,
 ) -> None:
     """The collectives, the time and the verdict of one sharded matmul."""
@@ -203,8 +219,7 @@ def matmul(
         dtype=dtype,
         storage=[name.strip() for name in storage.split(",")] if storage is not None else None,
         pad_tiles=pad_tiles,
-        links=links_option(link or ()),
-        slice_shape=_shape(slice_shape),
+        **on_machine.arguments(),
     )
     _tell(answer.to_dict(), as_json)
 

@@ -15,7 +15,7 @@ from autoshard.config.messages import fault_line, shown, told
 from autoshard.config.schema import ModelSection, RunSection, Settings, SolverSection, schema
 from autoshard.config.schema_faults import schema_faults
 from autoshard.config.yaml_text import Document, load_yaml
-from autoshard.constraints import Pin, SameSharding, Statement, registry
+from autoshard.constraints import Pin, Statement, registry
 from autoshard.constraints.carry import carry_groups
 from autoshard.constraints.in_config import ConfigKey
 from autoshard.errors import InputError
@@ -120,11 +120,6 @@ class Config:
     def pins(self) -> tuple[Pin, ...]:
         """The pins with their places in the file."""
         return tuple(statement for statement in self.statements if isinstance(statement, Pin))
-
-    @property
-    def same_sharding(self) -> tuple[SameSharding, ...]:
-        """The sharding groups with their places in the file."""
-        return tuple(statement for statement in self.statements if isinstance(statement, SameSharding))
 
     @property
     def model(self) -> ModelSection | None:

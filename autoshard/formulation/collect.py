@@ -105,7 +105,6 @@ class Collector:
         self._forms: dict[object, tuple[Sequence[Layout], _Form]] = {}
         self.out = Collected()
         self._use_count: dict[int, int] = {}
-        self._pending: list[tuple[int, Port, float, Use, bool]] = []
 
     # -- the walk ------------------------------------------------------------------------------------
 

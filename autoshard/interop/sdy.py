@@ -1,7 +1,5 @@
 """Shardings and meshes to and from sdy attributes of the MLIR bindings."""
 
-from collections.abc import Sequence
-
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
@@ -26,11 +24,6 @@ def mesh_from_attr(attr: ir.Attribute, name: str = "mesh") -> Mesh:
     axes = [sdy.MeshAxisAttr(a) for a in mesh.axes]
     ids = tuple(mesh.device_ids)
     return Mesh(tuple(a.name for a in axes), tuple(a.size for a in axes), name, ids or None)
-
-
-def mesh_to_text(mesh: Mesh) -> str:
-    """The mesh as an attribute in text: ``#sdy.mesh<["x"=2, "y"=4]>``."""
-    return f"#sdy.mesh{mesh}"
 
 
 def axis_from_attr(attr: ir.Attribute) -> AxisRef:
@@ -67,13 +60,3 @@ def sharding_to_text(sharding: TensorSharding) -> str:
     if sharding.mesh_name is None:
         raise UnsupportedError(f"sharding {sharding} names no mesh; an sdy attribute must")
     return f"#sdy.sharding{sharding}"
-
-
-def sharding_to_attr(sharding: TensorSharding, context: ir.Context) -> ir.Attribute:
-    """The sharding as a ``#sdy.sharding`` attribute; `UnsupportedError` where it names no mesh."""
-    return ir.Attribute.parse(sharding_to_text(sharding), context)
-
-
-def shardings_to_attr(shardings: Sequence[TensorSharding], context: ir.Context) -> ir.Attribute:
-    """The attribute ``#sdy.sharding_per_value<[...]>`` for the results of an op."""
-    return ir.Attribute.parse(f"#sdy.sharding_per_value<[{', '.join(map(str, shardings))}]>", context)

@@ -33,7 +33,6 @@ class PlannedCollective:
     atoms: the group, major to minor. from_atoms: for a permute the order before.
     group_size: number of devices in one group.
     elements: of the array that one device gives to the collective, padding included.
-    result_elements: of the array that one device gets from it.
     dtype: by name; random keys move as their words (uint32).
     combiner: of reductions, ``add``, ``max`` or ``min``; else "".
     shift: of a permute that exchanges edges, 1 where every device sends to the next of its group, -1 to the one before.
@@ -47,7 +46,6 @@ class PlannedCollective:
     atoms: tuple[int, ...]
     group_size: int
     elements: int
-    result_elements: int
     dtype: str
     value: int
     use: Use | None = None
@@ -62,11 +60,6 @@ class PlannedCollective:
     def local_bytes(self) -> float:
         """Bytes of the array that one device gives to the collective."""
         return self.elements * dtype_bytes(self.dtype)
-
-    @property
-    def group_elements(self) -> int:
-        """Elements of V, the whole array as seen inside one group (see docs/architecture.md, cost models)."""
-        return self.elements * (self.group_size if self.kind in ("all_gather", "all_to_all") else 1)
 
     @property
     def times(self) -> int | None:
@@ -119,7 +112,6 @@ def order_permute(
             atoms=atoms,
             group_size=schedule.mesh.size(atoms),
             elements=elements,
-            result_elements=elements,
             dtype=dtype,
             value=value,
             loops=loops,
@@ -163,7 +155,6 @@ def _block(
                                 atoms=atoms,
                                 group_size=schedule.mesh.size(atoms),
                                 elements=prod(local),
-                                result_elements=prod(local),
                                 dtype=tensor.dtype,
                                 value=value,
                                 op=op.id,
@@ -203,7 +194,6 @@ def _exchanges(program: Program, schedule: Schedule, op: Op, loops: tuple[Loop, 
             atoms=exchange.atoms,
             group_size=schedule.mesh.size(exchange.atoms),
             elements=elements,
-            result_elements=elements,
             dtype=tensor.dtype,
             value=value,
             op=op.id,
@@ -220,16 +210,15 @@ def _manual(program: Program, mesh: AtomMesh, block: Block, loops: tuple[Loop, .
         if "collective" not in op.attrs:
             continue
         atoms = tuple(a for name in op.attrs["axes"] for a in mesh.atoms_for(AxisRef(name)))
-        for given, got in zip(op.operands, op.results, strict=True):
+        for operand in op.operands:
             yield PlannedCollective(
                 where=f"{_op_text(op)} of the program's own shard_map",
                 kind=op.attrs["collective"],
                 atoms=atoms,
                 group_size=mesh.size(atoms),
-                elements=program.type_of(given).elements,
-                result_elements=program.type_of(got).elements,
-                dtype=program.type_of(given).dtype,
-                value=given,
+                elements=program.type_of(operand).elements,
+                dtype=program.type_of(operand).dtype,
+                value=operand,
                 op=op.id,
                 loops=loops,
                 combiner=op.attrs["combiner"],
@@ -264,17 +253,14 @@ def _collective(
     use: Use | None,
     loops: tuple[Loop, ...],
 ) -> PlannedCollective:
-    given, dtype = _sent(prod(operand_shape(step, before, tensor.shape, mesh)), tensor.dtype)
-    n = mesh.size(step.atoms)
-    got = {StepKind.ALL_GATHER: given * n, StepKind.REDUCE_SCATTER: given // n}.get(step.kind, given)
+    elements, dtype = _sent(prod(operand_shape(step, before, tensor.shape, mesh)), tensor.dtype)
     reduces = step.kind in (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER)
     return PlannedCollective(
         where=where,
         kind=step.kind.value,
         atoms=step.atoms,
-        group_size=n,
-        elements=given,
-        result_elements=got,
+        group_size=mesh.size(step.atoms),
+        elements=elements,
         dtype=dtype,
         value=value,
         use=use,

@@ -229,7 +229,7 @@ class Lowered:
             start += child.num_leaves
         return OrderedFunction(
             inner=jax.jit(self.function(mesh, as_they_lie=True), **options), within=self.function(mesh),
-            ins=there[0], outs=there[1], in_plan=leaves[0], out_plan=leaves[1], donated=frozenset(donated),
+            ins=there[0], outs=there[1], in_plan=leaves[0], donated=frozenset(donated),
         )  # fmt: skip
 
     @property

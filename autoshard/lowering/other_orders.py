@@ -30,7 +30,7 @@ class OrderedFunction:
 
     inner: jitted; takes and returns arrays of the plan's mesh, with their blocks where the other mesh has them. within:
     the function of global arrays, for calls inside of other jitted functions, where all arrays are in one order.
-    ins, outs: sharding of each leaf on the other mesh. in_plan, out_plan: sharding of each leaf for `inner`.
+    ins, outs: sharding of each leaf on the other mesh. in_plan: sharding of each argument for `inner`.
     donated: leaves whose buffers `inner` may reuse.
     """
 
@@ -39,7 +39,6 @@ class OrderedFunction:
     ins: Shardings
     outs: Shardings
     in_plan: Sequence[NamedSharding]
-    out_plan: Sequence[NamedSharding]
     donated: frozenset[int]
 
     def __call__(self, *args: Any) -> Any:

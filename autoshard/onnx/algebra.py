@@ -1,8 +1,8 @@
-"""One node: do the placements of its inputs fit its rule, and where do its outputs then lie (S1.19 to S1.39)?
+"""One node: do the placements of its inputs fit its rule, and where do its outputs lie then (S1.19 to S1.39)?
 
-Inputs that share a factor cut it alike. Output shard o lies on the union, over the shards k of the reduced factors, of
-the intersection, over the inputs, of the devices that hold what (o, k) needs. Where an intersection is empty, no device
-can compute that part.
+Inputs that share a factor must cut it alike. A part of the op is given by a shard o of the parallel factors and a shard
+k of the reduced ones; the devices that can compute it are the intersection, over the inputs, of those that hold what it
+needs. Output shard o lies on the union of these intersections over all k. Where one is empty, no device can compute it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,6 +33,7 @@ class Outcome:
 
     @property
     def fits(self) -> bool:
+        """Whether no problem is an error."""
         return not any(p.severity == ERROR for p in self.problems)
 
 
@@ -47,8 +48,8 @@ def apply_rule(
     """The outcome of a node with this rule.
 
     placements: of the inputs; None where an input is absent or its placement is not known. names: how messages call
-    the inputs. devices: all of the configuration, where a tensor without inputs lies. strict: what the text of the
-    proposal asks for and the op does not need is an error.
+    the inputs. devices: all devices of the configuration, on which the outputs of a node without inputs lie. strict:
+    what proposal 0007 demands is an error where it fails, even if the op does not need it.
     """
     problems: list[Problem] = []
     readers = [(i, f, p) for i, (f, p) in enumerate(zip(rule.inputs, placements, strict=False)) if f and p]
@@ -77,12 +78,12 @@ def _factor_cuts(
     names: Sequence[str],
     cuts: list[list[tuple[int, Cut]]],
 ) -> list[Problem]:
-    """Adds the cuts of one input to those of the factors; axes whose blocks are no blocks of factors are problems."""
+    """Add the cuts of one input to those of the factors; axes whose shards are no blocks of factors are problems."""
     problems = []
     for axis, parts in enumerate(factors):
         cut = placement.cut(axis)
         if not parts:
-            continue  # the only element is in shard 0
+            continue  # the axis has one element, which is in shard 0
         split = split_cut(cut, [rule.sizes[f] for f in parts])
         if split is None:
             sizes = " x ".join(str(rule.sizes[f]) for f in parts)
@@ -209,7 +210,7 @@ def _shown(cut: Cut) -> str:
 
 
 def _strict_broadcasts(rule: OpRule, placements: Sequence[Placement | None], names: Sequence[str]) -> list[Problem]:
-    """The text: an axis of size 1 that is broadcast is replicated on every device of the node (S1.24)."""
+    """What proposal 0007 demands: an axis of size 1 that is broadcast is on every device of the node (S1.24)."""
     result = rule.outputs[0] if rule.outputs else None
     if not rule.elementwise or result is None:
         return []
@@ -245,7 +246,7 @@ def _computed(
     devices: int,
     problems: list[Problem],
 ) -> Outcome:
-    """Intersections and unions over all shards."""
+    """The outcome for inputs that fit: intersections and unions of device sets over all shards."""
     counts = [cut_shards(c) for c in cuts]
     parallel = [f for f, n in enumerate(counts) if n > 1 and f not in rule.reduced]
     reduced = [f for f, n in enumerate(counts) if n > 1 and f in rule.reduced]
@@ -351,7 +352,7 @@ def _nothing_meets(
 
 
 def devices_text(devices: int) -> str:
-    """``{0,1,4}``."""
+    """A set of devices as text, ``{0,1,4}``."""
     found = members(devices)
     more = ",..." if len(found) > SHOWN_DEVICES else ""
     return "{" + ",".join(map(str, found[:SHOWN_DEVICES])) + more + "}"

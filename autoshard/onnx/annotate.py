@@ -34,7 +34,7 @@ ORDER = "device i of configuration {name!r} is the one at row-major position i o
 
 @dataclass(frozen=True)
 class Annotated:
-    """The copy. lost: what no spec can say, by value. annotated: how many nodes have specs."""
+    """The annotated copy of a model. lost: what no spec can say, by value. annotated: how many nodes have specs."""
 
     proto: "ModelProto"
     lost: Mapping[str, tuple[str, ...]]
@@ -85,8 +85,9 @@ def annotated(
 
 
 def write_annotated(proto: "ModelProto", model: ModelFile, path: str | os.PathLike[str]) -> None:
-    """Write the copy; weights outside of the file stay where they are, so it has to lie in the same folder as the model
-    that it was made from.
+    """Write an annotated copy; `InputError` where its weights could not be found from there.
+
+    Weights outside of the file stay where they are, so the copy must lie in the folder of the model it was made from.
     """
     external = onnx_library().TensorProto.EXTERNAL
     if any(t.data_location == external for t in all_tensors(proto)):
@@ -100,7 +101,7 @@ def write_annotated(proto: "ModelProto", model: ModelFile, path: str | os.PathLi
 
 
 def _coordinates(mesh: Mesh, device: int) -> str:
-    """``data=0,model=3``.
+    """The coordinates of a device as text, ``data=0,model=3``.
 
     >>> _coordinates(Mesh.from_dict({"data": 2, "model": 4}), 3)
     'data=0,model=3'
@@ -113,7 +114,7 @@ def _coordinates(mesh: Mesh, device: int) -> str:
 
 
 class _Writer:
-    """Placements of all values and uses, checked as they are needed."""
+    """Works out the placements of all values and uses, and checks them when they are needed."""
 
     def __init__(
         self,
@@ -180,7 +181,7 @@ class _Writer:
         return placed
 
     def check_all_used(self) -> None:
-        """Values and uses that no node has are mistakes."""
+        """`InputError` where the caller named a value that the model lacks, or an input that no node reads."""
         unknown = [n for n in self.placements if n not in self.seen_values and not self._exists(n)]
         if unknown:
             raise InputError(f"{self.model.name} has no value {unknown[0]!r}; its values have the names of the file")

@@ -31,14 +31,14 @@ def read_weights(made: "Imported", model: "ModelFile") -> dict[str, np.ndarray]:
             raise InputError(f"weight {name!r} lies outside of the model; load it from its file")
         try:
             array = numpy_helper.to_array(tensor, folder)
-        except Exception as error:  # whatever reading the file beside gives
+        except Exception as error:  # reading the other file raises errors of many kinds
             raise InputError(f"weight {name!r} cannot be read: {error}") from None
         found[name] = narrowed(np.asarray(array), f"weight {name!r}", made.notes)
     return found
 
 
 def random_inputs(made: "Imported", seed: int) -> dict[str, np.ndarray]:
-    """Normal numbers, small whole numbers, and truth values, for every input."""
+    """A random array for every input: normal floats, small whole numbers, or truth values, by its type."""
     random = np.random.default_rng(seed)
     return {name: _random(random, spec) for name, spec in made.inputs.items()}
 
@@ -54,5 +54,5 @@ def _random(random: np.random.Generator, spec: Any) -> np.ndarray:
 
 
 def make_arguments(made: "Imported", model: "ModelFile", seed: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Weights as the files have them, inputs at random."""
+    """The arguments of an imported model: weights from its files, random inputs."""
     return read_weights(made, model), random_inputs(made, seed)

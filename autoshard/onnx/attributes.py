@@ -8,7 +8,7 @@ from autoshard.onnx.ops.registry import normal
 
 
 def attributes_of(node: Any, version: int, outer: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of a node; `outer`: those of the call of the function that the node is in."""
+    """The attributes of a node by name. outer: the attributes of the call, for a node in a function's body."""
     found = dict(_defaults(normal(node.domain), node.op_type, version))
     for attribute in node.attribute:
         if attribute.ref_attr_name:
@@ -20,7 +20,7 @@ def attributes_of(node: Any, version: int, outer: Mapping[str, Any]) -> dict[str
 
 
 def value_of(attribute: Any) -> Any:
-    """Numbers, text, lists of them, NumPy arrays for tensors; graphs as they are."""
+    """An attribute as a number, a text, a list of them, or a NumPy array for a tensor; a graph stays as it is."""
     from onnx import AttributeProto, helper, numpy_helper
 
     if attribute.type == AttributeProto.TENSOR:
@@ -34,7 +34,7 @@ def value_of(attribute: Any) -> Any:
 
 
 def as_proto(name: str, value: Any) -> Any:
-    """The attribute again, for a node that stands alone."""
+    """The value as an attribute message again, for a node that is taken out of its model."""
     import numpy as np
     from onnx import helper, numpy_helper
 

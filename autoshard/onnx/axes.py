@@ -1,7 +1,7 @@
-"""Specs and shardings over mesh axes: the one as the other, where that can be (S1.41 to S1.45).
+"""Specs as shardings over mesh axes and back, where that is possible (S1.41 to S1.45).
 
 Device i is the one at row-major position i of the mesh, whatever the order of the mesh's devices. Every sharding over
-axes is a spec; a spec is a sharding only where its device lists read like digits of the mesh.
+axes can be written as a spec; a spec is a sharding only where its lists of devices follow the coordinates of the mesh.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from autoshard.sharding.tensor_sharding import DimensionSharding, TensorSharding
 
 
 def placement_of_sharding(sharding: TensorSharding, mesh: Mesh, dims: Sequence[Dim] = ()) -> Placement:
-    """The placement with the same blocks on the same devices; partial sums have none and are passed over."""
+    """The placement with the same blocks on the same devices. Unreduced axes are ignored: placements have none."""
     atoms = refine(mesh, [sharding])
     order = [[a for ref in dim.axes for a in atoms.atoms_for(ref)] for dim in sharding.dims]
     used = [a for dim in order for a in dim]
@@ -46,7 +46,7 @@ def spec_of_sharding(tensor: str, sharding: TensorSharding, mesh: Mesh, dims: Se
 
 
 def lost(sharding: TensorSharding) -> tuple[str, ...]:
-    """What of a sharding no spec can say (S1.41); the names of axes are always lost."""
+    """What a spec cannot say of this sharding, in words (S1.41); the names of axes are always lost."""
     found = []
     if any(d.is_open for d in sharding.dims):
         found.append("open dimensions")
@@ -78,7 +78,7 @@ def sharding_of(placement: Placement, mesh: Mesh, rank: int, *, what: str = "the
 
 @dataclass(frozen=True)
 class OwnMesh:
-    """A mesh made for one placement, and the sharding on it. devices: which device each of the mesh's positions is."""
+    """A mesh made for one placement, and the sharding over it. devices: the device at each position of the mesh."""
 
     mesh: Mesh
     sharding: TensorSharding

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
 MAX_NUMBERS = 1024
-"""Constants with more elements are no axes, steps or paddings."""
+"""Constants with more elements are not read: they are no axes, steps or paddings."""
 
 _INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
 _REALS = frozenset({"float", "double", "float16", "bfloat16"})
@@ -31,14 +31,17 @@ class Constants:
         self.known_reals: dict[str, tuple[float, ...] | None] = {}
 
     def add_tensors(self, tensors: Sequence[Any]) -> None:
+        """Enter initializers, by their names."""
         for tensor in tensors:
             self.sources[tensor.name] = tensor
 
     def add_node(self, node: "NodeProto") -> None:
+        """Enter the output of a Constant node; other nodes are passed over."""
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output:
             self.sources[node.output[0]] = node
 
     def get(self, name: str) -> tuple[int, ...] | None:
+        """The whole numbers of a constant, flattened; None where the name is no constant or holds none."""
         if name in self.sources:
             if name not in self.known:
                 self.known[name] = _numbers(self.sources[name])
@@ -87,7 +90,7 @@ def _held(source: Any, types: frozenset[str]) -> Sequence[Any] | None:
 
 
 def call_of(node: "NodeProto", types: Mapping[str, ValueType], constants: Constants, opsets: Mapping[str, int]) -> Call:
-    """The node with what is known of its tensors."""
+    """The node with what is known of its tensors, as rules take it."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     numbers, reals = {}, {}
     for index, name in enumerate(node.input):
@@ -109,7 +112,7 @@ def call_of(node: "NodeProto", types: Mapping[str, ValueType], constants: Consta
 
 
 def attribute_value(attribute: Any) -> Any:
-    """A number, text or list of them; None for tensors and graphs, and for references to attributes of a function."""
+    """An attribute as a number, text or list of them; None for tensors, graphs and references to a function's own."""
     kind = onnx_library().AttributeProto
     if attribute.ref_attr_name:
         return None

@@ -1,4 +1,4 @@
-"""Do the annotations of a model make sense? Faults have their place; errors, warnings and "no rule" are kept apart."""
+"""Do the annotations of a model make sense? Each finding has its place, and is an error, a warning or "no rule"."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
 SHOWN_ERRORS = 5
-"""How many of them an error message lists."""
+"""How many errors a message lists."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found. notes: what the check took for granted. annotated: how many nodes have annotations."""
+    """The result of a check. notes: what it took for granted. annotated: how many nodes have annotations."""
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
@@ -28,25 +28,29 @@ class Checked:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
+        """Findings that make the annotations wrong."""
         return tuple(f for f in self.findings if f.severity == ERROR)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
+        """Findings that are legal, but may not be meant."""
         return tuple(f for f in self.findings if f.severity == WARNING)
 
     @property
     def no_rule(self) -> tuple[Finding, ...]:
+        """Findings about ops without a rule."""
         return tuple(f for f in self.findings if f.severity == NO_RULE)
 
     @property
     def ok(self) -> bool:
+        """Whether there are no errors."""
         return not self.errors
 
 
 def check(model: ModelFile, *, configuration: str | None = None, strict: bool = False) -> Checked:
     """Check every annotation of a model, or those for one configuration.
 
-    strict: warnings are errors, and what the text of the proposal asks for beyond what an op needs is asked for.
+    strict: warnings are errors, and demands of proposal 0007 are checked even where an op does not need them.
     """
     asked = chosen_configurations(model, configuration)
     findings, faulty, annotated = structure_findings(model, configuration)
@@ -63,7 +67,7 @@ def check(model: ModelFile, *, configuration: str | None = None, strict: bool = 
 
 
 def require_sound(model: ModelFile, configuration: str | None) -> Checked:
-    """What the check finds; `InputError` with the first errors where there are any."""
+    """Check a model; `InputError` with the first errors where there are any."""
     checked = check(model, configuration=configuration)
     if not checked.ok:
         shown = "\n".join(f"  {f}" for f in checked.errors[:SHOWN_ERRORS])
@@ -85,7 +89,10 @@ def chosen_configurations(model: ModelFile, configuration: str | None) -> list[C
 
 
 def structure_findings(model: ModelFile, configuration: str | None) -> tuple[list[Finding], dict[str, Faulty], int]:
-    """What needs no operators: findings, specs with faults by configuration, and the number of annotated nodes."""
+    """The part of the check that needs no rules of ops.
+
+    Returns the findings, the faulty specs by configuration, and the number of annotated nodes.
+    """
     proto = model.proto
     declared = [c.name for c in read_configurations(proto) if c.name]
     known = {c.name or "": c for c in sound_configurations(proto)}
@@ -128,7 +135,7 @@ def _visit_findings(visit: Visit, configuration: Configuration) -> list[Finding]
 
 
 def _with_origin(finding: Finding, visit: Visit) -> Finding:
-    """Errors about an input without a spec say where its placement came from."""
+    """The finding; an error about an input without a spec also says where its placement came from."""
     use = next((u for u in visit.inputs if u.tensor == finding.tensor), None)
     if finding.severity != ERROR or use is None or use.spec is not None or use.placed is None or use.placed.is_whole:
         return finding
@@ -137,7 +144,7 @@ def _with_origin(finding: Finding, visit: Visit) -> Finding:
 
 
 def _stage_findings(visits: list[Visit], configuration: Configuration) -> list[Finding]:
-    """Edges that lead back to an earlier pipeline stage."""
+    """Warnings about values that lead back to an earlier pipeline stage."""
     made: dict[tuple, tuple[int, str]] = {}
     found = []
     for visit in visits:

@@ -1,4 +1,4 @@
-"""Model files: read with every fault told, written whole; weights outside of the file are not opened.
+"""Model files: faults become errors that say what is wrong; weights in other files are read only when asked for.
 
 A `ModelFile` keeps the message as it was read and never changes it. Types of values come from shape inference on a copy
 without the weights, with symbolic dimensions replaced where the caller gives numbers.
@@ -49,11 +49,12 @@ class ModelFile:
 
     @property
     def graph(self) -> "GraphProto":
+        """The model's main graph."""
         return self.proto.graph
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """The name by which messages call the model."""
         return str(self.path) if self.path is not None else (self.graph.name or "model")
 
     @cached_property
@@ -76,6 +77,7 @@ class ModelFile:
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs, in order."""
         return tuple(o.name for o in self.graph.output)
 
     @cached_property
@@ -102,7 +104,7 @@ def load(
     """Read a model (binary, JSON or text protobuf, by the name of the file), or take one that is in memory.
 
     shapes: numbers for symbolic dimensions. external_data: read weights that are kept in files beside, too.
-    `InputError` where it is no sound model, `UnsupportedError` where it is newer than the installed library.
+    Raises `InputError` where it is no valid model, `UnsupportedError` where it is newer than the installed library.
     """
     onnx = onnx_library()
     path = None if isinstance(model, bytes | onnx.ModelProto) else Path(os.fspath(cast(Any, model)))
@@ -174,7 +176,7 @@ def parse(data: bytes, name: str, form: str) -> "ModelProto":
 
 
 def check_versions(proto: "ModelProto", name: str) -> None:
-    """IR and opset versions must be ones that the installed library knows."""
+    """Raise `UnsupportedError` where the installed library does not know the IR or opset version."""
     onnx = onnx_library()
     if proto.ir_version < 1:
         raise InputError(f"{name} has IR version {proto.ir_version}; versions start at 1")
@@ -190,7 +192,7 @@ def check_versions(proto: "ModelProto", name: str) -> None:
     for entry in proto.opset_import:
         domain = _domain(entry.domain)
         shown = domain or "ai.onnx"
-        if seen.setdefault(domain, entry.version) != entry.version:  # merging models repeats equal ones
+        if seen.setdefault(domain, entry.version) != entry.version:  # merged models may repeat equal entries
             raise InputError(f"{name} imports opsets {seen[domain]} and {entry.version} of {shown}")
         if entry.version < 1:
             raise InputError(f"{name} imports opset {entry.version} of {shown}; versions start at 1")
@@ -202,7 +204,7 @@ def check_versions(proto: "ModelProto", name: str) -> None:
 
 
 def check_external_paths(proto: "ModelProto", path: Path | None) -> None:
-    """Weights outside of the file must lie in its folder or beneath it."""
+    """`InputError` for weights outside of the file that do not lie in its folder or beneath it."""
     from autoshard.onnx.graph import all_tensors
 
     external = onnx_library().TensorProto.EXTERNAL
@@ -235,7 +237,7 @@ def _read_external(proto: "ModelProto", path: Path) -> None:
 
     try:
         load_external_data_for_model(proto, str(path.absolute().parent))
-    except Exception as error:  # the library raises whatever reading and checking gave it
+    except Exception as error:  # the library passes on errors of many kinds
         raise InputError(f"{path}: weights outside of the file cannot be read: {error}") from None
 
 
@@ -243,7 +245,7 @@ def _content(path: Path) -> bytes:
     try:
         size = path.stat().st_size
     except OSError:
-        size = 0  # read_bytes says it better
+        size = 0  # read_bytes raises the better error
     if size > MAX_BYTES:
         raise InputError(
             f"ONNX model {path} has {size} bytes; a message holds at most {MAX_BYTES}: keep weights outside of it "

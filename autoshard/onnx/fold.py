@@ -1,6 +1,6 @@
-"""Working out what is known while a model is read: arithmetic on shapes, axes and other constants.
+"""Constant folding while a model is read: arithmetic on shapes, axes and other known values.
 
-Values that are known are NumPy arrays; ONNX's own reference implementation computes on them.
+Known values are NumPy arrays; ONNX's own reference implementation computes with them.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 MOST_ELEMENTS = 2**16
-"""Larger results are not worked out ahead: they become ops of the program."""
+"""Results with more elements are not folded: they become ops of the program."""
 _NEVER = frozenset(
     ("If", "Loop", "Scan", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli",
      "Multinomial", "Dropout", "SequenceMap")
 )  # fmt: skip
 _NEWER_ONLY = {"Softmax": 13, "LogSoftmax": 13, "Hardmax": 13}
-"""Ops that the reference computes as of this opset, whatever the model's."""
+"""Op -> the opset as of which the reference computes it, whatever the model's opset is."""
 
 
 def can_fold(op_type: str, version: int, inputs: Sequence[Any]) -> bool:
@@ -41,7 +41,7 @@ def can_fold(op_type: str, version: int, inputs: Sequence[Any]) -> bool:
 
 
 def folded(node: Any, version: int, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray] | None:
-    """The results of a node (its references to attributes of functions resolved); None where it cannot be said."""
+    """The results of a node, whose references to attributes of functions are resolved; None where they are unknown."""
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
 

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Export:
-    """The annotated copy. annotated, folded: nodes with specs, and nodes that are no part of the program.
+    """A model annotated with a plan.
 
-    unsaid: what no annotation can say, a line each.
+    annotated: how many nodes have specs. folded: how many are no part of the program, as they are worked out when the
+    model is read. unsaid: what no annotation can say, a line each.
     """
 
     proto: "ModelProto"
@@ -33,15 +34,16 @@ class Export:
     unsaid: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
+        """The counts as plain data, for JSON."""
         return {"annotated": self.annotated, "folded": self.folded, "unsaid": list(self.unsaid)}
 
 
 def annotate_plan(plan: "PlanRecord", model: ModelFile, *, configuration: str = "mesh") -> Export:
-    """The model with the plan's placements as one configuration; its other annotations for it are replaced.
+    """The model with the plan's placements as one configuration, whose older annotations are replaced.
 
-    A value has the placement that its uses start from; where a node takes it in another one, its spec there says so.
-    A node whose specs make no sense by themselves (collectives between the ops that it is made of) gets none where
-    the rest then makes sense.
+    A value has the placement in which the ways to its uses begin; a node that takes it in another one has a spec that
+    says so. Collectives between the ops that one node is made of cannot be said: such a node gets no specs, as long as
+    the annotations make sense without them.
     """
     reader = _Reader(plan, model)
     placements = {name: reader.text(layout) for name, layout in reader.kept.items()}
@@ -74,13 +76,13 @@ def _errors(made: Annotated, model: ModelFile, configuration: str) -> tuple[Find
 
 
 def _first_outputs(model: ModelFile) -> dict[int, str]:
-    """By the index of a node the first value it makes."""
+    """Index of a node -> the first value that it makes."""
     named = ((index, next((o for o in node.output if o), "")) for index, node in enumerate(model.graph.node))
     return {index: name for index, name in named if name}
 
 
 class _Reader:
-    """The layouts of a plan by the names of the model."""
+    """Finds the layouts of a plan by the model's own names."""
 
     def __init__(self, plan: "PlanRecord", model: ModelFile) -> None:
         self.plan, self.model = plan, model
@@ -104,7 +106,7 @@ class _Reader:
         }  # fmt: skip
 
     def _kept(self, name: str, value: int) -> Layout:
-        """What the uses of a value start from; of partial sums, which no annotation can say, what they become."""
+        """The layout in which the ways to a value's uses begin; where that is unreduced, the one it is reduced to."""
         schedule, program = self.plan.schedule, self.plan.program
         form = schedule.form_before_use(value)
         if not form.unreduced:
@@ -119,7 +121,7 @@ class _Reader:
         return layout.text(self.plan.schedule.mesh)
 
     def uses(self) -> tuple[dict[tuple[str | int, int | str], str], list[str]]:
-        """Where a node takes an input in another placement than it is kept in; and what cannot be said of nodes."""
+        """Inputs that nodes take in another placement than they are kept in, and what cannot be said of nodes."""
         of_node = self._ops_of_nodes()
         uses: dict[tuple[str | int, int | str], str] = {}
         unsaid: list[str] = []

@@ -24,9 +24,8 @@ _NO_TENSOR = "its type is {}; only tensors are supported"
 class Imported:
     """A model as a function: ``function(weights, inputs) -> outputs``, dictionaries by ONNX names.
 
-    weights, inputs: abstract arrays by name. constants: initializers that are no arguments.
-    labels: the `jax.named_scope` that the ops of each node are traced in, by the node's index.
-    notes: what was noticed, here and when it is called.
+    weights, inputs: abstract arrays by name. constants: initializers that are no arguments. labels: index of a node ->
+    the `jax.named_scope` in which its ops are traced. notes: what the user should know, from here and from tracing.
     """
 
     model: Any
@@ -38,6 +37,7 @@ class Imported:
 
     @property
     def args(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The arguments of the function: weights and inputs, by name."""
         return dict(self.weights), dict(self.inputs)
 
     def value_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -136,7 +136,7 @@ def _functions(model: Any) -> dict[tuple[str, str, str], Any]:
 
 
 def _static_names(model: Any, versions: Mapping[str, int]) -> set[str]:
-    """Names that every node takes only where it must know the value."""
+    """Names of values that nodes read only to learn shapes, axes and the like, so that they must be known."""
     static: set[str] = set()
     other: set[str] = {o.name for o in model.graph.output}
     for node in model.graph.node:
@@ -162,7 +162,7 @@ def _abstract(shape: tuple[int, ...], number: int, what: str) -> jax.ShapeDtypeS
 
 
 def _narrow_notes(model: Any, names: Mapping[str, Any]) -> set[str]:
-    """Which arguments are computed in narrower types than the model states."""
+    """Notes on the arguments that are computed in narrower types than the model states."""
     from autoshard.onnx.tracing import narrower
 
     graph = model.graph

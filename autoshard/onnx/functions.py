@@ -1,4 +1,4 @@
-"""Functions that a model defines itself: their bodies with the types and attributes of one call."""
+"""Functions that a model defines itself: their bodies, with the types and attributes of one call filled in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Body:
-    """Nodes of a function, attributes of the call put in, and what is known of their values."""
+    """The nodes of a function with the attributes of one call filled in, and what is known of their values."""
 
     nodes: tuple["NodeProto", ...]
     types: Mapping[str, ValueType]
@@ -21,29 +21,33 @@ class Body:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of a model."""
+    """A function that a model defines."""
 
     proto: Any
     known: dict[tuple, Body] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
+        """Domain and name, ``domain::name``."""
         return f"{self.proto.domain}::{self.proto.name}"
 
     @property
     def inputs(self) -> tuple[str, ...]:
+        """Names of its inputs."""
         return tuple(self.proto.input)
 
     @property
     def outputs(self) -> tuple[str, ...]:
+        """Names of its outputs."""
         return tuple(self.proto.output)
 
     @property
     def opsets(self) -> dict[str, int]:
+        """Opset versions by domain; "" is ai.onnx."""
         return {("" if o.domain == "ai.onnx" else o.domain): o.version for o in self.proto.opset_import}
 
     def attributes_key(self, node: "NodeProto") -> tuple[bytes, ...]:
-        """The attributes of a call, as something to compare."""
+        """The attributes of a call as a value that can be compared and hashed."""
         return tuple(sorted(a.SerializeToString(deterministic=True) for a in node.attribute))
 
     def body(self, kinds: tuple[ValueType, ...], node: "NodeProto", model: "ModelProto") -> Body:
@@ -65,7 +69,7 @@ class Function:
     def _types(
         self, kinds: tuple[ValueType, ...], nodes: tuple["NodeProto", ...], model: "ModelProto"
     ) -> dict[str, ValueType]:
-        """What shape inference finds for the body as a graph of its own."""
+        """The types that shape inference finds for the body, taken as a graph of its own."""
         onnx = onnx_library()
         inputs = [
             onnx.helper.make_tensor_value_info(name, _element_type(kind), kind.dims)
@@ -87,11 +91,12 @@ class Function:
 
 
 def function_key(node: Any) -> tuple[str, str, str]:
-    """How a node names the function that it calls."""
+    """The key (domain, name, overload) of the function that a node calls."""
     return node.domain, node.op_type, getattr(node, "overload", "")
 
 
 def functions_of(model: "ModelProto") -> dict[tuple[str, str, str], Function]:
+    """The local functions of a model, by (domain, name, overload)."""
     return {(f.domain, f.name, getattr(f, "overload", "")): Function(f) for f in model.functions}
 
 
@@ -101,7 +106,7 @@ def _element_type(kind: ValueType) -> int:
 
 
 def _with_attributes(node: "NodeProto", given: Mapping[str, Any]) -> "NodeProto":
-    """A copy in which references to attributes of the function are what the call gives; those it does not give go."""
+    """A copy in which references to the function's attributes have the call's values, or are gone where it has none."""
     copy = onnx_library().NodeProto()
     copy.CopyFrom(node)
     del copy.attribute[:]

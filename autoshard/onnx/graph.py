@@ -1,4 +1,4 @@
-"""Graphs of a model as plain data: types of values, tensors wherever they are, whether the order of nodes is right."""
+"""Graphs of a model: the types of their values, their tensors, and the check that their nodes are in order."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ Dim = int | str | None
 class ValueType:
     """Element type (numpy's name, ``?`` where unknown) and dimensions; None where not even the rank is known.
 
-    >>> ValueType("float32", (8, "n")).is_static
-    False
+    >>> ValueType("float32", (8, 3)).shape, ValueType("float32", (8, "n")).shape
+    ((8, 3), None)
     """
 
     dtype: str
@@ -29,11 +29,8 @@ class ValueType:
 
     @property
     def rank(self) -> int | None:
+        """The number of dimensions; None where it is not known."""
         return None if self.dims is None else len(self.dims)
-
-    @property
-    def is_static(self) -> bool:
-        return self.dims is not None and all(isinstance(d, int) for d in self.dims)
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -52,7 +49,7 @@ UNKNOWN = ValueType("?", None)
 
 
 def dtype_name(element_type: int) -> str:
-    """numpy's name of an ONNX element type: ``float32``, ``bfloat16``, ``int4``; ``?`` where there is none."""
+    """NumPy's name for an ONNX element type: ``float32``, ``bfloat16``, ``int4``; ``?`` where it has none."""
     onnx = onnx_library()
     try:
         name = onnx.TensorProto.DataType.Name(element_type).lower()
@@ -79,6 +76,7 @@ def _dim(dim: Any) -> Dim:
 
 
 def tensor_type(tensor: "TensorProto") -> ValueType:
+    """Element type and dimensions of an initializer."""
     return ValueType(dtype_name(tensor.data_type), tuple(tensor.dims))
 
 
@@ -91,7 +89,7 @@ def initializer_types(graph: "GraphProto") -> dict[str, ValueType]:
 
 
 def value_types(graph: "GraphProto") -> dict[str, ValueType]:
-    """Type of every value of one graph that states it: inputs, weights, value_info and outputs."""
+    """The types that one graph states: of inputs, weights, value_info and outputs."""
     found: dict[str, ValueType] = {}
     for infos in (graph.output, graph.value_info, graph.input):
         for info in infos:
@@ -148,11 +146,11 @@ def all_tensors(proto: "ModelProto") -> Iterator["TensorProto"]:
                 yield from attribute.tensors
 
 
-# -- is it a sound graph? ------------------------------------------------------------------------------------------
+# -- is the graph valid? -------------------------------------------------------------------------------------------
 
 
 def check_graph(proto: "ModelProto", name: str) -> None:
-    """`InputError` where a graph is cyclic or unsorted, a value has no maker or two, or a shape is impossible."""
+    """`InputError` where a graph is cyclic or unsorted, no node or two make a value, or a shape is impossible."""
     _check_functions(proto, name)
     _check_nodes(proto.graph, frozenset(), name)
     for function in proto.functions:
@@ -167,7 +165,7 @@ def check_graph(proto: "ModelProto", name: str) -> None:
 
 
 def _check_nodes(graph: "GraphProto", outer: frozenset[str], name: str) -> None:
-    """One graph, then those inside of it, each with what is visible there."""
+    """Check one graph, then those inside of it, each with the values that it sees."""
     waiting = [(graph, outer)]
     while waiting:
         graph, outer = waiting.pop()
@@ -194,7 +192,7 @@ def _check_nodes(graph: "GraphProto", outer: frozenset[str], name: str) -> None:
 
 
 def _check_order(nodes: Any, known: set[str], name: str) -> None:
-    """Every node after the makers of its inputs; adds the outputs to `known`."""
+    """Check that every node comes after the makers of its inputs; adds the outputs to `known`."""
     makers: dict[str, int] | None = None
     made: set[str] = set()
     for index, node in enumerate(nodes):
@@ -228,7 +226,7 @@ def _explain_order(nodes: Any, makers: dict[str, int], value: str, index: int, n
 
 
 def _cycle(nodes: Any, makers: dict[str, int], start: int) -> list[int]:
-    """Nodes from `start` back to it against the flow, in the direction of the flow; empty where there is no way."""
+    """The nodes of a cycle through `start`, in the direction of the data; empty where there is none."""
     came: dict[int, int] = {start: -1}
     waiting = [start]
     while waiting:
@@ -248,7 +246,7 @@ def _cycle(nodes: Any, makers: dict[str, int], start: int) -> list[int]:
 
 
 def _check_functions(proto: "ModelProto", name: str) -> None:
-    """No two of one name, none that calls itself, not even through others."""
+    """Check that no two functions have one name, and that none calls itself, not even through others."""
     functions = {(f.domain, f.name, getattr(f, "overload", "")): f for f in proto.functions}
     if len(functions) != len(proto.functions):
         twice = _repeated([f"{f.domain}::{f.name}" for f in proto.functions])

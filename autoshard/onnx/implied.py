@@ -1,8 +1,8 @@
-"""The communication that annotations imply: inputs brought where a node wants them, parts combined, outputs delivered
-(S1.1).
+"""The communication that annotations imply (S1.1): inputs are brought where a node wants them, partial results are
+combined, and outputs are brought where they are kept.
 
-Bytes are what all devices together receive: exactly what is missing for a reshard; for reductions the ring's volume,
-2 (n - 1) times the block for an all-reduce among n, (n - 1) times for a reduce-scatter.
+Bytes are those that all devices together receive: for a reshard exactly what devices lack; for reductions the volume of
+a ring, 2 (n - 1) times the block for an all-reduce among n, (n - 1) times for a reduce-scatter.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ SLICE = "slice"
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One communication. end: ``in`` or ``out`` of the node. combine: how parts of a reduction are put together.
+    """One communication. end: ``in`` or ``out`` of the node. combine: how the partial results of a reduction combine.
 
     bytes: what all devices together receive; None where shape or element type is not known.
     """
@@ -66,7 +66,7 @@ def _moved(visit: Visit, use: Use, end: str, configuration: str) -> list[Transfe
 
 
 def _combined(visit: Visit, use: Use, configuration: str) -> list[Transfer]:
-    """The all-reduce, or reduce-scatter, of a node that was cut along what it sums over."""
+    """The all-reduce or reduce-scatter of a node whose reduced axes are cut."""
     terms, rule = visit.outcome.terms, visit.rule
     if rule is None or use.kept is None or all(len(set(sets)) == 1 for sets in terms):
         return []
@@ -86,7 +86,7 @@ def _combined(visit: Visit, use: Use, configuration: str) -> list[Transfer]:
 
 
 def _is_finer(kept: Placement, placed: Placement) -> bool:
-    """Whether every device keeps a part of its own block: the sum can be scattered at once."""
+    """Whether every device keeps a part of its own block, so that the sum can be reduce-scattered."""
     if placed.devices & ~kept.devices or len(placed.holders) <= len(kept.holders):
         return False
     for axis, cut in enumerate(kept.cuts):
@@ -100,7 +100,7 @@ def _is_finer(kept: Placement, placed: Placement) -> bool:
 
 
 def kind_of(kept: Placement, placed: Placement) -> str:
-    """What a change of placement is called."""
+    """The kind of collective that changes one placement into another."""
     axes = range(max(len(kept.cuts), len(placed.cuts)))
     dropped = [a for a in axes if kept.cut(a) and not placed.cut(a)]
     gained = [a for a in axes if placed.cut(a) and not kept.cut(a)]

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Completed:
-    """A copy of a model with more specs. added: how many. left: (node, tensor) that stay without, as nothing follows.
+    """A copy of a model with more specs.
 
-    notes: what was taken for granted.
+    added: how many specs are new. left: (node, tensor) without a spec, because none follows. notes: what was assumed.
     """
 
     proto: "ModelProto"
@@ -61,7 +61,7 @@ def _by_node(visits: Sequence[Visit]) -> list[list[Visit]]:
 
 
 def _missing_specs(model: ModelFile, visits: Sequence[Visit]) -> tuple[list[ShardingSpec], list[str]]:
-    """Specs of tensors that have none, and the tensors for which none follows, or a different one for every call."""
+    """Specs for tensors that have none, and the tensors for which none follows, or different ones for several calls."""
     found, missing = [], []
     for uses in zip(*((*v.inputs, *v.outputs) for v in visits), strict=True):
         first = uses[0]
@@ -79,14 +79,14 @@ def _missing_specs(model: ModelFile, visits: Sequence[Visit]) -> tuple[list[Shar
 
 
 def written_dims(model: ModelFile, placement: Placement, dims: Sequence[Dim] | None) -> list[Dim]:
-    """Sizes as a spec may state them: not those that were put in for symbols, not names that shape inference made."""
+    """Sizes as a spec may state them: without numbers that were put in for symbols and names that inference made up."""
     known = list(dims) if dims is not None else [None] * len(placement.cuts)
     replaced = set(model.shapes.values())
     return [None if n in replaced or (isinstance(n, str) and n.startswith("unk__")) else n for n in known]
 
 
 def node_at(proto: "ModelProto", path: Path, index: int) -> "NodeProto":
-    """The node of a model that a visit was to."""
+    """The node of a model that was visited."""
     nodes: Any = proto.graph.node
     for at, name in path:
         if at < 0:
@@ -99,7 +99,7 @@ def node_at(proto: "ModelProto", path: Path, index: int) -> "NodeProto":
 
 
 def add_specs(node: "NodeProto", configuration: Configuration, specs: Sequence[ShardingSpec]) -> None:
-    """Add specs to what a node says for a configuration; what it says already stays as it is."""
+    """Add specs to a node's annotation for a configuration; those that are there stay as they are."""
     if not specs:
         return
     annotations = list(read_annotations(node))

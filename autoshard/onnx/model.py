@@ -1,4 +1,4 @@
-"""A model that answers: what is wrong with its annotations, what they imply, what they would be for a plan."""
+"""`Model`: a model file with methods that check its annotations, complete them, and say what they imply."""
 
 import os
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ __all__ = ["Model", "load", "save"]
 
 @dataclass(frozen=True)
 class Model(ModelFile):
-    """A `ModelFile` with what can be asked of it; the work is done in the files that the methods name."""
+    """A `ModelFile` with methods; the work is done in the modules that these name."""
 
     def check(self, *, configuration: str | None = None, strict: bool = False) -> Checked:
         """Faults of the annotations, those for one configuration or all; see `autoshard.onnx.check`."""

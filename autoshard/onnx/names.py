@@ -5,12 +5,12 @@ from math import prod
 from typing import Any
 
 MOST_CONSTANT = 1024
-"""Whole numbers with at most so many elements are shapes, axes and indices: constants, not weights."""
+"""Tensors of whole numbers with at most so many elements are taken for shapes, axes and indices, not for weights."""
 _BRACKETS = str.maketrans("()[]", "____")
 
 
 def stored_tensors(graph: Any) -> dict[str, Any]:
-    """Everything that a graph brings by name: initializers, and what Constant nodes hold."""
+    """The tensors that a graph stores, by name: initializers, and those of Constant nodes."""
     found = {t.name: t for t in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
@@ -19,7 +19,7 @@ def stored_tensors(graph: Any) -> dict[str, Any]:
 
 
 def is_constant(tensor: Any, static: bool = False) -> bool:
-    """Whether a stored tensor is a part of the program and no argument. static: its value decides shapes."""
+    """Whether a stored tensor is a constant of the program, no argument. static: whether its value decides shapes."""
     from onnx import TensorProto
 
     if tensor.data_location == TensorProto.EXTERNAL:
@@ -32,7 +32,7 @@ def is_constant(tensor: Any, static: bool = False) -> bool:
 
 
 def names_of(model: Any) -> dict[str, str]:
-    """For every ONNX name of the main graph what addresses its value in the program (see `autoshard.constraints`)."""
+    """ONNX name of the main graph -> the pattern that addresses its value in the program (`constraints.patterns`)."""
     graph = model.graph
     stored = stored_tensors(graph)
     names = {name: "@" + escape(name) for node in graph.node for name in node.output if name}
@@ -41,7 +41,7 @@ def names_of(model: Any) -> dict[str, str]:
 
 
 def labels_of(graph: Any) -> dict[int, str]:
-    """A name of its own for every node, as `jax.named_scope` takes it: the ops of the node are traced in it."""
+    """A distinct name for every node, for the `jax.named_scope` in which its ops are traced."""
     seen: set[str] = set()
     out: dict[int, str] = {}
     for index, node in enumerate(graph.node):
@@ -55,7 +55,7 @@ def labels_of(graph: Any) -> dict[int, str]:
 
 
 def live_names(graph: Any) -> set[str]:
-    """Names that the outputs of a graph are computed from."""
+    """Names of the values that the outputs of a graph depend on."""
     live = {o.name for o in graph.output}
     for node in reversed(graph.node):
         if live.intersection(node.output):
@@ -64,7 +64,7 @@ def live_names(graph: Any) -> set[str]:
 
 
 def taken_by(node: Any) -> set[str]:
-    """The names that a node takes, those inside of its subgraphs too."""
+    """The names of the values that a node reads, also inside of its subgraphs."""
     found = {name for name in node.input if name}
     for attribute in node.attribute:
         for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):

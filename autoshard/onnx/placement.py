@@ -1,7 +1,7 @@
 """Placements: what a spec means, as cuts of axes and the devices that hold every shard.
 
-Device sets are whole numbers with a bit for every device: intersection is ``&``, union ``|``. This covers every legal
-spec; those that axes of a mesh can say are a special case (`axes.py`).
+Device sets are whole numbers with a bit for every device: intersection is ``&``, union ``|``. Every legal spec has a
+placement; shardings over the axes of a mesh are a special case (`axes.py`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,10 +48,11 @@ class Placement:
 
     @property
     def is_whole(self) -> bool:
-        """No axis is cut."""
+        """Whether no axis is cut."""
         return not any(self.cuts)
 
     def cut(self, axis: int) -> Cut:
+        """The parts of an axis; of an axis that is not cut, none."""
         return self.cuts[axis] if axis < len(self.cuts) else ()
 
     def at(self, index: Sequence[int]) -> int:
@@ -67,10 +68,12 @@ class Placement:
 
 
 def cut_shards(cut: Cut) -> int:
+    """Into how many shards parts divide an axis."""
     return prod(m for _, m in cut)
 
 
 def union(sets: Iterable[int]) -> int:
+    """All devices of several sets (bit masks)."""
     found = 0
     for devices in sets:
         found |= devices
@@ -90,16 +93,17 @@ def device_set(devices: Iterable[int]) -> int:
 
 
 def all_devices(count: int) -> int:
+    """The set (a bit mask) of the first `count` devices."""
     return (1 << count) - 1
 
 
 def members(devices: int) -> tuple[int, ...]:
-    """The devices of a set, ascending."""
+    """The devices of a set (a bit mask), in ascending order."""
     return tuple(i for i, bit in enumerate(reversed(bin(devices)[2:])) if bit == "1")
 
 
 def replicated(devices: int) -> Placement:
-    """Every device of the set holds the whole tensor."""
+    """The placement in which every device of the set holds the whole tensor."""
     return Placement((), (devices,))
 
 
@@ -170,16 +174,6 @@ def _joined(intervals: Sequence[tuple[int, int]]) -> Intervals:
     return tuple(out)
 
 
-def uneven_axes(placement: Placement, dims: Sequence[Dim]) -> list[int]:
-    """Axes whose shards are not all of one size, as far as sizes are known."""
-    found = []
-    for axis, cut in enumerate(placement.cuts):
-        parts = [(dims[axis], cut[0][1])] if len(cut) == 1 and axis < len(dims) else cut
-        if any(isinstance(n, int) and n % m for n, m in parts):
-            found.append(axis)
-    return found
-
-
 def device_blocks(placement: Placement, shape: Sequence[int]) -> dict[int, list[tuple[Intervals, ...]]]:
     """For every device the blocks that it holds, each an entry of intervals for every axis (S1.12)."""
     per_axis = [cut_blocks(placement.cut(a), n) for a, n in enumerate(shape)]
@@ -198,7 +192,7 @@ def device_blocks(placement: Placement, shape: Sequence[int]) -> dict[int, list[
 def placement_of(spec: ShardingSpec, dims: Sequence[Dim]) -> Placement:
     """What a spec without faults means for a tensor of these dimensions (S1.10, S1.11).
 
-    Plain devices without a cut axis: all of them hold the whole tensor.
+    Without a cut axis, all devices that the spec lists hold the whole tensor.
     """
     groups = {key: device_set(devices) for key, devices in spec.groups}
     holders = [groups[d] if d in groups else 1 << d for d in spec.device]
@@ -220,7 +214,7 @@ def placement_of(spec: ShardingSpec, dims: Sequence[Dim]) -> Placement:
 
 
 def _sized(parts: Sequence[Part], size: Dim) -> list[tuple[Dim, int]]:
-    """Parts with their sizes; one that is left out follows from the others."""
+    """The parts of a cut with their sizes; a size that is left out follows from the others."""
     known = [p.size for p in parts if isinstance(p.size, int)]
     missing = [i for i, p in enumerate(parts) if not isinstance(p.size, int)]
     found: list[tuple[Dim, int]] = [(p.size, p.shards or 1) for p in parts]

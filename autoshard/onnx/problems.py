@@ -1,14 +1,14 @@
-"""What can be wrong with an annotation, in one kind of value for all who look."""
+"""`Problem` and `Finding`: what is wrong with an annotation, as all checks report it."""
 
 from dataclasses import dataclass
 
 ERROR, WARNING, NO_RULE = "error", "warning", "no rule"
-"""Malformed or senseless; legal, but costs something or leaves something open; nothing is known about the operator."""
+"""Malformed or contradictory; legal, but it costs something or leaves something open; no rule for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong. code: a short name that stays. operand: which input of the node it is about, -1 for none."""
+    """What is wrong. code: a short name that stays the same in later versions. operand: its input, or -1."""
 
     code: str
     severity: str

@@ -1,4 +1,4 @@
-"""Shape inference on a copy that has everything but the large weights, with numbers put in for symbolic dimensions."""
+"""Shape inference on a copy of a model without its large weights, with numbers in place of symbolic dimensions."""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -21,7 +21,7 @@ def symbols(proto: "ModelProto") -> tuple[str, ...]:
 
 
 def check_shapes_asked(proto: "ModelProto", shapes: Mapping[str, int]) -> None:
-    """Numbers are given for symbols that exist, and are sizes."""
+    """`InputError` where numbers are given for symbols that the model does not have, or are no sizes."""
     if not shapes:
         return
     known = symbols(proto)
@@ -36,7 +36,7 @@ def check_shapes_asked(proto: "ModelProto", shapes: Mapping[str, int]) -> None:
 
 
 def inferred(proto: "ModelProto", shapes: Mapping[str, int]) -> "ModelProto":
-    """The copy, with value_info of all values that inference finds a type for."""
+    """The copy, with a value_info for every value whose type inference finds."""
     onnx = onnx_library()
     copy = without_weights(proto)
     if shapes:

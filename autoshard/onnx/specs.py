@@ -1,7 +1,7 @@
 """The annotations of a model as plain data, read from its messages and written to them.
 
-A field that must be there and is not is None here: protobuf alone would read 0 or the empty string. Writing what was
-read gives the same message again.
+A required field that is missing is None here, where protobuf would read 0 or an empty string. Writing what was read
+gives the same message again.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ IR_VERSION = 11
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A set of devices, numbered from 0, that nodes refer to by its name. devices: their names, or none."""
+    """A set of devices, numbered from 0, to which nodes refer by its name. devices: names of the devices, if any."""
 
     name: str | None
     num_devices: int | None
@@ -29,7 +29,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One entry of a cut axis: `shards` parts of `size`; several make a fused axis, major to minor."""
+    """One part of a cut axis: `size` elements in `shards` shards. Several parts, major to minor, make a fused axis."""
 
     shards: int | None
     size: Dim = None
@@ -44,6 +44,7 @@ class ShardedDim:
 
     @property
     def shards(self) -> int:
+        """Into how many shards the axis is divided; 0 where a part does not say."""
         return prod(p.shards or 0 for p in self.parts)
 
 
@@ -62,6 +63,7 @@ class ShardingSpec:
 
     @property
     def shards(self) -> int:
+        """Into how many shards the tensor is divided."""
         return prod(d.shards for d in self.dims)
 
     def __str__(self) -> str:
@@ -93,6 +95,7 @@ class NodeAnnotation:
 
 
 def read_configurations(proto: "ModelProto") -> tuple[Configuration, ...]:
+    """The device configurations of a model."""
     return tuple(
         Configuration(_given(c, "name"), _given(c, "num_devices"), tuple(c.device)) for c in proto.configuration
     )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from autoshard.propagation.program.propagate import Propagated
 
 MAX_ORDERS = 720
-"""Orders of the prime factors of the number of devices that are tried for a mesh."""
+"""How many orders of the prime factors of the number of devices are tried for a mesh."""
 
 
 def spread(model: ModelFile, *, configuration: str | None = None, mesh: Mesh | None = None) -> Completed:
@@ -70,7 +70,7 @@ def spread(model: ModelFile, *, configuration: str | None = None, mesh: Mesh | N
 
 
 def _given(visits: Sequence[Visit]) -> dict[tuple[int, str], tuple[Placement, int]]:
-    """Every spec of the main graph: at outputs first, as they are what a value is kept in."""
+    """Every spec of the main graph; those at outputs first, because they say how a value is kept."""
     found: dict[tuple[int, str], tuple[Placement, int]] = {}
     for use_outputs in (True, False):
         for visit in visits:
@@ -200,7 +200,7 @@ class _Reader:
 
 
 def sharding_rule(visit: Visit, shapes: Sequence[tuple[int, ...]]) -> ShardingRule:
-    """The rule of a node in the planner's form: no factors of size 1; all is whole where nobody described the op.
+    """The rule of a node in the planner's form, without factors of size 1; an op without a rule needs everything whole.
 
     shapes: of the present inputs and outputs.
     """

@@ -20,14 +20,14 @@ Stated = tuple[str, TensorSharding, str]
 
 
 NO_VALUE = "they are worked out while the model is read, or lead to no output"
-"""Why an annotation says nothing of a plan: there is no such value in the program."""
+"""Reasons why an annotation states nothing for a plan: its value is not in the program."""
 _DIFFER = "nodes take them in different placements"
 _BETWEEN = "they say how a node takes what another one makes"
 
 
 @dataclass(frozen=True, slots=True)
 class StatedShardings:
-    """shardings: by value. left: names of which nothing follows for a plan, by why."""
+    """What annotations state. shardings: by value. left: reason -> names of values for which nothing is stated."""
 
     shardings: tuple[Stated, ...]
     left: Mapping[str, tuple[str, ...]]
@@ -38,8 +38,8 @@ def stated_shardings(
 ) -> StatedShardings:
     """The sharding of every value that a node annotates: of a result as it is made, of an input as it is taken.
 
-    shapes: of all values, by name; what is said of others is passed over. Where the nodes that take an input or a
-    weight say different things it is left open. `InputError` where an annotation is no sharding over the mesh's axes.
+    shapes: of all values, by name; annotations of other values are ignored. An input or weight that nodes annotate
+    differently is left open. Raises `InputError` where an annotation is no sharding over the mesh's axes.
     """
     chosen = chosen_configuration(model, configuration)
     if chosen.num_devices != mesh.size:

@@ -1,4 +1,4 @@
-"""Faults of annotations that need no knowledge of operators: S1.9 to S1.18, and what other tools leave behind."""
+"""Faults of annotations that can be found without rules of operators (S1.9 to S1.18), and leftovers of other tools."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 MAX_DEVICES = 1 << 20
-"""Largest configuration that is looked at; device sets have a bit for every device."""
+"""The most devices of a configuration that is read: device sets have a bit for every device."""
 
 Place = tuple[tuple[tuple[int, str], ...], str, int, Any]
 """Path and name of a scope, index of the node, and the node."""
@@ -50,7 +50,7 @@ def _node_and_bodies(path: tuple[tuple[int, str], ...], scope: str, index: int, 
 
 
 def model_findings(proto: "ModelProto", annotated: bool) -> list[Finding]:
-    """What is wrong with the configurations, and with the version of a model that says anything about devices."""
+    """What is wrong with a model's configurations, and with its IR version where it has annotations."""
     configurations = read_configurations(proto)
     found = []
     if (annotated or configurations) and proto.ir_version < IR_VERSION:
@@ -102,7 +102,7 @@ def _configuration_problems(given: Configuration, shown: str, seen: set[str]) ->
 
 
 def sound_configurations(proto: "ModelProto") -> list[Configuration]:
-    """Those that can be walked: a name of their own, and a possible number of devices."""
+    """The configurations that can be used: they have a name of their own and a possible number of devices."""
     found: dict[str, Configuration] = {}
     for given in read_configurations(proto):
         if given.name and given.name not in found and given.num_devices and 0 < given.num_devices <= MAX_DEVICES:

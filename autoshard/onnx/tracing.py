@@ -1,6 +1,7 @@
 """The walk through a model that makes its JAX function.
 
-Two levels: a NumPy array is known now and what is computed from it is folded (`fold`); everything else is a JAX value.
+A value that is a NumPy array is known now, and what is computed from such values is folded (`fold`); all others are JAX
+values.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scope:
-    """Where nodes stand: the opset versions that hold, the attributes of the call, and the names above.
+    """The scope of nodes: the opset versions, the attributes of the function's call, and the values around it.
 
-    top: the graph of the model itself, whose values are tagged with their names.
+    top: whether it is the model's own graph, whose values are tagged with their names.
     """
 
     opsets: Mapping[str, int]
@@ -39,7 +40,7 @@ class Scope:
 
 @dataclass
 class Walk:
-    """Runs nodes on values. functions: the model's own, by domain, name and overload. notes: what was noticed."""
+    """Runs nodes on values. functions: the model's own, by domain, name and overload. notes: what users should know."""
 
     functions: Mapping[tuple[str, str, str], Any]
     labels: Mapping[int, str] = field(default_factory=dict)
@@ -167,7 +168,7 @@ class Walk:
 
 
 def narrowed(x: np.ndarray, where: str, notes: set[str]) -> np.ndarray:
-    """An array in the type that JAX computes in, said in a note where that is a narrower one."""
+    """An array in the type that JAX computes in; where that is a narrower one, a note says so."""
     target = jax.dtypes.canonicalize_dtype(x.dtype)
     if target == x.dtype:
         return x
@@ -204,7 +205,7 @@ def _type_text(x: Any) -> str:
 
 
 def _alone(node: Any, attributes: Mapping[str, Any]) -> Any:
-    """The node with attributes of its own where it took those of a call."""
+    """The node with the call's attributes in place of its references to them."""
     if not any(a.ref_attr_name for a in node.attribute):
         return node
     import onnx

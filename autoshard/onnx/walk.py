@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
 MAX_DEPTH = 60
-"""Functions within functions, and bodies within bodies."""
+"""How deeply functions and bodies may lie in each other."""
 
 Path = tuple[tuple[int, str], ...]
 """Attributes that lead from the main graph to a graph within, as (node index, attribute name) pairs; that of a function
@@ -38,8 +38,10 @@ Faulty = frozenset[tuple[Path, int, str]]
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One tensor of a node. kept: where it lies between nodes (inputs: as its maker left it; outputs: as the op leaves
-    it). placed: where the node has it, by its spec or, without one, as kept. None where that is not known.
+    """One tensor of a node.
+
+    kept: its placement between nodes (inputs: as its maker left it; outputs: as the op leaves it). placed: the one that
+    the node has it in, by its spec or, without one, as kept. None where they are not known.
     """
 
     tensor: str
@@ -69,15 +71,17 @@ class Visit:
 
     @property
     def name(self) -> str:
+        """The node's name, or one made of its op and index."""
         return node_name(self.node, self.index)
 
     def type(self, tensor: str) -> ValueType:
+        """The type of a tensor; unknown where none is written."""
         return self.types.get(tensor, UNKNOWN)
 
 
 @dataclass
 class Scope:
-    """What is visible: placements, types and constants by name."""
+    """The placements, types and constants that are visible in a scope, by name."""
 
     name: str
     path: Path
@@ -90,7 +94,7 @@ class Scope:
 
 @dataclass
 class Walk:
-    """State of one walk; `visits` in the order of execution."""
+    """One walk over a model; `visits` are in the order of execution."""
 
     model: ModelFile
     configuration: Configuration
@@ -114,7 +118,7 @@ class Walk:
         return self.visits
 
     def graph(self, graph: "GraphProto", scope: Scope) -> tuple[Placement | None, ...]:
-        """Walk over one graph in its scope; the placements of its outputs."""
+        """Walk over one graph in its scope; returns the placements of its outputs."""
         scope.types.update(value_types(graph))
         for name in [*(i.name for i in graph.input), *initializer_types(graph)]:
             scope.placements[name] = self.everywhere
@@ -123,12 +127,13 @@ class Walk:
         return tuple(scope.placements.get(o.name) for o in graph.output)
 
     def nodes(self, nodes: Sequence["NodeProto"], scope: Scope) -> None:
+        """Visit nodes one after the other."""
         for index, node in enumerate(nodes):
             scope.constants.add_node(node)
             self.node(node, index, scope)
 
     def node(self, node: "NodeProto", index: int, scope: Scope) -> None:
-        """One node: its inputs where it wants them, then what follows for its outputs."""
+        """Visit one node: where it wants its inputs, and what follows for its outputs."""
         annotation = self.annotation(node)
         faults: list[Problem] = []
 
@@ -210,7 +215,7 @@ class Walk:
         outcome = self.known.get(key)
         if outcome is None:
             outcome = apply_rule(rule, operands, shown, self.all_devices, strict=self.strict)
-            if not outcome.problems:  # which would name these tensors; equal layers are worked out once
+            if not outcome.problems:  # problems name these tensors, else equal layers are worked out once
                 self.known[key] = outcome
         return rule, _beyond(node.op_type, outcome) if silent else outcome
 
@@ -231,7 +236,7 @@ class Walk:
         severity: str,
         text: str,
     ) -> Outcome:
-        """An op about which nothing can be said, unless its inputs are whole."""
+        """The outcome of an op without a rule: nothing is known of its outputs unless its inputs are whole."""
         outputs = without_rule(operands, count, self.all_devices)
         says = annotation is not None and bool(annotation.specs)
         if not says and all(p is None or p.is_whole for p in operands):

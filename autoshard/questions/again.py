@@ -1,7 +1,7 @@
 """A plan's problem again, as it was or with something changed: the ground of all questions that begin with *what if*.
 
-A plan holds its program, machine and statements, so nothing is traced again. The strategies that are open, the search
-and the judges are those of planning; only what the caller changes differs.
+A plan holds its program, machine and statements, so nothing is traced again. The network, the search and the checks
+are those of planning; only what the caller changes differs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,8 +44,8 @@ KEEP: Any = object()
 class Changed:
     """What is different from the plan's own problem.
 
-    pins: further pins, of which statements that contradict them give way (`displaced`). machine, memory_limit (bytes,
-    None for none), program: instead of the plan's.
+    pins: further pins; the plan's own pins that contradict them give way (`constraints.giving_way.displaced`). machine,
+    memory_limit (bytes; None: no limit) and program replace the plan's.
     """
 
     pins: tuple[MatchedPin, ...] = ()
@@ -73,7 +73,7 @@ def limit_of(plan: PlanRecord) -> int | None:
 
 
 def limit_of_device(plan: PlanRecord) -> bool:
-    """Whether that is what the device has room for, and nobody stated it."""
+    """Whether the limit of `limit_of` is what the device has room for, and nobody stated it."""
     return limit_of(plan) is not None and not plan.stated_as(MemoryLimit)
 
 
@@ -105,13 +105,13 @@ def problem_of(plan: PlanRecord, changed: Changed | None = None) -> Problem:
 
 
 def _shares(plan: PlanRecord) -> bool:
-    """Whether repeated layers share; in plans of earlier versions where nothing is shared, there was nothing to."""
+    """Whether repeated layers share decisions. Plans of earlier versions do not say: there, whether any layers did."""
     told = None if plan.options is None else plan.options.share_repeats
     return plan.sharing is not None if told is None else told
 
 
 def _splits(mesh: AtomMesh, shardings: Sequence[TensorSharding]) -> Mapping[str, Sequence[int]]:
-    """The parts of axes that the plan was made of, cut further where shardings ask for it."""
+    """Sizes of the sub-axes by axis: those of the plan, cut further where shardings ask for it."""
     known = {name: tuple(mesh.sizes[a] for a in atoms) for name, atoms in mesh.atoms_of.items()}
     out = dict(known)
     for axis, parts in stated_splits(shardings, mesh.mesh).items():
@@ -126,16 +126,17 @@ def _splits(mesh: AtomMesh, shardings: Sequence[TensorSharding]) -> Mapping[str,
 
 
 def _cuts(parts: Sequence[int]) -> set[int]:
-    found = {1}
+    """Where parts of an axis begin and end, as products of the sizes before: ``(2, 4)`` gives 1, 2 and 8."""
+    points = {1}
     size = 1
     for part in parts:
         size *= part
-        found.add(size)
-    return found
+        points.add(size)
+    return points
 
 
 def options_of(plan: PlanRecord) -> SearchOptions:
-    """What the plan was searched with; of earlier versions what its config says, else the defaults."""
+    """The options that the plan was made with; for plans of earlier versions those of its config, else the defaults."""
     settings = (plan.config or {}).get("settings") or {}
     made = plan.options or ToldOptions.from_dict(settings.get("solver") or {})
     return SearchOptions().but(effort=made.effort, seed=made.seed, accepted_gap=made.accepted_gap)
@@ -148,7 +149,7 @@ def solve_again(
 ) -> PlanRecord:
     """The plan of the same program under what is `changed`; starts from the plan itself where that is still allowed.
 
-    Statements are those that hold in the answer. options: those that the plan was made with where not given.
+    The answer's statements are those that hold in it. options: where not given, those that the plan was made with.
     Raises `InfeasibleError`, `NotFoundError` and `OutOfTimeError` as planning does.
     """
     changed = changed or Changed()
@@ -208,17 +209,18 @@ def decide_again(
 
 
 def stages_again(plan: PlanRecord, model: Model) -> list[StagePlan]:
-    """The stages that the model's statements, or the names of strategies in the plan, make. The latter are made again
-    of what the plan tells of them; plans of an earlier version do not.
+    """The stages of the model's statements or, in a plan of named strategies, of what it tells of these.
+
+    Raises `UnsupportedError` for plans of an earlier version that do not tell what the names stood for.
     """
     if any(stage.name for stage in plan.stages):
-        told = plan.priorities
-        if told is None:
+        priorities = plan.priorities
+        if priorities is None:
             raise UnsupportedError(
                 "this plan was decided in stages by names of strategies by an earlier version, whose plans do not say "
                 "what the names stood for; solve again"
             )
-        return named_stages(model.problem, told.names, told.roles, told.slow)
+        return named_stages(model.problem, priorities.names, priorities.roles, priorities.slow)
     stages = stated_stages(model.problem)
     by = None if plan.strategy is None else StrategyName.parse(plan.strategy)
     return stages if by is None else [settled(model, stage, by.rule) for stage in stages]
@@ -232,10 +234,10 @@ def plan_of(
     pins = with_further(stated_pins(plan), changed.pins)
     statements: list[Mapping[str, Any]] = [pin.to_dict() for pin in pins]
     both = list(zip(plan.statements, plan.stated, strict=True))
-    statements += [said for said, one in both if not isinstance(one, MatchedPin | MemoryLimit)]
+    statements += [said for said, statement in both if not isinstance(statement, MatchedPin | MemoryLimit)]
     if changed.memory_limit is KEEP:
         limit = plan.memory_limit
-        statements += [said for said, one in both if isinstance(one, MemoryLimit)]
+        statements += [said for said, statement in both if isinstance(statement, MemoryLimit)]
     else:
         limit = ToldLimit(bytes=changed.memory_limit, source="stated")
         if changed.memory_limit is not None:

@@ -21,12 +21,16 @@ from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, evaluate
 NEARBY = 150
 """Decisions around a value that are solved again."""
 EFFORT = 0.02
-"""Work that one of them takes, as a part of that of the plan."""
+"""Work of pricing one alternative, as a share of the plan's effort."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another sharding of a value: seconds per step that it costs more at most, bytes at the peak, decisions moved."""
+    """Another sharding of a value.
+
+    extra_s: seconds per step that it costs more, at most. peak_bytes: of one device. moved: how many other nodes of the
+    network change their state. fits: whether the peak is within the memory limit.
+    """
 
     sharding: str
     extra_s: float
@@ -35,6 +39,7 @@ class Alternative:
     fits: bool = True
 
     def to_dict(self) -> dict[str, Any]:
+        """The alternative as plain data, for JSON."""
         return {
             "sharding": self.sharding, "extra_s": self.extra_s, "peak_bytes": self.peak_bytes, "moved": self.moved,
             "fits": self.fits,
@@ -62,10 +67,10 @@ class Alternatives:
         """
         if self.start is None:
             return ()
-        found = self._states(value)
-        if found is None:
+        node_and_texts = self._states(value)
+        if node_and_texts is None:
             return ()
-        cls, texts = found
+        cls, texts = node_and_texts
         now = texts[self.start[cls]]
         options: dict[str, list[int]] = {}
         for state, text in enumerate(texts):
@@ -74,7 +79,10 @@ class Alternatives:
         return tuple(sorted((a for a in out if a is not None), key=lambda a: (a.extra_s, a.sharding)))
 
     def output(self, slot: int) -> tuple[Alternative, ...]:
-        """The same of an output of the program; empty where its layout is that of the input it replaces."""
+        """Every other sharding of an output of the program, cheapest first.
+
+        Empty where the output has no node of its own, because its layout is that of the input it replaces.
+        """
         collected = self.model.collected
         name = self.plan.program.output_names[slot]
         for index, node in enumerate(collected.nodes):
@@ -101,6 +109,7 @@ class Alternatives:
         return int(self.model.repeats.class_of[port.node]), texts
 
     def _priced(self, cls: int, sharding: str, states: Sequence[int]) -> Alternative | None:
+        """The price of one of the `states` of a node, with its neighbourhood solved again; None where nothing fits."""
         from autoshard.solver import solve
 
         assert self.start is not None
@@ -112,19 +121,19 @@ class Alternatives:
         whole = list(self.start)
         for node, choice in zip(members, solution.assignment, strict=True):
             whole[node] = states[choice] if node == cls else choice
-        found = evaluate(self.network, whole)
-        if found.cost is None:
+        evaluated = evaluate(self.network, whole)
+        if evaluated.cost is None:
             return None
         base = evaluate(self.network, self.start).cost
         assert base is not None
         peak = self.model.simulate(self.model.schedule(whole)).peak_bytes
         limit = self.model.problem.memory_limit
         moved = sum(1 for a, b in zip(whole, self.start, strict=True) if a != b)
-        extra = (found.cost - base) * self.model.encoded.tick_s
+        extra = (evaluated.cost - base) * self.model.encoded.tick_s
         return Alternative(sharding, extra, peak, moved, limit is None or peak <= limit)
 
     def _near(self, root: int) -> list[int]:
-        """The nodes nearest to one, at most `NEARBY`."""
+        """At most `NEARBY` nodes, those nearest to the root, itself included."""
         seen = {root: None}
         queue = deque([root])
         while queue and len(seen) < NEARBY:
@@ -135,7 +144,7 @@ class Alternatives:
         return sorted(seen)
 
     def _local(self, members: Sequence[int], root: int, states: Sequence[int]) -> CostNetwork:
-        """The network of some nodes, the others fixed as in the plan, the root with some states only."""
+        """The network of the `members`: other nodes are fixed as in the plan, and the root has only the `states`."""
         assert self.start is not None
         place = {node: k for k, node in enumerate(members)}
         only = np.array(states, np.int64)

@@ -40,13 +40,13 @@ STRIDE, STEPS = 4.0, 3
 CLOSE = 1.05
 """Ratio of the two ends of the border at which bisection ends."""
 EFFORT = 0.1
-"""Work that the solver puts into one point, as a part of that of the plan: its bounds decide, not how good its plans
-are.
+"""Work of the solver at one point, as a share of the plan's effort. Little is enough: verdicts rest on bounds, not on
+how good the plans are.
 """
 
 
 Solve = Callable[..., PlanRecord | NoPlan]
-"""(pin or None, since=stage) -> the plan at a value of the parameter."""
+"""(pin or None, since=number of a stage) -> the plan at one value of the parameter, under that further pin."""
 
 
 def break_even(
@@ -86,7 +86,7 @@ def break_even(
             model = replace(model, problem=replace(model.problem, memory_limit=limit))
             own = new_pins(plan, pinned.pins) if pin is kept else ()
             decision = decide_again(plan, model, quiet.within(each_s), explain=False, kept=own, since=since)
-            if decision.interrupted:  # what it found by then is no verdict
+            if decision.interrupted:  # half a search is no verdict
                 raise KeyboardInterrupt
             return plan_of(plan, model, pinned, decision, kept=own)
         except InfeasibleError:
@@ -110,20 +110,24 @@ def quick_options(plan: PlanRecord) -> SearchOptions:
 
 
 def _kept(plan: PlanRecord, pattern: str) -> tuple[MatchedPin, str, str]:
-    """The plan's own sharding of the values as a pin, the name of the first, and the sharding."""
-    found = explain_plan(plan, pattern, alternatives=False)
-    shardings = {item.sharding for item in found}
+    """The plan's own sharding of the values that `pattern` addresses as a pin, the name of the first, and its text."""
+    explained = explain_plan(plan, pattern, alternatives=False)
+    shardings = {item.sharding for item in explained}
     if len(shardings) > 1:
         raise InputError(
-            f"{pattern!r} addresses {len(found)} values with {len(shardings)} shardings; ask about one, such as "
-            f"{found[0].name}"
+            f"{pattern!r} addresses {len(explained)} values with {len(shardings)} shardings; ask about one, such as "
+            f"{explained[0].name}"
         )
-    return pin_for(plan, pattern, found[0].sharding), found[0].name, found[0].sharding
+    return pin_for(plan, pattern, explained[0].sharding), explained[0].name, explained[0].sharding
 
 
 @dataclass(frozen=True)
 class _Verdict:
-    """Of one point. sharding: what the value has where the decision does not stand."""
+    """Whether the decision stands at one point.
+
+    sharding: what the value has there. kept_s, best_s: objective of the best plan that keeps the decision (None: there
+    is none, or it was not asked for) and of the best plan. proved: False where a missing plan was only not found.
+    """
 
     stands: bool
     sharding: str | None = None
@@ -140,7 +144,7 @@ class _Judge:
     kept: MatchedPin
     rival: MatchedPin | None
     strategy: str | None = None
-    """Of a plan that was not decided by cost: there the decision is what the strategy decides, at whatever cost."""
+    """The strategy of a plan that was not decided by cost: the decision is what it decides, at whatever cost."""
 
     def __call__(self, solve: Solve) -> _Verdict:
         best = solve(self.rival)
@@ -173,23 +177,26 @@ def _cost(plan: PlanRecord | NoPlan) -> float | None:
 
 
 def _parted(kept: PlanRecord, best: PlanRecord) -> int | None:
-    """The first stage but the last that places something else where the decision is kept; None: all place the same."""
-    for number, (one, other) in enumerate(zip(kept.stages[:-1], best.stages[:-1], strict=False)):
-        if one.placed != other.placed:
+    """The number of the first stage but the last that places different things in the two plans; None: no stage does."""
+    for number, (stage_kept, stage_best) in enumerate(zip(kept.stages[:-1], best.stages[:-1], strict=False)):
+        if stage_kept.placed != stage_best.placed:
             return number
     return None
 
 
 def _may_be_kept(kept: PlanRecord | NoPlan, best: PlanRecord) -> bool:
-    """No proof that keeping costs more: in the first stage in which the two differ, all at once without stages."""
+    """Whether nothing proves that keeping the decision costs more than the best plan.
+
+    With stages, the first one in which the two differ decides.
+    """
     if isinstance(kept, NoPlan):
         return not kept.proved
     slack = kept.rounding_s + best.rounding_s
     if len(kept.stages) == len(best.stages):
-        for one, other in zip(kept.stages, best.stages, strict=True):
-            if one.bound_s > other.cost_s + slack:
+        for stage_kept, stage_best in zip(kept.stages, best.stages, strict=True):
+            if stage_kept.bound_s > stage_best.cost_s + slack:
                 return False
-            if one.cost_s + slack < other.bound_s:
+            if stage_kept.cost_s + slack < stage_best.bound_s:
                 return True
     return kept.bound_s <= best.objective_s
 
@@ -207,9 +214,9 @@ def _borders(
     here = test(now)
     flips = []
     for direction, points in directions.items():
-        found = _border(points, (now, here), test, between)
-        if found is not None:
-            (stands, _), (flips_at, verdict) = found
+        border = _border(points, (now, here), test, between)
+        if border is not None:
+            (stands, _), (flips_at, verdict) = border
             way = direction if here.stands else {"down": "up", "up": "down"}[direction]
             flips.append(Flip(way, stands, flips_at, verdict.sharding, verdict.kept_s, verdict.best_s, verdict.proved))
     return here.stands, tuple(flips)
@@ -240,9 +247,9 @@ def _border(
     return None
 
 
-def _ratio(one: float, other: float) -> float | None:
+def _ratio(near: float, far: float) -> float | None:
     """The geometric middle, None where the two are close."""
-    return None if max(one / other, other / one) <= CLOSE else sqrt(one * other)
+    return None if max(near / far, far / near) <= CLOSE else sqrt(near * far)
 
 
 # -- the parameters -------------------------------------------------------------------------------------
@@ -267,6 +274,7 @@ def _by_bandwidth(
 
 
 def _rate(level: Any) -> float:
+    """Bytes per second, one way, of a level of a machine."""
     return level.egress.value if level.kind == "switch" else level.link.value
 
 
@@ -300,14 +308,14 @@ def _by_memory(plan: PlanRecord, judge: _Judge, name: str, sharding: str, rival:
     up: list[float] = []
     if limit is not None and once(float("inf")).stands != once(now).stands:  # else no limit above changes it
         up = [limit * 2.0**k for k in range(1, 2 * STEPS + 1)]
-    # what the plan takes is as good a place to start from as its limit
+    # where both give the same verdict, the search starts at the plan's own peak, not at its limit
     first = peak if once(now).stands == once(peak).stands else now
     stands, flips = _borders({"down": down}, first, once, _ratio)
     if up:
         flips += _borders({"up": up}, now, once, _ratio)[1]
     top = peak if limit is None else limit * 2.0 ** (2 * STEPS)
-    given = None if limit is None else float(limit)
-    return BreakEven(name, sharding, "memory", "bytes", given, (down[-1], top), flips, (), rival, stands)
+    stated_limit = None if limit is None else float(limit)
+    return BreakEven(name, sharding, "memory", "bytes", stated_limit, (down[-1], top), flips, (), rival, stands)
 
 
 def _by_batch(plan: PlanRecord, judge: _Judge, name: str, sharding: str, rival: str | None, solve: Any) -> BreakEven:
@@ -321,9 +329,9 @@ def _by_batch(plan: PlanRecord, judge: _Judge, name: str, sharding: str, rival: 
         changed, what = Changed(program=program, memory_limit=KEEP), f"{count:.0f} rows"
         return judge(lambda pin, since=None: solve(changed, what, pin, since))
 
-    def between(one: float, other: float) -> float | None:
-        """Multiples of the devices only: what does not divide flips decisions for a reason of its own."""
-        low, high = sorted((round(one), round(other)))
+    def between(near: float, far: float) -> float | None:
+        """The middle, a multiple of the number of devices: rows that do not divide flip decisions for that alone."""
+        low, high = sorted((round(near), round(far)))
         if low % devices or high % devices or high - low < 2 * devices or high <= CLOSE * low:
             return None
         return float((low + high) // (2 * devices) * devices)

@@ -1,4 +1,4 @@
-"""What a plan tells of state that goes round: which outputs keep the layouts of inputs, and what others cost."""
+"""Notes on carried state: which outputs return in the layouts of the inputs they replace, and what the others cost."""
 
 from collections.abc import Iterator
 from math import prod
@@ -12,21 +12,22 @@ from autoshard.report.amounts import seconds_text
 from autoshard.sharding.layout import AtomMesh, Layout
 
 _MOST = 4
+"""Pairs that notes name, of each kind."""
 
 
 def carry_notes(program: Program, schedule: Schedule, tables: ReshardTables) -> tuple[str, ...]:
-    """One note on what is carried, and one on every pair that looks like it and has two layouts, the first few."""
+    """A note on the carried state, and one on each of the first pairs that could be carried but differ in layout."""
     mesh = schedule.mesh
     notes, moved = [], []
     args = program.body.args
-    alike = {slot: number for slot, number in program.carried if _ends(program, schedule, slot, args[number])[2]}
-    if alike:
-        pairs = dict.fromkeys(_stems(program, slot, number) for slot, number in alike.items())
-        told = ", ".join(f"{output} as {given}" for output, given in list(pairs)[:_MOST])
-        told += f" and {len(pairs) - _MOST} more" if len(pairs) > _MOST else ""
+    kept = {slot: number for slot, number in program.carried if _ends(program, schedule, slot, args[number])[2]}
+    if kept:
+        pairs = dict.fromkeys(_stems(program, slot, number) for slot, number in kept.items())
+        named = ", ".join(f"{output} as {input_name}" for output, input_name in list(pairs)[:_MOST])
+        named += f" and {len(pairs) - _MOST} more" if len(pairs) > _MOST else ""
         notes.append(
-            f"carried state: {len(alike)} outputs come back in the layouts of the inputs whose next values they are "
-            f"({told}); carry=False lifts that"
+            f"carried state: {len(kept)} outputs come back in the layouts of the inputs whose next values they are "
+            f"({named}); carry=False lifts that"
         )
     for slot, value in _candidates(program):
         there, back, same = _ends(program, schedule, slot, value)
@@ -36,11 +37,11 @@ def carry_notes(program: Program, schedule: Schedule, tables: ReshardTables) -> 
             cost = float(table.seconds[table.index[back], table.index[there]])
             moved.append((slot, value, there, back, cost))
     for slot, value, there, back, cost in moved[:_MOST]:
-        output, given = program.output_names[slot], program.values[value].name
+        output, input_name = program.output_names[slot], program.values[value].name
         notes.append(
-            f"{output} leaves as {back.text(mesh)}, {given} comes in as {there.text(mesh)}: where it is handed back, "
-            f"moving it takes {seconds_text(cost)} of each call (JAX refuses it as it is); "
-            f"carry={{{output!r}: {given!r}}} gives both one layout"
+            f"{output} leaves as {back.text(mesh)}, {input_name} comes in as {there.text(mesh)}: "
+            f"where it is handed back, moving it takes {seconds_text(cost)} of each call (JAX refuses it as it is); "
+            f"carry={{{output!r}: {input_name!r}}} gives both one layout"
         )
     if len(moved) > _MOST:
         total = sum(cost for *_, cost in moved[_MOST:])
@@ -50,7 +51,10 @@ def carry_notes(program: Program, schedule: Schedule, tables: ReshardTables) -> 
 
 
 def _candidates(program: Program) -> Iterator[tuple[int, int]]:
-    """Outputs and the inputs whose next values they may be: by path and type; whole arrays by type alone."""
+    """(output slot, input value) where the output may be the input's next value.
+
+    Leaves of trees are paired by path and type, arguments that are a single array by type alone.
+    """
     pairs = carried_state(program)
     yield from pairs.items()
     taken, args = set(pairs.values()), program.body.args
@@ -66,14 +70,14 @@ def _candidates(program: Program) -> Iterator[tuple[int, int]]:
 
 
 def _ends(program: Program, schedule: Schedule, slot: int, value: int) -> tuple[Layout, Layout, bool]:
-    """How an input comes in, how an output is handed back, and whether that is the same."""
+    """The layout in which an input comes in, that in which an output is returned, and whether they are equal."""
     there = _at_boundary(program.type_of(value).shape, schedule.definitions[value], schedule.mesh)
     back = output_layout(schedule, slot) if program.type_of(value).rank else there
     return there, back, there == back
 
 
 def _at_boundary(shape: tuple[int, ...], layout: Layout, mesh: AtomMesh) -> Layout:
-    """Without the minor atoms that cut unevenly: arrays of JAX are even."""
+    """A layout as JAX arrays have it at the program's boundary: without the minor atoms that cut unevenly."""
     dims = []
     for n, dim in zip(shape, layout.dims, strict=True):
         count = len(dim)
@@ -85,6 +89,10 @@ def _at_boundary(shape: tuple[int, ...], layout: Layout, mesh: AtomMesh) -> Layo
 
 def _stems(program: Program, slot: int, number: int) -> tuple[str, str]:
     """The trees that an output and an input are leaves of, at the same path."""
-    output, given = program.output_names[slot], program.input_names[number]
-    path = given[len(given.split("/", 1)[0]) :]
-    return (f"{output[: len(output) - len(path)]}/**", f"{given.split('/', 1)[0]}/**") if path else (output, given)
+    output, input_name = program.output_names[slot], program.input_names[number]
+    path = input_name[len(input_name.split("/", 1)[0]) :]
+    return (
+        (f"{output[: len(output) - len(path)]}/**", f"{input_name.split('/', 1)[0]}/**")
+        if path
+        else (output, input_name)
+    )

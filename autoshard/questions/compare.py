@@ -40,12 +40,12 @@ COLUMNS = ("strategy", "kind", "objective_s", "regret", "peak_bytes", "seconds",
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one strategy came to.
+    """How one strategy or baseline did.
 
     kind: ``strategy`` or ``baseline``. objective_s: seconds of one step, the minute price on memory included; None
     where there is no plan (`reason`; its status is `CANNOT_BE` where the strategy has none, proved, else `NONE_FOUND`
-    or ``out of time``). regret: objective_s over the proven bound, less 1. seconds: of wall clock
-    that it took to find, the network being built (they differ from run to run).
+    or ``out of time``). regret: objective_s over the proven bound, less 1. seconds: wall clock of the search, without
+    building the network (they differ from run to run).
     """
 
     strategy: str
@@ -58,6 +58,7 @@ class Row:
     reason: str = ""
 
     def to_dict(self) -> dict[str, Any]:
+        """The row as plain data, by the names of `COLUMNS`."""
         return {name: getattr(self, name) for name in COLUMNS}
 
 
@@ -75,6 +76,7 @@ class Comparison:
     """No limit is stated: `memory_limit` is what the device has room for."""
 
     def to_dict(self) -> dict[str, Any]:
+        """The comparison as plain data, for JSON."""
         return {
             "program": self.program, "mesh": dict(self.mesh), "hardware": self.hardware,
             "memory_limit": self.memory_limit, "device_limit": self.device_limit, "bound_s": self.bound_s,
@@ -88,7 +90,7 @@ class Comparison:
         return pd.DataFrame([row.to_dict() for row in self.rows], columns=list(COLUMNS))
 
     def csv(self) -> str:
-        """The same as text with commas."""
+        """The rows as comma-separated values, with a header."""
         return self.frame().to_csv(index=False, lineterminator="\n")
 
 
@@ -102,6 +104,7 @@ class _Run:
         self.best_s = math.inf
 
     def begin(self, what: str) -> None:
+        """Say what is searched for next, and start its clock."""
         self.options.say(what)
         self.clock = Deadline()
 
@@ -114,13 +117,14 @@ class _Run:
         reason: str = "",
         kind: str = "strategy",
     ) -> Row:
+        """A row without its regret, which is known when all rows are."""
         if objective_s is not None:
             self.best_s = min(self.best_s, objective_s)
         seconds = round(self.clock.spent(), 3)
         return Row(name, kind, objective_s, None, peak_bytes, seconds, status, reason)
 
     def quick(self, strategy: StrategyName, share: float) -> Row:
-        """A strategy without a proof of its own."""
+        """The row of a strategy that proves nothing, within a `share` of the time that is left."""
         self.begin(f"strategy {strategy}")
         model = self.model
         try:
@@ -135,6 +139,7 @@ class _Run:
         return self.row(str(strategy), status, seconds, found.memory.peak_bytes)
 
     def baseline(self, baseline: Baseline, roles: "Roles | None", slow: Collection[str]) -> Row:
+        """The row of a baseline, priced on the network of all strategies."""
         self.begin("a baseline")
         (priced,) = price_baselines(
             self.model, [baseline], roles, slow=slow, options=self.options.part(BASELINE_SHARE, least=LEAST_S)
@@ -147,22 +152,22 @@ class _Run:
         return self.row(cost.name, "found", cost.objective_s, cost.peak_bytes, kind="baseline")
 
     def searched(self, strategy: StrategyName, share: float) -> tuple[Row, Decision | None]:
-        """A strategy that decides by cost, from all that is known."""
+        """The row of a strategy that decides by cost, started from all plans found so far, and its decision if any."""
         self.begin(f"strategy {strategy}")
         try:
-            found = decide_by(self.model, strategy, self.options.part(share, least=LEAST_S), starts=self.starts)
+            decision = decide_by(self.model, strategy, self.options.part(share, least=LEAST_S), starts=self.starts)
         except NotFoundError as error:
             return self.row(str(strategy), NONE_FOUND, reason=str(error)), None
         except OutOfTimeError as error:
             return self.row(str(strategy), "out of time", reason=str(error)), None
         except InfeasibleError as error:
             return self.row(str(strategy), CANNOT_BE, reason=str(error)), None
-        if found.interrupted:  # half a comparison is none
+        if decision.interrupted:  # half a comparison is none
             raise KeyboardInterrupt
-        return self.row(str(strategy), found.status, found.objective_s, found.memory.peak_bytes), found
+        return self.row(str(strategy), decision.status, decision.objective_s, decision.memory.peak_bytes), decision
 
     def bound(self) -> float:
-        """A bound where no joint search has proved one."""
+        """Seconds that no plan costs less than, where no joint search has proved a bound."""
         model = self.model
         if not self.starts:
             return 0.0
@@ -187,25 +192,27 @@ def compare_strategies(
 
     The deadline is for all together. Raises `InputError` for unknown strategies.
     """
-    named = [s if isinstance(s, StrategyName) else StrategyName.parse(s) for s in strategies]
+    parsed = [s if isinstance(s, StrategyName) else StrategyName.parse(s) for s in strategies]
     run = _Run(model, options or SearchOptions())
     rows: dict[StrategyName, Row] = {}
-    quick = [s for s in named if s.name not in SEARCHES]
+    quick = [s for s in parsed if s.name not in SEARCHES]
     for number, strategy in enumerate(quick):
         rows[strategy] = run.quick(strategy, QUICK_SHARE / (len(quick) - number))
     told = [run.baseline(baseline, roles, slow) for baseline in baselines]
     bound_s = 0.0
-    searched = [s for s in named if s.name in SEARCHES]
+    searched = [s for s in parsed if s.name in SEARCHES]
     for number, strategy in enumerate(searched):
-        rows[strategy], found = run.searched(strategy, 1 / (len(searched) - number))
-        if found is not None and strategy.name == "joint":  # of staged the bound holds for plans that keep its stages
-            bound_s = found.bound_s
+        rows[strategy], decision = run.searched(strategy, 1 / (len(searched) - number))
+        if (
+            decision is not None and strategy.name == "joint"
+        ):  # the bound of staged holds only for plans with its stages
+            bound_s = decision.bound_s
     bound_s = min(bound_s or run.bound(), run.best_s)
     problem = model.problem
     mesh = problem.mesh.mesh
     return Comparison(
         problem.program.name, dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), problem.machine.profile.name,
-        problem.memory_limit, bound_s, tuple(_with_regret(row, bound_s) for row in (*(rows[s] for s in named), *told)),
+        problem.memory_limit, bound_s, tuple(_with_regret(row, bound_s) for row in (*(rows[s] for s in parsed), *told)),
         problem.device_limit,
     )  # fmt: skip
 

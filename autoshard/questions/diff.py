@@ -19,7 +19,7 @@ MOST_SHOWN = 30
 
 @dataclass(frozen=True, slots=True)
 class ChangedSharding:
-    """A value of both plans and its sharding in each; None where a plan lacks the value. kind: input, output, value."""
+    """A value and its sharding in each plan; None where a plan lacks the value. kind: input, output or value."""
 
     name: str
     kind: str
@@ -29,7 +29,7 @@ class ChangedSharding:
 
 @dataclass(frozen=True, slots=True)
 class ChangedOp:
-    """An op of both plans and what cuts the factors of its rule in each (``i={"x"}``, empty: nothing)."""
+    """An op of both plans and, for each plan, the axes on the factors of its rule (``i={"x"}``; empty: none)."""
 
     op: str
     source: str
@@ -59,7 +59,8 @@ class ChangedTraffic:
 class PlanDiff:
     """What differs between the plans `a` and `b`.
 
-    cost, memory: name -> (a, b) in seconds and bytes. setting: what they were planned for, where that differs.
+    setting: program, mesh and machine, where they differ. cost (seconds), memory (bytes), status: name -> (of a, of b).
+    statements: those that only `a` has, and those that only `b` has.
     """
 
     setting: Mapping[str, tuple[Any, Any]]
@@ -77,6 +78,8 @@ class PlanDiff:
         return not (self.setting or self.shardings or self.ops or self.collectives or any(self.statements))
 
     def to_dict(self) -> dict[str, Any]:
+        """The difference as plain data, for JSON; numbers with ``difference``, that of b less that of a."""
+
         def pairs(of: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
             return {k: {"a": a, "b": b} for k, (a, b) in of.items()}
 
@@ -112,7 +115,7 @@ class PlanDiff:
         return "\n".join(self.lines())
 
     def lines(self, most: int = MOST_SHOWN) -> list[str]:
-        """The text, at most `most` rows of each kind."""
+        """The difference in words, with at most `most` rows of each kind."""
         if self.same:
             return ["the plans decide the same", *self._numbers()]
         out = [f"{what}: {a} -> {b}" for what, (a, b) in self.setting.items()]
@@ -166,23 +169,23 @@ def _setting(a: PlanRecord, b: PlanRecord) -> dict[str, tuple[Any, Any]]:
             "layout": "; ".join(f"{k}: {v['on']}" for k, v in plan.machine.describe()["axes"].items()),
         }
 
-    one, two = facts(a), facts(b)
-    return {k: (one[k], two[k]) for k in one if one[k] != two[k]}
+    facts_a, facts_b = facts(a), facts(b)
+    return {k: (facts_a[k], facts_b[k]) for k in facts_a if facts_a[k] != facts_b[k]}
 
 
 def _statements(a: PlanRecord, b: PlanRecord) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    one, two = [s.told for s in a.stated], [s.told for s in b.stated]
-    return tuple(s for s in one if s not in two), tuple(s for s in two if s not in one)
+    told_a, told_b = [s.told for s in a.stated], [s.told for s in b.stated]
+    return tuple(s for s in told_a if s not in told_b), tuple(s for s in told_b if s not in told_a)
 
 
 def _shardings(a: PlanRecord, b: PlanRecord) -> list[ChangedSharding]:
     out = []
     for name in dict.fromkeys((*a.shardings, *b.shardings)):
-        one, two = a.shardings.get(name), b.shardings.get(name)
-        if one != two:
+        sharding_a, sharding_b = a.shardings.get(name), b.shardings.get(name)
+        if sharding_a != sharding_b:
             inputs, outputs = (*a.program.input_names, *b.program.input_names), a.program.output_names
             kind = "input" if name in inputs else "output" if name in (*outputs, *b.program.output_names) else "value"
-            out.append(ChangedSharding(name, kind, one, two))
+            out.append(ChangedSharding(name, kind, sharding_a, sharding_b))
     order = {"input": 0, "output": 1, "value": 2}
     return sorted(out, key=lambda s: order[s.kind])
 
@@ -194,11 +197,11 @@ def _ops(a: PlanRecord, b: PlanRecord) -> list[ChangedOp]:
         other = theirs.get(op.id)
         if op.rule is None or other is None or (other.kind, other.rule) != (op.kind, op.rule):
             continue
-        one, two = _cut(a, op), _cut(b, other)
-        if one != two:
+        cut_a, cut_b = _cut(a, op), _cut(b, other)
+        if cut_a != cut_b:
             out.append(
                 ChangedOp(
-                    f"{op.kind}:{op.id}", op.source, one, two, a.cost.op_seconds.get(op.id, 0.0),
+                    f"{op.kind}:{op.id}", op.source, cut_a, cut_b, a.cost.op_seconds.get(op.id, 0.0),
                     b.cost.op_seconds.get(op.id, 0.0),
                 )
             )  # fmt: skip
@@ -206,6 +209,7 @@ def _ops(a: PlanRecord, b: PlanRecord) -> list[ChangedOp]:
 
 
 def _cut(plan: PlanRecord, op: Op) -> str:
+    """The axes on each factor of an op, and those over which it passes partial sums on."""
     placement, mesh = plan.schedule.placements.get(op.id), plan.schedule.mesh
     if placement is None:
         return ""
@@ -216,6 +220,7 @@ def _cut(plan: PlanRecord, op: Op) -> str:
 
 def _traffic(a: PlanRecord, b: PlanRecord) -> list[ChangedTraffic]:
     def rows(plan: PlanRecord) -> dict[tuple[str, str, str, str], list[float]]:
+        """(place, value, kind, axes) -> times, bytes and seconds per step."""
         out: dict[tuple[str, str, str, str], list[float]] = {}
         for row in plan.cost.rows:
             if row.is_collective:
@@ -225,14 +230,16 @@ def _traffic(a: PlanRecord, b: PlanRecord) -> list[ChangedTraffic]:
                     total[k] += amount * row.times
         return out
 
-    one, two = rows(a), rows(b)
+    rows_a, rows_b = rows(a), rows(b)
     none = [0.0] * 3
-    found = [
-        ChangedTraffic(*key, *(x for pair in zip(one.get(key, none), two.get(key, none), strict=True) for x in pair))
-        for key in dict.fromkeys((*one, *two))
-        if one.get(key) != two.get(key)
+    changed = [
+        ChangedTraffic(
+            *key, *(x for pair in zip(rows_a.get(key, none), rows_b.get(key, none), strict=True) for x in pair)
+        )
+        for key in dict.fromkeys((*rows_a, *rows_b))
+        if rows_a.get(key) != rows_b.get(key)
     ]
-    return sorted(found, key=lambda c: (-abs(c.seconds_b - c.seconds_a), c.where, c.value, c.kind, c.axes))
+    return sorted(changed, key=lambda c: (-abs(c.seconds_b - c.seconds_a), c.where, c.value, c.kind, c.axes))
 
 
 # -- saying it ----------------------------------------------------------------------------------------

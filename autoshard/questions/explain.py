@@ -1,7 +1,7 @@
 """Why a value of a plan is where it is: its statements, the ops around it, what moving it costs, and what else it
 could have been.
 
-All but the alternatives is read off the schedule; nothing is inferred about the reasons of the solver.
+All of it is read off the plan, except the alternatives, which are priced. The solver's reasons are not guessed at.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who uses a value, and the sharding it is wanted in there."""
+    """An op or output that uses a value, and the sharding in which it takes the value."""
 
     op: str
     source: str
@@ -56,7 +56,8 @@ class ExplainedValue:
 
     name: of an input, an output (``out/...``) or an intermediate. sharding: the one that `PlanRecord.shardings` gives.
     defined: the sharding it is made in (`sharding` where its uses share no other form). statements: those that pin it.
-    origin: the op that makes it, with its place in the source, or what else it is. bytes: on one device, in `sharding`.
+    origin: the op that makes it, with its place in the source; else input or constant. bytes: on one device, in
+    `sharding`. readers: what uses it. moves: the steps on its way to its uses.
     stage: what fixed it, in words. alternatives: other shardings that the statements leave, cheapest first.
     """
 
@@ -78,6 +79,7 @@ class ExplainedValue:
         return sum(m.seconds * m.times for m in self.moves)
 
     def to_dict(self) -> dict[str, Any]:
+        """What is known about the value as plain data, for JSON."""
         return {
             "name": self.name, "type": self.type, "sharding": self.sharding, "defined": self.defined,
             "bytes": self.bytes, "statements": list(self.statements), "origin": self.origin,
@@ -121,28 +123,30 @@ def _instead(a: Alternative) -> str:
 def explain_plan(plan: PlanRecord, pattern: str, *, alternatives: bool = True) -> list[ExplainedValue]:
     """Everything the plan says about the values that a name or a pattern addresses, in the order of the program.
 
-    alternatives: price the other shardings of the first `MOST_PRICED` of them too, which builds the network again.
+    alternatives: also price the other shardings of the first `MOST_PRICED` values, which builds the network again.
 
     pattern: a name (``state/params/wq``, ``out/0/w``, ``dot_general:12``) or a pin's pattern (``state/*/wq``,
-        ``@attn_out``, ``model.py:12``). Raises `InputError` with near names where there is none.
+        ``@attn_out``, ``model.py:12``). Raises `InputError` with similar names where nothing has this one.
     """
     program = plan.program
     values, slots = addressed(plan, pattern)
     defining = {v: op for op, _ in program.walk() for v in op.results}
-    found = [_value(plan, v, defining.get(v)) for v in values] + [_output(plan, k) for k in slots]
+    explained = [_value(plan, v, defining.get(v)) for v in values] + [_output(plan, k) for k in slots]
     if not alternatives:
-        return found
+        return explained
     from autoshard.questions.alternatives import Alternatives
 
     others = Alternatives(plan)
     priced = [others.of(v) for v in values[:MOST_PRICED]]
     priced += [()] * (len(values) - len(priced))
     priced += [others.output(k) for k in slots[: max(0, MOST_PRICED - len(values))]]
-    return [replace(it, alternatives=told) for it, told in zip(found, priced, strict=False)] + found[len(priced) :]
+    return [
+        replace(value, alternatives=options) for value, options in zip(explained, priced, strict=False)
+    ] + explained[len(priced) :]
 
 
 def addressed(plan: PlanRecord, pattern: str) -> tuple[list[int], list[int]]:
-    """Ids of the values, slots of the outputs that a name or a pattern addresses; `InputError` where there are none."""
+    """Ids of the values, slots of the outputs that a name or pattern addresses; `InputError` where there are none."""
     program = plan.program
     slots = [k for k, name in enumerate(program.output_names) if name == pattern]
     values = [v.id for v in program.values if v.name == pattern and v.id in plan.schedule.definitions]
@@ -151,7 +155,7 @@ def addressed(plan: PlanRecord, pattern: str) -> tuple[list[int], list[int]]:
         slots = list(match.outputs)
         values = [v for v in match.values if v in plan.schedule.definitions]
     if not slots and not values:
-        plan[pattern]  # raises, with names that are near
+        plan[pattern]  # raises InputError with similar names
     return values, slots
 
 
@@ -173,7 +177,7 @@ def _value(plan: PlanRecord, value: int, maker: Op | None) -> ExplainedValue:
 
 
 def _output(plan: PlanRecord, slot: int) -> ExplainedValue:
-    """An output as it is handed back: of its value only the way to there."""
+    """An output as it is returned; of the moves of its value only those on the way there."""
     program, mesh = plan.program, plan.schedule.mesh
     value = program.body.results[slot]
     layout = plan.output_layouts[slot]
@@ -186,7 +190,7 @@ def _output(plan: PlanRecord, slot: int) -> ExplainedValue:
 
 
 def _stage(plan: PlanRecord, kind: str, index: int, maker: Op | None) -> str:
-    """The stage that placed a value, an output or the op that makes it, and what that stage cost."""
+    """In words, the stage that placed a value, an output or the op that makes it, and what that stage cost."""
     kinds = ("outputs",) if kind == "outputs" else ("inputs", "shared", "boundaries")
     for number, stage in enumerate(plan.stages):
         placed = stage.placed
@@ -203,6 +207,7 @@ def _stage(plan: PlanRecord, kind: str, index: int, maker: Op | None) -> str:
 
 
 def _uses(plan: PlanRecord, value: int) -> Iterator[tuple[Use, Reshard]]:
+    """The uses of a value, with the reshard before each."""
     for use, reshard in sorted(plan.schedule.uses.items()):
         if use.value_in(plan.program) == value:
             yield use, reshard
@@ -255,6 +260,7 @@ def _source(plan: PlanRecord, use: Use) -> str:
 
 
 def _bytes(plan: PlanRecord, value: int, layout: Layout) -> int:
+    """Bytes of a value on one device."""
     type_ = plan.program.type_of(value)
     count = 1
     for n in layout.local_shape(type_.shape, plan.schedule.mesh):

@@ -9,7 +9,7 @@ from autoshard.report.amounts import bytes_text
 
 @dataclass(frozen=True, slots=True)
 class NoPlan:
-    """There is none at a value of the parameter; proved: else none was found."""
+    """There is no plan at a value of the parameter: `proved`, or else merely none was found."""
 
     proved: bool
 
@@ -18,7 +18,8 @@ class NoPlan:
 class Flip:
     """A border of a decision: it stands at `stands_at`, and at `flips_at` it does not.
 
-    sharding: what the value has beyond (None where there is no plan; proved: else none was found). cost_kept_s,
+    direction: ``up`` or ``down``, the way from where the decision stands to where it does not. sharding: what the value
+    has beyond the border; None where there is no plan, which is `proved` or else merely none was found. cost_kept_s,
     cost_best_s: at `flips_at`, of the best plan that keeps the decision (None: none does) and of the best one.
     """
 
@@ -32,10 +33,11 @@ class Flip:
 
     @property
     def at(self) -> float:
-        """Between the two, in the middle of their ratio."""
+        """The border as one number: the geometric mean of `stands_at` and `flips_at`."""
         return sqrt(self.stands_at * self.flips_at)
 
     def to_dict(self) -> dict[str, Any]:
+        """The border as plain data, for JSON."""
         return {
             "direction": self.direction, "at": self.at, "stands_at": self.stands_at, "flips_at": self.flips_at,
             "sharding": self.sharding, "cost_kept_s": self.cost_kept_s, "cost_best_s": self.cost_best_s,
@@ -50,8 +52,8 @@ class BreakEven:
     by: the parameter. now: its value in the plan (factor 1 for bandwidth; bytes; rows), None for no memory limit.
     unit: of `now` and the flips. searched: the least and largest value that was looked at. levels: for bandwidth the
     links and their bytes/s one way in the plan. rival: the sharding that the decision is held against, if any.
-    stands_now: whether the decision stands as things are (the plan may be another strategy's, the rival may displace a
-    statement).
+    stands_now: whether the decision stands at `now` (not always: the plan may be another strategy's, and the rival may
+    displace a statement).
     """
 
     value: str
@@ -66,6 +68,7 @@ class BreakEven:
     stands_now: bool = True
 
     def to_dict(self) -> dict[str, Any]:
+        """The answer as plain data, for JSON."""
         return {
             "value": self.value, "sharding": self.sharding, "instead": self.rival, "by": self.by, "unit": self.unit,
             "now": self.now, "stands_now": self.stands_now, "searched": list(self.searched),
@@ -79,6 +82,7 @@ class BreakEven:
         }  # fmt: skip
 
     def _amount(self, at: float) -> str:
+        """A value of the parameter, with its unit."""
         if self.by == "memory":
             return bytes_text(at)
         if self.by == "batch":

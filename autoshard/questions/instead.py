@@ -20,15 +20,15 @@ from autoshard.report.amounts import bytes_text, seconds_text
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 ASKED = "--instead"
-"""Where the pin of such a question comes from, for messages."""
+"""The source of the pin of such a question, for messages."""
 
 
 @dataclass(frozen=True)
 class Instead:
     """A plan beside the one in which some values have another sharding.
 
-    values: names of the values asked about, and `now` their shardings in the plan. replaced: statements that gave way.
-    other: the other plan. diff: from the plan to the other one.
+    values: names of the values asked about; `now`: their shardings in the plan; `asked`: the other sharding. replaced:
+    statements that gave way. other: the plan with that sharding. diff: from the plan to the other one.
     """
 
     values: tuple[str, ...]
@@ -49,12 +49,9 @@ class Instead:
         """Proven: no plan with the other sharding takes less than this more than the plan."""
         return self.other.bound_s - self.plan.objective_s
 
-    @property
-    def most_extra_s(self) -> float:
-        """Proven: the best plan with the other sharding takes at most this more than the best one without it."""
-        return self.other.objective_s - self.plan.bound_s
-
     def to_dict(self) -> dict[str, Any]:
+        """Both plans in figures and all that differs, as plain data for JSON."""
+
         def told(plan: PlanRecord) -> dict[str, Any]:
             return {
                 "objective_s": plan.objective_s, "step_s": plan.cost.step_s, "bound_s": plan.bound_s, "gap": plan.gap,
@@ -97,7 +94,7 @@ class Instead:
 
 
 def pin_for(plan: PlanRecord, pattern: str, sharding: str | TensorSharding) -> MatchedPin:
-    """A pin of everything that a name or a pattern of a plan addresses.
+    """A pin of all values and outputs that a name or pattern addresses in a plan.
 
     Raises `InputError` where nothing is addressed, `ShardingError` where the sharding does not fit.
     """
@@ -146,5 +143,6 @@ def instead(
 
 
 def _names(plan: PlanRecord, values: Sequence[int], outputs: Sequence[int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of values and outputs, and their shardings in the plan."""
     names = [plan.program.values[v].name for v in values] + [plan.program.output_names[k] for k in outputs]
     return tuple(names), tuple(plan.shardings[name] for name in names)

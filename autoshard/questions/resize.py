@@ -1,4 +1,4 @@
-"""The program of a plan with another batch: the function is found by the plan's config, and traced again."""
+"""The program of a plan with another batch size: the function is found by the plan's config, and traced again."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from autoshard.strategies.named import BATCH, roles_of
 
 def batch_rows(plan: PlanRecord) -> int:
     """Rows of the batch: the size of the dimension that is called ``batch``."""
-    _, dims = _found(plan)
+    _, dims = _workload(plan)
     sizes = {size for _, size in dims.values()}
     if len(sizes) != 1:
         raise UnsupportedError(f"the inputs have batches of different sizes: {', '.join(map(str, sorted(sizes)))}")
@@ -25,41 +25,44 @@ def batch_rows(plan: PlanRecord) -> int:
 
 
 def with_rows(plan: PlanRecord, rows: int) -> Program:
-    """The program of the plan for a batch of so many rows; its values have the ids that they have in the plan."""
-    problem, dims = _found(plan)
+    """The plan's program, traced for a batch of `rows` rows; its values have the same ids as in the plan.
+
+    Raises `UnsupportedError` where the program becomes another one, `InputError` where it cannot be traced.
+    """
+    workload, dims = _workload(plan)
     old = batch_rows(plan)
-    specs = resized(problem.specs, {index: (dim, size * rows // old) for index, (dim, size) in dims.items()})
+    specs = resized(workload.specs, {index: (dim, size * rows // old) for index, (dim, size) in dims.items()})
     try:
         program = trace(
-            problem.function, *specs, donate_argnums=problem.donate_argnums, argnames=problem.argnames,
-            name=problem.name, effects=effects_of(plan.program),
+            workload.function, *specs, donate_argnums=workload.donate_argnums, argnames=workload.argnames,
+            name=workload.name, effects=effects_of(plan.program),
         ).program  # fmt: skip
     except AutoshardError:
         raise
     except Exception as error:  # what the user's function does with other shapes
         raise InputError(
-            f"{problem.name} cannot be traced with a batch of {rows} rows: {type(error).__name__}: {error}"
+            f"{workload.name} cannot be traced with a batch of {rows} rows: {type(error).__name__}: {error}"
         ) from error
     if _names(program) != _names(plan.program):
-        raise UnsupportedError(f"{problem.name} is another program with a batch of {rows} rows: its values differ")
+        raise UnsupportedError(f"{workload.name} is another program with a batch of {rows} rows: its values differ")
     return replace(program, carried=plan.program.carried, in_code=plan.program.in_code)
 
 
 def _names(program: Program) -> list[str]:
-    """The names of all values; of literals only that they are some: means divide by the number of rows."""
+    """The names of all values, "" for literals: these change with the rows, as the divisor of a mean does."""
     return ["" if v.origin is Origin.LITERAL else v.name for v in program.values]
 
 
-def _found(plan: PlanRecord) -> tuple[Workload, dict[int, tuple[int, int]]]:
-    """The problem of the plan's config, and input leaf -> (its batch dimension, size)."""
+def _workload(plan: PlanRecord) -> tuple[Workload, dict[int, tuple[int, int]]]:
+    """The workload of the plan's config, and input leaf -> (its batch dimension, the size of that)."""
     if plan.config is None:
         raise UnsupportedError(
             "the plan does not say where its function comes from, so it cannot be traced with another batch; plan it "
             "from a config (autoshard solve)"
         )
     config = Config.from_dict(plan.config)
-    problem = build_problem(config)
-    roles: Any = config.settings.logical_axes if problem.model is None else problem.model.logical_axes
+    workload = build_problem(config)
+    roles: Any = config.settings.logical_axes if workload.model is None else workload.model.logical_axes
     if not roles:
         raise UnsupportedError("which dimension is the batch is not known; give logical_axes in the config")
     program = plan.program
@@ -72,4 +75,4 @@ def _found(plan: PlanRecord) -> tuple[Workload, dict[int, tuple[int, int]]]:
             dims[index] = (dim, program.type_of(value).shape[dim])
     if not dims:
         raise UnsupportedError(f"no input has a dimension called {BATCH!r} in logical_axes")
-    return problem, dims
+    return workload, dims

@@ -1,4 +1,4 @@
-"""Saying it: tables and texts for people, made from plain data."""
+"""Reports: tables, texts, pages and exports about plans and runs, for people and for other tools."""
 
 from autoshard.report.plan_tables import print_plan, print_run, summary
 

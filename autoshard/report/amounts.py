@@ -6,7 +6,7 @@ __all__ = ["bytes_text", "count_text", "seconds_text"]
 
 
 def bytes_text(amount: float) -> str:
-    """Binary units, as memory is sold and limited.
+    """Bytes in binary units (KiB, MiB, ...), as memory is limited.
 
     >>> bytes_text(16 * 2**30), bytes_text(1536), bytes_text(7)
     ('16 GiB', '1.5 KiB', '7 B')

@@ -7,27 +7,27 @@ from autoshard.report.amounts import seconds_text
 from autoshard.report.plan_tables import plain_table, stdout_console
 
 
-def show_calibration(found: Mapping[str, Any]) -> None:
+def show_calibration(calibration: Mapping[str, Any]) -> None:
     """Print the fits (data of `Calibration.to_dict`) on standard output."""
-    mesh = " x ".join(f"{axis}={size}" for axis, size in found["mesh"].items())
+    mesh = " x ".join(f"{axis}={size}" for axis, size in calibration["mesh"].items())
     console = stdout_console()
-    console.print(f"{found['devices']} x {found['device_kind']}, mesh {mesh}")
+    console.print(f"{calibration['devices']} x {calibration['device_kind']}, mesh {mesh}")
     table = plain_table(
         "rates of one device while all are busy",
         [("what", ""), ("per second", "right"), ("latency", "right"), ("points", "right"), ("rms error", "right"),
          ("worst", "right")],
     )  # fmt: skip
-    rows = [(name, fit, "B" if name == "memory" else "FLOP") for name, fit in found["work"].items()]
-    rows += [(f"link {name}", fit, "B") for name, fit in found["levels"].items()]
+    rows = [(name, fit, "B" if name == "memory" else "FLOP") for name, fit in calibration["work"].items()]
+    rows += [(f"link {name}", fit, "B") for name, fit in calibration["levels"].items()]
     for name, fit, unit in rows:
         table.add_row(
             name, f"{fit['rate']:.4g} {unit}", seconds_text(fit["latency_s"]), str(fit["points"]),
             f"{fit['rms_relative_error']:.0%}", f"{fit['worst_relative_error']:.0%}",
         )  # fmt: skip
     console.print(table)
-    for name, fit in found["levels"].items():
+    for name, fit in calibration["levels"].items():
         if fit.get("kinds"):
             factors = ", ".join(f"{kind} {factor:.2f}" for kind, factor in fit["kinds"].items())
             console.print(f"link {name}, time over that of all-gathers at the same bytes on a link: {factors}")
-    for line in found["skipped"]:
+    for line in calibration["skipped"]:
         console.print(f"note: {line}")

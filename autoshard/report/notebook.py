@@ -8,11 +8,11 @@ from autoshard.report.page.html import rendered
 from autoshard.report.rows import input_groups
 
 MOST_GROUPS = 8
-"""Groups of inputs that are shown, those that take most memory first."""
+"""How many groups of inputs are shown; those that take most memory come first."""
 
 
 def notebook_html(plan: PlanRecord) -> str:
-    """What a notebook shows of a plan."""
+    """The HTML that a notebook shows for a plan."""
     step, memory = plan.step_time, plan.memory
     fits = "fits the device" if memory.fits(plan.machine.usable_bytes) else "more than the device has with headroom"
     groups = sorted(input_groups(plan.to_dict()), key=lambda g: -g.local_bytes)

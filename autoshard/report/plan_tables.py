@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 Json = Mapping[str, Any]
 
 MOST_GROUPS = 40
-"""Parameter groups that are shown; a table that no one reads to its end helps no one."""
+"""How many groups of inputs are shown: nobody reads a longer table to its end."""
 MOST_HELD = 8
-"""Largest arrays at the memory peak that are shown."""
+"""How many arrays at the memory peak are shown, the largest first."""
 ROOMY = 100
-"""Columns from which paths are kept in one piece."""
+"""Width of the output in columns from which paths and types are not broken into lines."""
 WIDTH_OF_FILES = 120
-"""Columns where the output is no terminal."""
+"""Width in columns where the output is no terminal."""
 
 
 def summary(plan: Json, *, width: int = WIDTH_OF_FILES) -> str:
@@ -64,7 +64,7 @@ def _console(stream: TextIO, width: int | None) -> "Console":
         width = shutil.get_terminal_size().columns if stream.isatty() else WIDTH_OF_FILES
 
     class Told(Console):
-        def on_broken_pipe(self) -> None:  # rich would end the process with 1; the command line knows better
+        def on_broken_pipe(self) -> None:  # rich would end the process with 1; the commands choose their exit code
             raise BrokenPipeError
 
     # highlight and markup off: shardings hold brackets
@@ -132,7 +132,7 @@ def _inputs(plan: Json, width: int) -> "Table":
     table = plain_table(
         "inputs", [("path", ""), ("arrays", "right"), ("type", ""), ("sharding", ""), ("per device", "right")]
     )
-    # paths and types are looked for with the eye; where there is room only shardings are broken, at their commas
+    # readers scan paths and types; where there is room, only shardings are broken into lines, at their commas
     for column in (table.columns[0], table.columns[2]):
         column.no_wrap = width >= ROOMY
     groups = input_groups(plan)
@@ -166,7 +166,7 @@ _BOUNDS = {
     "at most: one after the other": "upper",
 }
 MOST_INTENSITIES = 12
-"""Groups of collectives whose intensity is shown, those that take longest first."""
+"""How many groups of collectives are shown with their intensity; those that take longest come first."""
 
 
 def _cost(plan: Json) -> "list[RenderableType]":
@@ -251,7 +251,7 @@ def _limit_text(limit: Json) -> str:
 
 
 def _fits(memory: Json) -> str:
-    """One sentence on the device: compilers allocate more than what is live, and the prediction errs."""
+    """Whether the plan fits the device, in a sentence: with headroom for what compilers allocate beyond live arrays."""
     device, usable = memory["device_bytes"], memory["usable_bytes"]
     left = "" if usable == device else f", of which programs get {bytes_text(usable)}"
     allocated = f"{bytes_text(memory['allocation_bytes'])} with headroom, the device has {bytes_text(device)}{left}"
@@ -264,7 +264,7 @@ def _fits(memory: Json) -> str:
 
 
 MOST_MESHES = 12
-"""Meshes of a search that are shown, those with the quickest plans first."""
+"""How many meshes of a search are shown; those with the quickest plans come first."""
 
 
 def _meshes(plan: Json) -> "list[RenderableType]":

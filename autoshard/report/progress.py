@@ -1,4 +1,4 @@
-"""What is going on during long work, on standard error: one line that changes on a terminal, else one line a stage."""
+"""Progress of long work on standard error: on a terminal one line that changes, elsewhere one line for each stage."""
 
 import sys
 import time
@@ -7,9 +7,9 @@ from typing import Any, Self
 
 
 class Progress:
-    """Called with a text or with the solver's progress; use as a context manager.
+    """A context manager that is called with events: a text, or the solver's progress (see `describe`).
 
-    State: the rich status line (on a terminal) or the last text printed (elsewhere).
+    It holds the rich status line (on a terminal) and the stage of the last event.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -40,7 +40,7 @@ class Progress:
         if self._status is not None:
             from rich.text import Text
 
-            line = f"{time.monotonic() - self._started:6.1f} s  {text}"  # in one line, whatever the terminal's width
+            line = f"{time.monotonic() - self._started:6.1f} s  {text}"  # kept in one line, cut at the terminal's edge
             self._status.update(Text(line, no_wrap=True, overflow="ellipsis"))
         elif stage != self._last:
             print(f"{time.monotonic() - self._started:6.1f} s  {text}", file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ from autoshard.sharding.layout import Layout
 Json = Mapping[str, Any]
 
 _COPIED = ("params", "mu", "nu")
-"""Steps of a path behind which parameters and the moments kept for them have the same names (optax)."""
+"""Steps of a path behind which parameters and optax's moments of them have the same names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +50,25 @@ def input_groups(plan: Json) -> list[Group]:
     members: dict[tuple[str, tuple[int, ...], str], list[tuple[str, str, float]]] = {}
     for path, value in zip(program["input_names"], program["body"]["args"], strict=False):
         shape, dtype = tuple(values[value]["shape"]), values[value]["dtype"]
-        given = definitions[str(value)]
-        layout = Layout(tuple(tuple(d) for d in given["dims"]), tuple(given["unreduced"]))
+        data = definitions[str(value)]
+        layout = Layout(tuple(tuple(d) for d in data["dims"]), tuple(data["unreduced"]))
         local_bytes = dtype_bytes(dtype) * prod(layout.local_shape(shape, mesh))
         members.setdefault((_tail(path), shape, layout.text(mesh)), []).append((path, dtype, local_bytes))
     return [
         Group(
-            _numbers_out(next((path for path, _, _ in found if "params" in path.split("/")), found[0][0])),
-            len(found),
+            _numbers_out(next((path for path, _, _ in group if "params" in path.split("/")), group[0][0])),
+            len(group),
             shape,
-            tuple(dict.fromkeys(dtype for _, dtype, _ in found)),
+            tuple(dict.fromkeys(dtype for _, dtype, _ in group)),
             sharding,
-            sum(local for _, _, local in found),
+            sum(local for _, _, local in group),
         )
-        for (_, shape, sharding), found in members.items()
+        for (_, shape, sharding), group in members.items()
     ]
 
 
 def _tail(path: str) -> str:
-    """What is left of a path behind ``params``, ``mu`` or ``nu``, numbers out."""
+    """The part of a path behind ``params``, ``mu`` or ``nu`` (all of it where it has none), with ``*`` for numbers."""
     steps = path.split("/")
     for index, step in enumerate(steps):
         if step in _COPIED and index + 1 < len(steps):
@@ -77,7 +77,8 @@ def _tail(path: str) -> str:
 
 
 def _numbers_out(path: str) -> str:
-    """
+    """The path with ``*`` for each step that is a number.
+
     >>> _numbers_out("state/params/layers/12/wq")
     'state/params/layers/*/wq'
     """
@@ -93,5 +94,5 @@ def traffic(plan: Json) -> list[Traffic]:
         total[0] += row["times"]
         total[1] += row["bytes"] * row["times"]
         total[2] += row["seconds"] * row["times"]
-    found = [Traffic(axes, kind, *total) for (axes, kind), total in sums.items()]
-    return sorted(found, key=lambda t: (-t.seconds, t.axes, t.kind))
+    rows = [Traffic(axes, kind, *total) for (axes, kind), total in sums.items()]
+    return sorted(rows, key=lambda t: (-t.seconds, t.axes, t.kind))

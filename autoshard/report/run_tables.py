@@ -15,6 +15,7 @@ def print_result(run: Mapping[str, Any]) -> None:
 
 
 def result_lines(run: Mapping[str, Any]) -> list[str]:
+    """The lines that `print_result` prints."""
     mesh = ", ".join(f"{name}={size}" for name, size in run["mesh"].items())
     count = run["processes"]
     where = "one process" if count == 1 else f"{count} processes, each"

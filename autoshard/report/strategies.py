@@ -11,6 +11,7 @@ from autoshard.report.plan_tables import plain_table, stdout_console
 Json = Mapping[str, Any]
 
 PLOTS = (".png", ".svg", ".pdf")
+"""Endings of the files that plots can be written to."""
 
 
 def print_comparison(data: Json) -> None:
@@ -38,7 +39,7 @@ def print_comparison(data: Json) -> None:
 
 
 def check_plot(path: Path) -> None:
-    """`InputError` for a file that no plot can be written to."""
+    """Raise `InputError` where no plot can be written to this file: its ending, or matplotlib is missing."""
     from importlib.util import find_spec
 
     if path.suffix.lower() not in PLOTS:
@@ -48,7 +49,7 @@ def check_plot(path: Path) -> None:
 
 
 def write_plot(path: Path, data: Json) -> None:
-    """Bars of step time beside the bound, and of memory, of every strategy that has a plan."""
+    """Write a plot to `path`: bars of step time beside the bound and of memory, for every strategy that has a plan."""
     import io
 
     import matplotlib
@@ -79,3 +80,4 @@ def write_plot(path: Path, data: Json) -> None:
 
 
 _NO_DATE = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+"""Metadata that leaves the date out, so that the same data give the same file."""

@@ -8,16 +8,16 @@ from autoshard.report.amounts import bytes_text, seconds_text
 Json = Mapping[str, Any]
 
 _MARGIN = 9
-"""Columns of the word before each line."""
+"""Width in columns of the word before each line."""
 PROVED_GAP = 1e-6
-"""Gaps up to this one are rounding, and a plan with one is called optimal."""
+"""Gaps up to this one are rounding: such a plan is called optimal."""
 
 
 def verdict(plan: Json, *, checked: str = "", ran: str = "", file: str = "") -> list[str]:
-    """What the data of a plan.json comes to, in a line for each question.
+    """The verdict on a plan (the data of its plan.json), a line for each topic.
 
-    checked: what a verification found, in a few words. ran: what its train steps did. file: where the plan is, for
-    what to do next.
+    checked: what a verification found, in a few words. ran: how train steps of it went. file: the path of the plan, for
+    the line on what to do next.
     """
     lines = [
         ("plan", _subject(plan)),
@@ -67,7 +67,8 @@ def _step(plan: Json) -> str:
 
 
 def _times(ratio: float) -> str:
-    """
+    """A ratio of costs in words.
+
     >>> _times(1.4861), _times(0.9), _times(1.00001)
     ('1.49 times as much', '0.90 times as much', 'the same')
     """

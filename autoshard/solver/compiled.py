@@ -18,18 +18,18 @@ from typing import Any
 import numba
 
 FAST = {"nnan", "nsz", "reassoc"}
-"""No infinities are subtracted and no NaN arises; minima may be reassociated so that they vectorise."""
+"""Flags of fast arithmetic: no infinities are subtracted, no NaN arises; minima may be reassociated, to vectorise."""
 
 _TOP = Path(__file__).parent.parent
 _ROOMS = ("solver", "formulation")
 """The rooms that have compiled functions."""
 _IMPORTED = re.compile(rb"^from autoshard\.([\w.]+) import", re.MULTILINE)
 _KEPT = 8
-"""So many folders stay, the ones used last: of other versions and other installations."""
+"""How many folders are kept, those used last: other versions and other installations have their own."""
 
 
 def compiled(function: Callable) -> Any:
-    """njit with the project's options, cached on disk where there is a folder for it."""
+    """Decorator: `numba.njit` with the project's options, cached on disk where a folder can be written."""
     with _cache_folder() as folder:
         if folder is not None:
             return numba.njit(cache=True, fastmath=FAST, nogil=True)(function)
@@ -38,7 +38,7 @@ def compiled(function: Callable) -> Any:
 
 @contextmanager
 def _cache_folder() -> Iterator[Path | None]:
-    """Numba keeps what is decorated inside here in our folder; None where no folder can be written."""
+    """Functions decorated within are cached in our folder, which is the result; None if none can be written."""
     folder, before = _folder(), numba.config.CACHE_DIR  # type: ignore[attr-defined]
     if folder is not None:
         numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""Assignments of a reduced network as assignments of the original one, and back, thousands of nodes at a time.
+"""Assignments of a reduced network as assignments of the original one, and back, for thousands of nodes at a time.
 
-The steps of a long trail are undone at once by compiled code: what `Work.complete` says, in a fraction of its time.
+Compiled code undoes all steps of a long trail at once, with the result of `Work.complete` in a fraction of its time.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The garbage collector kept from looking through millions of small objects that all stay."""
+"""Pauses Python's garbage collector, which would search millions of small objects that all stay alive."""
 
 import gc
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the collector inside, as it was afterwards."""
+    """Context manager: the garbage collector is off inside, and afterwards as it was before."""
     collecting = gc.isenabled()
     gc.disable()
     try:

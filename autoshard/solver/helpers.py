@@ -1,7 +1,7 @@
 """More cores: threads that search around the incumbent while the main one bounds, proves and searches too.
 
 Helpers share the reduced network and the prices, and exchange incumbents through the race. They make a run faster and
-better, but what they find when depends on the clock: only a run with one worker is reproducible.
+its result better, but what they find depends on the clock: only a run with one worker is reproducible.
 """
 
 import threading
@@ -14,10 +14,10 @@ from autoshard.solver.local.searcher import FAR, Searcher
 from autoshard.solver.portfolio import Portfolio
 
 WAITING_S = 0.02
-"""Between two looks at whether there is an incumbent to search around."""
+"""Seconds between two looks at whether there is an incumbent to search around."""
 
 SEED_STEP = 7919
-"""Between the seeds of two helpers: a prime, so that runs with neighbouring seeds share none."""
+"""The difference of the seeds of two helpers: a prime, so that runs with neighbouring seeds share none."""
 FIRST_SWEEPS, SWEEPS_AT_ONCE, NEWER_SWEEPS = 4, 10, 5
 """Sweeps around the incumbent: before there are prices, once there are, and when there is a newer one."""
 SHAKES = 2
@@ -25,7 +25,7 @@ SHAKES = 2
 
 
 class Helpers:
-    """`count` searching threads, from entering the context to leaving it, however it is left."""
+    """Context manager: `count` threads search inside it; all have ended when it is left, in whatever way."""
 
     def __init__(self, state: Portfolio, count: int, seed: int) -> None:
         self.state = state

@@ -1,4 +1,4 @@
-"""The best assignment so far, the clock, and the proven bound: what every engine reports to."""
+"""The race: the best assignment so far, the clock and the proven bound, to which every engine reports."""
 
 import math
 import threading
@@ -30,7 +30,7 @@ class CloseEnough(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a progress callback is told: seconds since the start, the stage, the best cost, the proven bound."""
+    """What a progress callback gets: seconds since the start, the stage, the best cost, the proven bound."""
 
     seconds: float
     stage: str
@@ -45,7 +45,7 @@ LEAST_PATIENCE_S = 0.1
 
 @dataclass
 class Race:
-    """State of one run. Assignments enter only after they have been judged on the original network."""
+    """What is known in one run. Assignments enter only after they have been judged on the original network."""
 
     network: CostNetwork
     started: float
@@ -117,15 +117,15 @@ class Race:
     def offer(self, assignment: Sequence[int] | np.ndarray) -> bool:
         """Take an assignment if it is feasible and better; returns whether it was."""
         numbers = np.asarray(assignment, dtype=np.int64)
-        found = self.judge(numbers)
+        judged = self.judge(numbers)
         chosen: tuple[int, ...] = tuple(numbers.tolist())
         with self._lock:  # searchers in other threads offer too
-            if not found.feasible or found.cost is None or (self.cost is not None and found.cost >= self.cost):
+            if not judged.feasible or judged.cost is None or (self.cost is not None and judged.cost >= self.cost):
                 return False
             if self.assignment is not None:
                 self.earlier.appendleft(self.assignment)
-            self.assignment, self.cost, self.peak = chosen, found.cost, found.peak
-            self.trace.append((round(self.seconds(), 3), found.cost))
+            self.assignment, self.cost, self.peak = chosen, judged.cost, judged.peak
+            self.trace.append((round(self.seconds(), 3), judged.cost))
             self._tell()
         self._end_if_close()
         return True
@@ -165,12 +165,12 @@ class Race:
 
     def proved_by(self, prover: "Prover | Reduced | Standing") -> float:
         """What a prover has shown: no assignment costs less; infinity where there is none at all."""
-        found = prover.bound
+        bound = prover.bound
         if not prover.costs:
-            return found if found == math.inf else -math.inf
+            return bound if bound == math.inf else -math.inf
         if self.cost is None:  # above every threshold, which is no proof that there is nothing
-            return found if found < math.inf else -math.inf
-        return min(found, int(self.target()) + 1)
+            return bound if bound < math.inf else -math.inf
+        return min(bound, int(self.target()) + 1)
 
     def _provers(self) -> "list[Prover | Reduced | Standing]":
         return [*self.provers, *(() if self.standing is None else (self.standing,))]

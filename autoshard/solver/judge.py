@@ -1,7 +1,7 @@
 """The cost and the peak of whole assignments of one large network, thousands of nodes at a time.
 
-The numbers are those of `network.evaluate`, which stays the judge of what a run returns; this one is asked after every
-improvement on the way there.
+The results equal those of `network.evaluate`, which has the last word on what a run returns; this quicker way is used
+for every improvement before that.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Evaluation, evalua
 from autoshard.solver.work import joined
 
 LARGE = 2_000
-"""Edges from which arrays pay."""
+"""The number of edges from which arrays are quicker."""
 MOST_ENTRIES = 30_000_000
 """Tables with more entries than this in all are not copied."""
 MAX_LIVE = 2**62
@@ -57,5 +57,5 @@ def judge_of(network: CostNetwork) -> Callable[[np.ndarray], Evaluation]:
 
 
 def _sum(values: np.ndarray) -> int:
-    """Exact where int64 would overflow."""
+    """The sum of whole numbers, exact even where int64 would overflow."""
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())

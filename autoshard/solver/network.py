@@ -21,7 +21,7 @@ IMPOSSIBLE = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a node keeps live in the half-open interval [start, stop), per strategy (int64 bytes)."""
+    """What a node keeps live in the half-open interval [start, stop): an amount for each strategy (int64, bytes)."""
 
     start: int
     stop: int
@@ -39,9 +39,9 @@ class Edge:
 
 @dataclass(frozen=True)
 class CostNetwork:
-    """A whole problem.
+    """A cost network: all that the solver knows of a problem.
 
-    costs: one int64 vector per node. edges: at most one per pair is not required; parallel ones add up.
+    costs: one int64 vector per node. edges: two nodes may have several, which add up.
     usages: per node a (possibly empty) sequence. usage_limit: None for no limit.
     facets: per node None or an int array [strategies, facets]; equal labels mean "same choice there", label 0
     means "nothing chosen there" where a node has such strategies (a search builds up from it).
@@ -84,16 +84,18 @@ def _is_whole(costs: object) -> bool:
 
 
 def _whole(costs: object, what: str) -> np.ndarray:
-    """Lists as int64 arrays; `InputError` for what are no whole numbers."""
-    found = np.asarray(costs)
-    if found.size and found.dtype.kind not in "iu":
-        raise InputError(f"{what} are {found.dtype}; give whole numbers of at most int64, fractions scaled up")
-    return found.astype(np.int64)
+    """A list as an int64 array; `InputError` where it does not hold whole numbers."""
+    array = np.asarray(costs)
+    if array.size and array.dtype.kind not in "iu":
+        raise InputError(f"{what} are {array.dtype}; give whole numbers of at most int64, fractions scaled up")
+    return array.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """cost: exact sum, or None if a forbidden entry is chosen. peak: largest usage. feasible: all in all."""
+    """The value of an assignment. cost: the exact sum, None where a forbidden entry is chosen. peak: the largest usage.
+    feasible: whether it has a cost and keeps to the limit.
+    """
 
     cost: int | None
     peak: int

@@ -1,4 +1,4 @@
-"""Message passing and local search around one reduced network: what raises the bound and what lowers the cost.
+"""Message passing and local search on one reduced network: the one raises the bound, the other lowers the cost.
 
 The dual side works on a part of the network that shrinks as the bound rules strategies out; the primal side keeps
 the whole reduced network, so that every assignment stays reachable.
@@ -30,7 +30,7 @@ PIECE_BACKTRACKS = 300
 KEPT_IN_PIECES = (3, 2, 4, 3, 6)
 """Strategies that every node of a piece keeps, round after round."""
 LEAST_SECONDS = 0.1
-"""An engine is never asked for an answer in less."""
+"""Seconds that an engine gets at least."""
 UNPRICED_PASSES = 8
 """Passes, in either direction, before prices are asked, or the messages of an unlimited network are good enough."""
 LITTLE_RISE = 1e-6
@@ -162,9 +162,9 @@ class Portfolio:
         if self.decoded % 2**self.given_up:  # what fails takes long: it is tried less and less often
             return chosen
         self.budget -= len(self.part.flat.tables)
-        found = decode_consistently(self.part.dual)
-        self.given_up = 0 if found is not None else min(self.given_up + 1, MOST_GIVEN_UP)
-        return chosen if found is None else found
+        decoded = decode_consistently(self.part.dual)
+        self.given_up = 0 if decoded is not None else min(self.given_up + 1, MOST_GIVEN_UP)
+        return chosen if decoded is None else decoded
 
     def positions(self, chosen: np.ndarray) -> np.ndarray:
         """Positions in the whole reduced network of an assignment of the part."""
@@ -174,10 +174,10 @@ class Portfolio:
         """Drop the strategies that the bound rules out; False when nothing better than the target is left."""
         if self.race.cost is None:
             return True
-        found = self.ground.weighed(math.floor(self.target()) + 1)
-        if found is None:
+        record_and_reach = self.ground.weighed(math.floor(self.target()) + 1)
+        if record_and_reach is None:
             return True
-        record, weighed = found
+        record, weighed = record_and_reach
         if weighed.bound < record.threshold and weighed.alive.sum() >= WORTH_CUTTING * self.ground.alive.sum():
             return True
         if not self.ground.take(record, weighed):
@@ -188,18 +188,18 @@ class Portfolio:
     def stand(self, bound: float, passes: int) -> None:
         """Write down what the best prices prove, after passes enough to reach a bound that was seen."""
         self.to_best_prices()
-        found: tuple[Record, Weighed] | None = None
+        record_and_reach: tuple[Record, Weighed] | None = None
         for k in range(max(1, passes)):
-            found = self.ground.weighed(math.floor(min(self.target(), MOST_THRESHOLD)) + 1)
-            if found is None:
+            record_and_reach = self.ground.weighed(math.floor(min(self.target(), MOST_THRESHOLD)) + 1)
+            if record_and_reach is None:
                 return
-            if k == passes - 1 or self.work.constant + found[1].bound >= bound:
+            if k == passes - 1 or self.work.constant + record_and_reach[1].bound >= bound:
                 break
             for _ in range(STANDING_PASSES):
                 duals.run_pass(self.part.dual, True)
                 duals.run_pass(self.part.dual, False)
-        assert found is not None
-        record, weighed = found
+        assert record_and_reach is not None
+        record, weighed = record_and_reach
         self.ground.only_note(record, weighed)
 
     def to_best_prices(self) -> None:

@@ -1,6 +1,6 @@
-"""From search to proof: exact search looks for better assignments, and what is stated is proved by `certify`.
+"""From search to proof: exact engines look for better assignments, and `certify` proves the bounds.
 
-What an exact engine says of bounds is not taken: it has been wrong (see `toulbar2.told_apart`).
+The bounds that exact engines report are not used, since they have been wrong (see `toulbar2.told_apart`).
 """
 
 import math
@@ -28,10 +28,10 @@ NOTHING_KNOWN = 2**59
 def search_exactly(race: Race, work: Work, backtracks: int, slots: list[int]) -> bool:
     """Exact search for what is worth finding (`Race.target`); True when it says that there is nothing else."""
     upper = None if race.cost is None else int(race.target()) + 1
-    found = solve_work(work, upper=upper, backtracks=backtracks, seconds=race.patience(), slots=slots)
-    if found is None:
+    result = solve_work(work, upper=upper, backtracks=backtracks, seconds=race.patience(), slots=slots)
+    if result is None:
         return False
-    choice, _, complete, timed_out = found
+    choice, _, complete, timed_out = result
     if choice is not None:
         race.offer([choice[i] for i in range(race.network.n_nodes)])
     if timed_out and not complete:
@@ -60,10 +60,10 @@ def search_by_slots(race: Race, core: Work, state: Portfolio, backtracks: int) -
         if relaxed.entries() > RELAXED_ENTRIES:
             return
         upper = None if race.cost is None else int(race.target()) + 1
-        found = solve_work(relaxed, upper=upper, backtracks=backtracks, seconds=race.patience(), slots=[])
-        if found is None:
+        result = solve_work(relaxed, upper=upper, backtracks=backtracks, seconds=race.patience(), slots=[])
+        if result is None:
             return
-        choice, _, _, timed_out = found
+        choice, _, _, timed_out = result
         if choice is None:
             if timed_out:
                 race.check()
@@ -93,7 +93,7 @@ def prover(race: Race, work: Work, *, costs: bool = True) -> Prover:
         race.offer([choice[i] for i in range(race.network.n_nodes)])
 
     made = Prover(own, threshold, offer, race.check, costs=costs)
-    if race.provers:  # what is behind is let go: each holds a network
+    if race.provers:  # only the best one is kept: each holds a network
         race.provers = [max(race.provers, key=race.proved_by)]
     race.provers.append(made)
     return made

@@ -9,26 +9,26 @@ if TYPE_CHECKING:
 
 
 class Stopped(StrEnum):
-    """What ended a search, or where the plan of a run is from (`Solution.stats["stopped"]`)."""
+    """What ended a search, or where a run has its plan from (`Solution.stats["stopped"]`)."""
 
     DONE = "done"
-    """There was nothing left to do."""
+    """The search ended by itself: nothing was left to do."""
     GAP = "gap"
-    """It was as close to its bound as was asked for."""
+    """The cost was as close to the bound as was asked for."""
     EFFORT = "effort"
-    """The work it was given was done."""
+    """The effort was spent."""
     TIME = "time"
-    """The wall clock."""
+    """The time was over."""
     INTERRUPT = "interrupt"
-    """The user, or the cap on the memory of planning."""
+    """The user, or the cap on the memory of planning, stopped it."""
     COPIES = "copies"
-    """The plan is one that a search came by; what it ended with holds too much once copies count."""
+    """The plan is an earlier one of the search; the last one holds too much when copies are counted."""
     BASELINE = "baseline"
-    """The plan is one that the search began with."""
+    """The plan is one that the search started from."""
     STRATEGY = "strategy"
     """The plan is what a strategy without a proof decided."""
     SEEN = "seen"
-    """The plan is the cheapest that was seen when the run was stopped."""
+    """The plan is the cheapest that was known when the run was stopped."""
 
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]

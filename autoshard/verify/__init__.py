@@ -1,7 +1,7 @@
 """Verification: is a plan right? Shares no code with the rooms that made it.
 
-`verify_file` does the checks of a plan.json; `check_plan` is the first of them alone, without JAX. `Asked` is what a
-plan was asked for, where no config says it.
+`verify_file` runs all checks of a plan.json; `check_plan` runs only the first of them, without JAX. `Asked` says what a
+plan was asked for, where no config does.
 """
 
 from autoshard.verify.asked import Asked

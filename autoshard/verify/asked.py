@@ -1,7 +1,7 @@
 """What a plan was asked for, worked out again: from the config in its file, or from the words of the caller.
 
-The rooms that read what users write (config, constraints) are those that planning reads with; nothing that decides or
-prices is used. What comes out is plain data in the form of plan.json, which `check_asked` compares with a plan.
+What users write is read by the same rooms (config, constraints, request) as for planning; nothing that decides or
+prices is used. The result is plain data in the form of plan.json, which `check_asked` compares with a plan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,8 +46,8 @@ _BY_COST = ("joint", "staged")
 class Asked:
     """What a plan was asked for, in the words of `autoshard.plan`, which says what each of them means.
 
-    effort, seed, accepted_gap, baselines: not compared where not given. slow_axes: mesh axes between slices.
-    sharded_arguments: whether arguments may come with shardings. source: who says so, for messages.
+    effort, seed, accepted_gap, baselines: None where they are not to be compared. slow_axes: mesh axes between slices.
+    sharded_arguments: whether arguments may come with shardings. source: who asked, for messages.
     """
 
     mesh: Any
@@ -72,7 +72,7 @@ class Asked:
 
     @staticmethod
     def of_config(config: Config, problem: "Workload | None" = None) -> "Asked":
-        """What a config asks for. problem: what was built from it; a model brings the logical axes of its inputs."""
+        """What a config asks for. problem: what was built from it; a model tells the logical axes of its inputs."""
         settings = config.settings
         roles = settings.logical_axes
         if problem is not None and problem.model is not None:
@@ -100,9 +100,9 @@ class Asked:
 
 
 def config_of(plan: Mapping[str, Any]) -> Config:
-    """The config that a plan carries; where the sizes of the mesh are open there, with those of the plan.
+    """The config that a plan carries; where it leaves the sizes of the mesh open, those of the plan are put in.
 
-    Raises `InputError` where it is none, and `OSError` where it names a hardware profile of the user that is not there.
+    Raises `InputError` where it cannot be read, `OSError` where it names a hardware profile whose file is missing.
     """
     settings = dict(plan["config"]["settings"])
     named = settings.get("hardware")
@@ -119,9 +119,9 @@ def config_of(plan: Mapping[str, Any]) -> Config:
 def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None" = None) -> dict[str, Any]:
     """Statements, mesh, machine, limits, priorities and memories that were asked for, for the program of a plan.
 
-    traced: the function, for what the file does not hold: the shardings that arguments come with, and donation. Keys
-    that are missing could not be derived; ``trust`` says which and why. Raises `AutoshardError` where the words do not
-    fit the program.
+    traced: the function, for what the file does not hold: the shardings that arguments come with, and donation. Without
+    it, some keys are missing from the result; ``trust`` lists in words what is then believed. Raises `AutoshardError`
+    where `asked` does not fit the program.
     """
     program = program_from_json(plan["program"])
     bare, of_carry = carried(
@@ -130,20 +130,20 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
     bare = replace(bare, in_code=in_code_given(asked.in_code))
     whole = None if traced is None else replace(traced, program=bare)
     mesh, machine, links = _placed(asked, plan)
-    given = (*statements_given(asked.constraints, registry.stated(), registry.stated_names()), *of_carry)
-    of_jax = [c for c in given if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
+    statements_asked = (*statements_given(asked.constraints, registry.stated(), registry.stated_names()), *of_carry)
+    of_jax = [c for c in statements_asked if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
     if not isinstance(asked.mesh, Mesh) and not hasattr(asked.mesh, "axis_names"):
         mesh = replace(mesh, device_ids=stated_order(whole or bare, of_jax, mesh.size))
     pins: tuple[MatchedPin, ...] = (
-        *match_pins([c for c in given if isinstance(c, Pin) and c not in of_jax], bare, mesh, compare=False),
+        *match_pins([c for c in statements_asked if isinstance(c, Pin) and c not in of_jax], bare, mesh, compare=False),
         *match_jax_pins(of_jax, bare, mesh),
         *(() if whole is None else pins_of_specs(whole, mesh)),
         *statements_in_code(bare, mesh)[0],
     )
     changes = changes_of(plan, pins, mesh)
     pins = changes.pins
-    groups = match_groups([c for c in given if isinstance(c, SameSharding)], bare) + groups_in_code(bare)
-    restrictions = match_restrictions([c for c in given if isinstance(c, Restricting)], bare, mesh)
+    groups = match_groups([c for c in statements_asked if isinstance(c, SameSharding)], bare) + groups_in_code(bare)
+    restrictions = match_restrictions([c for c in statements_asked if isinstance(c, Restricting)], bare, mesh)
     lying = in_orders(in_memories(bare, restrictions), pins, groups)
     limit, limits = _limits(asked.memory_limit, machine)
     if changes.memory_limit is not None:
@@ -152,7 +152,7 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         limits += [] if limit["bytes"] is None else [{"kind": "memory_limit", "bytes": limit["bytes"]}]
     stated = [s.to_dict() for s in (*pins, *groups, *restrictions)]
     statements = [*stated, *limits, *(s.to_dict() for s in manual_statements(bare))]
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "source": asked.source,
         "statements": statements,
         "axes": dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)),
@@ -176,21 +176,21 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         "trust": [],
     }
     if asked.baselines is not None:
-        found["baselines"] = [b if isinstance(b, str) else str(b["name"]) for b in asked.baselines]
+        facts["baselines"] = [b if isinstance(b, str) else str(b["name"]) for b in asked.baselines]
     if asked.roles is not None:
-        found["roles"] = {path: list(axes) for path, axes in asked.roles.items()}
+        facts["roles"] = {path: list(axes) for path, axes in asked.roles.items()}
     if traced is not None:
-        found["donated"] = sorted(traced.program.donated)
-        return plain(found)
-    found["trust"].append("the program itself and what it donates: there is no function")
+        facts["donated"] = sorted(traced.program.donated)
+        return plain(facts)
+    facts["trust"].append("the program itself and what it donates: there is no function")
     if asked.sharded_arguments:
-        found["trust"].append("shardings that arguments come with, and the order of devices that these name")
-        found["sharded_arguments"] = True
+        facts["trust"].append("shardings that arguments come with, and the order of devices that these name")
+        facts["sharded_arguments"] = True
         if any(_of_argument(s) for s in plan["statements"]):
-            del found["device_ids"]
+            del facts["device_ids"]
     if asked.priorities and asked.roles is None:
-        found["trust"].append("the logical axes of the inputs")
-    return plain(found)
+        facts["trust"].append("the logical axes of the inputs")
+    return plain(facts)
 
 
 def _of_argument(statement: Mapping[str, Any]) -> bool:
@@ -199,22 +199,22 @@ def _of_argument(statement: Mapping[str, Any]) -> bool:
 
 
 def _searched(search: MeshSearch, axes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of the plan where they are among those that may be found, else the first ones that may be."""
+    """The sizes of the plan's mesh where the search may find them, else the first ones that it may find."""
     sizes = search.sizes()
     return dict(next((s for s in sizes if list(s.items()) == list(axes.items())), sizes[0]))
 
 
 def _placed(asked: Asked, plan: Mapping[str, Any]) -> tuple[Mesh, Machine, list[str]]:
     """The mesh, the machine with its axes on links, and the axes between slices."""
-    given = mesh_given(asked.mesh)
-    if not isinstance(given, Mesh) and MeshSearch.is_one(given):
-        given = _searched(MeshSearch.read(given), plan["mesh"]["axes"])
+    mesh_asked = mesh_given(asked.mesh)
+    if not isinstance(mesh_asked, Mesh) and MeshSearch.is_one(mesh_asked):
+        mesh_asked = _searched(MeshSearch.read(mesh_asked), plan["mesh"]["axes"])
     sizes: dict[str, Any] = {}
     links: dict[str, str] = {}
-    if isinstance(given, Mesh):
-        mesh = given
+    if isinstance(mesh_asked, Mesh):
+        mesh = mesh_asked
     else:
-        for name, axis in given.items():
+        for name, axis in mesh_asked.items():
             sizes[name] = axis["size"] if isinstance(axis, Mapping) else axis
             if isinstance(axis, Mapping) and axis.get("link") is not None:
                 links[name] = axis["link"]
@@ -230,12 +230,12 @@ def _placed(asked: Asked, plan: Mapping[str, Any]) -> tuple[Mesh, Machine, list[
         raise InputError(f"hardware: {error}") from error
 
 
-def _limits(given: Any, machine: Machine) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _limits(stated: Any, machine: Machine) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The limit on device memory and whether it is stated, and the limits that are statements.
 
     Where none is stated a plan may be limited to what the device has room for; ``none`` lifts that.
     """
-    device, host = (given.get("device"), given.get("pinned_host")) if isinstance(given, Mapping) else (given, None)
+    device, host = (stated.get("device"), stated.get("pinned_host")) if isinstance(stated, Mapping) else (stated, None)
     statements: list[dict[str, Any]] = []
     limit: dict[str, Any] = {"bytes": room(machine.usable_bytes), "from": "device"}
     if isinstance(device, str) and device.strip().lower() == "none":
@@ -248,15 +248,16 @@ def _limits(given: Any, machine: Machine) -> tuple[dict[str, Any], list[dict[str
     return limit, statements
 
 
-def _amount(given: Any) -> MemoryAmount:
+def _amount(amount: Any) -> MemoryAmount:
+    """An amount of memory as users write it; `InputError` where it cannot be read."""
     try:
-        return memory_amount(given)
+        return memory_amount(amount)
     except InputError as error:
         raise InputError(f"memory_limit: {error}") from None
 
 
 def _options(asked: Asked) -> dict[str, Any]:
-    """How the plan was to be searched for, as far as that was said."""
+    """The options of the search, as far as they were asked for."""
     parts = None if asked.sub_axes is None else {axis: list(sizes) for axis, sizes in asked.sub_axes.items()}
     said = {"effort": asked.effort, "seed": asked.seed, "accepted_gap": asked.accepted_gap}
     return {
@@ -267,7 +268,7 @@ def _options(asked: Asked) -> dict[str, Any]:
 
 
 def _strategy(asked: str | None) -> str | None:
-    """As a plan tells it: nothing where it was decided by cost alone."""
+    """The strategy as a plan records it: None where it decides by cost alone."""
     if asked is None:
         return None
     name, _, rule = (part.strip() for part in asked.partition(":"))
@@ -277,9 +278,9 @@ def _strategy(asked: str | None) -> str | None:
 
 
 def _stages(asked: Asked, pins: Sequence[MatchedPin], mesh: Mesh) -> list[dict[str, Any]]:
-    """One for each name, or for each user priority that pins carry; none where another strategy decides.
+    """The stages: one for each named strategy, or for each priority in the pins; none where another strategy decides.
 
-    A stage of pins has its priority, its statements in the user's words and its axes; one of a name its number.
+    A stage of pins has its priority, its statements in the user's words and its axes; a named one only its number.
     """
     strategy = None if asked.strategy is None else asked.strategy.partition(":")[0].strip()
     if strategy not in (None, "staged"):
@@ -293,6 +294,7 @@ def _stages(asked: Asked, pins: Sequence[MatchedPin], mesh: Mesh) -> list[dict[s
 
 
 def _stage(level: int, new: Sequence[MatchedPin], mesh: Mesh) -> dict[str, Any]:
+    """The stage of one priority, of the pins that have it."""
     axes = {
         ref.name
         for pin in new

@@ -1,6 +1,6 @@
-"""What questions asked otherwise than the plan that they were put to, as the plan that answers them records it.
+"""What questions changed of a plan's problem, as the plan that answers them records it.
 
-The pins of a question are read as the plan has them; which statements give way to them is worked out again.
+The pins of a question are believed as the plan has them; which statements give way to them is worked out again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,10 @@ from autoshard.sharding.mesh import Mesh
 
 @dataclass(frozen=True)
 class Changes:
-    """pins: all that hold then. stated: those of them that make stages. memory_limit, machine, options: instead of what
-    was asked for at first; None and nothing where not changed. lines: what was changed, for people.
+    """What holds after all questions.
+
+    pins: all pins. stated: those of them that make stages. memory_limit, machine: in place of the first ones; None if
+    they did not change. options: those that are changed. lines: what was changed, for people.
     """
 
     pins: tuple[MatchedPin, ...]
@@ -28,8 +30,9 @@ class Changes:
 
 
 def changes_of(plan: Mapping[str, Any], pins: Sequence[MatchedPin], mesh: Mesh) -> Changes:
-    """What the questions recorded in a plan make of the pins that were asked for at first. `InputError` where the
-    record cannot be read.
+    """What the questions recorded in a plan make of the `pins` that were asked for at first.
+
+    Raises `InputError` where the record cannot be read.
     """
     now: tuple[MatchedPin, ...] = tuple(pins)
     kept: tuple[MatchedPin, ...] = ()

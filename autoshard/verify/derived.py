@@ -22,7 +22,7 @@ NOT_DERIVED = (
 
 
 _DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
-"""What a file raises that lacks something or has something else there."""
+"""Errors that reading a damaged file raises."""
 
 
 def _damaged(error: Exception) -> str:
@@ -71,7 +71,7 @@ def check_derived(
 
 
 def _check_program(data: Mapping[str, Any], problem: "Workload", findings: Findings) -> None:
-    """The name of the program and its useful work, which only a config brings."""
+    """Compare the program's name and its useful FLOP, which only a config tells."""
     if data["program"]["name"] != problem.name:
         findings.add("program", f"asked: {problem.name}; found in the plan: {data['program']['name']}; solve again")
     flop = None if problem.model is None else float(problem.model.model_flop_per_step)

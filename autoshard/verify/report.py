@@ -1,4 +1,4 @@
-"""What a verification found: three checks, each done or not, with its lines."""
+"""What a verification found: the checks, each done or not, with its lines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. lines: what is wrong if it failed, why not if it was not done, what was compared if all is well."""
+    """One check. lines: if it failed, what is wrong; if it was not done, why; if all is well, what was compared."""
 
     name: str
     status: Status
@@ -34,21 +34,23 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The checks of one plan. ok: none of them failed (one that was not done proves nothing, and says so)."""
+    """The checks of one plan, by name."""
 
     plan: str
     checks: tuple[Check, ...]
 
     @property
     def ok(self) -> bool:
+        """Whether no check failed. A check that was not done proves nothing: see `complete`."""
         return all(check.status is not Status.FAILED for check in self.checks)
 
     @property
     def complete(self) -> bool:
-        """Were all checks done, and is all well?"""
+        """Whether all checks were done and none failed."""
         return all(check.status is Status.OK for check in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
+        """The checks as plain data, for JSON."""
         return {
             "plan": self.plan,
             "ok": self.ok,
@@ -69,12 +71,15 @@ class Verification:
 
 
 def ok(name: str, lines: Sequence[str] = ()) -> Check:
+    """A check that found nothing wrong; lines: what was compared."""
     return Check(name, Status.OK, tuple(lines))
 
 
 def failed(name: str, lines: Sequence[str]) -> Check:
+    """A check that found faults; lines: the faults."""
     return Check(name, Status.FAILED, tuple(lines))
 
 
 def not_done(name: str, reason: str, *more: str) -> Check:
+    """A check that could not be done, with the reason and further lines."""
     return Check(name, Status.NOT_DONE, (reason, *more))

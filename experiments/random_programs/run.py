@@ -19,6 +19,7 @@ from pathlib import Path
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 os.environ["JAX_PLATFORMS"] = "cpu"
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "lowering"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "planning"))
 
 import jax
 from random_judge import judge

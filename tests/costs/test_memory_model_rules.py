@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
-from plan_cases import atoms, f32, ops_of, program_of
+from plan_cases import atoms, f32, ops_of, program_of, whole
 
 from autoshard.costs.fusion import analyse as fuse
 from autoshard.costs.liveness import analyse
 from autoshard.costs.memory import HEADROOM, MemoryProfile, simulate, sizes
 from autoshard.costs.padding import image_dims, padded_elements
 from autoshard.program.program import Program
-from autoshard.program.schedule import Placement, Schedule
+from autoshard.program.schedule import Schedule
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard, Step, StepKind
 
@@ -49,16 +49,6 @@ def test_r4_not_for_a_wider_value_nor_for_converts_and_reshapes_alone() -> None:
     assert held(lambda x, w: (x @ w).reshape(32, 128).T @ x.reshape(32, 128), M, M) == ["dot_general"]
 
 
-def whole(program: Program) -> Schedule:
-    schedule = Schedule(atoms({"x": 4}))
-    for op, _ in program.walk():
-        if op.rule is not None:
-            schedule.placements[op.id] = Placement(tuple(() for _ in op.rule.factor_sizes))
-    for value in program.values:
-        schedule.definitions[value.id] = Layout.replicated(value.type.rank)
-    return schedule
-
-
 def profile(program: Program, schedule: Schedule) -> MemoryProfile:
     return simulate(program, schedule, analyse(program, fuse(program)))
 
@@ -72,7 +62,7 @@ def late_gradient(kind: StepKind) -> tuple[Program, Schedule]:
         return jnp.cumsum(g), jnp.sort(g), s
 
     program = program_of(f, M, M)
-    schedule = whole(program)
+    schedule = whole(program, {"x": 4})
     (dot,) = ops_of(program, "dot_general")
     partial = Layout(((), ()), (0,))
     target = Layout(((0,), ())) if kind is StepKind.REDUCE_SCATTER else Layout(((), ()))

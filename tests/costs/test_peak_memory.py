@@ -5,27 +5,16 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 from jax import lax
-from plan_cases import Pin, atoms, f32, looped, mlp, ops_of, problem, program_of
+from plan_cases import Pin, f32, looped, mlp, ops_of, problem, program_of, whole
 
 from autoshard.costs.fusion import analyse as fuse
 from autoshard.costs.liveness import analyse
 from autoshard.costs.memory import MemoryProfile, simulate
 from autoshard.planning import build_model, decide
 from autoshard.program.program import Op, Program
-from autoshard.program.schedule import PROGRAM, Placement, Schedule, Use
+from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard, Step, StepKind
-
-
-def whole(program: Program, axes: dict[str, int]) -> Schedule:
-    """Everything on every device."""
-    schedule = Schedule(atoms(axes))
-    for op, _ in program.walk():
-        if op.rule is not None:
-            schedule.placements[op.id] = Placement(tuple(() for _ in op.rule.factor_sizes))
-    for value in program.values:
-        schedule.definitions[value.id] = Layout.replicated(value.type.rank)
-    return schedule
 
 
 def peak(program: Program, schedule: Schedule) -> MemoryProfile:

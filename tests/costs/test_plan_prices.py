@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 from jax import lax
-from plan_cases import atoms, f32, looped, machine, ops_of, program_of
+from plan_cases import atoms, f32, looped, machine, ops_of, program_of, whole
 
 from autoshard.costmodels import AxisPart
 from autoshard.costs.fusion import analyse as fuse
@@ -21,30 +21,20 @@ GATHER = Step(StepKind.ALL_GATHER, (0,), 0)
 CUT, WHOLE = Layout(((0,), ())), Layout(((), ()))
 
 
-def whole(program: Program) -> Schedule:
-    schedule = Schedule(atoms(AXES))
-    for op, _ in program.walk():
-        if op.rule is not None:
-            schedule.placements[op.id] = Placement(tuple(() for _ in op.rule.factor_sizes))
-    for value in program.values:
-        schedule.definitions[value.id] = Layout.replicated(value.type.rank)
-    return schedule
-
-
 def cost(program: Program, schedule: Schedule, trips: int = 1) -> PlanCost:
     return price(program, schedule, fuse(program), StepPrices(machine(AXES), atoms(AXES)), trips)
 
 
 def test_a_plan_without_reshards_costs_its_ops() -> None:
     program = program_of(lambda x, w: x @ w, f32(8, 8), f32(8, 8))
-    found = cost(program, whole(program))
+    found = cost(program, whole(program, AXES))
     assert found.rows == () and found.communication_s == found.local_s == 0
     assert found.step_s == found.compute_s == sum(found.op_seconds.values()) > 0
 
 
 def test_a_gather_costs_what_the_machine_says_for_the_gathered_array() -> None:
     program = program_of(lambda x, w: x @ w, f32(8, 8), f32(8, 8))
-    schedule = whole(program)
+    schedule = whole(program, AXES)
     (dot,) = ops_of(program, "dot_general")
     schedule.uses[Use(dot.id, 1)] = Reshard(CUT, WHOLE, (GATHER,))
     (row,) = cost(program, schedule).rows
@@ -64,7 +54,7 @@ def test_a_gather_costs_what_the_machine_says_for_the_gathered_array() -> None:
 )
 def test_other_collectives_cost_what_the_machine_says(step: Step, source: Layout, whole_bytes: int) -> None:
     program = program_of(lambda x, w: x @ w, f32(8, 8), f32(8, 8))
-    schedule = whole(program)
+    schedule = whole(program, AXES)
     schedule.uses[Use(PROGRAM, 0)] = Reshard(source, step.apply(source), (step,))
     (row,) = cost(program, schedule).rows
     expected = machine(AXES).collective_s(step.kind.value, float(whole_bytes), (AxisPart("x", 1, 4),))
@@ -73,7 +63,7 @@ def test_other_collectives_cost_what_the_machine_says(step: Step, source: Layout
 
 def test_a_slice_reads_and_writes_what_it_keeps() -> None:
     program = program_of(lambda x, w: x @ w, f32(8, 8), f32(8, 8))
-    schedule = whole(program)
+    schedule = whole(program, AXES)
     schedule.uses[Use(PROGRAM, 0)] = Reshard(WHOLE, CUT, (Step(StepKind.SLICE, (0,), 0),))
     found = cost(program, schedule)
     assert found.communication_s == 0
@@ -83,7 +73,7 @@ def test_a_slice_reads_and_writes_what_it_keeps() -> None:
 
 def test_every_step_of_a_path_has_its_row() -> None:
     program = program_of(lambda x, w: x @ w, f32(8, 8), f32(8, 8))
-    schedule = whole(program)
+    schedule = whole(program, AXES)
     steps = (GATHER, Step(StepKind.SLICE, (0,), 1))
     schedule.uses[Use(PROGRAM, 0)] = Reshard(CUT, Layout(((), (0,))), steps)
     assert [r.kind for r in cost(program, schedule).rows] == ["all_gather", "slice"]
@@ -91,7 +81,7 @@ def test_every_step_of_a_path_has_its_row() -> None:
 
 def test_a_shared_form_is_paid_once_for_all_uses() -> None:
     program = program_of(lambda x, a, b: (x @ a, x @ b, x @ x), f32(8, 8), f32(8, 8), f32(8, 8))
-    schedule = whole(program)
+    schedule = whole(program, AXES)
     schedule.shared[program.body.args[0]] = Reshard(CUT, WHOLE, (GATHER,))
     (row,) = cost(program, schedule).rows
     assert row.times == 1 and "for all its uses" in row.where
@@ -104,7 +94,7 @@ LOOP = program_of(looped, f32(3, 8, 8), f32(4, 8))
 
 
 def times(use: Use | None, value: int | None = None, dims: int = 2) -> float:
-    schedule = whole(LOOP)
+    schedule = whole(LOOP, AXES)
     step = Step(StepKind.ALL_GATHER, (0,), dims - 1)
     source = Layout((*((),) * (dims - 1), (0,)))
     reshard = Reshard(source, Layout.replicated(dims), (step,))
@@ -120,9 +110,9 @@ def test_ops_of_a_body_run_once_a_trip() -> None:
     (dot,) = ops_of(LOOP, "dot_general")
     (after,) = ops_of(LOOP, "mul")
     assert multiplicities(LOOP)[dot.id] == 3 and multiplicities(LOOP)[after.id] == 1
-    found = cost(LOOP, whole(LOOP)).op_seconds
+    found = cost(LOOP, whole(LOOP, AXES)).op_seconds
     alone = program_of(lambda c, w: c @ w, f32(4, 8), f32(8, 8))
-    assert found[dot.id] == pytest.approx(3 * cost(alone, whole(alone)).compute_s)
+    assert found[dot.id] == pytest.approx(3 * cost(alone, whole(alone, AXES)).compute_s)
 
 
 def test_a_reshard_of_what_enters_a_loop_is_paid_once() -> None:
@@ -164,8 +154,8 @@ def test_a_while_loop_of_unknown_count_runs_as_often_as_stated() -> None:
     (dot,) = ops_of(program, "dot_general")
     assert multiplicities(program)[dot.id] == 1
     assert multiplicities(program, trips=7)[dot.id] == 7
-    assert cost(program, whole(program), 7).op_seconds[dot.id] == pytest.approx(
-        7 * cost(program, whole(program)).op_seconds[dot.id]
+    assert cost(program, whole(program, AXES), 7).op_seconds[dot.id] == pytest.approx(
+        7 * cost(program, whole(program, AXES)).op_seconds[dot.id]
     )
 
 
@@ -191,7 +181,7 @@ def test_the_condition_of_a_while_loop_runs_once_more_than_its_body() -> None:
 
 def test_a_max_over_a_cut_dimension_pays_an_all_reduce_for_each_result() -> None:
     program = program_of(lambda x: x.max(axis=1), f32(8, 8))
-    schedule = whole(program)
+    schedule = whole(program, AXES)
     (op,) = ops_of(program, "reduce_max")
     assert op.rule is not None
     schedule.placements[op.id] = Placement(tuple((0,) if f in op.rule.reduction else () for f in range(2)))
@@ -202,7 +192,7 @@ def test_a_max_over_a_cut_dimension_pays_an_all_reduce_for_each_result() -> None
 
 def test_a_sum_over_a_cut_dimension_leaves_a_partial_sum_and_pays_nothing_yet() -> None:
     program = program_of(lambda x: x.sum(axis=1), f32(8, 8))
-    schedule = whole(program)
+    schedule = whole(program, AXES)
     (op,) = ops_of(program, "reduce_sum")
     assert op.rule is not None
     schedule.placements[op.id] = Placement(tuple((0,) if f in op.rule.reduction else () for f in range(2)))

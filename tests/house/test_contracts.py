@@ -1,5 +1,6 @@
 """The import contracts of pyproject.toml: they hold, and an import that breaks one is found."""
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -124,3 +125,12 @@ def test_the_rooms_of_the_architecture_page_are_those_of_the_contracts() -> None
     assert (
         make_rooms.BEGIN + make_rooms.rooms() + make_rooms.END in (REPOSITORY / "docs" / "architecture.md").read_text()
     )
+
+
+def test_the_walk_of_a_pin_names_each_file_once_and_all_are_there() -> None:
+    text = (REPOSITORY / "docs" / "architecture.md").read_text()
+    walk = text.split("### A pin's walk")[1].split("\n## ")[0]
+    files = re.findall(r"^\| `([a-z_/]+\.py)` \|", walk, re.MULTILINE)
+    assert len(files) > 10
+    assert len(set(files)) == len(files)
+    assert [file for file in files if not (REPOSITORY / "autoshard" / file).exists()] == []

@@ -5,20 +5,13 @@ All models and meshes with ``-m slow``, and in `experiments/communication/`, whi
 
 import jax
 import pytest
+from model_cases import MESHES, MODELS
 
 import autoshard
 from autoshard.models import build
 from autoshard.verify.runs.hlo import hlo_collectives
 from autoshard.verify.runs.traffic import moved_bytes, of_found
 
-MODELS = {
-    "mlp": ("mlp", {"batch": 64, "inputs": 128, "hidden": 256, "outputs": 64}),
-    "transformer": ("transformer", {}),
-    "transformer_unrolled": ("transformer", {"scan": False}),
-    "moe": ("moe", {}),
-    "resnet": ("resnet", {}),
-}
-MESHES = {"8": {"x": 8}, "2x4": {"x": 2, "y": 4}, "2x2x2": {"x": 2, "y": 2, "z": 2}}
 CASES = [
     pytest.param(model, mesh, marks=() if (model, mesh) == ("mlp", "2x4") else pytest.mark.slow)
     for model in MODELS

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_cases import f32
 
 import autoshard
 from autoshard import Pin
@@ -15,10 +16,6 @@ from autoshard.lowering.local.random import positions
 ASKED = {"mesh": {"data": 2, "model": 4}, "hardware": "tpu_v5e"}
 KEY = jax.eval_shape(lambda: jax.random.key(0))
 BOTH, ROWS, COLUMNS = '[{"data"}, {"model"}]', '[{"data", "model"}, {}]', '[{}, {"model", "data"}]'
-
-
-def f32(*shape):
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 def same_bits(f, *arguments, pins=(), specs=None):

@@ -8,22 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
+from naive_schedule import MESHES as ALL_MESHES
 
 from autoshard.errors import UnsupportedError
 from autoshard.interop.jax import auto_mesh
 from autoshard.lowering.blocks import is_regular, operand_shape, ranges, staged
 from autoshard.lowering.steps import Grid, run_step
 from autoshard.sharding.layout import AtomMesh, Layout
-from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.steps import Step, StepKind
 
-MESHES = {
-    "8": AtomMesh.split(Mesh.from_dict({"x": 8})),
-    "2x4": AtomMesh.split(Mesh.from_dict({"x": 2, "y": 4})),
-    "2x2x2": AtomMesh.split(Mesh.from_dict({"x": 2, "y": 2, "z": 2})),
-    "8 split": AtomMesh.split(Mesh.from_dict({"x": 8}), {"x": (2, 4)}),
-    "6": AtomMesh.split(Mesh.from_dict({"x": 3, "y": 2})),
-}
+MESHES = {name: mesh for name, mesh in ALL_MESHES.items() if name != "3x2"}
 
 
 def coordinates(mesh: AtomMesh, device: int) -> tuple[int, ...]:

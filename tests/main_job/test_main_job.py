@@ -6,6 +6,7 @@ Every model of the library on every mesh of eight devices; two of them by defaul
 
 import jax
 import pytest
+from model_cases import MESHES, MODELS
 
 import autoshard
 from autoshard.models import build
@@ -14,14 +15,6 @@ from autoshard.verify.runs.hlo import hlo_collectives
 from autoshard.verify.runs.numeric import numeric_check
 from autoshard.verify.runs.stablehlo import stablehlo_collectives
 
-MODELS = {
-    "mlp": ("mlp", {"batch": 64, "inputs": 128, "hidden": 256, "outputs": 64}),
-    "transformer": ("transformer", {}),
-    "transformer_unrolled": ("transformer", {"scan": False}),
-    "moe": ("moe", {}),
-    "resnet": ("resnet", {}),
-}
-MESHES = {"8": {"x": 8}, "2x4": {"x": 2, "y": 4}, "2x2x2": {"x": 2, "y": 2, "z": 2}}
 BY_DEFAULT = {("mlp", "2x2x2"), ("transformer", "2x4")}
 CASES = [
     pytest.param(model, mesh, id=f"{model}-{mesh}", marks=() if (model, mesh) in BY_DEFAULT else pytest.mark.slow)

@@ -23,12 +23,15 @@ def load(file: str, name: str) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def random_module() -> ModuleType:
+    for name in ("module_parts", "plain_ops"):
+        load(name, name)
     return load("random_module", "random_module")
 
 
 @pytest.fixture(scope="session")
 def comparison(random_module: ModuleType) -> ModuleType:
     load("cases", "cases")
+    load("stated_regions", "stated_regions")
     load("random_wide", "random_wide")
     return load("run", "propagation_diff_run")
 

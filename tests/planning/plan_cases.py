@@ -13,12 +13,14 @@ import numpy as np
 from jax import ShapeDtypeStruct
 from jax.ad_checkpoint import checkpoint_name
 
+from autoshard.api.plans import Plan
 from autoshard.constraints import Pin, match_pins
 from autoshard.costmodels import Machine, load_profile, place_mesh
+from autoshard.costs.price import price
 from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.planning import Model, Problem, build_model
 from autoshard.program.program import Block, Op, Origin, Program
-from autoshard.program.schedule import PROGRAM, Schedule, Use
+from autoshard.program.schedule import PROGRAM, Placement, Schedule, Use
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.steps import Reshard
@@ -138,10 +140,6 @@ def ops_of(program: Program, kind: str) -> list[Op]:
     return [op for op, _ in program.walk() if op.kind == kind]
 
 
-def value_named(program: Program, name: str) -> int:
-    return next(v.id for v in program.values if v.name == name or name in v.tags)
-
-
 # -- assignments ---------------------------------------------------------------------------------------------------
 
 
@@ -165,6 +163,46 @@ def random_assignment(network: CostNetwork, random: Random, tries: int = 200) ->
         else:
             return tuple(chosen[n] for n in range(network.n_nodes))
     return None
+
+
+def unsolved_plan(
+    model: Model,
+    assignment: tuple[int, ...],
+    *,
+    traced: TracedFunction | None = None,
+    statements: Sequence[Mapping[str, Any]] = (),
+) -> Plan:
+    """The plan of any assignment, with everything that a solved one has; its bound is 0."""
+    problem, schedule = model.problem, model.schedule(assignment)
+    cost = price(problem.program, schedule, model.fusion, model.prices, problem.trips)
+    extra = model.memory_price_s(assignment)
+    return Plan(
+        program=problem.program,
+        schedule=schedule,
+        machine=problem.machine,
+        cost=cost,
+        memory=model.simulate(schedule),
+        status="feasible",
+        objective_s=cost.step_s + extra,
+        bound_s=0.0,
+        gap=1.0,
+        memory_price_s=extra,
+        rounding_s=model.encoded.rounding_s,
+        trips=problem.trips,
+        traced=traced,
+        statements=tuple(statements),
+    )
+
+
+def whole(program: Program, axes: Mapping[str, int]) -> Schedule:
+    """The schedule with everything on every device."""
+    schedule = Schedule(atoms(axes))
+    for op, _ in program.walk():
+        if op.rule is not None:
+            schedule.placements[op.id] = Placement(tuple(() for _ in op.rule.factor_sizes))
+    for value in program.values:
+        schedule.definitions[value.id] = Layout.replicated(value.type.rank)
+    return schedule
 
 
 def needless_copies(model: Model, assignment: tuple[int, ...]) -> bool:

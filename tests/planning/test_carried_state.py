@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from plan_cases import f32
 
 import autoshard
 from autoshard import InputError, Pin, SameSharding
@@ -13,10 +14,6 @@ from autoshard.verify import check_plan
 
 MESH = {"data": 2, "model": 4}
 ASKED = {"mesh": MESH, "hardware": "tpu_v5e"}
-
-
-def f32(*shape):
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 PARAMS = {"w1": f32(256, 1024), "w2": f32(1024, 256)}

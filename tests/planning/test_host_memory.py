@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from plan_cases import f32, machine, needless_copies, random_assignment
+from plan_cases import f32, machine, needless_copies, random_assignment, unsolved_plan
 
 from autoshard import MemoryKind, Pin, plan
 from autoshard.api.plans import Plan
@@ -193,20 +193,7 @@ def test_random_plans_cost_and_hold_what_the_checker_says(donated: tuple[int, ..
         found = evaluate(model.repeats.network, assignment).cost
         assert found is not None
         assert abs(found * model.encoded.tick_s - cost.step_s - extra) <= 2 * model.encoded.rounding_s
-        made = Plan(
-            program=problem.program,
-            schedule=schedule,
-            machine=problem.machine,
-            cost=cost,
-            memory=model.simulate(schedule),
-            status="feasible",
-            objective_s=cost.step_s + extra,
-            bound_s=0.0,
-            gap=1.0,
-            memory_price_s=extra,
-            rounding_s=model.encoded.rounding_s,
-            statements=asked.statements,
-        )
+        made = unsolved_plan(model, assignment, statements=asked.statements)
         assert findings(made.to_dict()) == []
         checked += 1
     assert checked >= 8

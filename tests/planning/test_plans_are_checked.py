@@ -9,36 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from plan_cases import PROGRAMS, f32, model_of, needless_copies, problem, program_of, random_assignment
+from plan_cases import PROGRAMS, f32, model_of, needless_copies, problem, program_of, random_assignment, unsolved_plan
 
 from autoshard.api.plans import Plan
-from autoshard.costs.memory import simulate
-from autoshard.costs.price import price
-from autoshard.planning import Model, build_model, decide
-from autoshard.program.schedule import Schedule
+from autoshard.planning import build_model, decide
 from autoshard.solver.network import evaluate
 from autoshard.verify.plan.checker import check_plan
-
-
-def as_plan(model: Model, schedule: Schedule, assignment: tuple[int, ...]) -> Plan:
-    problem = model.problem
-    cost = price(problem.program, schedule, model.fusion, model.prices, problem.trips)
-    memory = simulate(problem.program, schedule, model.liveness)
-    extra = model.memory_price_s(assignment)
-    return Plan(
-        program=problem.program,
-        schedule=schedule,
-        machine=problem.machine,
-        cost=cost,
-        memory=memory,
-        status="feasible",
-        objective_s=cost.step_s + extra,
-        bound_s=0.0,
-        gap=1.0,
-        memory_price_s=extra,
-        rounding_s=model.encoded.rounding_s,
-        trips=problem.trips,
-    )
 
 
 def findings(plan: Plan) -> list[str]:
@@ -54,7 +30,7 @@ def test_random_plans_cost_and_hold_what_the_checker_says(name: str) -> None:
         assignment = random_assignment(model.repeats.network, random)
         assert assignment is not None
         if not needless_copies(model, assignment):
-            assert findings(as_plan(model, model.schedule(assignment), assignment)) == []
+            assert findings(unsolved_plan(model, assignment)) == []
             checked += 1
     assert checked >= 4
 
@@ -69,7 +45,7 @@ def test_a_condition_with_work_in_it_costs_the_same_everywhere() -> None:
         assignment = random_assignment(model.repeats.network, random)
         assert assignment is not None
         if not needless_copies(model, assignment):
-            plan = as_plan(model, model.schedule(assignment), assignment)
+            plan = unsolved_plan(model, assignment)
             assert plan.objective_s == pytest.approx(
                 evaluate(model.repeats.network, assignment).cost * model.encoded.tick_s, rel=1e-6
             )

@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from plan_cases import f32
 
 import autoshard
 from autoshard import InputError, Pin, ShardingError
 
 ASKED = {"mesh": {"data": 2, "model": 4}, "hardware": "tpu_v5e"}
 MESH = AbstractMesh((2, 4), ("data", "model"))
-
-
-def f32(*shape):
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 WEIGHTS, X = {"w1": f32(512, 2048), "w2": f32(2048, 512)}, f32(256, 512)

@@ -4,16 +4,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from plan_cases import f32
 
 from autoshard import Pin, plan
 from autoshard.api.plans import Plan
 from autoshard.verify.plan.checker import check_plan
 
 SPEC = jax.ShapeDtypeStruct
-
-
-def f32(*shape: int) -> Any:
-    return SPEC(shape, jnp.float32)
 
 
 def kinds(made: Plan) -> list[str]:

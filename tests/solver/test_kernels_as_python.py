@@ -6,10 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import kernel_results
+import pytest
 
 
 @pytest.fixture(scope="module")

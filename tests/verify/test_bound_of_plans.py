@@ -4,10 +4,9 @@ import base64
 import copy
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import pytest
 from asked_cases import NAMED, planned_from
+from plan_cases import f32
 
 from autoshard import Pin, plan
 from autoshard.api.bound import check_bound
@@ -15,10 +14,6 @@ from autoshard.models import build
 from autoshard.verify import Status, check_plan
 
 MESH = {"a": 2, "b": 2}
-
-
-def f32(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 def chain(x, w1, w2):

@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import pytest
 from asked_cases import MANUAL, NAMED, STATED, Json, plain, planned_from
+from plan_cases import f32
 
 import autoshard
 from autoshard.verify import check_plan
@@ -32,10 +32,6 @@ def greedy(tmp_path_factory: pytest.TempPathFactory) -> Json:
     return planned_from(MANUAL, tmp_path_factory.mktemp("greedy"))
 
 
-def spec(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
-
-
 @pytest.fixture(scope="module")
 def searched() -> Json:
     """The sizes of the mesh were searched."""
@@ -44,7 +40,7 @@ def searched() -> Json:
         return jnp.tanh(x @ w)
 
     mesh = {"devices": 4, "axes": ["a", "b"]}
-    return plain(autoshard.plan(f, spec(64, 256), spec(256, 512), mesh=mesh, hardware="tpu_v5e").to_dict())
+    return plain(autoshard.plan(f, f32(64, 256), f32(256, 512), mesh=mesh, hardware="tpu_v5e").to_dict())
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +52,8 @@ def shared() -> Json:
             x = x + jnp.tanh(x @ up) @ down
         return x
 
-    ws = [(spec(64, 128), spec(128, 64)) for _ in range(4)]
-    return plain(autoshard.plan(f, ws, spec(256, 64), mesh={"a": 2, "b": 2}, hardware="tpu_v5e").to_dict())
+    ws = [(f32(64, 128), f32(128, 64)) for _ in range(4)]
+    return plain(autoshard.plan(f, ws, f32(256, 64), mesh={"a": 2, "b": 2}, hardware="tpu_v5e").to_dict())
 
 
 @pytest.mark.parametrize("name", ["stated", "named", "greedy", "searched", "shared"])

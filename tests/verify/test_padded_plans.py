@@ -11,13 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from plan_cases import f32, random_assignment, unsolved_plan
 
 from autoshard.api import verbs as api
-from autoshard.api.plans import Plan
 from autoshard.constraints import MatchedPin, Pin, match_pins
 from autoshard.costmodels import load_profile, place_mesh
-from autoshard.costs.memory import simulate
-from autoshard.costs.price import price
 from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.planning import Problem, build_model
 from autoshard.sharding.mesh import Mesh
@@ -26,10 +24,6 @@ from autoshard.verify.derived import ASKED
 
 Json = dict[str, Any]
 MESHES = ({"x": 3}, {"x": 6}, {"x": 2, "y": 3})
-
-
-def f32(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 def gradient(w: Any, v: Any, x: Any) -> Any:
@@ -116,51 +110,18 @@ def random_plans(
     name: str, mesh: dict[str, int], count: int, pins: dict[str, str]
 ) -> list[tuple[TracedFunction, Json]]:
     """Plans far from the best one, in which more is padded."""
-    from autoshard.solver.network import IMPOSSIBLE
-
     f, specs, names = PROGRAMS[name]
     traced = trace(f, *specs, argnames=names)
     devices = Mesh.from_dict(mesh)
     stated = match_pins([Pin(p, s) for p, s in pins.items()], traced.program, devices)
     problem = Problem.make(traced.program, devices, place_mesh(load_profile("cpu_sim"), mesh, None), pins=stated)
     model = build_model(problem)
-    network, random, out = model.repeats.network, Random(7), []
-    near: list[list[tuple[int, Any]]] = [[] for _ in network.costs]
-    for edge in network.edges:
-        near[edge.first].append((edge.second, edge.costs))
-        near[edge.second].append((edge.first, edge.costs.T))
+    random, out = Random(7), []
     for _ in range(50 * count):
-        chosen: dict[int, int] = {}
-        for node, costs in enumerate(network.costs):
-            free = costs < IMPOSSIBLE
-            for other, table in near[node]:
-                if other in chosen:
-                    free = free & (table[:, chosen[other]] < IMPOSSIBLE)
-            states = np.flatnonzero(free)
-            if not len(states):
-                break
-            chosen[node] = int(random.choice(states.tolist()))
-        if len(chosen) < network.n_nodes:
+        assignment = random_assignment(model.repeats.network, random, tries=1)
+        if assignment is None:
             continue
-        assignment = tuple(chosen[n] for n in range(network.n_nodes))
-        schedule = model.schedule(assignment)
-        cost = price(traced.program, schedule, model.fusion, model.prices)
-        memory = simulate(traced.program, schedule, model.liveness)
-        extra = model.memory_price_s(assignment)
-        plan = Plan(
-            program=traced.program,
-            schedule=schedule,
-            machine=problem.machine,
-            cost=cost,
-            memory=memory,
-            status="feasible",
-            objective_s=cost.step_s + extra,
-            bound_s=0.0,
-            gap=1.0,
-            memory_price_s=extra,
-            rounding_s=model.encoded.rounding_s,
-            statements=tuple(statement(pin) for pin in stated),
-        )
+        plan = unsolved_plan(model, assignment, statements=[statement(pin) for pin in stated])
         out.append((traced, json.loads(json.dumps(plan.to_dict()))))
         if len(out) == count:
             return out

@@ -15,6 +15,7 @@ MOST_UNROLLED = 16
 
 @op("If")
 def if_(node: Node, condition: Any) -> Any:
+    """If: the branch alone where the condition is known, else both as a `jax.lax.cond`."""
     known = node.known(0)
     assert node.run is not None
     if known is not None:
@@ -109,6 +110,7 @@ def _array(node: Node, x: Any) -> Any:
 
 @op("Scan", since=9)
 def scan(node: Node, *inputs: Any) -> Any:
+    """Scan since opset 9."""
     return tuple(_scan(node, inputs))
 
 

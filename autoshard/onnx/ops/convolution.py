@@ -38,6 +38,7 @@ def _numbers(rank: int) -> Any:
 
 
 def convolve(node: Node, x: Any, w: Any, b: Any = None, *, out_type: Any = None) -> Any:
+    """A convolution with the strides, dilations, pads and groups of the node. out_type: of sums of products."""
     rank = x.ndim - 2
     strides, dilations = _spatial(node, rank)
     pads = pads_of(node, x.shape[2:], w.shape[2:])
@@ -50,11 +51,13 @@ def convolve(node: Node, x: Any, w: Any, b: Any = None, *, out_type: Any = None)
 
 @op("Conv")
 def conv(node: Node, x: Any, w: Any, b: Any = None) -> Any:
+    """Conv."""
     return convolve(node, x, w, b)
 
 
 @op("ConvInteger")
 def conv_integer(node: Node, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
+    """ConvInteger: zero points are subtracted, products are added in int32."""
     return _shifted_conv(node, x, w, x_zero, w_zero)
 
 
@@ -73,6 +76,7 @@ def qlinear_conv(
     node: Node, x: Any, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, y_scale: Any, y_zero: Any,
     b: Any = None,
 ) -> Any:  # fmt: skip
+    """QLinearConv: a ConvInteger whose result is scaled and quantized again."""
     rank = x.ndim - 2
     out = _shifted_conv(node, x, w, x_zero, w_zero)
     if b is not None:
@@ -160,6 +164,7 @@ def _joined(first: Pads, second: Pads) -> Pads:
 
 @op("MaxPool")
 def max_pool(node: Node, x: Any) -> Any:
+    """MaxPool; a second output tells where each maximum was found."""
     kernel = tuple(node["kernel_shape"])
     pads, more = _ceil_pads(node, x.shape[2:], kernel)
     lowest = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
@@ -199,6 +204,7 @@ def _places(node: Node, x: Any, lowest: Any, pads: Pads, kernel: tuple[int, ...]
 
 @op("AveragePool")
 def average_pool(node: Node, x: Any) -> Any:
+    """AveragePool, with or without the padding in the count."""
     kernel = tuple(node["kernel_shape"])
     pads, more = _ceil_pads(node, x.shape[2:], kernel)
     total = _window(node, x, 0, lax.add, _joined(pads, more), kernel)
@@ -218,6 +224,7 @@ def average_pool(node: Node, x: Any) -> Any:
 
 @op("LpPool")
 def lp_pool(node: Node, x: Any) -> Any:
+    """LpPool: the p-norm of each window."""
     kernel, p = tuple(node["kernel_shape"]), node["p"]
     pads, more = _ceil_pads(node, x.shape[2:], kernel)
     total = _window(node, jnp.abs(x) ** p, 0, lax.add, _joined(pads, more), kernel)
@@ -226,16 +233,19 @@ def lp_pool(node: Node, x: Any) -> Any:
 
 @op("GlobalAveragePool")
 def global_average_pool(node: Node, x: Any) -> Any:
+    """GlobalAveragePool: the mean over all spatial axes."""
     return jnp.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
 @op("GlobalMaxPool")
 def global_max_pool(node: Node, x: Any) -> Any:
+    """GlobalMaxPool: the maximum over all spatial axes."""
     return jnp.max(x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
 @op("GlobalLpPool")
 def global_lp_pool(node: Node, x: Any) -> Any:
+    """GlobalLpPool: the p-norm over all spatial axes."""
     p = node["p"]
     return jnp.sum(jnp.abs(x) ** p, axis=tuple(range(2, x.ndim)), keepdims=True) ** (1.0 / p)
 

@@ -74,36 +74,43 @@ def power(node: Node, x: Any, y: Any) -> Any:
 
 @op("BitShift")
 def bit_shift(node: Node, x: Any, y: Any) -> Any:
+    """BitShift to the left or right, by ``direction``."""
     return jnp.left_shift(x, y) if node["direction"] == "LEFT" else jnp.right_shift(x, y)
 
 
 @op("Max")
 def maximum(node: Node, *xs: Any) -> Any:
+    """Max of any number of tensors."""
     return reduce(jnp.maximum, xs)
 
 
 @op("Min")
 def minimum(node: Node, *xs: Any) -> Any:
+    """Min of any number of tensors."""
     return reduce(jnp.minimum, xs)
 
 
 @op("Sum")
 def sum_of(node: Node, *xs: Any) -> Any:
+    """Sum of any number of tensors."""
     return reduce(jnp.add, xs)
 
 
 @op("Mean")
 def mean_of(node: Node, *xs: Any) -> Any:
+    """Mean of any number of tensors, element by element."""
     return reduce(jnp.add, xs) / jnp.asarray(len(xs), xs[0].dtype)
 
 
 @op("Where")
 def where(node: Node, condition: Any, x: Any, y: Any) -> Any:
+    """Where: `x` where the condition holds, `y` elsewhere."""
     return jnp.where(condition, x, y)
 
 
 @op("IsInf")
 def is_inf(node: Node, x: Any) -> Any:
+    """IsInf, of the signs that ``detect_positive`` and ``detect_negative`` name."""
     found = jnp.isinf(x)
     if not node["detect_positive"]:
         found &= x < 0
@@ -114,11 +121,13 @@ def is_inf(node: Node, x: Any) -> Any:
 
 @op("Clip")
 def clip_by_attributes(node: Node, x: Any) -> Any:
+    """Clip before opset 11: the limits are attributes."""
     return _clipped(x, node["min"], node["max"])
 
 
 @op("Clip", since=11)
 def clip(node: Node, x: Any, low: Any = None, high: Any = None) -> Any:
+    """Clip since opset 11: the limits are inputs, and either may be missing."""
     return _clipped(x, low, high)
 
 
@@ -132,42 +141,50 @@ def _clipped(x: Any, low: Any, high: Any) -> Any:
 
 @op("LeakyRelu")
 def leaky_relu(node: Node, x: Any) -> Any:
+    """LeakyRelu: negative elements are multiplied by ``alpha``."""
     return jnp.where(x < 0, x * node["alpha"], x)
 
 
 @op("Elu")
 def elu(node: Node, x: Any) -> Any:
+    """Elu: ``alpha (exp(x) - 1)`` for negative elements."""
     return jnp.where(x < 0, node["alpha"] * (jnp.exp(x) - 1), x)
 
 
 @op("Selu")
 def selu(node: Node, x: Any) -> Any:
+    """Selu: a scaled Elu, with ``alpha`` and ``gamma``."""
     return node["gamma"] * jnp.where(x <= 0, node["alpha"] * (jnp.exp(x) - 1), x)
 
 
 @op("Celu")
 def celu(node: Node, x: Any) -> Any:
+    """Celu: ``alpha (exp(x / alpha) - 1)`` for negative elements."""
     alpha = node["alpha"]
     return jnp.maximum(x, 0) + jnp.minimum(alpha * (jnp.exp(x / alpha) - 1), 0)
 
 
 @op("HardSigmoid")
 def hard_sigmoid(node: Node, x: Any) -> Any:
+    """HardSigmoid: ``alpha x + beta``, kept between 0 and 1."""
     return jnp.clip(node["alpha"] * x + node["beta"], 0, 1)
 
 
 @op("HardSwish")
 def hard_swish(node: Node, x: Any) -> Any:
+    """HardSwish: ``x clip(x / 6 + 1 / 2, 0, 1)``."""
     return x * jnp.clip(x / 6 + 0.5, 0, 1)
 
 
 @op("ThresholdedRelu")
 def thresholded_relu(node: Node, x: Any) -> Any:
+    """ThresholdedRelu: elements above ``alpha``, zeros elsewhere."""
     return jnp.where(x > node["alpha"], x, jnp.zeros((), x.dtype))
 
 
 @op("Shrink")
 def shrink(node: Node, x: Any) -> Any:
+    """Shrink: elements beyond ``lambd`` move towards zero by ``bias``, the others become zero."""
     bound, bias = node["lambd"], node["bias"]
     zero = jnp.zeros((), x.dtype)
     return jnp.where(x < -bound, x + bias, jnp.where(x > bound, x - bias, zero)).astype(x.dtype)
@@ -175,6 +192,7 @@ def shrink(node: Node, x: Any) -> Any:
 
 @op("Gelu")
 def gelu(node: Node, x: Any) -> Any:
+    """Gelu, exact or by ``approximate`` with tanh."""
     if node["approximate"] == "tanh":
         inner = 0.7978845608028654 * (x + 0.044715 * x * x * x)  # sqrt(2 / pi)
         return 0.5 * x * (1 + jnp.tanh(inner))
@@ -183,11 +201,13 @@ def gelu(node: Node, x: Any) -> Any:
 
 @op("Mish")
 def mish(node: Node, x: Any) -> Any:
+    """Mish: ``x tanh(softplus(x))``."""
     return x * jnp.tanh(jnp.logaddexp(x, jnp.zeros((), x.dtype)))
 
 
 @op("Swish")
 def swish(node: Node, x: Any) -> Any:
+    """Swish: ``x sigmoid(alpha x)``."""
     return x * jax.nn.sigmoid(x * node["alpha"])
 
 
@@ -199,6 +219,7 @@ def dropout_by_attribute(node: Node, x: Any) -> Any:
 
 @op("Dropout", since=12, static=(1, 2))
 def dropout(node: Node, x: Any, ratio: Any = None, training: Any = None) -> Any:
+    """Dropout since opset 12; training mode is not supported where it would drop anything."""
     share = 0.5 if ratio is None else float(ratio)
     if training is not None and bool(training) and share > 0:
         raise node.unsupported("dropout in training mode draws random numbers; set training_mode to false")

@@ -31,6 +31,7 @@ def gather(node: Node, x: Any, indices: Any) -> Any:
 
 @op("GatherElements")
 def gather_elements(node: Node, x: Any, indices: Any) -> Any:
+    """GatherElements: one index for each element of the result, along ``axis``."""
     axis = node["axis"] % x.ndim
     return x[_along(_wrapped(indices, x.shape[axis]), axis)]
 
@@ -43,6 +44,7 @@ def _along(indices: Any, axis: int) -> tuple[Any, ...]:
 
 @op("GatherND")
 def gather_nd(node: Node, x: Any, indices: Any) -> Any:
+    """GatherND: the last axis of the indices holds positions in the leading axes of the data."""
     batch = node["batch_dims"] or 0
 
     def pick(data: Any, at: Any) -> Any:
@@ -55,12 +57,14 @@ def gather_nd(node: Node, x: Any, indices: Any) -> Any:
 
 @op("ScatterElements", "Scatter")
 def scatter_elements(node: Node, x: Any, indices: Any, updates: Any) -> Any:
+    """ScatterElements: each update is written, or combined by ``reduction``, at an index along ``axis``."""
     axis = node["axis"] % x.ndim
     return _write(x, _along(_wrapped(indices, x.shape[axis]), axis), updates, node["reduction"] or "none")
 
 
 @op("ScatterND")
 def scatter_nd(node: Node, x: Any, indices: Any, updates: Any) -> Any:
+    """ScatterND: updates are written, or combined by ``reduction``, at positions in the leading axes."""
     at = tuple(_wrapped(indices[..., k], x.shape[k]) for k in range(indices.shape[-1]))
     return _write(x, at, updates, node["reduction"] or "none")
 
@@ -89,6 +93,7 @@ def tensor_scatter(node: Node, past: Any, update: Any, write: Any = None) -> Any
 
 @op("OneHot", static=(1,))
 def one_hot(node: Node, indices: Any, depth: Any, values: Any) -> Any:
+    """OneHot: the on value at each index along a new axis, the off value elsewhere."""
     size = int(np.asarray(depth).reshape(()))
     axis = node["axis"] % (indices.ndim + 1)
     hit = jnp.expand_dims(_wrapped(indices.astype(jnp.int32), size), axis)
@@ -98,6 +103,7 @@ def one_hot(node: Node, indices: Any, depth: Any, values: Any) -> Any:
 
 @op("ReverseSequence")
 def reverse_sequence(node: Node, x: Any, lengths: Any) -> Any:
+    """ReverseSequence: the first elements along the time axis are turned round, as many as `lengths` says."""
     time, batch = node["time_axis"], node["batch_axis"]
     steps = jnp.arange(x.shape[time]).reshape([-1 if k == time else 1 for k in range(x.ndim)])
     ends = lengths.reshape([-1 if k == batch else 1 for k in range(x.ndim)])
@@ -116,10 +122,12 @@ def compress(node: Node, x: Any, condition: Any) -> Any:
 
 @op("ArrayFeatureExtractor", domain=ML)
 def array_feature_extractor(node: Node, x: Any, at: Any) -> Any:
+    """ArrayFeatureExtractor of ai.onnx.ml: columns of the last axis."""
     out = jnp.take(x, at.reshape(-1), axis=-1)
     return out.reshape(1, -1) if x.ndim == 1 else out
 
 
 @op("Binarizer", domain=ML)
 def binarizer(node: Node, x: Any) -> Any:
+    """Binarizer of ai.onnx.ml: 1 above ``threshold``, else 0."""
     return (x > node["threshold"]).astype(x.dtype)

@@ -10,6 +10,7 @@ from autoshard.onnx.ops.registry import Node, op
 
 @op("MatMul")
 def matmul(node: Node, x: Any, y: Any) -> Any:
+    """MatMul, as of NumPy."""
     return jnp.matmul(x, y)
 
 
@@ -27,17 +28,20 @@ def gemm(node: Node, a: Any, b: Any, c: Any = None) -> Any:
 
 @op("Einsum")
 def einsum(node: Node, *xs: Any) -> Any:
+    """Einsum."""
     equation = node["equation"]
     return jnp.einsum(equation.decode() if isinstance(equation, bytes) else equation, *xs)
 
 
 @op("Det")
 def det(node: Node, x: Any) -> Any:
+    """Det: determinants of the last two axes."""
     return jnp.linalg.det(x)
 
 
 @op("MatMulInteger")
 def matmul_integer(node: Node, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+    """MatMulInteger: zero points are subtracted, products are added in int32."""
     left, right = a.astype(jnp.int32), b.astype(jnp.int32)
     if a_zero is not None:
         shift = a_zero.astype(jnp.int32)

@@ -15,6 +15,7 @@ def _per_channel(v: Any, rank: int) -> Any:
 
 @op("BatchNormalization", since=7)
 def batch_normalization(node: Node, x: Any, scale: Any, bias: Any, mean: Any, var: Any) -> Any:
+    """BatchNormalization, with statistics given or, in training mode, of this batch."""
     if node["training_mode"]:
         return _training(node, x, scale, bias, mean, var)
     if sum(1 for name in node.outputs if name) > 1:
@@ -40,6 +41,7 @@ def _training(node: Node, x: Any, scale: Any, bias: Any, mean: Any, var: Any) ->
 
 @op("InstanceNormalization")
 def instance_normalization(node: Node, x: Any, scale: Any, bias: Any) -> Any:
+    """InstanceNormalization: over the spatial axes of each sample and channel."""
     axes = tuple(range(2, x.ndim))
     mean = jnp.mean(x, axis=axes, keepdims=True)
     var = jnp.mean((x - mean) ** 2, axis=axes, keepdims=True)
@@ -49,6 +51,7 @@ def instance_normalization(node: Node, x: Any, scale: Any, bias: Any) -> Any:
 
 @op("LayerNormalization")
 def layer_normalization(node: Node, x: Any, scale: Any, bias: Any = None) -> Any:
+    """LayerNormalization over ``axis`` and the axes behind it; mean and inverse deviation are outputs, too."""
     axes = tuple(range(node["axis"] % x.ndim, x.ndim))
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     mean = jnp.mean(wide, axis=axes, keepdims=True)
@@ -62,6 +65,7 @@ def layer_normalization(node: Node, x: Any, scale: Any, bias: Any = None) -> Any
 
 @op("RMSNormalization")
 def rms_normalization(node: Node, x: Any, scale: Any) -> Any:
+    """RMSNormalization over ``axis`` and the axes behind it."""
     axes = tuple(range(node["axis"] % x.ndim, x.ndim))
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     inverse = lax.rsqrt(jnp.mean(wide * wide, axis=axes, keepdims=True) + node["epsilon"])
@@ -70,6 +74,7 @@ def rms_normalization(node: Node, x: Any, scale: Any) -> Any:
 
 @op("LRN")
 def lrn(node: Node, x: Any) -> Any:
+    """LRN: local response normalization, over neighbouring channels."""
     size = node["size"]
     before = (size - 1) // 2
     window = (1, size, *[1] * (x.ndim - 2))
@@ -80,6 +85,7 @@ def lrn(node: Node, x: Any) -> Any:
 
 @op("MeanVarianceNormalization")
 def mean_variance_normalization(node: Node, x: Any) -> Any:
+    """MeanVarianceNormalization over ``axes``, without scale and bias."""
     axes = tuple(int(a) % x.ndim for a in np.asarray(node["axes"] or [0, 2, 3]))
     mean = jnp.mean(x, axis=axes, keepdims=True)
     centred = x - mean

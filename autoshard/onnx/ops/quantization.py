@@ -26,6 +26,7 @@ def _limits(dtype: Any) -> tuple[float, float]:
 
 @op("QuantizeLinear", since=10)
 def quantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
+    """QuantizeLinear: divided by the scale, rounded to even, moved by the zero point, kept within the type."""
     from onnx import TensorProto, helper
 
     axis, block = node["axis"] if node["axis"] is not None else 1, node["block_size"] or 0
@@ -47,6 +48,7 @@ def quantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
 
 @op("DequantizeLinear", since=10)
 def dequantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
+    """DequantizeLinear: the zero point is subtracted, the rest is multiplied by the scale."""
     axis, block = node["axis"] if node["axis"] is not None else 1, node["block_size"] or 0
     value = x.astype(jnp.float32)
     if zero is not None and jnp.issubdtype(x.dtype, jnp.integer):
@@ -59,6 +61,8 @@ def dequantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
 def qlinear_matmul(
     node: Node, a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
 ) -> Any:  # fmt: skip
+    """QLinearMatMul: a product of whole numbers that is scaled and quantized again."""
+
     def shifted(x: Any, zero: Any) -> Any:
         return x.astype(jnp.int32) - zero.astype(jnp.int32)
 

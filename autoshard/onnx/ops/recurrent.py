@@ -112,6 +112,7 @@ _STEPS = {"RNN": _rnn_step, "GRU": _gru_step, "LSTM": _lstm_step}
 def recurrent(
     node: Node, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h0: Any = None
 ) -> Any:  # fmt: skip
+    """RNN and GRU: a scan over time, in one or both directions."""
     return _run(node, x, w, r, b, lengths, (h0,), None)
 
 
@@ -120,6 +121,7 @@ def lstm(
     node: Node, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h0: Any = None, c0: Any = None,
     p: Any = None,
 ) -> Any:  # fmt: skip
+    """LSTM: a scan over time, in one or both directions."""
     return _run(node, x, w, r, b, lengths, (h0, c0), p)
 
 

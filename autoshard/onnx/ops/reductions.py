@@ -78,6 +78,7 @@ for _name in _REDUCTIONS:
 
 @op("ArgMax", "ArgMin")
 def arg_extreme(node: Node, x: Any) -> Any:
+    """ArgMax and ArgMin along ``axis``; of equal elements the first, or the last where asked."""
     axis = node["axis"] % x.ndim
     find = jnp.argmax if node.op == "ArgMax" else jnp.argmin
     if node["select_last_index"]:
@@ -89,11 +90,13 @@ def arg_extreme(node: Node, x: Any) -> Any:
 
 @op("CumSum", static=(1,))
 def cum_sum(node: Node, x: Any, axis: Any) -> Any:
+    """CumSum along an axis, ``exclusive`` and in ``reverse`` where asked."""
     return _cumulative(node, x, axis, lax.cumsum, 0)
 
 
 @op("CumProd", static=(1,))
 def cum_prod(node: Node, x: Any, axis: Any) -> Any:
+    """CumProd along an axis, ``exclusive`` and in ``reverse`` where asked."""
     return _cumulative(node, x, axis, lax.cumprod, 1)
 
 
@@ -110,11 +113,13 @@ def _cumulative(node: Node, x: Any, axis: Any, function: Callable[..., Any], sta
 
 @op("TopK")
 def top_k_by_attribute(node: Node, x: Any) -> Any:
+    """TopK before opset 10: ``k`` is an attribute."""
     return _top_k(x, node["k"], node["axis"], True)
 
 
 @op("TopK", since=10, static=(1,))
 def top_k(node: Node, x: Any, k: Any) -> Any:
+    """TopK since opset 10: `k` is an input."""
     return _top_k(x, int(np.asarray(k).reshape(())), node["axis"], node["largest"] != 0)
 
 
@@ -171,6 +176,7 @@ for _name in _NORMALISING:
 
 @op("LpNormalization")
 def lp_normalization(node: Node, x: Any) -> Any:
+    """LpNormalization: elements over the p-norm along ``axis``."""
     axis = node["axis"]
     if node["p"] == 1:
         norm = jnp.sum(jnp.abs(x), axis=axis, keepdims=True)

@@ -62,6 +62,7 @@ class Node:
         return self.constants[index] if index < len(self.constants) else None
 
     def unsupported(self, what: str) -> UnsupportedError:
+        """The error that says that this node asks for `what`, which is not supported; not raised here."""
         return UnsupportedError(f"{self.where}: {what}")
 
 
@@ -93,8 +94,10 @@ def op(
 
 
 def normal(domain: str) -> str:
+    """The name of a domain; ai.onnx has ""."""
     return "" if domain == "ai.onnx" else domain
 
 
 def full_name(domain: str, name: str) -> str:
+    """The name of an op with its domain, without that of ai.onnx."""
     return f"{domain}::{name}" if normal(domain) else name

@@ -110,11 +110,13 @@ def _resize(node: Node, x: Any, axes: Sequence[int], outs: Sequence[int], scales
 
 @op("Upsample", since=7)
 def upsample_by_attribute(node: Node, x: Any) -> Any:
+    """Upsample before opset 9: the scales are an attribute."""
     return _by_scales(node, x, node["scales"])
 
 
 @op("Upsample", "Resize", since=9, static=(1,))
 def upsample(node: Node, x: Any, scales: Any) -> Any:
+    """Upsample, and Resize of opset 10: the scales are an input."""
     return _by_scales(node, x, scales)
 
 
@@ -125,6 +127,7 @@ def _by_scales(node: Node, x: Any, scales: Any) -> Any:
 
 @op("Resize", since=11, static=(1, 2, 3))
 def resize(node: Node, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None) -> Any:
+    """Resize since opset 11, to sizes or by scales."""
     axes = [a % x.ndim for a in node["axes"]] if node["axes"] is not None else list(range(x.ndim))
     if sizes is not None and sizes.size:
         wanted = [int(n) for n in sizes]
@@ -210,6 +213,7 @@ _GRID_MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 @op("GridSample", since=16)
 def grid_sample(node: Node, x: Any, grid: Any) -> Any:
+    """GridSample: elements at the points of a grid, interpolated."""
     sizes, aligned = x.shape[2:], bool(node["align_corners"])
     borders = [(0.0, n - 1.0) if aligned else (-0.5, n - 0.5) for n in sizes]
     at = []
@@ -222,6 +226,7 @@ def grid_sample(node: Node, x: Any, grid: Any) -> Any:
 
 @op("RoiAlign", since=10)
 def roi_align(node: Node, x: Any, rois: Any, batch: Any) -> Any:
+    """RoiAlign: each region pooled to one size, from interpolated samples."""
     ratio = node["sampling_ratio"]
     if ratio <= 0:
         raise node.unsupported("sampling_ratio 0 takes as many samples as a region needs; state a positive number")

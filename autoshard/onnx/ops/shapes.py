@@ -11,10 +11,12 @@ from autoshard.onnx.ops.types import jax_type
 
 
 def ints(values: Any) -> list[int]:
+    """The elements of an array of whole numbers, flattened."""
     return [int(v) for v in np.asarray(values).reshape(-1)]
 
 
 def axes_of(axes: Any, rank: int) -> tuple[int, ...]:
+    """Axes counted from the front; negative ones count from the end."""
     return tuple(a % rank for a in ints(axes))
 
 
@@ -32,6 +34,7 @@ def reshape(node: Node, x: Any, shape: Any) -> Any:
 
 @op("Flatten")
 def flatten(node: Node, x: Any) -> Any:
+    """Flatten: the axes before ``axis`` become rows, the others columns."""
     axis = node["axis"] + x.ndim if node["axis"] < 0 else node["axis"]
     rows = int(np.prod(x.shape[:axis]))
     return jnp.reshape(x, (rows, int(np.prod(x.shape[axis:]))))
@@ -39,16 +42,19 @@ def flatten(node: Node, x: Any) -> Any:
 
 @op("Transpose")
 def transpose(node: Node, x: Any) -> Any:
+    """Transpose; without ``perm`` the axes are turned round."""
     return jnp.transpose(x, node["perm"])
 
 
 @op("Squeeze")
 def squeeze_by_attribute(node: Node, x: Any) -> Any:
+    """Squeeze before opset 13: ``axes`` is an attribute."""
     return _squeeze(x, node["axes"])
 
 
 @op("Squeeze", since=13, static=(1,))
 def squeeze(node: Node, x: Any, axes: Any = None) -> Any:
+    """Squeeze since opset 13: the axes are an input; without them all axes of size 1 go."""
     return _squeeze(x, axes)
 
 
@@ -59,26 +65,31 @@ def _squeeze(x: Any, axes: Any) -> Any:
 
 @op("Unsqueeze")
 def unsqueeze_by_attribute(node: Node, x: Any) -> Any:
+    """Unsqueeze before opset 13: ``axes`` is an attribute."""
     return jnp.expand_dims(x, axes_of(node["axes"], x.ndim + len(node["axes"])))
 
 
 @op("Unsqueeze", since=13, static=(1,))
 def unsqueeze(node: Node, x: Any, axes: Any) -> Any:
+    """Unsqueeze since opset 13: the axes are an input."""
     return jnp.expand_dims(x, axes_of(axes, x.ndim + len(ints(axes))))
 
 
 @op("Concat")
 def concat(node: Node, *xs: Any) -> Any:
+    """Concat along ``axis``."""
     return jnp.concatenate(xs, node["axis"])
 
 
 @op("Split")
 def split_by_attribute(node: Node, x: Any) -> Any:
+    """Split before opset 13: the sizes are an attribute."""
     return _split(node, x, node["split"])
 
 
 @op("Split", since=13, static=(1,))
 def split(node: Node, x: Any, sizes: Any = None) -> Any:
+    """Split since opset 13: the sizes are an input."""
     return _split(node, x, sizes)
 
 
@@ -96,11 +107,13 @@ def _split(node: Node, x: Any, sizes: Any) -> Any:
 
 @op("Slice")
 def slice_by_attributes(node: Node, x: Any) -> Any:
+    """Slice before opset 10: starts, ends and axes are attributes."""
     return _slice(x, node["starts"], node["ends"], node["axes"], None)
 
 
 @op("Slice", since=10, static=(1, 2, 3, 4))
 def slice_(node: Node, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+    """Slice since opset 10: starts, ends, axes and steps are inputs."""
     return _slice(x, starts, ends, axes, steps)
 
 
@@ -119,28 +132,33 @@ def _slice(x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
 
 @op("Expand", static=(1,))
 def expand(node: Node, x: Any, shape: Any) -> Any:
+    """Expand: broadcast to a shape, in which 1 keeps the tensor's own size."""
     return jnp.broadcast_to(x, jnp.broadcast_shapes(x.shape, tuple(ints(shape))))
 
 
 @op("Tile", static=(1,))
 def tile(node: Node, x: Any, repeats: Any) -> Any:
+    """Tile: the tensor repeated along each axis."""
     return jnp.tile(x, ints(repeats))
 
 
 @op("ConstantOfShape", static=(0,))
 def constant_of_shape(node: Node, shape: Any) -> Any:
+    """ConstantOfShape: one value everywhere, 0 where none is given."""
     value = np.zeros(1, np.float32) if node["value"] is None else np.asarray(node["value"]).reshape(-1)
     return jnp.full(tuple(ints(shape)), value[0])
 
 
 @op("EyeLike")
 def eye_like(node: Node, x: Any) -> Any:
+    """EyeLike: ones on the ``k``-th diagonal, zeros elsewhere."""
     dtype = x.dtype if node["dtype"] is None else jax_type(node["dtype"])
     return jnp.eye(*x.shape, k=node["k"], dtype=dtype)
 
 
 @op("Range", static=(0, 1, 2))
 def range_(node: Node, start: Any, limit: Any, delta: Any) -> Any:
+    """Range: numbers from `start` up to `limit`, not included, by `delta`."""
     count = max(0, int(np.ceil((float(limit) - float(start)) / float(delta))))
     return jnp.asarray(start.reshape(())) + jnp.arange(count, dtype=jnp.asarray(start).dtype) * jnp.asarray(
         delta.reshape(())
@@ -149,6 +167,7 @@ def range_(node: Node, start: Any, limit: Any, delta: Any) -> Any:
 
 @op("Trilu", static=(1,))
 def trilu(node: Node, x: Any, k: Any = None) -> Any:
+    """Trilu: the upper or lower triangle from the `k`-th diagonal on, zeros elsewhere."""
     shift = 0 if k is None else int(np.asarray(k).reshape(()))
     shift = max(-(2**30), min(2**30, shift))
     return (jnp.triu if node["upper"] != 0 else jnp.tril)(x, shift)
@@ -159,11 +178,13 @@ _MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": 
 
 @op("Pad")
 def pad_by_attributes(node: Node, x: Any) -> Any:
+    """Pad before opset 11: pads and value are attributes."""
     return _pad(node, x, node["pads"], node["value"] or 0.0, None)
 
 
 @op("Pad", since=11, static=(1, 3))
 def pad(node: Node, x: Any, pads: Any, value: Any = None, axes: Any = None) -> Any:
+    """Pad since opset 11: pads, value and axes are inputs."""
     return _pad(node, x, pads, 0 if value is None else value, axes)
 
 
@@ -187,6 +208,7 @@ def _pad(node: Node, x: Any, pads: Any, value: Any, axes: Any) -> Any:
 
 @op("DepthToSpace")
 def depth_to_space(node: Node, x: Any) -> Any:
+    """DepthToSpace: blocks of channels become space, in the order of ``mode``."""
     n, c, *size = x.shape
     block, k = node["blocksize"], len(size)
     if node["mode"] == "CRD":
@@ -200,6 +222,7 @@ def depth_to_space(node: Node, x: Any) -> Any:
 
 @op("SpaceToDepth")
 def space_to_depth(node: Node, x: Any) -> Any:
+    """SpaceToDepth: blocks of space become channels."""
     n, c, *size = x.shape
     block, k = node["blocksize"], len(size)
     parts = x.reshape(n, c, *(part for s in size for part in (s // block, block)))
@@ -210,6 +233,7 @@ def space_to_depth(node: Node, x: Any) -> Any:
 
 @op("CenterCropPad", static=(1,))
 def center_crop_pad(node: Node, x: Any, shape: Any) -> Any:
+    """CenterCropPad: each of the axes is cropped, or padded with zeros, around its middle."""
     axes = range(x.ndim) if node["axes"] is None else axes_of(node["axes"], x.ndim)
     for axis, wanted in zip(axes, ints(shape), strict=True):
         size = x.shape[axis]

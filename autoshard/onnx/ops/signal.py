@@ -10,11 +10,13 @@ from autoshard.onnx.ops.registry import Node, op
 
 @op("DFT", since=17, static=(1,))
 def dft_by_attribute(node: Node, x: Any, length: Any = None) -> Any:
+    """DFT before opset 20: the axis is an attribute."""
     return _dft(node, x, length, node["axis"])
 
 
 @op("DFT", since=20, static=(1, 2))
 def dft(node: Node, x: Any, length: Any = None, axis: Any = None) -> Any:
+    """DFT since opset 20: the axis is an input. Real and imaginary parts are the last axis."""
     return _dft(node, x, length, -2 if axis is None else int(axis.reshape(())))
 
 
@@ -39,6 +41,7 @@ def _pairs(complex_: Any, like: Any) -> Any:
 
 @op("STFT", since=17, static=(1, 3))
 def stft(node: Node, x: Any, step: Any, window: Any = None, length: Any = None) -> Any:
+    """STFT: Fourier transforms of windows that begin every `step` samples."""
     hop = int(np.asarray(step).reshape(()))
     if length is not None:
         size = int(np.asarray(length).reshape(()))

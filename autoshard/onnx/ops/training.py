@@ -18,6 +18,7 @@ def _each(node: Node, state: int, tensors: tuple[Any, ...], step: Callable[..., 
 
 @op("Adam", domain=TRAINING)
 def adam(node: Node, rate: Any, t: Any, *tensors: Any) -> Any:
+    """Adam of ai.onnx.preview.training: one step for every tensor."""
     alpha, beta = node["alpha"], node["beta"]
     turns = t.astype(jnp.float32)
     corrected = rate * jnp.sqrt(1 - beta**turns) / jnp.where(t > 0, 1 - alpha**turns, 1.0)
@@ -35,6 +36,7 @@ def adam(node: Node, rate: Any, t: Any, *tensors: Any) -> Any:
 
 @op("Adagrad", domain=TRAINING)
 def adagrad(node: Node, rate: Any, t: Any, *tensors: Any) -> Any:
+    """Adagrad of ai.onnx.preview.training: one step for every tensor."""
     rate = rate / (1 + t * node["decay_factor"])
 
     def step(x: Any, g: Any, h: Any) -> tuple[Any, ...]:
@@ -47,6 +49,7 @@ def adagrad(node: Node, rate: Any, t: Any, *tensors: Any) -> Any:
 
 @op("Momentum", domain=TRAINING)
 def momentum(node: Node, rate: Any, t: Any, *tensors: Any) -> Any:
+    """Momentum of ai.onnx.preview.training, standard or Nesterov: one step for every tensor."""
     alpha = node["alpha"]
 
     def step(x: Any, g: Any, v: Any) -> tuple[Any, ...]:

@@ -93,6 +93,7 @@ def _to_e8m0(x: Any, rounding: str, saturate: bool) -> Any:
 
 @op("Cast")
 def cast(node: Node, x: Any) -> Any:
+    """Cast to the element type ``to``."""
     return to_type(
         x, node["to"], saturate=node["saturate"] != 0, rounding=node["round_mode"] or "up"
     )  # fmt: skip
@@ -100,6 +101,7 @@ def cast(node: Node, x: Any) -> Any:
 
 @op("CastLike")
 def cast_like(node: Node, x: Any, like: Any) -> Any:
+    """CastLike: cast to the element type of another tensor."""
     from onnx import helper
 
     number = helper.np_dtype_to_tensor_dtype(np.dtype(like.dtype))
@@ -108,6 +110,7 @@ def cast_like(node: Node, x: Any, like: Any) -> Any:
 
 @op("BitCast")
 def bit_cast(node: Node, x: Any) -> Any:
+    """BitCast: the same bits as another element type."""
     target = numpy_type(node["to"])
     known = node.known(0)
     if jax.dtypes.canonicalize_dtype(target) != target or (known is not None and known.dtype.itemsize == 8):

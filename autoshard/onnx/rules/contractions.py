@@ -30,6 +30,7 @@ def matmul(call: Call) -> OpRule:
 
 
 def matmul_integer(call: Call) -> OpRule:
+    """As MatMul; a zero point is one number, or has one for each row of A or each column of B."""
     a, b, out = _product(call, 0, 1)
     points = [_per(call, i, label) if call.has(i) else None for i, label in ((2, "m"), (3, "n"))]
     return call.build([a, b, *points[: max(0, len(call.inputs) - 2)]], [out], reduced="k")

@@ -27,11 +27,13 @@ def batch_normalization(call: Call) -> OpRule:
 
 
 def instance_normalization(call: Call) -> OpRule:
+    """Batch and channels pass, space is whole."""
     labels: list[Axis] = ["n", "c", *(Whole(a) for a in range(2, call.rank(0)))]
     return call.build([labels, ["c"], ["c"]], [labels])
 
 
 def group_normalization(call: Call) -> OpRule:
+    """Only the batch passes: groups of channels and space are whole."""
     labels: list[Axis] = ["n", *(Whole(a) for a in range(1, call.rank(0)))]
     return call.build([labels], [labels])
 
@@ -52,6 +54,7 @@ def layer_normalization(call: Call) -> OpRule:
 
 
 def mean_variance_normalization(call: Call) -> OpRule:
+    """The axes of the statistics are whole, the others pass."""
     rank = call.rank(0)
     axes = {int(a) % rank for a in call.attributes.get("axes") or (0, 2, 3)}
     labels: list[Axis] = [Whole(a) if a in axes else a for a in range(rank)]
@@ -59,6 +62,7 @@ def mean_variance_normalization(call: Call) -> OpRule:
 
 
 def local_response(call: Call) -> OpRule:
+    """Batch and space pass, channels are whole: neighbours are read."""
     labels: list[Axis] = [Whole(a) if a == 1 else a for a in range(call.rank(0))]
     return call.build([labels], [labels])
 
@@ -90,6 +94,7 @@ def region_pool(call: Call) -> OpRule:
 
 
 def grid_sample(call: Call) -> OpRule:
+    """Batch and channels pass, and the axes of the grid; the image's space is whole."""
     space = call.rank(0) - 2
     source: list[Axis] = ["n", "c", *(Whole(("in", s)) for s in range(space))]
     grid: list[Axis] = ["n", *(("out", s) for s in range(space)), Whole("place")]

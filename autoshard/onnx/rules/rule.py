@@ -105,6 +105,7 @@ class Call:
         return found.dims
 
     def rank(self, index: int) -> int:
+        """Number of dimensions of an input; `RankUnknown` where it is not known."""
         return len(self.dims(index))
 
     def out_dims(self, index: int = 0) -> tuple[Dim, ...]:
@@ -129,6 +130,7 @@ class Call:
 
     @cached_property
     def present_outputs(self) -> int:
+        """How many outputs the node has."""
         return len(self.outputs)
 
     def whole_axes(self, index: int) -> list[Axis]:

@@ -9,6 +9,7 @@ from autoshard.rules.reshape import factorise
 
 
 def transpose(call: Call) -> OpRule:
+    """Axes change places."""
     rank = call.rank(0)
     order = call.attributes.get("perm") or range(rank)[::-1]
     return call.build([list(range(rank))], [list(order)])
@@ -250,6 +251,7 @@ def scatter_nd(call: Call) -> OpRule:
 
 
 def one_hot(call: Call) -> OpRule:
+    """The axes of the indices pass; the new axis is whole."""
     rank = call.rank(0)
     axis = call.axis(-1, rank + 1)
     labels: list[Axis] = list(range(rank))
@@ -305,6 +307,7 @@ def leading_pass(count: int, *, last: int | None = None):
 
 
 def reverse_sequence(call: Call) -> OpRule:
+    """The axis of time is whole, the others pass."""
     rank = call.rank(0)
     batch = int(call.attributes.get("batch_axis", 1))
     time = int(call.attributes.get("time_axis", 0))

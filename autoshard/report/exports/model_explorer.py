@@ -14,11 +14,11 @@ from autoshard.report.amounts import bytes_text, seconds_text
 from autoshard.report.view.outline import outline
 
 COLOURS = ("#a9c6f5", "#f3c9a0", "#a5dcc6", "#deb9e6", "#f1b3bf", "#a3d9e6", "#d9d08c", "#c3c5f0")
-"""Of nodes whose result is cut, by the first mesh axis that cuts it."""
+"""Colours of nodes whose result is cut, by the first mesh axis that cuts it."""
 
 
 def model_explorer_graphs(plans: Sequence[PlanRecord], names: Sequence[str]) -> dict[str, Any]:
-    """Each plan is a graph of the collection."""
+    """The graph collection of several plans: each plan is a graph named with one of `names` and its number."""
     graphs = [
         _Graph(plan).made(f"{name} #{k}") for k, (plan, name) in enumerate(zip(plans, names, strict=True), start=1)
     ]
@@ -26,7 +26,7 @@ def model_explorer_graphs(plans: Sequence[PlanRecord], names: Sequence[str]) -> 
 
 
 class _Graph:
-    """One graph. source: value -> the node and the number of its output that it comes from."""
+    """The graph of one plan. source: value -> (node, number of that node's output) that it comes from."""
 
     def __init__(self, plan: PlanRecord) -> None:
         self.plan, self.program, self.mesh = plan, plan.program, plan.schedule.mesh
@@ -37,6 +37,7 @@ class _Graph:
             self.around.setdefault(row.op, []).append(index)
 
     def made(self, name: str) -> dict[str, Any]:
+        """The graph as Model Explorer reads it."""
         program, nodes = self.program, []
         for k, value in enumerate(program.body.args):
             nodes.append(self._node(f"in{k}", program.values[value].name, "inputs", [], (value,)))
@@ -51,26 +52,26 @@ class _Graph:
             nodes += self._op(op, spaces[op.id])
         for slot, value in enumerate(program.body.results):
             reshard = self.plan.schedule.uses.get(Use(PROGRAM, slot))
-            told = [] if reshard is None else [_pair("sharding", reshard.target.text(self.mesh))]
-            node = self._node(f"out{slot}", program.output_names[slot], "outputs", told, ())
+            attrs = [] if reshard is None else [_pair("sharding", reshard.target.text(self.mesh))]
+            node = self._node(f"out{slot}", program.output_names[slot], "outputs", attrs, ())
             nodes.append({**node, "incomingEdges": self._edges([value])})
         return {"id": name, "nodes": nodes}
 
     def _namespaces(self) -> dict[int, str]:
-        """op id -> the folds around it as a path; layers of one name are told apart by their number."""
-        found: dict[int, str] = {}
+        """op id -> the rows of the outline around it, as a path; rows of one name are told apart by a number."""
+        path_of: dict[int, str] = {}
         path: list[str] = []
         seen: dict[str, int] = {}
         for row in outline(self.program):
             del path[row.depth :]
             if row.op >= 0:
-                found[row.op] = "/".join(path)
+                path_of[row.op] = "/".join(path)
             if row.label or row.op >= 0:
                 label = (row.label or str(row.op)).replace("/", ".")
                 parent = "/".join([*path, label])
                 seen[parent] = seen.get(parent, 0) + 1
                 path.append(label if seen[parent] == 1 else f"{label} ({seen[parent]})")
-        return found
+        return path_of
 
     def _op(self, op: Op, space: str) -> list[dict[str, Any]]:
         seconds = self.plan.cost.op_seconds.get(op.id, 0.0)
@@ -79,8 +80,8 @@ class _Graph:
         for index in self.around.get(op.id, ()):
             row = self.plan.cost.rows[index]
             over = self.mesh.axes_text(row.atoms).replace('"', "")
-            told = f"{row.where}: {bytes_text(row.bytes)}, {seconds_text(row.seconds * row.times)} a step"
-            attrs.append(_pair(f"{row.kind} over {over}" if over else str(row.kind), told))
+            price = f"{row.where}: {bytes_text(row.bytes)}, {seconds_text(row.seconds * row.times)} a step"
+            attrs.append(_pair(f"{row.kind} over {over}" if over else str(row.kind), price))
         own = self._node(str(op.id), op.kind, space, attrs, op.results)
         if not op.regions or op.kind == "shard_map":
             return [{**own, "incomingEdges": self._edges(op.operands)}]
@@ -110,12 +111,12 @@ class _Graph:
 
     def _value(self, value: int) -> list[dict[str, str]]:
         type_ = self.program.type_of(value)
-        told = [_pair("__tensor_tag", self.program.values[value].name), _pair("shape", str(type_))]
+        attrs = [_pair("__tensor_tag", self.program.values[value].name), _pair("shape", str(type_))]
         layout = self.plan.schedule.definitions.get(value)
         if layout is not None:
             local = ",".join(map(str, layout.local_shape(type_.shape, self.mesh)))
-            told += [_pair("sharding", layout.text(self.mesh)), _pair("on a device", f"[{local}]")]
-        return told
+            attrs += [_pair("sharding", layout.text(self.mesh)), _pair("on a device", f"[{local}]")]
+        return attrs
 
     def _edges(self, values: Sequence[int]) -> list[dict[str, str]]:
         return [

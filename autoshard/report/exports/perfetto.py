@@ -14,15 +14,15 @@ from autoshard.report.view.outline import outline
 from autoshard.report.view.timeline import Placed, events, on_the_clock
 
 PROGRAM, COMPUTE, COPIES, FIRST_AXES = 1, 2, 3, 4
-"""Tracks of a plan; those of collectives follow."""
+"""Numbers of the tracks of a plan; from the last one on come those of collectives, one for each set of axes."""
 
 
 def perfetto_trace(plans: Sequence[PlanRecord], names: Sequence[str]) -> dict[str, Any]:
-    """Each plan is a process of the trace."""
-    found: list[dict[str, Any]] = []
+    """The trace of several plans: each plan is a process named with one of `names`."""
+    trace_events: list[dict[str, Any]] = []
     for number, (plan, name) in enumerate(zip(plans, names, strict=True), start=1):
-        found += _process(plan, name, number)
-    return {"displayTimeUnit": "ms", "traceEvents": found}
+        trace_events += _process(plan, name, number)
+    return {"displayTimeUnit": "ms", "traceEvents": trace_events}
 
 
 def _process(plan: PlanRecord, name: str, pid: int) -> list[dict[str, Any]]:
@@ -42,23 +42,25 @@ def _process(plan: PlanRecord, name: str, pid: int) -> list[dict[str, Any]]:
         *(_named(pid, tid, "thread_name", f"collectives over {text}") for text, tid in tracks.items()),
     ]
     out += _outline(plan, placed, pid)
-    for number, one in enumerate(placed):
-        event = one.event
+    for number, moment in enumerate(placed):
+        event = moment.event
         if event.row < 0:
             op = plan.program.ops[event.op]
             track, title, kind = COMPUTE, f"{op.kind}:{op.id}", "compute"
-            told: dict[str, Any] = {"source": op.source}
+            args: dict[str, Any] = {"source": op.source}
         else:
             row = rows[event.row]
             track = tracks[axes(event.row)] if row.is_collective else COPIES
             title, kind = f"{row.kind} {plan.program.values[row.value].name}", str(row.kind)
-            told = {"where": row.where, "bytes": row.bytes, "executions": row.times, "hidden": event.hidden}
+            args = {"where": row.where, "bytes": row.bytes, "executions": row.times, "hidden": event.hidden}
         common = {"name": title, "cat": kind, "pid": pid, "tid": track}
-        out.append({**common, "ph": "X", "ts": _us(one.start_s), "dur": _us(one.stop_s - one.start_s), "args": told})
-        if one.hidden_to_s > one.hidden_from_s:
+        out.append(
+            {**common, "ph": "X", "ts": _us(moment.start_s), "dur": _us(moment.stop_s - moment.start_s), "args": args}
+        )
+        if moment.hidden_to_s > moment.hidden_from_s:
             hidden = {**common, "name": f"{title} (hidden)", "id": number}
-            out.append({**hidden, "ph": "b", "ts": _us(one.hidden_from_s)})
-            out.append({**hidden, "ph": "e", "ts": _us(one.hidden_to_s)})
+            out.append({**hidden, "ph": "b", "ts": _us(moment.hidden_from_s)})
+            out.append({**hidden, "ph": "e", "ts": _us(moment.hidden_to_s)})
     return out + _memory(plan, placed, pid)
 
 
@@ -67,16 +69,17 @@ def _named(pid: int, tid: int, what: str, name: str) -> dict[str, Any]:
 
 
 def _us(seconds: float) -> float:
+    """Microseconds."""
     return round(seconds * 1e6, 6)
 
 
 def _outline(plan: PlanRecord, placed: Sequence[Placed], pid: int) -> list[dict[str, Any]]:
-    """Loops, layers and scopes as events that nest."""
+    """Loops, layers and scopes as events that nest, each from the first to the last of its ops."""
     span: dict[int, tuple[float, float]] = {}
-    for one in placed:
-        if one.event.op >= 0:
-            old = span.get(one.event.op, (one.start_s, one.stop_s))
-            span[one.event.op] = (min(old[0], one.start_s), max(old[1], one.stop_s))
+    for moment in placed:
+        if moment.event.op >= 0:
+            old = span.get(moment.event.op, (moment.start_s, moment.stop_s))
+            span[moment.event.op] = (min(old[0], moment.start_s), max(old[1], moment.stop_s))
     rows, out = outline(plan.program), []
     for index, row in enumerate(rows):
         if not row.label:
@@ -95,7 +98,7 @@ def _outline(plan: PlanRecord, placed: Sequence[Placed], pid: int) -> list[dict[
 
 
 def _memory(plan: PlanRecord, placed: Sequence[Placed], pid: int) -> list[dict[str, Any]]:
-    """Bytes held when an op runs, by what they are for."""
+    """Counters: bytes that a device holds when an op runs, by what they are for."""
     view = memory_view(plan, fusion.analyse(plan.program))
     groups = sorted(set(view.groups))
     change: list[dict[str, int]] = [{} for _ in range(view.points + 1)]
@@ -108,8 +111,8 @@ def _memory(plan: PlanRecord, placed: Sequence[Placed], pid: int) -> list[dict[s
             now[group] += size
         series.append(dict(now))
     return [
-        {"name": "memory of a device", "ph": "C", "pid": pid, "ts": _us(one.start_s),
-         "args": series[view.time[one.event.op]]}
-        for one in placed
-        if one.event.row < 0 and one.event.op in view.time
+        {"name": "memory of a device", "ph": "C", "pid": pid, "ts": _us(moment.start_s),
+         "args": series[view.time[moment.event.op]]}
+        for moment in placed
+        if moment.event.row < 0 and moment.event.op in view.time
     ]  # fmt: skip

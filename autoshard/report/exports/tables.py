@@ -15,7 +15,7 @@ from autoshard.report.view.timeline import events
 
 
 def csv_tables(plan: PlanRecord) -> dict[str, str]:
-    """File name -> text, first line with names of columns; seconds and bytes are plain numbers."""
+    """File name -> the text of a CSV file with a header line; seconds and bytes are plain numbers."""
     memory, held = _memory(plan)
     return {
         "collectives.csv": _collectives(plan), "parameters.csv": _parameters(plan), "memory.csv": memory,
@@ -32,7 +32,7 @@ def _text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _plain(cell: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula: plans may be by somebody else."""
+    """The cell, quoted where a spreadsheet would take it for a formula: plans may be by somebody else."""
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
 
 
@@ -57,7 +57,7 @@ def _collectives(plan: PlanRecord) -> str:
 def _parameters(plan: PlanRecord) -> str:
     program, mesh = plan.program, plan.schedule.mesh
     size = sizes(program, mesh, plan.machine.profile.memory_tile)
-    stated = {member for one in plan.stated for kind, member in one.members if kind == "value"}
+    stated = {member for statement in plan.stated for kind, member in statement.members if kind == "value"}
     columns = ("path", "dtype", "shape", "sharding", "local_shape", "bytes", "local_bytes", "donated", "stated")
 
     def rows() -> Iterable[Sequence[Any]]:
@@ -73,6 +73,7 @@ def _parameters(plan: PlanRecord) -> str:
 
 
 def _memory(plan: PlanRecord) -> tuple[str, str]:
+    """Two tables: bytes held at every point of the program, and what is held from when to when."""
     view = memory_view(plan, fusion.analyse(plan.program))
     groups = list(dict.fromkeys(view.groups))
     series = np.zeros((len(groups), view.points + 1), np.int64)

@@ -1,4 +1,4 @@
-"""What a page knows of one plan: the record, and what follows from it, as columns of plain data."""
+"""What a page shows of one plan: its record and what follows from it, as columns of plain data."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,12 +24,12 @@ VERSION = 1
 
 
 def plan_content(plan: PlanRecord, *, name: str, search: Sequence[SearchPoint] = ()) -> dict[str, Any]:
-    """Everything the page shows of a plan. name: what the page calls it. search: how the gap closed, where known."""
+    """Everything that the page shows of a plan. name: what the page calls it. search: how the gap closed, if known."""
     return _Content(plan, name, search).made()
 
 
 class _Content:
-    """Tables that are filled together; texts and layouts are numbered."""
+    """The tables of one plan, filled together; they hold numbers of texts and layouts, which are listed once."""
 
     def __init__(self, plan: PlanRecord, name: str, search: Sequence[SearchPoint]) -> None:
         self.plan, self.name, self.search = plan, name, search
@@ -43,6 +43,7 @@ class _Content:
         self.axes = {axis: k for k, axis in enumerate(self.mesh.mesh.axis_names)}
 
     def made(self) -> dict[str, Any]:
+        """All tables, by the names that the page's scripts know."""
         data = {
             "version": VERSION,
             "name": self.name,
@@ -72,7 +73,7 @@ class _Content:
     def _verdict(self) -> dict[str, Any]:
         plan, step = self.plan, self.plan.step_time
         limit = plan.memory_limit
-        told = {
+        memory = {
             "peak_bytes": plan.memory.peak_bytes, "where": plan.memory.where, "time": plan.memory.time,
             "host_bytes": plan.memory.host_bytes,
             **verdict(plan.memory, plan.machine.hbm_bytes, plan.machine.usable_bytes),
@@ -96,10 +97,10 @@ class _Content:
             "seconds": {"lower": step.lower_s, "estimate": step.estimate_s, "upper": step.upper_s},
             "mfu": step.mfu, "hfu": step.hfu, "bound_by": step.bound, "batch": plan.batch,
             "flop": step.model_flop,
-            "memory": told,
+            "memory": memory,
             "limit_bytes": None if limit is None else limit.bytes,
             "limit_from": None if limit is None else limit.source,
-            "host_limit_bytes": next((one.bytes for one in plan.stated_as(HostMemoryLimit)), None),
+            "host_limit_bytes": next((limit_on_host.bytes for limit_on_host in plan.stated_as(HostMemoryLimit)), None),
             "baselines": [
                 {"name": b.name, "objective_s": b.objective_s, "peak_bytes": b.peak_bytes, "reason": b.reason}
                 for b in plan.baselines
@@ -129,13 +130,13 @@ class _Content:
             "bandwidth": machine.profile.memory.bandwidth.value,
             "vector": machine.flops_per_s("float32", "vector"),
             "matmul": {dtype: machine.flops_per_s(dtype) for dtype in dtypes},
-            "layout": {axis: str(told["on"]) for axis, told in machine.describe()["axes"].items()},
+            "layout": {axis: str(placed["on"]) for axis, placed in machine.describe()["axes"].items()},
         }
 
     # -- tables --------------------------------------------------------------------------------------
 
     def _ops(self) -> dict[str, Any]:
-        """In the order of the program."""
+        """The ops in the order of the program; flop, bytes and seconds as `work_of` counts them."""
         columns: dict[str, list[Any]] = {
             key: [] for key in ("id", "kind", "source", "phase", "flop", "bytes", "times", "seconds", "unit", "dtype",
                                 "rule", "cut")
@@ -195,20 +196,20 @@ class _Content:
         return {**columns, "item_bytes": item, "literals": literals}
 
     def _layout(self, layout: Layout) -> dict[str, Any]:
-        """Of each dimension the axes that cut it and in how many parts; the text is that of plans."""
+        """A layout: its text, and for each dimension its number of parts and the axes that cut it."""
         mesh = self.mesh
 
-        def axes(atoms: Sequence[int]) -> list[int]:
+        def axis_numbers(atoms: Sequence[int]) -> list[int]:
             return [self.axes[name] for name in dict.fromkeys(mesh.atoms[a].name for a in atoms)]
 
         return {
             "text": layout.text(mesh),
-            "dims": [[mesh.size(atoms), axes(atoms)] for atoms in layout.dims],
-            "sum": axes(layout.unreduced),
+            "dims": [[mesh.size(atoms), axis_numbers(atoms)] for atoms in layout.dims],
+            "sum": axis_numbers(layout.unreduced),
         }
 
     def _moves(self) -> dict[str, Any]:
-        """Rows of the price: collectives and local copies."""
+        """The rows of the price: collectives and local copies. wire: 1 for collectives."""
         columns: dict[str, list[Any]] = {
             key: [] for key in ("where", "value", "kind", "axes", "axis", "bytes", "seconds", "times", "op", "wire")
         }
@@ -279,13 +280,13 @@ class _Content:
         }
 
     def _stated(self) -> dict[str, Any]:
-        """Statements in words, and who is spoken of: members are values, outputs are counted from -1 downwards."""
-        told: list[str] = []
+        """Statements in words, and which values (ids) and outputs (-1, -2, ...) each of them speaks of."""
+        sentences: list[str] = []
         member, text = [], []
         for statement in self.plan.stated:
-            told.append(statement.told)
+            sentences.append(statement.told)
             for kind, index in statement.members:
                 for words in statement.told_of((kind, index)):
                     member.append(index if kind == "value" else -1 - index)
                     text.append(self.texts.number(words))
-        return {"told": told, "member": member, "text": text}
+        return {"told": sentences, "member": member, "text": text}

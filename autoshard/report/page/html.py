@@ -24,8 +24,9 @@ SCRIPTS = (
 
 
 def report_page(plans: Sequence[dict[str, Any]], *, summaries: Sequence[str]) -> str:
-    """The page about plans. plans: of `page.content.plan_content`. summaries: of each, as plain text for readers
-    without scripts.
+    """The page about plans, as HTML.
+
+    plans: results of `page.content.plan_content`. summaries: one text for each plan, for readers without scripts.
     """
     script = '"use strict";\n(() => {\n' + "\n".join(_static(f"{name}.js") for name in SCRIPTS) + "\n})();"
     return rendered(
@@ -41,7 +42,7 @@ def report_page(plans: Sequence[dict[str, Any]], *, summaries: Sequence[str]) ->
 
 
 def rendered(template: str, **words: Any) -> str:
-    """A template of ours with words that may be anybody's: all of them are escaped, whatever the file is called."""
+    """A template of ours filled with texts that may be anybody's: all of them are escaped."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
@@ -50,13 +51,13 @@ def rendered(template: str, **words: Any) -> str:
 
 
 def packed(data: Any) -> str:
-    """Data as base64 of gzip of JSON: the same for the same data.
+    """Data as base64 of gzipped JSON; the same data give the same text.
 
     >>> packed({"a": [1]})[:8]
     'H4sIAAAA'
     """
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # lone surrogates of file names are no UTF-8
+    # lone surrogates, as names of files may have, cannot be written as UTF-8
     return base64.b64encode(gzip.compress(text.encode("utf-8", "backslashreplace"), 9, mtime=0)).decode()
 
 
@@ -65,7 +66,7 @@ def _static(name: str) -> str:
 
 
 def _safe(text: str) -> Any:
-    """Our own text, as it is."""
+    """A text of our own, marked so that it is not escaped."""
     from markupsafe import Markup
 
     assert "</script" not in text and "</style" not in text

@@ -11,12 +11,16 @@ from autoshard.report.view.source import AGAIN, BACKWARD, place_of
 
 COPIES, GRADIENTS, RECOMPUTED, VALUES = "resharded copies", "backward", "recomputed", "activations and temporaries"
 MOST_INPUTS = 5
-"""Groups of inputs that are told apart."""
+"""The most groups that inputs are divided into."""
 
 
 @dataclass(frozen=True)
 class MemoryView:
-    """held: all that is held at some time. groups[k]: what held[k] is for. points: in time; time: op id -> point."""
+    """What one device holds over time.
+
+    held: every array that is held at some time. groups[k]: what held[k] is for. points: how many points in time there
+    are. time: op id -> the point at which it runs.
+    """
 
     held: list[Held]
     groups: list[str]
@@ -47,10 +51,10 @@ def memory_view(plan: PlanRecord, fusion: Fusion) -> MemoryView:
 
 
 def _input_groups(plan: PlanRecord) -> dict[int, str]:
-    """value -> the first steps of its path: ``state/params``, ``state/opt``, ``batch``."""
+    """Input value -> its group, the first steps of its path: ``state/params``, ``state/opt``, ``batch``."""
     names = dict(zip(plan.program.body.args, plan.program.input_names, strict=False))
     for steps in (2, 1):
-        found = {v: "/".join(name.split("/")[:-1][:steps]) or name for v, name in names.items()}
-        if len(set(found.values())) <= MOST_INPUTS:
-            return found
+        group_of = {v: "/".join(name.split("/")[:-1][:steps]) or name for v, name in names.items()}
+        if len(set(group_of.values())) <= MOST_INPUTS:
+            return group_of
     return dict.fromkeys(names, "inputs")

@@ -1,4 +1,4 @@
-"""The program folded: loops and branches as they are, layers that are written out, and named scopes or functions.
+"""The program as an outline: loops and branches, layers that are written out, and named scopes or functions.
 
 Rows are in the order of the program; what is folded below a row are the deeper rows that follow it.
 """
@@ -15,14 +15,15 @@ from autoshard.report.view.source import place_of
 
 _NUMBERED = re.compile(r"^(.*?/\d+)(?:/|$)")
 NESTED = 2
-"""Layers within layers that are looked for."""
+"""How deeply layers within layers are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """depth: how deeply folded. label: of a group or loop; empty for other ops. op: its id; -1 for a group.
+    """A row of the outline: an op, or a group of the rows that follow it with a larger `depth`.
 
-    phase: of a group that is not within one that says it (``forward``, ``backward``, ``recomputed``).
+    label: of a group or loop; empty for other ops. op: the id of the op; -1 for a group. phase: ``forward``,
+    ``backward``, ``recomputed``, or "" (also where a group around this one has the phase).
     """
 
     depth: int
@@ -32,7 +33,7 @@ class Row:
 
 
 def outline(program: Program) -> list[Row]:
-    """All rows, for every op one, in the order of the program."""
+    """All rows in the order of the program: one for every op, and one for every group."""
     return list(_Outline(program).block(program.body, 0, NESTED))
 
 
@@ -46,17 +47,18 @@ class _Outline:
 
     def _ops(self, ops: Sequence[Op], depth: int, nested: int) -> Iterator[Row]:
         at = 0
-        for found in repeats([self._signature(op) for op in ops]) if nested else ():
-            yield from self._scopes(ops[at : found.start], depth, 0)
+        for repeat in repeats([self._signature(op) for op in ops]) if nested else ():
+            yield from self._scopes(ops[at : repeat.start], depth, 0)
             stretches = [
-                ops[found.start + k * found.period : found.start + (k + 1) * found.period] for k in range(found.count)
+                ops[repeat.start + k * repeat.period : repeat.start + (k + 1) * repeat.period]
+                for k in range(repeat.count)
             ]
-            phase = _phase(ops[found.start : found.stop])
-            yield Row(depth, f"{found.count} layers alike", -1, phase)
+            phase = _phase(ops[repeat.start : repeat.stop])
+            yield Row(depth, f"{repeat.count} layers alike", -1, phase)
             for number, stretch in enumerate(stretches):
-                yield Row(depth + 1, self._layer(stretch, number, found.count), -1)
+                yield Row(depth + 1, self._layer(stretch, number, repeat.count), -1)
                 yield from self._ops(stretch, depth + 2, nested - 1)
-            at = found.stop
+            at = repeat.stop
         yield from self._scopes(ops[at:], depth, 0)
 
     def _signature(self, op: Op) -> tuple[object, ...]:
@@ -64,7 +66,7 @@ class _Outline:
         return op.kind, op.source, types
 
     def _layer(self, ops: Sequence[Op], number: int, count: int) -> str:
-        """A layer by the path that the parameters which it reads have in common, where they have a number."""
+        """The label of a layer: the numbered path (``layers/3``) of most parameters that it reads, else its number."""
         read = {self.inputs[v] for op in ops for v in op.operands if v in self.inputs}
         paths = Counter(m[1] for m in map(_NUMBERED.match, sorted(read)) if m)
         if paths:
@@ -74,7 +76,7 @@ class _Outline:
         return f"{number + 1} of {count}"
 
     def _scopes(self, ops: Sequence[Op], depth: int, level: int) -> Iterator[Row]:
-        """Neighbours of one named scope, or of one function where there is none, below one row."""
+        """Rows of consecutive ops: those of one named scope, or else of one function, are a group."""
         for key, members in groupby(ops, _key(level)):
             run = list(members)
             if key is None or len(run) < 2:
@@ -93,7 +95,7 @@ class _Outline:
         if not op.regions or op.kind == "shard_map":
             yield Row(depth, "", op.id)
             return
-        inner = [one for region in op.regions for one in region.ops]
+        inner = [inner_op for region in op.regions for inner_op in region.ops]
         yield Row(depth, place_of(op.source).function, op.id, _phase(inner) if depth < 2 else "")
         names = {"while": ("condition", "body")}.get(op.kind)
         for number, region in enumerate(op.regions):
@@ -117,7 +119,7 @@ def _key(level: int) -> Callable[[Op], tuple[str, str, bool] | None]:
 
 
 def _phase(ops: Sequence[Op]) -> str:
-    """What most ops of a stretch are for; of the passes of a train step the backward one holds recomputed ops too."""
+    """The phase of most ops of a stretch; ``backward`` where it has such ops: that pass holds recomputed ones too."""
     phases = Counter(place_of(op.source).phase for op in ops)
     if phases["backward"]:
         return "backward"

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 MOST_POINTS = 400
-"""Points of one search that are kept."""
+"""How many points of one search are kept, about."""
 
 
 class SearchPoint(NamedTuple):
-    """Seconds since the first search began; the best plan then, and what was proved (both seconds of a step).
+    """A moment of the search: seconds since it began, cost of the best plan and bound then (both seconds of a step).
 
-    search: what was looked for then. Without the memory limit the best plan may be one that does not fit.
+    search: what was searched for then. Where that is a plan without the memory limit, the best plan may not fit.
     """
 
     seconds: float
@@ -20,23 +20,23 @@ class SearchPoint(NamedTuple):
 
 
 def search_points(run: Mapping[str, Any]) -> list[SearchPoint]:
-    """Of all searches of a run (`PlanRecord.run`), one after the other; where nothing changed no point is kept."""
-    found: list[SearchPoint] = []
+    """The points of all searches of a run (`PlanRecord.run`), in order, without those that change nothing."""
+    kept: list[SearchPoint] = []
     began = 0.0
-    for one in run.get("rounds", ()):
+    for round_ in run.get("rounds", ()):
         points: list[SearchPoint] = []
-        for seconds, cost, bound in one.get("trace", ()):
-            point = SearchPoint(round(began + seconds, 4), cost, bound, str(one["what"]))
+        for seconds, cost, bound in round_.get("trace", ()):
+            point = SearchPoint(round(began + seconds, 4), cost, bound, str(round_["what"]))
             if not points or points[-1][1:] != point[1:]:
                 points.append(point)
         step = -(-len(points) // MOST_POINTS)
-        found += [*points[:-1:step], points[-1]] if points else []
-        began += float(one.get("seconds", 0.0))
-    return found
+        kept += [*points[:-1:step], points[-1]] if points else []
+        began += float(round_.get("seconds", 0.0))
+    return kept
 
 
 def search_read(rows: Any) -> list[SearchPoint]:
-    """The points of a file; `ValueError` or `TypeError` where they are none."""
+    """The points that a file holds as rows; `ValueError` or `TypeError` where they are no points."""
     read: Sequence[Any] = rows
     return [
         SearchPoint(float(seconds), float(cost), None if bound is None else float(bound), str(search))

@@ -13,8 +13,10 @@ FORWARD, BACKWARD, AGAIN, OTHER = "forward", "backward", "recomputed", ""
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """file: ``model.py:12``. function: its name without those around it. scopes: names that the user gave (modules,
-    `jax.named_scope`). phase: ``forward``, ``backward``, ``recomputed`` (for the backward pass) or nothing.
+    """Where an op comes from.
+
+    file: ``model.py:12``. function: the innermost function's name. scopes: names that the user gave (modules,
+    `jax.named_scope`). phase: ``forward``, ``backward``, ``recomputed`` (for the backward pass), or "" if not known.
     """
 
     file: str
@@ -25,7 +27,8 @@ class Place:
 
 @lru_cache(maxsize=100_000)
 def place_of(source: str) -> Place:
-    """
+    """The parts of an op's `source`.
+
     >>> place_of("layers.py:41 (rms_norm) [transpose(jvp(Block))/attn]")
     Place(file='layers.py:41', function='rms_norm', scopes=('Block', 'attn'), phase='backward')
     """
@@ -46,7 +49,7 @@ def place_of(source: str) -> Place:
 
 
 def _parts(stack: str) -> list[str]:
-    """A name stack at the slashes that stand outside of brackets."""
+    """The names of a name stack: it is split at the slashes outside of brackets."""
     parts, depth, now = [], 0, ""
     for char in stack:
         depth += (char == "(") - (char == ")")
@@ -59,6 +62,7 @@ def _parts(stack: str) -> list[str]:
 
 
 def _unwrapped(name: str) -> str:
+    """A name without JAX's wrappers: ``transpose(jvp(Block))`` is ``Block``."""
     while _WRAPPED.match(name) and name.endswith(")"):
         name = name[name.index("(") + 1 : -1]
     return name

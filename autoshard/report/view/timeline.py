@@ -1,8 +1,8 @@
 """A step in the order of its program: ops, and the collectives and copies around them.
 
-The cost model knows an order and durations, no clock. Two readings of it are offered: *serial* (nothing overlaps: the
-sum that the solver minimises) and *estimate* (of each collective only the share that the machine's profile does not
-hide adds time; `costs.steptime`). A loop's body is there once: its durations are those of all trips together.
+The cost model knows an order and durations, no clock. `on_the_clock` reads them in two ways: *serial* (nothing
+overlaps: the sum that the solver minimises) and *estimate* (of each collective only the share that the machine's
+profile does not hide adds time; `costs.steptime`). A loop's body appears once, with the durations of all its trips.
 """
 
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from autoshard.program.program import Block, Op
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An op or a row of the price. seconds: per step; hidden: the share of them that the estimate overlaps.
+    """An op, or a collective or copy around it.
 
-    op: of which or around which it happens (-1: of none); row: index into the rows of the price (-1: the op itself).
-    role: what a collective moves.
+    op: the id of the op (-1: at the borders of the program). row: index into the rows of the price (-1: the op itself).
+    seconds: per step. hidden: the share of them that other work hides in the estimate. role: what a collective moves.
     """
 
     op: int
@@ -31,13 +31,13 @@ class Event:
 
     @property
     def exposed_s(self) -> float:
-        """Seconds that it adds to the estimate."""
+        """Seconds that the event adds to the estimate."""
         return self.seconds * (1 - self.hidden)
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An event on a clock: the exposed part from `start_s` to `stop_s`, the hidden part from and to these."""
+    """An event on a clock: its exposed part from `start_s` to `stop_s`, its hidden part beside other work."""
 
     event: Event
     start_s: float
@@ -51,10 +51,14 @@ def events(plan: PlanRecord) -> list[Event]:
     return list(_Order(plan).walk())
 
 
-def on_the_clock(found: list[Event], *, overlapped: bool = True) -> list[Placed]:
-    """Events one after another. What is hidden lies before the event where it can be fetched early, else behind it."""
+def on_the_clock(sequence: list[Event], *, overlapped: bool = True) -> list[Placed]:
+    """The events one after another, each from when those before it have ended.
+
+    What is hidden lies before an event that moves weights, which can be fetched early, and behind all others.
+    overlapped: False for the serial reading, in which nothing is hidden.
+    """
     now, placed = 0.0, []
-    for event in found:
+    for event in sequence:
         hidden = event.seconds * event.hidden if overlapped else 0.0
         stop = now + event.seconds - hidden
         early = event.role == Role.WEIGHTS
@@ -65,7 +69,7 @@ def on_the_clock(found: list[Event], *, overlapped: bool = True) -> list[Placed]
 
 
 class _Order:
-    """One walk over the program."""
+    """One walk over the program of a plan, with the rows of the price by when they happen."""
 
     def __init__(self, plan: PlanRecord) -> None:
         self.plan, self.program = plan, plan.program

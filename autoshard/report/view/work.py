@@ -13,9 +13,10 @@ from autoshard.plan_record import PlanRecord
 
 @dataclass(frozen=True, slots=True)
 class OpWork:
-    """One op on one device: flop and bytes of one execution, executions per step, seconds per step of all of them.
+    """The work of one op on one device.
 
-    unit, dtype: which peak its FLOP are held to.
+    flop, bytes: of one execution. times: executions per step. seconds: of all of them, per step. unit, dtype: which
+    peak rate of the machine applies to its FLOP.
     """
 
     flop: float
@@ -30,7 +31,7 @@ def work_of(plan: PlanRecord, fusion: Fusion) -> dict[int, OpWork]:
     """op id -> its work, for every op that the schedule places."""
     program, mesh = plan.program, plan.schedule.mesh
     times = multiplicities(program, plan.trips)
-    found: dict[int, OpWork] = {}
+    works: dict[int, OpWork] = {}
     for op_id, placement in plan.schedule.placements.items():
         op = program.ops[op_id]
         if op.rule is None:
@@ -38,7 +39,7 @@ def work_of(plan: PlanRecord, fusion: Fusion) -> dict[int, OpWork]:
         shards = np.array([[mesh.size(f) for f in placement.factors]], np.int64).reshape(1, -1)
         sizes = local_sizes(op.rule, shards)
         first = (op.operands or op.results)[0]
-        found[op_id] = OpWork(
+        works[op_id] = OpWork(
             float(local_flops(op, program, sizes)[0]),
             float(local_bytes(op, program, sizes, fusion)[0]),
             times[op_id],
@@ -46,4 +47,4 @@ def work_of(plan: PlanRecord, fusion: Fusion) -> dict[int, OpWork]:
             MATMUL if op.kind in MATMUL_KINDS else VECTOR,
             program.type_of(first).dtype,
         )
-    return found
+    return works

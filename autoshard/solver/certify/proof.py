@@ -50,4 +50,5 @@ class Reduced:
 
     @staticmethod
     def by(log: Sequence[Event] | None, bound: float = math.inf) -> "Reduced":
+        """What a log of reductions shows; `bound`: see the class."""
         return Reduced(Proof([list(log or ())], None, bound), bound, math.isfinite(bound))

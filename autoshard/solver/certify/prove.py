@@ -71,9 +71,11 @@ class Prover:
 
     @property
     def constant(self) -> int:
+        """The cost of what reductions have folded away; 0 where costs do not count."""
         return self.work.constant if self.costs else 0
 
     def threshold(self) -> int:
+        """The cost, constants left out, from which on assignments are of no interest; 1 where costs do not count."""
         return self.above() - self.constant if self.costs else 1
 
     def begin(
@@ -305,8 +307,10 @@ class Standing:
 
     @property
     def bound(self) -> float:
+        """What is proved so far, constants included."""
         return self.ground.bound + self.constant
 
     @property
     def proof(self) -> Proof:
+        """The log of reductions and the records, as a proof of `bound`."""
         return Proof([list(self.log), self.ground.records], None, self.bound)

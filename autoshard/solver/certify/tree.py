@@ -92,6 +92,7 @@ class Tree:
 
     @property
     def flat(self) -> Flat:
+        """The network that is split."""
         return self.whole.flat
 
     @property

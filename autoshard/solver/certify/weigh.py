@@ -212,6 +212,7 @@ def _shifted(value: int, down: int) -> int:
 
 
 def starts_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Where each of several runs begins in an array that holds them one after the other, and where the last ends."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 

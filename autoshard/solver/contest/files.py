@@ -30,9 +30,9 @@ from autoshard.solver.solution import Solution
 LARGE_BYTES = 2**22
 """Text from this size on is read by compiled code, as long as it is regular."""
 WRITING_S = 0.4
-"""Kept back from the time limit for the last check and for writing."""
+"""Seconds of the time limit that are kept back for the last check and for writing."""
 LEAST_SECONDS = 0.1
-"""What is left for the search in any case."""
+"""Seconds that the search has at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def read_problem(path: str | Path) -> Problem:
 
 
 def _regular(raw: bytes, name: str) -> Problem | None:
-    """A problem without faults, read at once; None: look closer."""
+    """The problem in a regular text, read by compiled code; None where the text must be read piece by piece."""
     from autoshard.solver.contest.scan import Rows, read_object
 
     data = read_object(raw)
@@ -128,11 +128,11 @@ def _regular(raw: bytes, name: str) -> Problem | None:
             starts.tolist(), stops.tolist(), used.tolist(), amounts.parts(), strict=True
         )
     ]
-    found = [
+    edges_read = [
         Edge(i, j, table.reshape(rows, columns))
         for (i, j), (rows, columns), table in zip(ends.tolist(), shapes.tolist(), tables.parts(), strict=True)
     ]
-    return Problem(str(called), CostNetwork(costs.parts(), found, usages, limit))
+    return Problem(str(called), CostNetwork(costs.parts(), edges_read, usages, limit))
 
 
 def _problem(data: Any, path: Path) -> Problem:
@@ -157,7 +157,7 @@ def _problem(data: Any, path: Path) -> Problem:
         if len(used) != len(costs[i]):
             raise InputError(f"{path}: node {i} has {len(costs[i])} costs but {len(used)} usages")
         usages.append((Usage(int(start), int(stop), used),) if start < stop and used.any() else ())
-    found = []
+    edges_read = []
     for k in range(len(pairs)):
         pair = pairs[k]
         table = _vector(edge_costs[k], f"problem.edges.costs[{k}]")
@@ -171,26 +171,27 @@ def _problem(data: Any, path: Path) -> Problem:
             raise InputError(
                 f"{path}: edge {k} has {table.size} costs, its nodes have {shape[0]} x {shape[1]} strategies"
             )
-        found.append(Edge(pair[0], pair[1], table.reshape(shape)))
+        edges_read.append(Edge(pair[0], pair[1], table.reshape(shape)))
     limit = problem.get("usage_limit")
     if limit is not None and (type(limit) is not int or limit < 0):
         raise InputError(f"{path}: problem.usage_limit is {limit!r}; give a whole number of 0 or more, or leave it out")
     return Problem(
-        str(problem.get("name") or path.name), CostNetwork(costs, found, usages, None if limit is None else int(limit))
+        str(problem.get("name") or path.name),
+        CostNetwork(costs, edges_read, usages, None if limit is None else int(limit)),
     )
 
 
-def _interval(given: Any, where: str) -> tuple[int, int]:
-    """Half-open; an empty list is never live."""
-    if given == []:
+def _interval(values: Any, where: str) -> tuple[int, int]:
+    """A half-open interval; that of an empty list is empty."""
+    if values == []:
         return 0, 0
-    if not isinstance(given, list) or len(given) != 2 or not all(type(end) is int for end in given):
-        raise InputError(f"{where}: expected [start, stop], found {str(given)[:60]}")
-    return given[0], given[1]
+    if not isinstance(values, list) or len(values) != 2 or not all(type(end) is int for end in values):
+        raise InputError(f"{where}: expected [start, stop], found {str(values)[:60]}")
+    return values[0], values[1]
 
 
 def write_solution(path: str | Path, assignment: Sequence[int]) -> None:
-    """The assignment as one JSON list; no half file is ever seen."""
+    """Write the assignment as one JSON list, whole or not at all."""
     write_text(path, "[" + ", ".join(str(int(x)) for x in assignment) + "]\n")
 
 
@@ -255,7 +256,7 @@ def solve_file(
     output: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Solved:
-    """Read, solve, check and (with `output`) write. The time limit includes reading.
+    """Read a problem, solve it, check the solution and, with `output`, write it. The time limit includes reading.
 
     With a time limit and no `effort` the search goes on until the limit or a proof; without one, one effort is spent.
     """

@@ -121,10 +121,10 @@ def read_object(text: bytes) -> dict[str, Any] | None:
     """
     room = text.count(b",") + 2
     begun = _OPEN.match(text)
-    found = None if begun is None else _members(text, np.frombuffer(text, dtype=np.uint8), begun.end(), room)
-    if found is None or text[found[1] :].strip():
+    members = None if begun is None else _members(text, np.frombuffer(text, dtype=np.uint8), begun.end(), room)
+    if members is None or text[members[1] :].strip():
         return None
-    return found[0]
+    return members[0]
 
 
 def _members(text: bytes, data: np.ndarray, at: int, room: int) -> tuple[dict[str, Any], int] | None:

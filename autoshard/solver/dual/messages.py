@@ -28,7 +28,7 @@ def message_pass(
     incoming messages at its visit. chosen: receives per node a strategy decoded on the way downwards.
     The bound is the sum over nodes of the least left-over plus the sum over edges of the normalisations.
     """
-    # One function for a whole node: calls per edge would hand on all arrays each time, which nearly doubles the time.
+    # one function for a whole node: a call for each edge would pass all arrays each time and nearly double the time
     offsets, _, first, _, table_at, tables, incident_at, incident = graph
     second_at, first_at, to_second, to_first = messages
     n = len(offsets) - 1

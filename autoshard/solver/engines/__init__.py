@@ -1,1 +1,1 @@
-"""Exact engines: CP-SAT and toulbar2, each in one file, and what is searched with them piece by piece."""
+"""Exact engines: CP-SAT and toulbar2, each in a file of its own, and searches that use them piece by piece."""

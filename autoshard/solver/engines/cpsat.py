@@ -1,4 +1,4 @@
-"""CP-SAT as an exact engine for small cores: it knows the memory rows as linear constraints, and it is there where
+"""CP-SAT as an exact engine for small cores: memory rows are linear constraints for it, and it can be installed where
 toulbar2 has no wheel.
 
 Every table becomes pair variables that agree with the strategies of both nodes (the local polytope), so the root
@@ -15,9 +15,9 @@ from autoshard.solver.engines.toulbar2 import Exact, Row
 from autoshard.solver.work import FORBIDDEN_FROM
 
 LARGEST_SUM = 2**60
-"""CP-SAT adds costs in 64-bit integers."""
+"""The largest sum of costs that CP-SAT is given: it adds in 64-bit integers."""
 LEAST_SECONDS, MOST_SECONDS = 0.1, 1e6
-"""Limits that CP-SAT is given lie between these: it takes no infinite ones."""
+"""Time limits that CP-SAT is given lie between these: it takes no infinite ones."""
 ROUNDING = 1e-6
 """CP-SAT tells its bound in floating point; costs are whole, so that this much more rounds up to the same number."""
 _SECONDS_PER_BACKTRACK = 1e-3
@@ -106,9 +106,9 @@ def solve_exact(
     bound = low + max(0, ceil(solver.best_objective_bound - ROUNDING))
     if status == cp_model.UNKNOWN:
         return Exact(None, bound if upper is None else min(bound, upper), False, branches, timed_out)
-    found = tuple(next(s for s, x in enumerate(choice) if solver.boolean_value(x)) for choice in chosen)
+    assignment = tuple(next(s for s, x in enumerate(choice) if solver.boolean_value(x)) for choice in chosen)
     complete = status == cp_model.OPTIMAL
-    cost = sum(int(c[x]) for c, x in zip(unary, found, strict=True)) + sum(
-        int(t[found[i], found[j]]) for i, j, t in edges
+    cost = sum(int(c[x]) for c, x in zip(unary, assignment, strict=True)) + sum(
+        int(t[assignment[i], assignment[j]]) for i, j, t in edges
     )
-    return Exact(found, cost if complete else min(bound, cost), complete, branches, timed_out and not complete)
+    return Exact(assignment, cost if complete else min(bound, cost), complete, branches, timed_out and not complete)

@@ -7,9 +7,9 @@ from autoshard.solver.engines.toulbar2 import Exact, Row
 from autoshard.solver.work import Work
 
 UNLIMITED = 2**62
-"""More than any cost: where nothing is known to be cheaper than."""
+"""An upper bound above any cost, for where none is known."""
 CPSAT_ENTRIES = 20_000
-"""Table entries up to which CP-SAT is asked: its pair variables are as many."""
+"""The most table entries for which CP-SAT is asked: it makes a variable of each."""
 
 
 def live_rows(work: Work, slots: list[int]) -> list[Row]:
@@ -60,27 +60,27 @@ def solve_work(
     lower = None
     while True:
         rows = live_rows(work, slots) if work.limit is not None else []
-        found: Exact | None = None
+        result: Exact | None = None
         if toulbar2.available():
-            found = toulbar2.solve_exact(
+            result = toulbar2.solve_exact(
                 unary, edges, upper=below, rows=rows, backtracks=backtracks, seconds=seconds, vac=vac
             )
-        stuck = found is not None and not found.complete and not found.timed_out and bool(rows)
-        if small and (found is None or stuck):
+        stuck = result is not None and not result.complete and not result.timed_out and bool(rows)
+        if small and (result is None or stuck):
             best = (
                 below
-                if found is None or found.assignment is None
-                else min(_cost_of(unary, edges, found), below or UNLIMITED)
+                if result is None or result.assignment is None
+                else min(_cost_of(unary, edges, result), below or UNLIMITED)
             )
             second = cpsat.solve_exact(unary, edges, upper=best, rows=rows, backtracks=backtracks, seconds=seconds)
-            found = _better(found, second)
-        if found is None:
+            result = _better(result, second)
+        if result is None:
             return None
-        lower = found.lower if lower is None else max(lower, found.lower)
-        if found.assignment is None:
-            return None, lower + work.constant, found.complete, found.timed_out
+        lower = result.lower if lower is None else max(lower, result.lower)
+        if result.assignment is None:
+            return None, lower + work.constant, result.complete, result.timed_out
         if work.limit is not None:
-            live = profile(work, found.assignment)
+            live = profile(work, result.assignment)
             over = live - work.limit
             if int(over.max(initial=0)) > 0:
                 # the worst slot of every stretch of violated ones
@@ -88,12 +88,12 @@ def solve_work(
                 assert new, "a posted memory row was violated"
                 slots.extend(new)
                 continue
-        choice = {node: int(work.domains[node][x]) for node, x in zip(nodes, found.assignment, strict=True)}
-        return work.complete(choice), lower + work.constant, found.complete, found.timed_out
+        choice = {node: int(work.domains[node][x]) for node, x in zip(nodes, result.assignment, strict=True)}
+        return work.complete(choice), lower + work.constant, result.complete, result.timed_out
 
 
-def _cost_of(unary: list[np.ndarray], edges: list[tuple[int, int, np.ndarray]], found: Exact) -> int:
-    chosen = found.assignment
+def _cost_of(unary: list[np.ndarray], edges: list[tuple[int, int, np.ndarray]], result: Exact) -> int:
+    chosen = result.assignment
     assert chosen is not None
     return sum(int(c[x]) for c, x in zip(unary, chosen, strict=True)) + sum(
         int(t[chosen[i], chosen[j]]) for i, j, t in edges
@@ -101,7 +101,7 @@ def _cost_of(unary: list[np.ndarray], edges: list[tuple[int, int, np.ndarray]], 
 
 
 def _better(first: Exact | None, second: Exact | None) -> Exact | None:
-    """The two runs as one: `second` looked only below what `first` found."""
+    """The result of both runs: `second` looked only below what `first` found."""
     if first is None or second is None:
         return first if second is None else second
     assignment = first.assignment if second.assignment is None else second.assignment

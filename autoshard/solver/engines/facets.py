@@ -17,13 +17,13 @@ from autoshard.solver.work import Infeasible, from_network
 
 MOST_COMPARED = 200_000
 MOST_ELIMINATED = 50_000_000
-"""What reductions of a restricted network may take (see `reduce_network`): there are many of them, and small."""
+"""The most additions that reductions of one restricted network may take (see `reduce_network`)."""
 LEAST_SECONDS = 0.1
-"""An engine is never asked for an answer in less."""
+"""Seconds that an engine gets at least."""
 
 
 def facet_count(network: CostNetwork) -> int:
-    """Facets of the node that has most of them."""
+    """The number of facets of the node that has most of them."""
     return max((f.shape[1] for f in network.facets if f is not None), default=0)
 
 
@@ -56,10 +56,10 @@ def solve_restricted(
         return tuple(choice[i] for i in range(race.network.n_nodes))
     if work.entries() > largest:
         return None
-    found = solve_work(work, upper=upper, backtracks=backtracks, seconds=max(LEAST_SECONDS, race.left()), slots=[])
-    if found is None or found[0] is None:
+    result = solve_work(work, upper=upper, backtracks=backtracks, seconds=max(LEAST_SECONDS, race.left()), slots=[])
+    if result is None or result[0] is None:
         return None
-    return tuple(found[0][i] for i in range(race.network.n_nodes))
+    return tuple(result[0][i] for i in range(race.network.n_nodes))
 
 
 def build_up(race: Race, *, backtracks: int, largest: int) -> bool:
@@ -81,10 +81,10 @@ def build_up(race: Race, *, backtracks: int, largest: int) -> bool:
                 mask &= (facets[:, list(columns)] == facets[current[node], list(columns)]).all(axis=1)
             later = (facets[:, stage + 1 :] == 0).all(axis=1) & mask
             plain.append(later if later.any() else mask)
-        found = solve_restricted(race, plain, upper=None, backtracks=backtracks, largest=largest)
-        if found is None:
+        assignment = solve_restricted(race, plain, upper=None, backtracks=backtracks, largest=largest)
+        if assignment is None:
             return improved
-        current = found
+        current = assignment
         improved |= race.offer(current)
     return improved
 
@@ -102,6 +102,6 @@ def descend(race: Race, *, pairs: bool, backtracks: int, largest: int) -> None:
             if race.assignment is None:
                 return
             allowed = agreeing(network, race.assignment, groups[k % len(groups)])
-            found = solve_restricted(race, allowed, upper=race.cost, backtracks=backtracks, largest=largest)
-            idle = 0 if found is not None and race.offer(found) else idle + 1
+            assignment = solve_restricted(race, allowed, upper=race.cost, backtracks=backtracks, largest=largest)
+            idle = 0 if assignment is not None and race.offer(assignment) else idle + 1
             k += 1

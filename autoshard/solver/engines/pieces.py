@@ -14,7 +14,7 @@ from autoshard.solver.work import FORBIDDEN
 WIDEST_HUB = 300
 """A piece does not grow through nodes with more neighbours than this."""
 ROW_ROUNDS = 8
-"""Times that violated memory rows are added to one piece."""
+"""How often violated memory rows are added to one piece."""
 
 
 def grow(flat: Flat, root: int, size: int, entries: int, rng: np.random.Generator, open_: np.ndarray) -> list[int]:
@@ -84,17 +84,17 @@ def improve(
     slots: list[int] = []
     for _ in range(ROW_ROUNDS):
         rows = [_row(records, slot, field.limit - int(base[slot])) for slot in slots]
-        found = toulbar2.solve_exact(whole, edges, upper=current, rows=rows, backtracks=backtracks, seconds=seconds)
-        if found is None or found.assignment is None:
+        result = toulbar2.solve_exact(whole, edges, upper=current, rows=rows, backtracks=backtracks, seconds=seconds)
+        if result is None or result.assignment is None:
             return 0.0
         live = base.copy()
-        for own, x in zip(records, found.assignment, strict=True):
+        for own, x in zip(records, result.assignment, strict=True):
             for a, b, amounts in own:
                 live[a:b] += amounts[x]
         over = live - field.limit
         if over.max() <= 0:
             chosen = field.chosen.copy()
-            for i, domain, x in zip(piece, domains, found.assignment, strict=True):
+            for i, domain, x in zip(piece, domains, result.assignment, strict=True):
                 chosen[i] = domain[x]
             before = search.cost(field)
             search.place(field, chosen)

@@ -25,17 +25,17 @@ import numpy as np
 from autoshard.solver.work import FORBIDDEN_FROM
 
 LARGEST_LIMIT = 2**60
-"""Largest limit of a memory row handed over: the library adds amounts up in 64-bit integers."""
+"""The largest limit of a memory row that toulbar2 is given: it adds amounts up in 64-bit integers."""
 LONGEST_WAIT_S = 3600.0
-"""One wait for the worker: the system calls take no infinite one."""
+"""The longest single wait for the worker: the system calls take no infinite one."""
 MOST_SECONDS = 1e6
 """The longest time limit that toulbar2 is given: it takes no infinite one."""
 ROUNDING = 1e-6
 """toulbar2 tells its bound in floating point; costs are whole, so that this much more rounds up to the same number."""
 HEADER_BYTES = 8
-"""The length of an answer, ahead of it."""
+"""Bytes before an answer that hold its length."""
 LARGEST_COST = 2**50
-"""Largest cost handed over: exact in a double, which is how the library takes costs."""
+"""The largest cost that toulbar2 is given: it takes costs as doubles, in which this one is exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,10 @@ def told_apart(row: Row) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """assignment: the best found below the upper bound, or None. lower: proven lower bound. complete: search ended."""
+    """What an engine found.
+
+    assignment: the best below the upper bound, or None. lower: its bound. complete: whether the search ended.
+    """
 
     assignment: tuple[int, ...] | None
     lower: int
@@ -103,7 +106,7 @@ class _Server:
                     pipe.close()
 
     def ask(self, job: dict, deadline: float) -> dict | None:
-        """None when the deadline passes (the server is then gone)."""
+        """The worker's answer to a job; None where the deadline passed: the worker must then be ended."""
         blob = pickle.dumps(job, protocol=pickle.HIGHEST_PROTOCOL)
         assert self.process.stdin is not None and self.process.stdout is not None
         try:

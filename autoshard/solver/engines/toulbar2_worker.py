@@ -40,17 +40,17 @@ def solve_job(job):
         cfn.CFN.wcsp.postKnapsackConstraint(list(scope), " ".join(text), kp=True)
     answer = {"complete": True, "assignment": None, "bound": None}
     try:
-        found = cfn.Solve(timeLimit=job["seconds"])
+        answers = cfn.Solve(timeLimit=job["seconds"])
         answer["complete"] = not option.limited
     except cfn.SolverOut:
-        found = None
+        answers = None
         answer["complete"] = False
-    if found is not None:
-        answer["assignment"] = [int(v) for v in found[0]]
+    if answers is not None:
+        answer["assignment"] = [int(v) for v in answers[0]]
     else:
-        found = cfn.GetSolutions()
-        if found:
-            answer["assignment"] = [int(v) for v in found[-1][1]]
+        answers = cfn.GetSolutions()
+        if answers:
+            answer["assignment"] = [int(v) for v in answers[-1][1]]
     try:
         answer["bound"] = float(cfn.GetDDualBound())
     except Exception:
@@ -60,11 +60,11 @@ def solve_job(job):
 
 
 HEADER_BYTES = 8
-"""The length of a job, ahead of it."""
+"""Bytes before a job that hold its length."""
 
 
 def read_exactly(stream, count):
-    """So many bytes; ends the process where the parent has closed the stream."""
+    """Read `count` bytes; ends the process where the parent has closed the stream."""
     data = stream.read(count)
     if len(data) < count:
         sys.exit(0)
@@ -76,7 +76,7 @@ MAX_BYTES = 5 * 2**29
 
 
 def die_with_parent():
-    """Ask Linux to kill this process when its parent ends, however it ends; elsewhere its exit handler must do."""
+    """Ask Linux to kill this process when its parent ends, in whatever way; elsewhere the parent does it at exit."""
     try:
         import ctypes
 

@@ -1,1 +1,1 @@
-"""Local search: better assignments around one that is there."""
+"""Local search: better assignments in the neighbourhood of a known one."""

@@ -16,12 +16,12 @@ from autoshard.solver.dual.messages import widest_of
 from autoshard.solver.dual.passes import Dual
 
 MOST_UNDONE = 20_000
-"""Choices undone before the attempt is given up."""
+"""How many choices are undone before the attempt is given up."""
 RESTARTED_AFTER = 300
 RESTARTS_GROW = 1.3
-"""Choices undone before the search begins anew, at first, and how that grows."""
+"""How many choices are undone before the first restart, and by what factor that number grows with each."""
 NONE_LEFT = -1
-"""There is no assignment without forbidden pairs."""
+"""The result that means: there is no assignment without forbidden pairs."""
 
 
 class Remaining(NamedTuple):
@@ -42,7 +42,7 @@ class Remaining(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """What has been chosen: chosen[i] where taken[i], in the order of `path`; mark: the length of the trail before."""
+    """The choices so far: chosen[i] where taken[i], in the order of `path`. mark: length of the trail before each."""
 
     chosen: np.ndarray
     taken: np.ndarray
@@ -183,7 +183,7 @@ def _spread(graph: Graph, hard: np.ndarray, remaining: Remaining, length: int):
         head = (head + 1) % size
         count -= 1
         inside[i] = False
-        if not fine:  # only lets go of those that wait
+        if not fine:  # a node has nothing left: those that wait are only taken off the list
             continue
         low = offsets[i]
         d = offsets[i + 1] - low
@@ -200,12 +200,12 @@ def _spread(graph: Graph, hard: np.ndarray, remaining: Remaining, length: int):
             for b in range(c):
                 if not alive[begin + b]:
                     continue
-                found = False
+                has_partner = False
                 for a in range(d):
                     if alive[low + a] and tables[at + a * c + b if rows else at + b * d + a] < np.inf:
-                        found = True
+                        has_partner = True
                         break
-                if not found:
+                if not has_partner:
                     alive[begin + b] = False
                     left[j] -= 1
                     trail[length] = begin + b
@@ -228,13 +228,13 @@ def _next_node(weighted: bool, last: int, taken: np.ndarray, left: np.ndarray, w
     """The node to choose for next: `last`, or where `weighted` the one with fewest strategies left over its weight."""
     if not weighted:
         return last
-    found = -1
+    best_node = -1
     score = np.inf
     for j in range(len(taken)):
         if not taken[j] and left[j] < score * weight[j]:
-            found = j
+            best_node = j
             score = left[j] / weight[j]
-    return found
+    return best_node
 
 
 @compiled

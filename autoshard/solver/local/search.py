@@ -21,7 +21,7 @@ FRONTIER_SPARE = 16
 NOTHING_LIVE = -(2**62)
 """What slots hold that only fill up the last block: less than any other."""
 SEED_MULTIPLIER = 0x9E3779B97F4A7C15
-"""2**64 over the golden ratio, odd: odd multiples of it are never 0 modulo 2**64, and far apart for close seeds."""
+"""2**64 over the golden ratio, made odd: its odd multiples are never 0 modulo 2**64, and far apart for close seeds."""
 RESOLVING_SIZES = (20, 100, 5, 400)
 """Inner nodes of the trees that are re-chosen around forbidden pairs, round after round: small and large in turns."""
 IDLE_ROUNDS = 25
@@ -50,7 +50,7 @@ LEAST_FLOOR = 1e-12
 
 @dataclass
 class Field:
-    """An assignment with its live amounts, and scratch space for the compiled moves.
+    """An assignment with its live amounts, and the memory that the compiled moves work in.
 
     state: of the random numbers. scratch: one number per strategy of a node. tree: room for one tree.
     """

@@ -17,10 +17,10 @@ from autoshard.solver.local import search
 TREE_SIZES = (20, 5, 100, 400, 2000)
 """Inner nodes of the trees that one search round re-chooses."""
 WORTH_OFFERING = 2e-5
-"""Relative improvement from which an assignment is checked on the original network at once."""
+"""The relative improvement from which an assignment is checked on the original network at once."""
 FAR = 0.02
 WORTH_OFFERING_FAR = 5e-3
-"""The same while the gap is larger than `FAR`: to check holds up message passing in the other thread."""
+"""That improvement while the gap is larger than `FAR`: a check holds up message passing in the other thread."""
 SHAKE_SCALES = (1.0, 0.6, 1.6, 2.5)
 """Multiples of the memory prices at which a shaken assignment is polished before it is polished at its true cost."""
 WANDERED = 5e-4
@@ -37,7 +37,7 @@ LEAST_TREES = 4
 IDLE_SWEEPS = 2
 """Times that every tree size may gain nothing before sweeps end."""
 LITTLE_GAIN = 1e-5
-"""What a sweep gains is nothing up to this share of the cost."""
+"""A sweep that gains up to this share of the cost counts as one that gains nothing."""
 SHAKEN = (20, 5)
 MOST_SHAKEN = 200
 """Shaken stretches: one in 20 of the nodes, one in 5, and so many, in turns."""

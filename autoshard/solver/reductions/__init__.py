@@ -20,8 +20,10 @@ from autoshard.solver.work import Step, Work
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """apply: use it wherever it applies, to a fixed point of its own; returns how much went. step: what it leaves in
-    the trail, whose `invert` completes an assignment; None where nothing has to be undone.
+    """A reduction and its inverse.
+
+    apply: reduces a network wherever it can, until nothing changes; returns how much was removed. step: the kind of
+    step that it leaves in the trail, whose `invert` completes an assignment; None where nothing has to be undone.
     """
 
     apply: Callable[[Work], int]

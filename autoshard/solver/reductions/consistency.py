@@ -1,4 +1,4 @@
-"""Strategies without a partner on some edge, or without room beside the least of all others, go.
+"""Removes strategies without a partner on some edge, or without room beside the least of all other nodes.
 
 Domains keep original indices, so that nothing has to be undone.
 """
@@ -79,12 +79,12 @@ def _at_once(work: Work) -> tuple[int, list[int]]:
 
 def forbidding_edges(work: Work) -> list[tuple[int, int]]:
     """The edges (smaller node first) that forbid some pair of strategies."""
-    edges, found = work.edges(), []
+    edges, forbidding = work.edges(), []
     for begin, end in stretches([work.tables[i][j].size for i, j in edges]):
         entries, starts = joined([work.tables[i][j].ravel("K") for i, j in edges[begin:end]])
         high = np.maximum.reduceat(entries, starts)
-        found += [edges[begin + k] for k in np.flatnonzero(high >= FORBIDDEN_FROM).tolist()]
-    return found
+        forbidding += [edges[begin + k] for k in np.flatnonzero(high >= FORBIDDEN_FROM).tolist()]
+    return forbidding
 
 
 def consistent_edge(work: Work, i: int, j: int) -> None:
@@ -101,8 +101,8 @@ def consistent_edge(work: Work, i: int, j: int) -> None:
 
 def least_usage(work: Work) -> np.ndarray:
     """Per time slot the sum of every node's smallest amount: a lower bound on what is live."""
-    found = records(work)
-    return found.live(found.low, work.slots)
+    usages = records(work)
+    return usages.live(usages.low, work.slots)
 
 
 def usage_consistency(work: Work) -> int:
@@ -111,17 +111,17 @@ def usage_consistency(work: Work) -> int:
         return 0
     removed = 0
     while True:
-        found = records(work)
-        least = found.live(found.low, work.slots)
+        usages = records(work)
+        least = usages.live(usages.low, work.slots)
         if len(least) and int(least.max()) > work.limit:
             raise Infeasible(
                 f"memory: at least {int(least.max())} is live at once whatever is chosen, the limit is {work.limit}"
             )
-        room = work.limit - range_max(least, found.start, found.stop)
+        room = work.limit - range_max(least, usages.start, usages.stop)
         fits: dict[int, np.ndarray] = {}
-        for r in np.flatnonzero(found.high - found.low > room).tolist():
-            node = int(found.node[r])
-            fit = found.held[r].amounts - found.low[r] <= room[r]
+        for r in np.flatnonzero(usages.high - usages.low > room).tolist():
+            node = int(usages.node[r])
+            fit = usages.held[r].amounts - usages.low[r] <= room[r]
             fits[node] = fits[node] & fit if node in fits else fit
         if not fits:
             return removed

@@ -1,4 +1,4 @@
-"""Strategies that another one beats whatever the neighbours choose, with no more memory, go.
+"""Removes strategies that another one beats, whatever the neighbours choose, with no more memory.
 
 Domains keep original indices, so that nothing has to be undone.
 """

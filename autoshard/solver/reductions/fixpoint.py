@@ -12,7 +12,7 @@ from autoshard.solver.reductions.slots import fewer_slots
 from autoshard.solver.work import Work
 
 MOST_COMPARED = 3
-"""Times that one node's strategies are compared: later finds are small, and looking for them is not."""
+"""How often one node's strategies are compared: later comparisons find little and cost as much."""
 MANY_NODES = 1_000
 """Networks with more nodes left than this are worth compiled code."""
 FEW_SLOTS = 0.05

@@ -1,4 +1,4 @@
-"""Time slots that cannot bind are forgotten: those within others, and those that stay within the limit anyway.
+"""Removes time slots that cannot bind: those contained in others, and those that stay within the limit anyway.
 
 Nodes and strategies stay, so that nothing has to be undone.
 """
@@ -15,27 +15,27 @@ def undominated_slots(work: Work) -> int:
     """Keep only the time slots whose set of live usages is in no other's; how many go (0 with negative amounts)."""
     if work.limit is None or not work.slots:
         return 0
-    found = records(work)
-    if (found.low < 0).any():
+    usages = records(work)
+    if (usages.low < 0).any():
         return 0
-    return _forget(work, _maximal(found.start, found.stop, work.slots))
+    return _forget(work, _maximal(usages.start, usages.stop, work.slots))
 
 
 def loose_slots(work: Work) -> int:
     """Forget the slots that stay within the limit whatever is chosen; returns how many."""
     if work.limit is None or not work.slots:
         return 0
-    found = records(work)
-    return _forget(work, np.flatnonzero(found.live(found.high, work.slots) > work.limit))
+    usages = records(work)
+    return _forget(work, np.flatnonzero(usages.live(usages.high, work.slots) > work.limit))
 
 
 def fewer_slots(work: Work) -> int:
-    """Both, in turns, until neither finds one more; returns how many went."""
+    """Both of these in turns, until neither removes one more; returns how many slots went."""
     if work.limit is None or not work.slots:
         return 0
-    found = records(work)
-    ordered = not (found.low < 0).any()
-    kept, start, stop, high = np.arange(work.slots), found.start, found.stop, found.high
+    usages = records(work)
+    ordered = not (usages.low < 0).any()
+    kept, start, stop, high = np.arange(work.slots), usages.start, usages.stop, usages.high
     while len(kept):
         before = len(kept)
         for loose in (False, True):
@@ -74,14 +74,14 @@ def _forget(work: Work, kept: np.ndarray) -> int:
 def only_slots(work: Work, kept: Sequence[int]) -> None:
     """Forget all time slots but `kept` (increasing): a relaxation, unless the others cannot bind."""
     keep = np.array(kept, dtype=np.int64)
-    found = records(work)
-    starts, stops = np.searchsorted(keep, found.start), np.searchsorted(keep, found.stop)
-    stays = np.flatnonzero((starts < stops) & ((found.low != 0) | (found.high != 0)))
+    usages = records(work)
+    starts, stops = np.searchsorted(keep, usages.start), np.searchsorted(keep, usages.stop)
+    stays = np.flatnonzero((starts < stops) & ((usages.low != 0) | (usages.high != 0)))
     held: dict[int, list[Held]] = {}
     for r, node, start, stop in zip(
-        stays.tolist(), found.node[stays].tolist(), starts[stays].tolist(), stops[stays].tolist(), strict=True
+        stays.tolist(), usages.node[stays].tolist(), starts[stays].tolist(), stops[stays].tolist(), strict=True
     ):
-        held.setdefault(node, []).append(Held(start, stop, found.held[r].amounts))
+        held.setdefault(node, []).append(Held(start, stop, usages.held[r].amounts))
     work.held = [()] * len(work.held)
     for node, own in held.items():
         work.held[node] = compressed(own)

@@ -14,9 +14,10 @@ END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, P
 
 @dataclass(frozen=True)
 class Verdict:
-    """bound: what is proved: no feasible assignment costs less (None: there is none). steps: reductions replayed.
+    """What a certificate proves.
 
-    records: sets of messages weighed. leaves: parts at the ends of the branches.
+    bound: no feasible assignment costs less (None: there is none). steps: how many reductions were replayed. records:
+    how many sets of messages were weighed. leaves: how many parts the branches end in.
     """
 
     bound: int | None
@@ -50,7 +51,7 @@ class _Judge:
 
     def run(self) -> Verdict:
         stream = self.stream
-        while not self.closed:  # whatever follows then says nothing more
+        while not self.closed:  # when it is closed, the rest of the stream adds nothing
             code = stream.one()
             if code == PART:
                 self.closed = self._part()
@@ -92,7 +93,7 @@ class _Judge:
                 wanted[node] = places
                 if not (stream.at < len(stream.numbers) and int(stream.numbers[stream.at]) == DROP):
                     break
-                # what is dropped in one go may need one another: they are judged together
+                # drops that follow each other may depend on each other: they are judged together
                 stream.one()
                 node = stream.count(n - 1, "a node")
                 self.steps += 1
@@ -110,9 +111,6 @@ class _Judge:
             self.layout = Layout(self.state)
         return self.layout
 
-    def _constant(self, costs: bool) -> int:
-        return self.state.constant if costs else 0
-
     def _weighed(self, layout: Layout, alive: np.ndarray) -> tuple[bool, np.ndarray, np.ndarray | None]:
         """Read a record: (whether it closes the part, what is left of it, pairs that go)."""
         record = read_record(self.stream, 0 if self.claimed is None else self.claimed)
@@ -129,9 +127,9 @@ class _Judge:
         return bound >= aim, left, dead
 
     def _part(self) -> bool:
-        """Records on the whole of what is left, one after the other; then what they rule out goes.
+        """Read the records of one group, each on what the ones before left; then what they rule out is dropped.
 
-        True: nothing cheap is left.
+        Returns True where nothing below the bound is left.
         """
         layout = self._laid_out()
         alive = np.ones(len(layout.cost), dtype=bool)
@@ -174,16 +172,16 @@ class _Judge:
             )
 
     def _nothing_left(self) -> bool:
-        """Whether what is left cannot hold together, or everything was folded away at no less than the bound."""
+        """Whether no assignment is left, or everything was folded away at a cost of at least the bound."""
         if self.state.nodes():
             layout = self._laid_out()
             return not layout.consistent(np.ones(len(layout.cost), dtype=bool))
         return self.claimed is not None and self.state.constant >= self.claimed
 
     def _tree(self) -> None:
-        """Parts of what is left, halves below halves; without recursion, since trees may be deep."""
+        """Read the branches: halves of what is left, halves of these, and so on; no recursion, trees may be deep."""
         layout = self._laid_out()
-        # what is left of every part that still has to be read; None: it is closed, whatever else is said of it
+        # what is left of every part that still has to be read; None: the part is closed already
         waiting: list[np.ndarray | None] = [np.ones(len(layout.cost), dtype=bool)]
         while waiting:
             alive = waiting.pop()
@@ -198,7 +196,7 @@ class _Judge:
                     closes, left, _ = self._weighed(layout, alive)
                     alive = None if closes or not layout.consistent(left) else left
                 elif code == SPLIT:
-                    # the halves come first in the stream, then the end of this part: it holds as they do
+                    # the halves come first in the stream, then the end of this part, which holds as they do
                     waiting += [_ENDS, *reversed(self._halves(layout, alive))]
                     break
                 elif code == END:
@@ -228,4 +226,4 @@ class _Judge:
 
 
 _ENDS = np.zeros(0, dtype=bool)
-"""Stands in the list of parts for the end of one whose halves come first."""
+"""Marks, in the list of parts, the end of a part whose halves come before it."""

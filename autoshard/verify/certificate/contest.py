@@ -1,4 +1,4 @@
-"""Contest problems and solutions as the checker reads them: with a reader of its own, and its own sums.
+"""Contest problems and solutions, read and added up by the checker's own code.
 
 Format (google/iopddl): `problem.nodes.{intervals,costs,usages}` with half-open intervals,
 `problem.edges.{nodes,costs}` with costs row-major, `problem.usage_limit`; a solution is a list of strategy indices.
@@ -20,7 +20,11 @@ from autoshard.verify.certificate.state import FORBIDDEN_COST
 
 @dataclass(frozen=True)
 class Network:
-    """costs per node; edges (first, second, table); usages per node (start, stop, amounts); limit: None for none."""
+    """A contest problem.
+
+    costs: of each node. edges: (first, second, table). usages: of each node, (start, stop, amounts). limit: None where
+    there is none.
+    """
 
     costs: list[np.ndarray]
     edges: list[tuple[int, int, np.ndarray]]
@@ -30,7 +34,11 @@ class Network:
 
 @dataclass(frozen=True)
 class Judged:
-    """cost: None where a pair or strategy is not allowed. peak: largest amount live at once. feasible: all in all."""
+    """What a solution comes to.
+
+    cost: None where a pair or strategy is not allowed. peak: the largest amount live at once. feasible: whether all is
+    allowed and within the limit.
+    """
 
     cost: int | None
     peak: int
@@ -38,7 +46,7 @@ class Judged:
 
 
 def read_network(path: Path) -> Network:
-    """A contest problem. Raises `InputError` where it is none."""
+    """Read a contest problem. Raises `InputError` where the file holds none."""
     data = _json(path)
     try:
         problem = data["problem"]
@@ -107,7 +115,7 @@ def _json(path: Path) -> Any:
 
 
 def _whole(values: Any) -> np.ndarray:
-    """int64; what is past every cost that is allowed becomes the least of what is not."""
+    """Whole numbers as int64; costs above `FORBIDDEN_COST`, which may not fit, become that."""
     if not isinstance(values, list):
         raise ValueError(f"expected a list of whole numbers, found {str(values)[:40]}")
     out = np.array([min(int(v), FORBIDDEN_COST) for v in values] if values else [], dtype=np.int64)

@@ -1,7 +1,7 @@
-"""The network that a certificate speaks of, as its steps change it: exact integers, each step judged before it counts.
+"""The network that a certificate speaks of, changed step by step; each step is judged before it is done.
 
-Nothing here comes from the solver. Costs at or above `FORBIDDEN_COST` are not allowed. A strategy is called by its
-index in the original network, wherever it stands by then.
+Nothing here comes from the solver. Numbers are exact integers; costs at or above `FORBIDDEN_COST` are not allowed. A
+certificate names a strategy by its index in the original network, even where others before it are gone.
 """
 
 from bisect import bisect_right
@@ -12,9 +12,9 @@ import numpy as np
 from autoshard.verify.certificate.stream import CertificateFault
 
 FORBIDDEN_COST = 10**15
-"""From here on a cost of a network means: not allowed."""
-NOT_ALLOWED = 2**61
-ALLOWED_BELOW = 2**60
+"""A cost of a network from this one on means that the choice is not allowed."""
+NOT_ALLOWED = 2**61  # what such a cost is kept as
+ALLOWED_BELOW = 2**60  # sums of costs that are allowed stay below this one
 MOST_TOTAL = 2**59
 """Networks whose costs add up to more cannot be checked in 64 bits."""
 
@@ -22,8 +22,9 @@ MOST_TOTAL = 2**59
 class State:
     """Nodes that are left, with the strategies that are left.
 
-    unary[i], tables[i][j] (rows: strategies of i): int64. held[i]: (first slot, last slot + 1, amounts per strategy).
-    times: when each time slot begins that still counts; limit: on what is held in each. constant: of what is gone.
+    unary[i]: costs of node i, None where it is gone. tables[i][j]: costs of an edge, rows are strategies of i. held[i]:
+    (first slot, last slot + 1, amounts per strategy). domain[i]: original indices of its strategies. times: when each
+    time slot begins that still counts. limit: for each slot. constant: the cost of nodes that were folded away.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class State:
             fine = own < FORBIDDEN_COST
             total += int(np.abs(own[fine]).max(initial=0))
             self.unary.append(np.where(fine, own, NOT_ALLOWED))
-        marked: dict[int, tuple[np.ndarray, np.ndarray, int]] = {}  # tables that are one array are looked at once
+        marked: dict[int, tuple[np.ndarray, np.ndarray, int]] = {}  # a table that several edges share is read once
         for i, j, table in edges:
             if id(table) not in marked:
                 own = np.asarray(table, dtype=np.int64)
@@ -64,21 +65,22 @@ class State:
         if limit is not None:
             for i, own in enumerate(usages):
                 for start, stop, amounts in own:
-                    given = np.asarray(amounts, dtype=np.int64)
-                    if start < stop and given.any():
-                        records.append((i, int(start), int(stop), given))
+                    amounts_held = np.asarray(amounts, dtype=np.int64)
+                    if start < stop and amounts_held.any():
+                        records.append((i, int(start), int(stop), amounts_held))
         instants = np.unique(np.array([t for _, a, b, _ in records for t in (a, b)], dtype=np.int64))
         self.times = instants[:-1]
         self.held: list[list[tuple[int, int, np.ndarray]]] = [[] for _ in range(n)]
-        for i, start, stop, given in records:
+        for i, start, stop, amounts_held in records:
             a, b = int(np.searchsorted(instants, start)), int(np.searchsorted(instants, stop))
-            self.held[i].append((a, b, given))
+            self.held[i].append((a, b, amounts_held))
         self.empty = False
         self._close(range(n))
 
     # -- what there is -------------------------------------------------------------------------------
 
     def nodes(self) -> list[int]:
+        """The nodes that are left, in order."""
         return [i for i, own in enumerate(self.unary) if own is not None]
 
     def _unary(self, node: int) -> np.ndarray:
@@ -88,10 +90,11 @@ class State:
         return own
 
     def known(self, node: int) -> None:
-        """Raise `CertificateFault` where a node is gone."""
+        """Raise `CertificateFault` where the node is gone."""
         self._unary(node)
 
     def edges(self) -> list[tuple[int, int]]:
+        """The edges (i, j) between nodes that are left, i < j."""
         return [(i, j) for i in self.nodes() for j in sorted(self.tables[i]) if i < j]
 
     def _add(self, i: int, j: int, table: np.ndarray) -> None:
@@ -110,6 +113,7 @@ class State:
         self.held[node] = []
 
     def keep(self, node: int, mask: np.ndarray) -> None:
+        """Keep the strategies of a node for which `mask` is true."""
         self.unary[node] = self._unary(node)[mask]
         self.domain[node] = self.domain[node][mask]
         self.held[node] = [(a, b, amounts[mask]) for a, b, amounts in self.held[node]]
@@ -119,7 +123,7 @@ class State:
             self.empty = True
 
     def places(self, node: int, strategies: np.ndarray) -> np.ndarray:
-        """Where original strategies of a node stand among those that are left."""
+        """Places, among the strategies that a node has left, of some that are named by original index."""
         self._unary(node)
         domain = self.domain[node]
         at = np.searchsorted(domain, strategies)
@@ -130,14 +134,14 @@ class State:
     # -- strategies that cannot be -------------------------------------------------------------------
 
     def partnerless(self, node: int, places: np.ndarray) -> np.ndarray:
-        """Which of some strategies are forbidden by their own cost, or have no partner on some edge."""
+        """Which of the strategies at `places` are not allowed by their own cost, or have no partner on some edge."""
         out = self._unary(node)[places] >= ALLOWED_BELOW
         for table in self.tables[node].values():
             out = out | (table[places].min(axis=1, initial=NOT_ALLOWED) >= ALLOWED_BELOW)
         return out
 
     def least_live(self) -> np.ndarray:
-        """Per time slot what is held at least, whatever is chosen."""
+        """For each time slot, what is held at least, whatever is chosen."""
         delta = np.zeros(len(self.times) + 1, dtype=np.int64)
         for i in self.nodes() if self.limit is not None else ():
             for a, b, amounts in stretches(self.held[i]):
@@ -147,7 +151,7 @@ class State:
         return np.cumsum(delta)[:-1]
 
     def roomless(self, node: int, places: np.ndarray, least: np.ndarray) -> np.ndarray:
-        """Which of some strategies hold more than there is room beside the least of all others."""
+        """Which of the strategies at `places` hold more than there is room for beside the least of all other nodes."""
         out = np.zeros(len(places), dtype=bool)
         if self.limit is None:
             return out
@@ -157,10 +161,11 @@ class State:
         return out
 
     def overfull(self, least: np.ndarray) -> bool:
+        """Whether the least that is held in some time slot is above the limit."""
         return self.limit is not None and bool(len(least)) and int(least.max()) > self.limit
 
     def drop(self, wanted: dict[int, np.ndarray]) -> None:
-        """Take strategies (places per node) out that have no partner or no room, in whatever order that shows."""
+        """Drop strategies (places per node) that have no partner or no room, in an order in which each shows that."""
         least: np.ndarray | None = None
         if len(wanted) == 1:  # most steps are about one node
             ((node, places),) = wanted.items()
@@ -200,7 +205,7 @@ class State:
                 )
 
     def _close(self, nodes: Sequence[int]) -> None:
-        """Take out what is forbidden by its own cost."""
+        """Drop strategies that are not allowed by their own cost."""
         for i in nodes:
             mask = self._unary(i) < ALLOWED_BELOW
             if not mask.all():
@@ -209,16 +214,16 @@ class State:
     # -- steps ---------------------------------------------------------------------------------------
 
     def dominated(self, node: int, strategies: np.ndarray, better: np.ndarray) -> None:
-        """Others never cost more, whatever the neighbours choose, and hold no more at any time."""
+        """Drop strategies for others (`better`) that never cost more, whatever the neighbours choose, nor hold more."""
         a, b = self.places(node, strategies), self.places(node, better)
         if np.isin(b, a).any():
             raise CertificateFault(f"node {node}: a strategy goes because of another one that goes as well")
         own = self._unary(node)
         worse = own[b] - own[a]  # by how much the better one can cost more
         for table in self.tables[node].values():
-            one, other = table[b], table[a]
-            free = other >= ALLOWED_BELOW  # where the one that goes is not allowed anyway
-            least = np.where(free, -NOT_ALLOWED, one - other).max(axis=1, initial=-NOT_ALLOWED)
+            better_costs, dropped_costs = table[b], table[a]
+            free = dropped_costs >= ALLOWED_BELOW  # where the dropped one is not allowed anyway
+            least = np.where(free, -NOT_ALLOWED, better_costs - dropped_costs).max(axis=1, initial=-NOT_ALLOWED)
             worse = np.clip(worse + np.clip(least, -ALLOWED_BELOW, ALLOWED_BELOW), -ALLOWED_BELOW, ALLOWED_BELOW)
         fine = worse <= 0
         for _, _, amounts in stretches(self.held[node]) if self.limit is not None else ():
@@ -232,7 +237,7 @@ class State:
         self.keep(node, mask)
 
     def eliminate(self, node: int) -> None:
-        """Fold a node that holds nothing into its neighbours: at most two of them, or one strategy left."""
+        """Fold a node that holds nothing into its neighbours; it has at most two, or one strategy left."""
         own, others = self._unary(node), sorted(self.tables[node])
         if self.limit is not None and any(amounts.any() for _, _, amounts in self.held[node]):
             raise CertificateFault(f"node {node} is eliminated, but what it holds can count")
@@ -261,7 +266,7 @@ class State:
         self._close(others)
 
     def follow(self, node: int, leader: int) -> None:
-        """Merge a node into a neighbour each of whose strategies allows exactly one of its."""
+        """Merge a node into a neighbour each of whose strategies allows exactly one of the node's."""
         own = self._unary(node)
         if leader not in self.tables[node]:
             raise CertificateFault(f"node {node} is said to follow {leader}, but there is no edge between them")
@@ -294,7 +299,7 @@ class State:
         del self.tables[j][i]
 
     def only_times(self, times: np.ndarray) -> None:
-        """Forget time slots that cannot overfill, or in which nothing is held that is not held in one that stays."""
+        """Keep only these time slots; the others cannot exceed the limit, or hold no more than one that stays."""
         if self.limit is None:
             return
         kept = np.searchsorted(self.times, times)
@@ -315,15 +320,14 @@ class State:
             self.limit = None
 
     def _forgettable(self, kept: np.ndarray) -> None:
-        """Every slot that goes is loose, or the next or the last one that stays holds as much, node by node.
-
-        Loose: whatever is chosen, the limit holds.
+        """`CertificateFault` unless in every slot that goes the limit holds whatever is chosen, or the next or the last
+        slot that stays holds at least as much, node by node.
         """
         assert self.limit is not None
         n = len(self.times)
         most = np.zeros(n + 1, dtype=np.int64)
         later, earlier = np.zeros(n + 1, dtype=np.int64), np.zeros(n + 1, dtype=np.int64)
-        before = np.concatenate([[-1], kept]).astype(np.int64)  # before[k]: the last slot that stays of those below k
+        before = np.concatenate([[-1], kept]).astype(np.int64)  # before[k]: the slot that stays before kept[k]
         after = np.concatenate([kept, [n]]).astype(np.int64)
         for node in self.nodes():
             own = stretches(self.held[node])
@@ -332,7 +336,7 @@ class State:
                 high = int(amounts.max())
                 most[a] += high
                 most[b] -= high
-                # what lies behind the last slot that stays, and before the first one
+                # the part of the stretch behind its last slot that stays, and that before its first one
                 k = int(np.searchsorted(kept, b))
                 start = max(a, int(before[k]) + 1)
                 if start < b and not _as_much(own, starts, int(after[k]), amounts):
@@ -354,7 +358,7 @@ class State:
 
 
 def _as_much(own: Sequence[tuple[int, int, np.ndarray]], starts: list[int], slot: int, amounts: np.ndarray) -> bool:
-    """Whether at a slot a node holds at least these amounts, whatever its strategy; starts: of its stretches."""
+    """Whether a node holds at least these amounts at a slot, for each strategy. own: its stretches, starts: theirs."""
     k = bisect_right(starts, slot) - 1
     if k >= 0 and slot < own[k][1]:
         return bool((amounts <= own[k][2]).all())
@@ -362,7 +366,7 @@ def _as_much(own: Sequence[tuple[int, int, np.ndarray]], starts: list[int], slot
 
 
 def stretches(held: Sequence[tuple[int, int, np.ndarray]]) -> list[tuple[int, int, np.ndarray]]:
-    """What a node holds as stretches of time that do not overlap, each as long as nothing changes, none empty."""
+    """What a node holds, as stretches of time that do not overlap; each lasts as long as nothing changes."""
     if len(held) == 1:
         return [h for h in held if h[0] < h[1] and h[2].any()]
     if not held:
@@ -381,7 +385,7 @@ def stretches(held: Sequence[tuple[int, int, np.ndarray]]) -> list[tuple[int, in
     return out
 
 
-def _sum(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Costs added, what is not allowed staying so."""
-    total = one + other
+def _sum(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The sum of costs; what is not allowed in one of them is not allowed in the sum."""
+    total = left + right
     return np.where(total >= ALLOWED_BELOW, NOT_ALLOWED, total)

@@ -1,4 +1,4 @@
-"""The numbers of a certificate, one after the other: bytes by others are read with care."""
+"""The numbers of a certificate, one after the other. The bytes may be anybody's, so nothing about them is assumed."""
 
 import json
 import lzma
@@ -10,6 +10,7 @@ FORMAT = "autoshard-certificate-1"
 MOST_BYTES = 2**31
 """Certificates that unpack to more are refused."""
 MOST_HEAD = 100_000
+"""The most bytes of the line of JSON at the beginning."""
 
 
 class CertificateFault(Exception):
@@ -17,7 +18,10 @@ class CertificateFault(Exception):
 
 
 class Stream:
-    """Whole numbers in order. head: the line of JSON before them."""
+    """The whole numbers of a certificate, in order; `at`: how many are read. head: the line of JSON before them.
+
+    Everything that reads raises `CertificateFault` where the numbers end too early.
+    """
 
     def __init__(self, data: bytes) -> None:
         line, mark, body = data[: MOST_HEAD + 1].partition(b"\n")
@@ -28,8 +32,10 @@ class Stream:
         except ValueError:
             raise CertificateFault("not a certificate: its first line is not JSON") from None
         if not isinstance(head, dict) or head.get("format") != FORMAT:
-            found = head.get("format") if isinstance(head, dict) else head
-            raise CertificateFault(f"not a certificate that is known here: format {str(found)[:60]!r}, not {FORMAT!r}")
+            format_ = head.get("format") if isinstance(head, dict) else head
+            raise CertificateFault(
+                f"not a certificate that is known here: format {str(format_)[:60]!r}, not {FORMAT!r}"
+            )
         bound = head.get("bound")
         if bound is not None and type(bound) is not int:
             raise CertificateFault(f"bound is {bound!r}, not a whole number or null")
@@ -54,10 +60,10 @@ class Stream:
 
     def count(self, most: int, what: str) -> int:
         """The next number, which counts something of which there are at most `most`."""
-        found = self.one()
-        if not 0 <= found <= most:
-            raise CertificateFault(f"{what} is {found}; from 0 to {most} is possible")
-        return found
+        number = self.one()
+        if not 0 <= number <= most:
+            raise CertificateFault(f"{what} is {number}; from 0 to {most} is possible")
+        return number
 
     def some(self, count: int) -> np.ndarray:
         """The next `count` numbers (int64)."""
@@ -68,11 +74,12 @@ class Stream:
 
     @property
     def over(self) -> bool:
+        """Whether all numbers are read."""
         return self.at == len(self.numbers)
 
 
 def unpacked(raw: bytes) -> np.ndarray:
-    """Groups of seven bits, the lowest first, signs folded in (0, -1, 1, -2, ...)."""
+    """Whole numbers (int64) from bytes: groups of seven bits, the lowest first, signs folded in (0, -1, 1, -2, ...)."""
     data = np.frombuffer(raw, dtype=np.uint8)
     if not len(data):
         return np.zeros(0, dtype=np.int64)

@@ -13,13 +13,16 @@ from autoshard.verify.certificate.state import ALLOWED_BELOW, State, stretches
 from autoshard.verify.certificate.stream import CertificateFault, Stream
 
 HUGE = 2**62
+"""Stands for what is not allowed, or gone."""
 MOST = 2.0**61
+"""Sums of a record's numbers that may reach more are refused: they must fit into 64 bits."""
 MOST_BITS = 64
+"""The most bits behind the point that messages may have."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """As `docs/certificates.md` tells; messages for the strategies that were left, edge after edge."""
+    """A record of `docs/certificates.md`; its messages are for the strategies that are left, edge after edge."""
 
     threshold: int
     bits: int
@@ -33,7 +36,7 @@ class Record:
 
 
 def read_record(stream: Stream, claimed: int) -> Record:
-    """The numbers of one record."""
+    """Read one record. claimed: the certificate's bound, from which the threshold is counted."""
     flags = stream.count(3, "a record's flags")
     threshold = stream.one() + claimed
     bits, step = stream.count(MOST_BITS, "bits of messages"), stream.count(MOST_BITS, "the step of messages")
@@ -74,13 +77,13 @@ class Layout:
         self.one = self.at[self.first][self.edge] + inside // np.maximum(columns, 1)
         self.two = self.at[self.second][self.edge] + inside % np.maximum(columns, 1)
         self.allowed = self.pair_cost < ALLOWED_BELOW
-        # the end that a message is written down for: the one with fewer strategies, the second where they are as many
+        # a message is written down for the end with fewer strategies, for the second where both have as many
         self.to_second = sizes[self.second] <= sizes[self.first]
         near = np.where(self.to_second, self.second, self.first)
         self.message_at = np.concatenate([[0], np.cumsum(sizes[near])]).astype(np.int64)
         of_edge = np.repeat(np.arange(len(edges)), sizes[near])
         self.message_for = self.at[near][of_edge] + np.arange(int(self.message_at[-1])) - self.message_at[:-1][of_edge]
-        # per pair: the message at its written end, and one place per (edge, strategy of the other end)
+        # for each pair: its message at that end, and its place among all (edge, strategy of the other end)
         towards = np.where(self.to_second[self.edge], self.two - self.at[self.second][self.edge],
                            self.one - self.at[self.first][self.edge])  # fmt: skip
         self.message_of = self.message_at[:-1][self.edge] + towards
@@ -103,9 +106,9 @@ class Layout:
     # -- what cannot be ------------------------------------------------------------------------------
 
     def consistent(self, alive: np.ndarray) -> bool:
-        """Clear from `alive` what has no partner on some edge, or no room beside the least of all others, to the end.
+        """Clear from `alive` strategies without a partner on some edge or without room, until none is left of these.
 
-        False when a node is left with nothing, or the least is too much.
+        Returns False where a node has no strategy left, or where the least that is held exceeds the limit.
         """
         while True:
             before = int(alive.sum())
@@ -148,9 +151,11 @@ class Layout:
     # -- bounds --------------------------------------------------------------------------------------
 
     def weigh(self, alive: np.ndarray, record: Record) -> tuple[int, np.ndarray, np.ndarray | None]:
-        """(bound, strategies that can cost less than the threshold, pairs that cannot); without the constant.
+        """The bound of a record, the strategies that can cost less than its threshold, and the pairs that cannot.
 
-        `alive`: consistent. Raises `CertificateFault` where the numbers do not fit.
+        The bound is without the constant of the state. `alive` must be consistent.
+
+        Raises `CertificateFault` where the record's numbers do not fit the network.
         """
         bits = record.bits
         kept = alive[self.message_for]
@@ -189,7 +194,7 @@ class Layout:
     def _within(
         self, alive: np.ndarray, record: Record, pairs: np.ndarray, slack: np.ndarray, excess: np.ndarray, room: int
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """What can be had for less than `room` above the bound: strategies, and pairs that cannot where asked for."""
+        """Strategies that cost less than `room` above the bound, and, where the record asks, pairs that cost more."""
         one, two = self.one[pairs], self.two[pairs]
         out = alive & (excess < room)
         total = np.where(out, excess, 0)
@@ -209,7 +214,7 @@ class Layout:
         return out, dead
 
     def _per_edge(self, first: bool) -> tuple[np.ndarray, int, np.ndarray]:
-        """One place per (edge, strategy of its first or second node): of every pair, how many, and the strategies."""
+        """Places of (edge, strategy of its first or second node): those of pairs, their number, their strategies."""
         if first not in self._known:
             node, owner = (self.first, self.one) if first else (self.second, self.two)
             sizes = self.sizes[node]
@@ -220,7 +225,7 @@ class Layout:
         return self._known[first]
 
     def _charge(self, own: np.ndarray, record: Record) -> int:
-        """Add what prices make of what is held, rounded down; returns price times limit, rounded up."""
+        """Add to `own` prices times what is held, rounded down; returns prices times limit, rounded up."""
         if not len(record.slots):
             return 0
         if self.limit is None:

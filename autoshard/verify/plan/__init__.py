@@ -1,1 +1,1 @@
-"""Is a plan right? Worked out again from plan.json alone."""
+"""Is a plan right? Everything that follows from its layouts is worked out again from plan.json alone."""

@@ -1,6 +1,6 @@
-"""Is it the plan that was asked for? What was asked, as plain data, against what the plan says.
+"""Is it the plan that was asked for? What was asked for, as plain data, is compared with what the plan says.
 
-Each difference is told in the user's words: what was asked, what is found in the plan, and what to try.
+Each finding is in the user's words: what was asked, what is found in the plan, and what to try.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,15 +16,18 @@ from autoshard.verify.plan.stages import ended_early
 TRY = "solve again, or verify the plan with what it was made for"
 _NAMING = {True: "with the name of a strategy or rules", False: "of a priority, without a name"}
 _HINTS = "in code"
-"""What the baseline of the shardings in the code is called."""
+"""The name of the baseline made of the shardings in the code."""
 _OPTIONS = ("effort", "seed", "accepted_gap", "share_repeats")
-"""Of the search; each has a value in a plan that tells it."""
+"""Options of the search that are compared where a plan tells them."""
 _NOT_COMPARED = ("source",)
-"""Places of statements: a config in a plan has lost its line numbers."""
+"""Keys of statements that are not compared: the config in a plan has lost its line numbers."""
 
 
 def check_asked(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> list[str]:
-    """Compare; returns what was found equal, for people. asked: of `autoshard.verify.asked.derive`."""
+    """Compare a plan with what was asked for (the result of `verify.asked.derive`); differences go to `findings`.
+
+    Returns lines for people: what was compared, and what is taken on trust.
+    """
     _check_mesh(plan, asked, findings)
     _check_machine(plan, asked, findings)
     left = _check_statements(plan, asked, findings)
@@ -57,7 +60,7 @@ def check_asked(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Fin
 
 
 def _not_told(plan: Mapping[str, Any]) -> Iterator[str]:
-    """What plans of earlier versions do not say."""
+    """What the plan does not say, because an earlier version made it."""
     if plan.get("memory_limit") is None:
         yield "which memory limit the plan was made for: it says none"
     left = [key for key in _OPTIONS if (plan.get("options") or {}).get(key) is None]
@@ -119,14 +122,15 @@ def _check_machine(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: 
         return
     where = _first_difference(wanted, found)
     if where is not None:
-        path, one, other = where
+        path, asked_there, found_there = where
         _differ(
-            findings, "hardware", f"{names[0]} with {path} {_short(one)}", _short(other),
+            findings, "hardware", f"{names[0]} with {path} {_short(asked_there)}", _short(found_there),
             "if the profile has changed since, solve again",
         )  # fmt: skip
 
 
 def _first_difference(asked: Any, found: Any, path: str = "") -> tuple[str, Any, Any] | None:
+    """Where plain data first differ: the path, and both sides there; None where they are equal."""
     if isinstance(asked, Mapping) and isinstance(found, Mapping):
         for key in sorted(asked.keys() | found.keys()):
             where = _first_difference(asked.get(key), found.get(key), f"{path}.{key}" if path else str(key))
@@ -151,7 +155,7 @@ def _short(value: Any) -> str:
 
 
 def words(statement: Mapping[str, Any]) -> str:
-    """A statement as the user says it."""
+    """A statement of plan.json in the user's words."""
     kind = statement["kind"]
     if kind == "pin":
         rank = f" (priority {statement['priority']})" if statement.get("priority") else ""
@@ -172,7 +176,7 @@ def _plain(statement: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _alike(statement: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What two statements have in common of which one is a changed form of the other."""
+    """A key that is equal for two statements of which one is taken for a changed form of the other."""
     kind = statement["kind"]
     if kind == "pin":
         return kind, statement["pattern"]
@@ -182,27 +186,27 @@ def _alike(statement: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _check_statements(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> list[str]:
-    """Each statement once on both sides; returns which ones of the plan nothing says anything about."""
-    found = list(plan["statements"])
+    """Each statement is once on both sides; returns those of the plan that are taken on trust, in words."""
+    unmatched = list(plan["statements"])
     missing = []
     for wanted in asked["statements"]:
-        same = next((s for s in found if _plain(s) == _plain(wanted)), None)
+        same = next((s for s in unmatched if _plain(s) == _plain(wanted)), None)
         if same is None:
             missing.append(wanted)
         else:
-            found.remove(same)
-    trusted = [s for s in found if _of_argument(s)] if "sharded_arguments" in asked else []
-    found = [s for s in found if s not in trusted]
-    for same_kind in (_alike, lambda s: s["kind"]):  # the same statement changed, else another one of its kind
+            unmatched.remove(same)
+    trusted = [s for s in unmatched if _of_argument(s)] if "sharded_arguments" in asked else []
+    unmatched = [s for s in unmatched if s not in trusted]
+    for same_kind in (_alike, lambda s: s["kind"]):  # first a changed form of the statement, then any of its kind
         for wanted in list(missing):
-            other = next((s for s in found if same_kind(s) == same_kind(wanted)), None)
+            other = next((s for s in unmatched if same_kind(s) == same_kind(wanted)), None)
             if other is not None:
                 missing.remove(wanted)
-                found.remove(other)
+                unmatched.remove(other)
                 _changed(wanted, other, plan, findings)
     for wanted in missing:
         _differ(findings, "statements", words(wanted), "no such statement")
-    for other in found:
+    for other in unmatched:
         _differ(findings, "statements", "nothing like it", words(other))
     return [f"{words(s)}: the sharding that an argument came with" for s in trusted]
 
@@ -212,6 +216,7 @@ def _of_argument(statement: Mapping[str, Any]) -> bool:
 
 
 def _changed(wanted: Mapping[str, Any], other: Mapping[str, Any], plan: Mapping[str, Any], findings: Findings) -> None:
+    """Add a finding about a statement that the plan has in another form."""
     ours, theirs = words(wanted), words(other)
     if ours == theirs:
         key = next(k for k in sorted({*wanted, *other} - {*_NOT_COMPARED}) if wanted.get(k) != other.get(k))
@@ -232,7 +237,7 @@ def _listed(value: Any, names: Sequence[str] | None) -> str:
 
 
 def _check_memories(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> None:
-    """Which inputs and outputs live on the host or in another order of the devices, and what is donated."""
+    """Compare what lives on the host or in another order of the devices, and what is carried and donated."""
     program = plan["program"]
     names = {"inputs": program["input_names"], "outputs": program["output_names"]}
     host = program.get("host", {})
@@ -271,24 +276,24 @@ def _named(numbers: Any, names: Sequence[str]) -> str:
 
 
 def _check_priorities(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> None:
-    """The names of strategies that make stages, and what is said of them."""
-    told = plan.get("priorities") or {}
+    """Compare the named strategies that make stages, and what the plan tells of them."""
+    priorities = plan.get("priorities") or {}
     if not asked["names"]:
-        if told:
-            _differ(findings, "priorities", "no strategies by name", _short(told.get("names")))
+        if priorities:
+            _differ(findings, "priorities", "no strategies by name", _short(priorities.get("names")))
         return
-    if not told:
+    if not priorities:
         if not ended_early(plan):
             _differ(findings, "priorities", _short(asked["names"]), "none")
         return
     for key, wanted in (("names", asked["names"]), ("slow", asked["slow"]), ("roles", asked.get("roles"))):
-        if wanted is not None and told.get(key) != wanted:
-            where = _first_difference(wanted, told.get(key)) or (key, wanted, told.get(key))
+        if wanted is not None and priorities.get(key) != wanted:
+            where = _first_difference(wanted, priorities.get(key)) or (key, wanted, priorities.get(key))
             _differ(findings, "priorities", f"{key} {where[0]} {_short(where[1])}".strip(), _short(where[2]))
 
 
 def _check_baselines(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> None:
-    """A baseline for each that was asked for, and no other but the hints in the code. Questions price none."""
+    """Every baseline that was asked for is there, and no other but the hints in the code. Questions price none."""
     if "baselines" not in asked or plan.get("changed"):
         return
     told = [baseline["name"] for baseline in plan["baselines"]]
@@ -303,7 +308,7 @@ def _check_baselines(plan: Mapping[str, Any], asked: Mapping[str, Any], findings
 
 
 def _check_stages(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> None:
-    """A stage for each priority or name, with its statements and axes."""
+    """Compare the stages: one for each priority or named strategy, with its statements and axes."""
     stages, wanted = plan.get("stages") or [], asked["stages"]
     if not stages and wanted and ended_early(plan):
         return
@@ -323,6 +328,6 @@ def _check_stages(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: F
             _differ(findings, "stages", f"{what} places {', '.join(said['axes'])}", ", ".join(stage["axes"]))
         if "statements" in said:
             told, due = list(stage["statements"]), list(said["statements"])
-            # in the plan each begins with the place where it was written
+            # in the plan each statement begins with the place where it was written
             if len(told) != len(due) or not all(t.endswith(d) for t, d in zip(told, due, strict=True)):
                 _differ(findings, "stages", f"{what} is of {'; '.join(due)}", "; ".join(told))

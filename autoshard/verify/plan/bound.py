@@ -1,7 +1,7 @@
 """Do the claims about cost agree: objective, bound, gap and status of a plan, and what it says of other plans?
 
-What came of searches that are not in the file (earlier stages, other meshes, baselines) is compared with all that the
-file says about it; what then still rests on the plan's word is told in `taken_on_trust`.
+Results of searches that are not in the file (earlier stages, other meshes, baselines) are compared with all that the
+file says about them; `taken_on_trust` lists what rests on the plan's word alone.
 """
 
 import re
@@ -18,22 +18,24 @@ CERTIFICATE: Final = "certificate"
 """The key of the proof of a bound; where a plan has none, its bound is taken on trust."""
 
 COARSER: Final = 10.0
-"""Ticks are powers of ten; those of other stages, whose cheapest steps are near, are at most the next one."""
+"""How many times longer the ticks of another stage may be: ticks are powers of ten, and the stages cost about as much.
+"""
 _SPREAD: Final = 5
-"""So many standard deviations of a sum of rounded terms are allowed for."""
+"""Standard deviations of a sum of rounded terms that are allowed for."""
 _WHY_ENDED: Final = re.compile(r"stopped|ended|found")
-"""Notes by which a plan says why a search went no further; such a plan may be better than it knows."""
+"""Words of notes that say why a search went no further; such a plan may be optimal without claiming it."""
 _ALL_AT_ONCE: Final = re.compile(r"all at once costs ([0-9.e+-]+) s")
 
 
 def check_claim(
     what: str, claim: Mapping[str, Any], plan: Any, findings: Findings, topic: str = "bound", coarser: float = 1.0
 ) -> None:
-    """A cost with its bound, gap and status: what they say of each other. what: begins the messages. coarser: how many
-    times as long as those of the plan its ticks may be.
+    """Check that a cost, its bound, gap and status agree.
 
-    Bounds are counted in ticks and lowered by what rounding to ticks can come to (`rounding_s`), so an optimal plan
-    lies above its bound by about that, twice that at most. One that lies no further above it is optimal.
+    what: begins the messages. coarser: how many times longer than those of the plan the ticks of the claim may be.
+
+    Bounds are counted in ticks and lowered by the most that rounding to ticks can add up to (`rounding_s`). So an
+    optimal plan lies above its bound by about that, at most by twice that; one that lies no further above is optimal.
     """
     key, name = ("objective_s", "objective_s") if "objective_s" in claim else ("cost_s", "its cost")
     cost, bound, gap, status = (claim[k] for k in (key, "bound_s", "gap", "status"))
@@ -53,7 +55,7 @@ def check_claim(
             topic, f"{what}status is 'optimal', but {name} {cost} is above bound_s {bound} by more than the rounding"
         )
     near = rounding
-    if coarser == 1.0:  # the sum of n roundings of half a tick at most is n/2 ticks at most, and about sqrt(n/12)
+    if coarser == 1.0:  # n roundings, each of at most half a tick, add up to at most n/2 ticks, about to sqrt(n/12)
         tick = max(cost, LEAST_STEP_S) / TICKS
         near = min(2 * rounding, rounding + _SPREAD * sqrt(rounding * tick / 6))
     if status == "feasible" and cost - bound <= near and not any(_WHY_ENDED.search(note) for note in plan["notes"]):
@@ -61,7 +63,7 @@ def check_claim(
 
 
 def check_bounds(plan: Any, findings: Findings) -> None:
-    """The plan's own claim, and those about all stages at once, baselines, shared layers and other meshes."""
+    """Check what the plan claims of itself, of the optimum all at once, baselines, shared layers and other meshes."""
     check_claim("", plan, plan, findings)
     _check_joint(plan, findings)
     _check_baselines(plan, findings)
@@ -70,7 +72,7 @@ def check_bounds(plan: Any, findings: Findings) -> None:
 
 
 def _check_joint(plan: Any, findings: Findings) -> None:
-    """The optimum all at once: cheaper than the stages, which only ask for more."""
+    """The optimum all at once costs no more than the stages, which only demand more."""
     joint, stages = plan.get("joint"), plan.get("stages") or []
     if joint is None:
         if len(stages) > 1:
@@ -92,14 +94,14 @@ def _check_joint(plan: Any, findings: Findings) -> None:
 
 
 def _difference(told: Any, found: float, of: float) -> bool:
-    """Whether a difference of two figures of the size of `of` is told right."""
+    """Whether a plan tells the difference of two figures, each about as large as `of`, as it is found."""
     return isfinite(told) and abs(told - found) <= RELATIVE * abs(of)
 
 
 def _check_baselines(plan: Any, findings: Findings) -> None:
-    """A baseline that is allowed is one of the plans that the bound speaks of."""
+    """No baseline that keeps to the limit costs less than the bound, which holds for it as well."""
     limit = limit_of(plan)
-    # the bound of a plan in stages is of its last one, given those before, which baselines know nothing of
+    # the bound of a plan with stages holds for plans that keep its earlier stages, which baselines do not
     least = plan["bound_s"] if plan.get("joint") is None else float(plan["joint"]["bound_s"])
     for baseline in plan["baselines"]:
         cost, peak = baseline["objective_s"], baseline["peak_bytes"]
@@ -130,17 +132,17 @@ def _check_sharing(plan: Any, findings: Findings) -> None:
 
 
 def _check_meshes(plan: Any, findings: Findings) -> None:
-    """The search over meshes: the plan is among what it tried, and the best of it."""
+    """The search over meshes tried the plan's mesh, and found no cheaper plan on another."""
     search = plan.get("mesh_search")
     if search is None:
         return
     axes, tried = plan["mesh"]["axes"], search["tried"]
     if prod(axes.values()) != search["devices"] or list(axes) != list(search["axes"]):
         findings.add("mesh", f"a search of {search['devices']} devices along {search['axes']} found the mesh {axes}")
-    for one in tried:
-        if prod(one["mesh"].values()) != search["devices"]:
-            findings.add("mesh", f"mesh {_text(one['mesh'])} was tried, which has not {search['devices']} devices")
-    own = next((one for one in tried if list(one["mesh"].items()) == list(axes.items())), None)
+    for attempt in tried:
+        if prod(attempt["mesh"].values()) != search["devices"]:
+            findings.add("mesh", f"mesh {_text(attempt['mesh'])} was tried, which has not {search['devices']} devices")
+    own = next((attempt for attempt in tried if list(attempt["mesh"].items()) == list(axes.items())), None)
     if own is None or not same(own["objective_s"], plan["objective_s"]):
         cost = "not told" if own is None else f"{own['objective_s']} s"
         findings.add("mesh", f"the plan costs {plan['objective_s']} s, what was tried on its mesh {cost}")
@@ -149,20 +151,22 @@ def _check_meshes(plan: Any, findings: Findings) -> None:
             "mesh", f"the plan holds {plan['memory']['peak_bytes']} bytes, the mesh search says {own['peak_bytes']}"
         )
     stopped = any("stopped" in note for note in plan["notes"])
-    for one in tried:
-        cost, bound = one["objective_s"], one["bound_s"]
+    for attempt in tried:
+        cost, bound = attempt["objective_s"], attempt["bound_s"]
         if cost is not None and bound is not None and bound > cost * (1 + RELATIVE):
-            findings.add("mesh", f"mesh {_text(one['mesh'])} has a bound of {bound} s above its cost of {cost} s")
-        solved = one["status"] in ("optimal", "feasible") and not stopped
+            findings.add("mesh", f"mesh {_text(attempt['mesh'])} has a bound of {bound} s above its cost of {cost} s")
+        solved = attempt["status"] in ("optimal", "feasible") and not stopped
         if solved and cost is not None and cost < plan["objective_s"] * (1 - RELATIVE):
-            findings.add("mesh", f"mesh {_text(one['mesh'])} has a plan of {cost} s, which is cheaper than this one")
-    known = [one["bound_s"] for one in tried if one["bound_s"] is not None]
-    unknown = any(one["status"] == "out of time" and one["bound_s"] is None for one in tried)
+            findings.add(
+                "mesh", f"mesh {_text(attempt['mesh'])} has a plan of {cost} s, which is cheaper than this one"
+            )
+    known = [attempt["bound_s"] for attempt in tried if attempt["bound_s"] is not None]
+    unknown = any(attempt["status"] == "out of time" and attempt["bound_s"] is None for attempt in tried)
     least = 0.0 if unknown else min(known, default=0.0)
     if not same(search["bound_s"], least) and search["bound_s"] != least:
         findings.add("mesh", f"no mesh is said to have a plan under {search['bound_s']} s; the bounds say {least} s")
-    for one, other in pairwise(search["frontier"]):
-        if one["objective_s"] > other["objective_s"] or one["peak_bytes"] <= other["peak_bytes"]:
+    for attempt, other in pairwise(search["frontier"]):
+        if attempt["objective_s"] > other["objective_s"] or attempt["peak_bytes"] <= other["peak_bytes"]:
             findings.add("mesh", f"the frontier holds {_text(other['mesh'])}, which another of its points beats")
 
 
@@ -171,7 +175,7 @@ def _text(axes: Mapping[str, int]) -> str:
 
 
 def taken_on_trust(plan: Any) -> str:
-    """What rests on the plan's word alone, in one line."""
+    """The line that tells what rests on the plan's word alone."""
     return "taken on trust: " + ", ".join(_trusted(plan))
 
 

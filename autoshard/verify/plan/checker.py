@@ -1,7 +1,7 @@
-"""Is a plan right? Worked out again from plan.json alone, by code that shares nothing with what made the plan.
+"""Is a plan right? Its content is worked out again from plan.json alone, by code that shares nothing with the planner.
 
-Neither planner, solver nor lowering is imported, nor their notions of layouts, steps and schedules; prices of single
-collectives and rooflines come from `costmodels`, which knows no shardings. What is checked: docs/verification.md.
+Neither planner, solver nor lowering is imported, nor their classes for layouts, steps and schedules. Only times of
+single collectives and rooflines come from `costmodels`, which knows no shardings. All checks: docs/verification.md.
 """
 
 from collections.abc import Callable
@@ -42,18 +42,19 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found, and how much was looked at (for people)."""
+    """The result of a check: what is wrong, and lines for people on how much was looked at."""
 
     findings: tuple[Finding, ...]
     facts: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
+        """Whether nothing wrong was found."""
         return not self.findings
 
 
 def check_plan(plan: Any) -> Checked:
-    """Check the content of a plan.json. Never raises for what is wrong with the plan: damage is a finding too."""
+    """Check the content of a plan.json. It raises for nothing that is wrong with the plan: damage is a finding, too."""
     findings = Findings()
     facts: list[str] = []
     if not isinstance(plan, dict) or plan.get("format") != FORMAT or plan.get("version") != VERSION:
@@ -83,7 +84,7 @@ def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:
         findings.add("program", f"trips is {plan['trips']!r}; loops of unknown length run at least once")
     graph = read_graph(plan, findings)
     if findings:
-        return  # what follows would judge layouts of a program or mesh that is none
+        return  # without a valid program and mesh there is nothing to judge layouts by
     flow = derive(plan, graph, mesh, findings)
     check_flow(flow, pinned_outputs(plan), pinned_unevenly(plan, flow), findings)
     facts.append(
@@ -154,7 +155,7 @@ def _check_machine(plan: dict[str, Any], machine: Machine, axes: dict[str, int],
 
 
 def _plain(value: Any) -> Any:
-    """As JSON gives it back."""
+    """The value as it comes back from JSON."""
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -175,10 +176,10 @@ def _check_shardings(plan: dict[str, Any], flow: Flow, findings: Findings) -> No
             expected[name] = way.end.text(mesh)
         elif graph.values[value].is_literal:
             expected[name] = "[" + ", ".join("{}" for _ in graph.values[value].shape) + "]"
-    given = plan["shardings"]
-    for name in sorted(expected.keys() | given.keys()):
-        if given.get(name) != expected.get(name):
+    told = plan["shardings"]
+    for name in sorted(expected.keys() | told.keys()):
+        if told.get(name) != expected.get(name):
             findings.add(
                 "layouts",
-                f"shardings[{name}] is {given.get(name)} in the plan, the schedule gives {expected.get(name)}",
+                f"shardings[{name}] is {told.get(name)} in the plan, the schedule gives {expected.get(name)}",
             )

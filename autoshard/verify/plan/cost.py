@@ -15,19 +15,22 @@ from autoshard.verify.plan.rules import Placed, read_rule, uncut
 from autoshard.verify.plan.work import MATRIX_KINDS, flop, moved_bytes
 
 RELATIVE: Final = 1e-9
-"""Two figures are the same up to the order in which they were added."""
+"""Relative difference up to which two figures are the same: they may have been added up in another order."""
 
 MEMORY_PRICE_S_PER_BYTE: Final = 1e-16
-"""The minute price on held bytes in the objective, which makes plans of equal time prefer less memory."""
+"""The minute price of a held byte in the objective, by which plans of equal time prefer less memory."""
 
 TICKS: Final = 1e9
 LEAST_STEP_S: Final = 1e-6
-"""The solver counts in ticks: the cheapest imaginable step (at least 1e-6 s) is at least 1e9 of them."""
+"""The solver counts in ticks so short that the cheapest imaginable step (taken as at least 1e-6 s) has at least 1e9."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One step of a reshard, or one all-reduce inside an op."""
+    """What takes time beside the ops: a step of a reshard, a copy over the host's link, or a collective inside an op.
+
+    bytes, seconds: of one execution. times: executions per step of the program.
+    """
 
     where: str
     value: int
@@ -41,7 +44,7 @@ class Row:
 
 
 def same(a: Any, b: Any, tolerance: float = RELATIVE) -> bool:
-    """Equal numbers up to rounding."""
+    """Whether both are numbers, and equal up to rounding."""
     if isinstance(a, bool) or isinstance(b, bool) or not isinstance(a, int | float) or not isinstance(b, int | float):
         return False
     return isfinite(a) and isfinite(b) and abs(a - b) <= tolerance * max(abs(a), abs(b)) + 1e-18
@@ -49,21 +52,23 @@ def same(a: Any, b: Any, tolerance: float = RELATIVE) -> bool:
 
 @dataclass
 class Pricer:
-    """Seconds of steps on the machine of the plan."""
+    """Prices what the layouts of a plan need on the machine of the plan."""
 
     flow: Flow
     machine: Machine
 
     def parts(self, atoms: tuple[int, ...]) -> tuple[AxisPart, ...]:
+        """The atoms as the cost models take them, in the order of the mesh."""
         mesh = self.flow.mesh
         return tuple(AxisPart(mesh.axes[a], mesh.before[a], mesh.sizes[a]) for a in sorted(atoms))
 
     def local_bytes(self, value: int, held: Holding) -> float:
+        """Bytes that a device holds of a value."""
         tensor = self.flow.graph.values[value]
         return held.elements(tensor.shape) * element_bytes(tensor.dtype)
 
     def step(self, kind: str, atoms: tuple[int, ...], before: float, after: float) -> tuple[float, float]:
-        """(bytes, seconds): bytes on the gathered side of the step."""
+        """(bytes, seconds) of a step; before, after: bytes that a device holds. The bytes are the gathered side's."""
         if kind in ("slice", "mask"):  # its result is read and written
             return after, float(self.machine.compute_s(0.0, 2.0 * after, "float32", "vector"))
         size = after if kind == "all_gather" else before
@@ -71,6 +76,7 @@ class Pricer:
         return size, float(self.machine.collective_s(kind, whole, self.parts(atoms)))
 
     def rows(self) -> Iterator[Row]:
+        """Everything that takes time beside the ops, with its price."""
         flow, graph = self.flow, self.flow.graph
         for value, way in flow.shared.items():
             yield from self._way(way, f"{flow.name(value)} for all its uses", graph.home[value].times, PROGRAM_OP)
@@ -159,7 +165,7 @@ class Pricer:
 
 
 def check_collectives(plan: Any, flow: Flow, rows: list[Row], findings: Findings) -> None:
-    """Is the list of collectives in the plan the one that follows from its layouts?"""
+    """Check that the collectives which the plan lists are those that its layouts need."""
     graph = flow.graph
     derived: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -249,7 +255,7 @@ def check_cost(
         findings.add("cost", f"cost.rounding_s is {rounding} in the plan; ticks this fine round by {most} s at most")
         rounding = 0.0
     price_s = held_bytes * MEMORY_PRICE_S_PER_BYTE
-    # a copy in the very layout of its source costs less than a tick and is not in the schedule: rounding covers it
+    # a copy in the same layout as its source costs less than a tick and is not in the schedule: rounding covers it
     if not isfinite(cost["memory_price_s"]) or abs(cost["memory_price_s"] - price_s) > rounding + RELATIVE * price_s:
         findings.add(
             "cost",
@@ -269,7 +275,7 @@ def check_cost(
 
 
 def _check_parts(key: str, told: Mapping[str, Any], parts: Mapping[str, float], findings: Findings) -> None:
-    """Seconds by name."""
+    """Compare seconds by name."""
     for name in sorted(parts.keys() | told.keys()):
         if not same(told.get(name, 0.0), parts.get(name, 0.0)):
             findings.add(

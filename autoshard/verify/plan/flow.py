@@ -1,7 +1,7 @@
-"""The flow of every value: defined in one layout, perhaps shared in another, brought to every use in a third.
+"""The flow of every value: it is defined in one layout, perhaps shared in another, and brought to every use in a third.
 
-Where an op's operands and results must be follows from its placement; at the boundaries of regions from the block
-arguments; at the program's outputs from donated inputs and pins. Every reshard is replayed on what devices hold.
+The layouts of an op's operands and results follow from its placement; those at the borders of regions from the block
+arguments; those of the program's outputs from donated inputs and pins. Every reshard is replayed on what devices hold.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A reshard: the value, the moves, and where they end."""
+    """A reshard: the value, the moves, and what devices hold at its end."""
 
     value: int
     moves: tuple[Move, ...]
@@ -40,9 +40,11 @@ class Way:
 
 @dataclass
 class Flow:
-    """Everything derived about layouts. ends[use]: what a use gets.
+    """Everything derived about layouts.
 
-    ties: output slot -> input whose layout it has; replaced: those of donated inputs.
+    placed: by op. defined: what devices hold of each value where it is made. shared: the reshard of a value before all
+    its uses. uses: the reshard before each use. ties: output slot -> input whose layout it has; replaced: those of them
+    whose input is donated.
     """
 
     graph: Graph
@@ -55,14 +57,16 @@ class Flow:
     replaced: dict[int, int] = field(default_factory=dict)
 
     def form(self, value: int) -> Holding | None:
-        """What uses of a value start from."""
+        """What devices hold of a value where the ways to its uses begin; None where that is not known."""
         way = self.shared.get(value)
         return self.defined.get(value) if way is None else way.end
 
     def name(self, value: int) -> str:
+        """The name of a value."""
         return self.graph.values[value].name
 
     def use_name(self, use: UseKey) -> str:
+        """A use in words, for messages."""
         op, slot, region = use
         if op == PROGRAM_OP:
             return f"output {self.graph.output_names[slot]}"
@@ -84,9 +88,9 @@ def derive(plan: Any, graph: Graph, mesh: Atoms, findings: Findings) -> Flow:
 def check_flow(
     flow: Flow, pinned_outputs: Mapping[int, Any], pinned_unevenly: Mapping[int, set[int]], findings: Findings
 ) -> None:
-    """Is everything where its consumer wants it?
+    """Check that every value arrives at each use in the layout that the use wants.
 
-    pinned_unevenly: dimensions of inputs that pins cut unevenly, by value.
+    pinned_outputs: output slots with pins. pinned_unevenly: dimensions that pins cut unevenly, by value.
     """
     graph = flow.graph
     for value in graph.body.args:
@@ -165,6 +169,7 @@ def _placements(flow: Flow, data: Any, findings: Findings) -> None:
 def _way(
     flow: Flow, value: int, start: Holding | None, steps: Sequence[Any], what: str, findings: Findings
 ) -> Way | None:
+    """The reshard that `steps` make, replayed from `start`; None where it cannot be."""
     if start is None:
         return None  # reported where the definition is missing
     moves = []
@@ -218,18 +223,18 @@ def _uses(flow: Flow, data: Any, findings: Findings) -> None:
 
 
 def _all_uses(graph: Graph) -> list[tuple[UseKey, int]]:
-    found = [((PROGRAM_OP, k, -1), v) for k, v in enumerate(graph.body.results)]
+    uses = [((PROGRAM_OP, k, -1), v) for k, v in enumerate(graph.body.results)]
     for op in graph.nodes.values():
-        found += [((op.id, k, -1), v) for k, v in enumerate(op.operands)]
-        found += [((op.id, k, r), v) for r, body in enumerate(op.inner) for k, v in enumerate(body.results)]
-    return found
+        uses += [((op.id, k, -1), v) for k, v in enumerate(op.operands)]
+        uses += [((op.id, k, r), v) for r, body in enumerate(op.inner) for k, v in enumerate(body.results)]
+    return uses
 
 
 # -- what consumers want -----------------------------------------------------------------------------
 
 
 def _arrives(flow: Flow, use: UseKey, wanted: Holding | None, why: str, findings: Findings) -> None:
-    """Does a use end where it should?"""
+    """Check that a value arrives at a use in the layout that is wanted there."""
     way = flow.uses.get(use)
     if way is None or wanted is None:
         return  # literals, or reported already
@@ -313,7 +318,7 @@ def _carries(op: Node) -> int:
 
 
 def _feeding(op: Node, region: int, arg: int) -> int:
-    """The operand that feeds a block argument."""
+    """The slot of the operand that feeds an argument of a region."""
     if op.kind == "cond":
         return arg + 1
     if op.kind != "while":
@@ -325,7 +330,7 @@ def _feeding(op: Node, region: int, arg: int) -> int:
 
 
 def _manual(flow: Flow, op: Node, findings: Findings) -> None:
-    """A user's shard_map: its operands and results are where the user put them."""
+    """Check that operands and results of a user's shard_map have the layouts that the user wrote."""
     for k, value in enumerate(op.operands):
         wanted = _named(flow, value, op.attrs["in_names"][k], findings, op)
         _arrives(flow, (op.id, k, -1), wanted, "the shard_map is written for", findings)
@@ -336,6 +341,7 @@ def _manual(flow: Flow, op: Node, findings: Findings) -> None:
 
 
 def _named(flow: Flow, value: int, names: Sequence[Sequence[str]], findings: Findings, op: Node) -> Holding | None:
+    """What devices hold of a value that is cut by the axes named for each dimension; None where that is impossible."""
     tensor = flow.graph.values[value]
     try:
         runs = tuple(

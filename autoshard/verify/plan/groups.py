@@ -1,7 +1,7 @@
-"""Groups of collectives in the step time of a plan, worked out again: what they move, hide behind, and are bound by.
+"""Groups of collectives in the step time of a plan, worked out again: what they move, what hides and what bounds them.
 
-A collective of what no matmul comes before (weights) or after (gradients) can run beside other work, as far as the
-machine's profile lets its kind; one between matmuls (activations) is waited for.
+A collective with no matmul before it (weights) or none after it (gradients) can run beside other work, as far as the
+machine's profile allows for its kind; the step waits for one between matmuls (activations).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,8 +19,10 @@ _TWO_PASSES: Final = "all_reduce"
 
 @dataclass(frozen=True, slots=True)
 class MatmulOrder:
-    """before: values that a matmul's result leads to; leading: values that lead to a matmul, and ops that do or hold
-    one.
+    """Which values come before and after matmuls.
+
+    before: values that a matmul's result leads to. leading: values that lead to a matmul. leading_ops: ops that lead to
+    a matmul, are one, or have one inside.
     """
 
     before: frozenset[int]
@@ -29,7 +31,7 @@ class MatmulOrder:
 
     @staticmethod
     def of(graph: Graph) -> "MatmulOrder":
-        """By reachability over what leads from value to value, loops included."""
+        """Worked out by reachability from value to value, around loops too."""
         ops = list(_ops(graph.body))
         after: dict[int, list[int]] = {}
         toward: dict[int, list[int]] = {}
@@ -45,7 +47,7 @@ class MatmulOrder:
         return MatmulOrder(before, leading, frozenset(leads))
 
     def moves(self, row: Row) -> str:
-        """What a collective moves."""
+        """What a collective moves: ``weights``, ``activations`` or ``gradients``."""
         if row.value not in self.before:
             return "weights"
         later = row.value in self.leading if row.op == PROGRAM_OP else row.op in self.leading_ops
@@ -64,7 +66,7 @@ def _below(op: Node) -> Iterator[Node]:
 
 
 def _edges(op: Node) -> Iterator[tuple[int, int]]:
-    """(value, value that is made of it or stands for it) at one op; what a branch or loop tests leads nowhere."""
+    """(value, value that is made of it or stands for it) at one op; conditions of branches and loops lead nowhere."""
     if not op.regions:
         for source in op.operands:
             for target in op.results:
@@ -88,17 +90,17 @@ def _edges(op: Node) -> Iterator[tuple[int, int]]:
 
 
 def _reached(seeds: Sequence[int], edges: dict[int, list[int]]) -> frozenset[int]:
-    found, stack = set(seeds), list(seeds)
+    reached, stack = set(seeds), list(seeds)
     while stack:
         for value in edges.get(stack.pop(), ()):
-            if value not in found:
-                found.add(value)
+            if value not in reached:
+                reached.add(value)
                 stack.append(value)
-    return frozenset(found)
+    return frozenset(reached)
 
 
 def hidden_share(pricer: Pricer, kind: str, moves: str) -> float:
-    """The part of a collective's time that the estimate lets run beside other work."""
+    """The share of a collective's time that runs beside other work in the estimate."""
     return 0.0 if moves == "activations" else float(getattr(pricer.machine.profile.overlap, kind, 0.0))
 
 
@@ -111,7 +113,7 @@ def exposed_s(pricer: Pricer, rows: Sequence[Row], order: MatmulOrder) -> float:
 def check_groups(
     plan: Any, pricer: Pricer, rows: Sequence[Row], order: MatmulOrder, local_flop: float, findings: Findings
 ) -> None:
-    """``cost.step_time.groups`` against the collectives that the layouts need. local_flop: of matmuls on one device."""
+    """Check ``cost.step_time.groups`` against the collectives of the layouts. local_flop: of matmuls on one device."""
     mesh = pricer.flow.mesh
     due: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
@@ -123,16 +125,16 @@ def check_groups(
     for key in sorted(due.keys() | listed.keys()):
         where = f"cost.step_time.groups: {key[1]} over {key[0]} of {key[2]}"
         group, own = listed.get(key), due.get(key, [])
-        found = _amount(pricer, own)
-        if group is None or not own or not same(group["bytes"], found):
+        amount = _amount(pricer, own)
+        if group is None or not own or not same(group["bytes"], amount):
             told = 0.0 if group is None else group["bytes"]
-            findings.add("cost", f"{where} adds up to {told} bytes, the layouts give {found}")
+            findings.add("cost", f"{where} adds up to {told} bytes, the layouts give {amount}")
             continue
         _check_group(where, group, own, plan, pricer, local_flop, findings)
 
 
 def _amount(pricer: Pricer, rows: Sequence[Row]) -> float:
-    """Bytes of arrays in a step, as seen inside of one group of devices."""
+    """Bytes of the arrays that collectives move in a step, as seen inside of one group of devices."""
     mesh = pricer.flow.mesh
     return sum(row.bytes * row.times * (mesh.group(row.atoms) if row.kind == "all_to_all" else 1) for row in rows)
 
@@ -164,7 +166,11 @@ def _check_group(
 
 
 def _flip(group: Any, ratio: float, needed: float, devices: int, batch: float | None) -> dict[str, Any] | None:
-    """Where the verdict turns: work grows with the batch, activations do too, and share their layer among devices."""
+    """Where the verdict turns, as the plan is to tell it.
+
+    Activations grow with the batch as the work does, so theirs turns with the number of devices; that of weights and
+    gradients turns with the batch.
+    """
     if not ratio or not isfinite(ratio) or needed <= 0:
         return None
     factor = needed / ratio

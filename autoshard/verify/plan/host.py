@@ -1,4 +1,4 @@
-"""Host memory of a plan: which values live there, what crosses the link, how much the host holds for a device."""
+"""Host memory of a plan: which values live there, what is copied over the link, and how much is held for a device."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ def fetched(graph: Graph) -> list[int]:
 
 
 def stored(graph: Graph) -> list[int]:
-    """Slots of outputs that are copied to the host; what lies there as an input already is not."""
+    """Slots of outputs that are copied to the host; inputs that lie there and are returned need no copy."""
     there = {graph.body.args[k] for k in graph.host_inputs}
     return [
         k
@@ -29,7 +29,7 @@ def stored(graph: Graph) -> list[int]:
 
 
 def copies(flow: Flow) -> Iterator[tuple[str, str, int, Holding]]:
-    """(kind, where, value, its layout) of everything that crosses the link in a step."""
+    """(kind, where, value, what devices hold of it) of everything that is copied over the host's link in a step."""
     graph = flow.graph
     for v in fetched(graph):
         if v in flow.defined:
@@ -41,7 +41,7 @@ def copies(flow: Flow) -> Iterator[tuple[str, str, int, Holding]]:
 
 
 def bytes_on_host(flow: Flow) -> int:
-    """What the host holds for a device: inputs there, and outputs that take no such input's place."""
+    """Bytes that the host holds for a device: inputs, and outputs that do not take the place of such an input."""
     graph = flow.graph
     there = {graph.body.args[k] for k in graph.host_inputs}
 
@@ -58,7 +58,7 @@ def bytes_on_host(flow: Flow) -> int:
 
 
 def check_host(plan: Any, flow: Flow, findings: Findings) -> None:
-    """Statements about memories, and the bytes on the host."""
+    """Check the statements about memories, and the bytes on the host."""
     graph = flow.graph
     wanted_in: dict[int, bool] = {}
     wanted_out: dict[int, bool] = {}
@@ -76,12 +76,12 @@ def check_host(plan: Any, flow: Flow, findings: Findings) -> None:
             wanted_out[slot] = on_host
     for slot, value in flow.ties.items():
         wanted_out.setdefault(slot, wanted_in.get(graph.body.args.index(value), False))
-    for what, names, wanted, given in (
+    for what, names, wanted, told_of_program in (
         ("input", graph.input_names, wanted_in, graph.host_inputs),
         ("output", graph.output_names, wanted_out, graph.host_outputs),
     ):
         stated = {k for k, on_host in wanted.items() if on_host}
-        for k in sorted(stated ^ set(given)):
+        for k in sorted(stated ^ set(told_of_program)):
             where = "on the host" if k in stated else "on the device"
             findings.add("statements", f"{what} {names[k]} is stated to live {where}, the program says otherwise")
     held = bytes_on_host(flow)

@@ -12,10 +12,10 @@ from autoshard.verify.plan.statements import Pin, read_pin
 
 
 def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
-    """Each constraint against the form that the uses of its result start from; each is to be among the statements."""
+    """Check that each constraint holds where the ways to the uses of its result begin, and is among the statements."""
     graph, mesh = flow.graph, flow.mesh
     if plan["program"].get("in_code", "hard") in ("hints", "ignore"):
-        return  # whether that was asked for is told where that is checked
+        return  # `check_asked` finds out whether that was asked for
     _check_alike(plan, flow, findings)
     stated = {(v, _said(s["sharding"], mesh)) for s in plan["statements"] if s["kind"] == "pin" for v in s["values"]}
     for op in graph.nodes.values():  # those inside of a user's shard_map are not among them
@@ -28,7 +28,7 @@ def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
             said = [s for s in plan["statements"] if s["kind"] == "pin" and value in s["values"]]
             if not any(s.get("mesh") == op.attrs["mesh"] and s.get("stated") == text for s in said):
                 findings.add("statements", f"{what} on {op.attrs['mesh']} is not among the plan's statements")
-            continue  # whether it holds is found where statements on other meshes are checked
+            continue  # `check_orders` checks that statements on other meshes hold
         try:
             pin = read_pin(text, mesh)
         except Impossible as error:
@@ -43,7 +43,7 @@ def check_in_code(plan: Any, flow: Flow, findings: Findings) -> None:
 
 
 def _check_alike(plan: Any, flow: Flow, findings: Findings) -> None:
-    """Values that the code wants sharded alike are to be in one group, which is checked where groups are."""
+    """Values that the code wants sharded alike are in one group, which is checked where groups are."""
     members: dict[Any, list[int]] = {}
     for op in flow.graph.nodes.values():
         if op.kind == "sharding_constraint" and "alike" in op.attrs:
@@ -56,12 +56,12 @@ def _check_alike(plan: Any, flow: Flow, findings: Findings) -> None:
 
 
 def _elsewhere(mesh: str, plan: Any) -> bool:
-    """Whether a mesh in the code says other things about the devices of the plan than the plan's mesh."""
+    """Whether a mesh in the code has the devices of the plan's mesh, but other axes or another order."""
     return read_mesh(mesh)[0].devices == prod(plan["mesh"]["axes"].values()) and not is_own_mesh(mesh, plan)
 
 
 def _said(text: str, mesh: Atoms) -> Pin | None:
-    """What a sharding says, however it is written; None where it cannot be read (told where statements are checked)."""
+    """A sharding without its text, so that spellings compare equal; None where it cannot be read (found elsewhere)."""
     try:
         return replace(read_pin(text, mesh), text="")
     except Impossible:

@@ -21,7 +21,7 @@ class Impossible(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Atoms:
-    """The refined mesh: for each atom its axis, what lies before it in the axis, and its size."""
+    """The refined mesh: for each atom its axis, the product of the sizes before it in the axis, and its own size."""
 
     axes: tuple[str, ...]
     before: tuple[int, ...]
@@ -30,6 +30,7 @@ class Atoms:
 
     @property
     def devices(self) -> int:
+        """How many devices the mesh has."""
         return prod(self.whole.values())
 
     def group(self, atoms: Iterable[int]) -> int:
@@ -41,13 +42,13 @@ class Atoms:
         if axis not in self.whole:
             raise Impossible(f"there is no mesh axis {axis!r}")
         wanted = self.whole[axis] // before if size is None else size
-        found = [
+        atoms = [
             a for a in range(len(self.axes)) if self.axes[a] == axis and before <= self.before[a] < before * wanted
         ]
-        if self.group(found) != wanted or (found and self.before[found[0]] != before):
+        if self.group(atoms) != wanted or (atoms and self.before[atoms[0]] != before):
             if wanted != 1:
                 raise Impossible(f"the part {axis}:({before}){wanted} does not fall on the atoms of the plan")
-        return tuple(found)
+        return tuple(atoms)
 
     def text(self, atoms: Sequence[int], quote: str = '"') -> str:
         """Axes as people write them; neighbouring parts of one axis are joined, ``"x", "y":(1)2``."""
@@ -68,7 +69,7 @@ _AXIS = re.compile(r'^"?([^":]+)"?(?::\((\d+)\)(\d+))?$')
 
 
 def read_atoms(mesh: Any) -> tuple[Atoms, list[str]]:
-    """The refined mesh of ``plan["mesh"]`` and what is wrong with it."""
+    """The refined mesh of ``plan["mesh"]``, and what is wrong with it; `Impossible` where it cannot be read at all."""
     faults: list[str] = []
     whole: dict[str, int] = {}
     for name, size in mesh["axes"].items():
@@ -109,10 +110,10 @@ def read_atoms(mesh: Any) -> tuple[Atoms, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What devices hold along one dimension of `size` elements: from the sum of digit(atom) * stride on.
+    """What devices hold along one dimension of `size` elements: a piece that begins at the sum of digit(atom) * stride.
 
-    A stride is as long as what its atom leaves to each device: each piece ends where the next begins, and where the
-    piece it was cut from ends. What fills it up to `length` is undefined.
+    A stride is the length of the pieces that its atom cuts. A piece ends where the next begins, or where the larger
+    piece that it was cut from ends; the padding that fills it up to `length` is undefined.
     """
 
     size: int
@@ -120,6 +121,7 @@ class Run:
 
     @property
     def atoms(self) -> tuple[int, ...]:
+        """The atoms that cut the dimension, outermost first."""
         return tuple(a for a, _ in self.strides)
 
     @property
@@ -136,11 +138,11 @@ class Run:
         return range(min(start, stop), stop)
 
     def is_even(self, mesh: "Atoms") -> bool:
-        """Does every device hold `length` elements?"""
+        """Whether every device holds `length` elements."""
         return self.length * mesh.group(self.atoms) == self.size
 
     def is_regular(self, mesh: "Atoms") -> bool:
-        """Does every piece lie a multiple of `length` from the start, so that pieces can change places as they are?"""
+        """Whether every piece begins at a multiple of `length`, so that pieces can be exchanged as they are."""
         inner = self.length
         for a, stride in reversed(self.strides):
             if stride != inner:
@@ -149,7 +151,7 @@ class Run:
         return True
 
     def divided(self, atoms: Sequence[int], mesh: "Atoms", what: str) -> "Run":
-        """Each piece cut on by atoms, the first one outermost.
+        """The run with each piece cut further by atoms, the first one outermost.
 
         `Impossible` where an atom is of no use: without the last one there must be fewer pieces than elements (S0.54).
         """
@@ -184,21 +186,22 @@ class Holding:
 
     @property
     def cutting(self) -> frozenset[int]:
+        """The atoms that cut any dimension."""
         return frozenset(a for run in self.runs for a, _ in run.strides)
 
     def text(self, mesh: Atoms) -> str:
-        """``[{"x"}, {}] unreduced={"y"}``."""
+        """What is held as a sharding, ``[{"x"}, {}] unreduced={"y"}``."""
         dims = ", ".join("{" + mesh.text(run.atoms) + "}" for run in self.runs)
         tail = f" unreduced={{{mesh.text(sorted(self.partial))}}}" if self.partial else ""
         return f"[{dims}]{tail}"
 
     def stacked(self, length: int) -> "Holding":
-        """Of `length` such tensors on top of each other, none of them cut apart."""
+        """What is held of `length` such tensors on top of each other, when the stack is not cut."""
         return Holding((Run(length), *self.runs), self.partial)
 
 
 def extent(size: int, mesh: Atoms) -> int:
-    """A dimension's size for arithmetic; a dimension of size 0 can be cut by anything."""
+    """The size that a dimension is counted with: a dimension of size 0 can be cut by any axes."""
     return size if size > 0 else mesh.devices
 
 
@@ -208,7 +211,7 @@ def cut(size: int, atoms: Sequence[int], mesh: Atoms, what: str = "a dimension")
 
 
 def holding(layout: Any, shape: Sequence[int], mesh: Atoms, what: str) -> Holding:
-    """Of a LAYOUT of plan.json."""
+    """What devices hold under a LAYOUT of plan.json; `Impossible` where it does not fit the shape or the mesh."""
     dims, unreduced = layout["dims"], layout["unreduced"]
     if len(dims) != len(shape):
         raise Impossible(f"{what} has {len(shape)} dimensions, its layout {len(dims)}")
@@ -268,7 +271,7 @@ def apply_step(step: Any, held: Holding, mesh: Atoms, summable: bool) -> Holding
             raise Impossible(f"{kind} over {{{name}}} names a dimension {d} that it does not have")
 
     def same_data() -> None:
-        """All devices of a group hold the same elements, and whole ones."""
+        """`Impossible` unless all devices of a group hold the same elements, and no partial sums over the group."""
         busy = [a for a in group if a in held.cutting or a in partial]
         if busy:
             raise Impossible(
@@ -276,8 +279,8 @@ def apply_step(step: Any, held: Holding, mesh: Atoms, summable: bool) -> Holding
             )
 
     def joined(run: Run) -> Run:
-        """The blocks of a group laid one after the other in the order of its devices."""
-        kept = len(run.strides) - len(group)  # these pieces stay: what was cut last is joined first
+        """The blocks of a group, joined in the order of its devices."""
+        kept = len(run.strides) - len(group)  # pieces that were cut last are joined, these cuts stay
         if kept < 0 or [a for a, _ in run.strides[kept:]] != group:
             raise Impossible(
                 f"{kind} over {{{name}}} on dimension {dim}: in the order of the devices the blocks do not follow "

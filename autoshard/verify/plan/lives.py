@@ -1,8 +1,8 @@
-"""How long what a device holds is held, worked out again from the flow of a plan.
+"""From when until when each array is held on a device, worked out again from the flow of a plan.
 
-Points in time are ops in execution order, counted from 1; bodies of loops run once. Going backwards through all ops,
-every value learns from when until when it is read. A value that is not in memory passes that on to what it is computed
-from; a copy made by a reshard takes over from what it is made of.
+Points in time are ops in execution order, counted from 1; bodies of loops are counted once. Going backwards through all
+ops, it is found when each value is read. A value that is not in memory passes its reads on to what it is computed from;
+a copy made by a reshard takes over the reads of what it is made from.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ Span = tuple[int, int]
 
 
 def starts_carry(op: Node, slot: int) -> bool:
-    """Is this operand the first value of a loop's carry?"""
+    """Whether the operand is the first value of a loop's carry."""
     if op.kind == "scan":
         return op.attrs["num_consts"] <= slot < op.attrs["num_consts"] + op.attrs["num_carry"]
     return op.kind == "while" and slot >= op.attrs["cond_nconsts"] + op.attrs["body_nconsts"]
@@ -34,11 +34,15 @@ def carries(op: Node) -> list[int]:
 
 
 class Sizes:
-    """Bytes of a device's block of a value. tile: rows and lanes of the machine's memory, if it has tiles."""
+    """Called with a value and what a device holds of it: the bytes of that block in memory.
+
+    tile: rows and lanes of the machine's memory, if it has tiles.
+    """
 
     def __init__(self, graph: Graph, rules: Mapping[int, Rule], tile: tuple[int, int] | None) -> None:
         self._graph, self._tile = graph, tile
-        self._images: dict[int, tuple[int, int]] = {}  # results of convolutions and their like: channels, batch
+        # results of convolutions, and values of their shape -> their channel dimension and their batch dimension
+        self._images: dict[int, tuple[int, int]] = {}
         shapes: dict[tuple[int, ...], tuple[int, int]] = {}
         for op in graph.nodes.values():
             rule = rules.get(op.id)
@@ -59,17 +63,21 @@ class Sizes:
             block = [run.length for run in held.runs]
             rows, lanes = self._tile
             ends = self._images[value]
-            found = []
+            counts = []
             for minor, second in (ends, ends[::-1]):
                 row = min(rows, 1 << max(0, block[second] - 1).bit_length())
-                found.append(ceil(block[minor] / lanes) * lanes * ceil(block[second] / row) * row)
-            elements = min(found) * prod(n for d, n in enumerate(block) if d not in ends)
+                counts.append(ceil(block[minor] / lanes) * lanes * ceil(block[second] / row) * row)
+            elements = min(counts) * prod(n for d, n in enumerate(block) if d not in ends)
         return ceil(elements * element_bytes(tensor.dtype))
 
 
 @dataclass
 class Lives:
-    """When definitions, shared copies and copies for single uses are held, up to a point not included; when ops run."""
+    """From when up to when (not included) arrays are held, and when ops run.
+
+    begin, end: of ops; regions run in between. close: the point after the last op. defined: values. shared: copies for
+    all uses of a value. private: copies for single uses. kept: values with memory of their own.
+    """
 
     flow: Flow
     rules: Mapping[int, Rule]
@@ -83,12 +91,12 @@ class Lives:
     private: dict[UseKey, Span] = field(default_factory=dict)
     _read: dict[int, Span] = field(default_factory=dict)  # first and last point, both included
     _stacked: dict[int, list[UseKey]] = field(default_factory=dict)
-    _handed: dict[int, int] = field(default_factory=dict)  # from when on it is held as the result of a region op
+    _handed: dict[int, int] = field(default_factory=dict)  # from when on a value is held as the result of a region op
     _users: dict[int, list[UseKey]] = field(default_factory=dict)
 
     @staticmethod
     def of(flow: Flow, rules: Mapping[int, Rule], exists: set[int], kept: set[int], size: Sizes) -> "Lives":
-        """exists: values that are written to memory; kept: those with memory of their own where nothing moves them."""
+        """exists: values that are written to memory. kept: those that have memory of their own even if never moved."""
         moved = {v for v, way in flow.shared.items() if way.moves} | {w.value for w in flow.uses.values() if w.moves}
         moved |= {order["index"] for order in flow.graph.orders if order["where"] == "value"}
         lives = Lives(flow, rules, kept | (moved & exists), size)
@@ -102,7 +110,7 @@ class Lives:
         return lives
 
     def read(self, value: int) -> Span | None:
-        """The first and last point at which a value is read, both included; None where nobody reads it."""
+        """The first and last point at which a value is read, both included; None where it is not read."""
         return self._read.get(value)
 
     def _count(self, body: Body, now: int) -> int:
@@ -119,7 +127,7 @@ class Lives:
         return way if way is not None and way.moves else None
 
     def _boundaries(self) -> None:
-        """What the program and its regions hand over; who uses what."""
+        """Enter the reads of results of the program and of regions, and the users of every value."""
         graph = self.flow.graph
         for slot, v in enumerate(graph.body.results):
             self._users.setdefault(v, []).append((PROGRAM_OP, slot, -1))
@@ -155,6 +163,7 @@ class Lives:
         self._read[value] = (min(first, old[0]), max(last, old[1]))
 
     def _back_over(self, op: Node) -> None:
+        """One step backwards: when the op's results are held, and from that when its operands are read."""
         begin, end = self.begin[op.id], self.end[op.id]
         starts, until = [], end
         for slot, v in enumerate(op.results):
@@ -167,7 +176,7 @@ class Lives:
             self._reads(v, since, begin if starts_carry(op, slot) else until, (op.id, slot, -1))
 
     def _result(self, value: int, made: int, end: int) -> Span:
-        """Enter when a result is held; the first and last point at which what it is computed from is read for it."""
+        """Enter when a result is held; returns the first and last point at which its op's operands are read for it."""
         for use in self._stacked.get(value, ()):
             if self._moves(use):
                 self.private[use] = (made, made + 1)
@@ -185,7 +194,7 @@ class Lives:
         return min(first, until), until
 
     def _copied(self, value: int, first: int, last: int, made: int | None) -> int:
-        """Enter when the copy that replaces a value is held; returns when the value itself no longer is."""
+        """Enter when the copy that replaces a value is held; returns the point from which the value no longer is."""
         way, use = self.flow.shared.get(value), None
         users = self._users.get(value, ())
         if way is None and made is not None and len(users) == 1 and self.flow.defined[value].partial:
@@ -202,7 +211,7 @@ class Lives:
         return at if after <= before and way.moves[0].kind == "all_reduce" else at + 1
 
     def _stored(self) -> None:
-        """Outputs on the host: what is handed back is held while it is made and copied."""
+        """Outputs on the host: the copy that is made for the way there is held while it is made and sent."""
         graph = self.flow.graph
         made = {v: (op, k) for op in graph.nodes.values() for k, v in enumerate(op.results)}
         for slot in stored(graph):
@@ -237,7 +246,7 @@ class Lives:
             self._copied(v, first, last, None)
 
     def _in_place(self) -> None:
-        """A pointwise result is written over something of its size that is read there for the last time."""
+        """A pointwise result is written over an array of its size that is read there for the last time."""
         behind: dict[int, list[int]] = {}
         for op in sorted(self.flow.graph.nodes.values(), key=lambda op: self.begin[op.id]):
             rule = self.rules.get(op.id)

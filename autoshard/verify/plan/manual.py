@@ -1,4 +1,4 @@
-"""Do manual computations hold: borders as stated, and nothing that moves over their axes inside?"""
+"""Do manual computations hold: are layouts at their borders as stated, and does nothing move over their axes inside?"""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from autoshard.verify.plan.statements import MANUAL_COMPUTATION, read_pin
 
 
 def check_manual_computations(plan: Any, flow: Flow, findings: Findings) -> None:
-    """Each such statement against the derived layouts."""
+    """Check each statement about a manual computation against the derived layouts."""
     for statement in plan["statements"]:
         if statement["kind"] == MANUAL_COMPUTATION:
             _check(statement, flow, findings)
 
 
 def _check(statement: Any, flow: Flow, findings: Findings) -> None:
-    """Its region and borders are worked out here again."""
+    """Check one statement; which ops are inside, and which values cross its border, is worked out here again."""
     graph, mesh = flow.graph, flow.mesh
     what = (f"{statement['source']}: " if statement["source"] else "") + statement["text"]
     region = part_of(statement["patterns"], flow).ops
@@ -33,9 +33,9 @@ def _check(statement: Any, flow: Flow, findings: Findings) -> None:
     told = {key: {item["value"]: item["sharding"] for item in statement[key]} for key in _BORDERS}
     entering = {way.value for use, way in flow.uses.items() if use[0] in region and way.value not in inside}
     leaving = {way.value for use, way in flow.uses.items() if use[0] not in region and way.value in inside}
-    for key, found in zip(_BORDERS, (entering, leaving), strict=True):
-        if set(told[key]) != found:
-            names = ", ".join(flow.name(v) for v in sorted(found)) or "none"
+    for key, crossing in zip(_BORDERS, (entering, leaving), strict=True):
+        if set(told[key]) != crossing:
+            names = ", ".join(flow.name(v) for v in sorted(crossing)) or "none"
             findings.add("statements", f"{what}: its {key} are of other values than are at that border, {names}")
     for texts in told.values():
         for value, text in texts.items():
@@ -60,10 +60,12 @@ _BORDERS = ("in_shardings", "out_shardings")
 
 
 def _made(op: Node) -> list[int]:
+    """Values that an op makes: its results, and the arguments of its regions."""
     return [*op.results, *(v for body in op.inner for v in body.args)]
 
 
 def _fault(text: str, held: Any, flow: Flow) -> str:
+    """Why a layout does not hold the sharding in `text`; empty where it does."""
     try:
         return read_pin(text, flow.mesh).broken_by(held, flow.mesh)
     except Impossible as error:
@@ -71,7 +73,7 @@ def _fault(text: str, held: Any, flow: Flow) -> str:
 
 
 def _mentions_all(what: str, text: str, value: int, axes: Any, flow: Flow, findings: Findings) -> None:
-    """Every manual axis cuts a dimension, is replicated or unreduced (S4.17); none stands behind a free one (S4.18)."""
+    """Each manual axis must cut, be replicated or unreduced (S4.17); none may stand behind a free axis (S4.18)."""
     mesh = flow.mesh
     try:
         pin = read_pin(text, mesh)
@@ -94,6 +96,7 @@ def _mentions_all(what: str, text: str, value: int, axes: Any, flow: Flow, findi
 def _still(
     what: str, region: frozenset[int], inside: set[int], atoms: frozenset[int], flow: Flow, findings: Findings
 ) -> None:
+    """Check that inside of the region nothing moves over the manual axes."""
     mesh = flow.mesh
 
     def at_rest(name: str, way: Way) -> None:

@@ -1,4 +1,4 @@
-"""What one device holds at every point of the program, simulated again (when: see check_lives.py)."""
+"""What one device holds at every point of the program, simulated again; `lives` says from when until when."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -14,7 +14,7 @@ from autoshard.verify.plan.program import PROGRAM_OP, Findings
 from autoshard.verify.plan.stacks import stacks
 
 HEADROOM = 0.15
-"""What a compiler may allocate beyond the peak (docs/memory.md)."""
+"""What a compiler may allocate beyond the peak, as a share of it (docs/memory.md)."""
 
 
 def room(usable_bytes: float) -> int:
@@ -27,7 +27,7 @@ def room(usable_bytes: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`bytes` on one device from point `start` up to `stop`, not included."""
+    """`bytes` held on one device from point `start` up to point `stop`, not included."""
 
     what: str
     start: int
@@ -63,9 +63,9 @@ def blocks(lives: Lives) -> list[Block]:
 
 
 def _during(lives: Lives, permute: Permute) -> tuple[int, int] | None:
-    """When what a permute to or from another order of the devices makes is held beside what it is made from.
+    """When the result of a permute to or from another order of the devices is held beside its source; None: never.
 
-    Of a pair of permutes it is what lies there; what is back takes over from what went.
+    Of a pair of permutes only the result of the first one is: that of the second takes over from the source of both.
     """
     if permute.where == "output":
         return lives.close, lives.close + 1
@@ -85,13 +85,13 @@ def _during(lives: Lives, permute: Permute) -> tuple[int, int] | None:
 
 
 def priced_bytes(flow: Flow, kept: set[int], size: Sizes) -> int:
-    """Bytes with a minute price: definitions in memory, shared copies, and copies that regions work on."""
+    """Bytes that the objective prices: definitions in memory, shared copies, and copies that regions work on."""
     graph = flow.graph
     own = [*graph.body.args]
     for op in graph.nodes.values():
         own += [*op.results, *carries(op)]
     total = sum(size(v, flow.defined[v]) for v in own if v in kept and v in flow.defined)
-    # inputs cut along a stack of layers count half as much again, which settles ties against that
+    # inputs that are cut along a stack of layers count one and a half times: ties are settled against such cuts
     stacked = stacks(flow)
     along = [v for v in graph.body.args if v in flow.defined and v in stacked and flow.defined[v].runs[0].strides]
     total += sum(ceil(size(v, flow.defined[v]) / 2) for v in along)
@@ -104,7 +104,7 @@ def priced_bytes(flow: Flow, kept: set[int], size: Sizes) -> int:
 
 
 def check_memory(plan: Any, lives: Lives, findings: Findings) -> int:
-    """Compare peak, place and content with the plan's; returns the peak in bytes."""
+    """Compare the peak, where it is and what is held there with the plan; returns the peak in bytes."""
     graph, held = lives.flow.graph, blocks(lives)
     changes: dict[int, int] = {}
     for block in held:
@@ -137,7 +137,7 @@ def check_memory(plan: Any, lives: Lives, findings: Findings) -> int:
 
 
 def _check_verdict(plan: Any, peak: int, findings: Findings) -> None:
-    """What the plan says of the device: its bytes, what a compiler may allocate, and whether that has room."""
+    """Check what the plan says of the device: its bytes, what a compiler may allocate, and whether it fits."""
     memory, own = plan["memory"], plan["hardware"]["machine"]["profile"]["memory"]
     device = int(own["bytes"]["value"])
     usable = int(own["usable"]["value"]) if "usable" in own else device
@@ -145,6 +145,6 @@ def _check_verdict(plan: Any, peak: int, findings: Findings) -> None:
     expected = {
         "device_bytes": device, "usable_bytes": usable, "allocation_bytes": allocation, "fits": allocation <= usable,
     }  # fmt: skip
-    for key, found in expected.items():
-        if memory.get(key) != found:
-            findings.add("memory", f"memory.{key} is {memory.get(key)!r} in the plan; it follows as {found!r}")
+    for key, due in expected.items():
+        if memory.get(key) != due:
+            findings.add("memory", f"memory.{key} is {memory.get(key)!r} in the plan; it follows as {due!r}")

@@ -1,7 +1,7 @@
-"""Statements on other meshes over the same devices: which device holds what, device by device.
+"""Statements on other meshes over the same devices, checked device by device.
 
-A statement on another mesh says it for every device. What a plan holds is worked out for every device as well, from its
-layouts and from the permutes to and from other orders of the devices, and the two are compared.
+A statement on another mesh says what each device holds. What each device holds under the plan follows from its layouts
+and from the permutes to and from other orders of the devices; the two are compared.
 """
 
 import re
@@ -21,7 +21,10 @@ Target = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Permute:
-    """All blocks of a value change devices: by `pairs` of positions in the mesh (row-major)."""
+    """All blocks of a value change devices, by `pairs` (source, target) of positions in the mesh (row-major).
+
+    where, index: the input, output or value whose order it is. atoms: those along which blocks move.
+    """
 
     label: str
     value: int
@@ -33,11 +36,12 @@ class Permute:
 
     @property
     def inside(self) -> bool:
+        """Whether it is of a value inside the program, not of an input or output."""
         return self.where == "value"
 
 
 def permutes(flow: Flow) -> Iterator[Permute]:
-    """Those that the orders of the program ask for: from its order for an input, to it for an output, else both."""
+    """Permutes of all values in other orders of devices: inputs come from them, outputs go there, others do both."""
     graph = flow.graph
     read = {v for op in graph.body.ops for v in op.operands} | set(graph.body.results)
     for order in graph.orders:
@@ -56,7 +60,7 @@ def permutes(flow: Flow) -> Iterator[Permute]:
 
 
 def read_mesh(text: str) -> tuple[Atoms, list[int]]:
-    """Axes and device ids of ``<["x"=2, "y"=4], device_ids=[...]>``; `ValueError` where it is none."""
+    """Axes and device ids of ``<["x"=2, "y"=4], device_ids=[...]>``; `ValueError` for other texts."""
     match = _MESH.match(text)
     if match is None:
         raise ValueError(f"{text!r} is no mesh")
@@ -68,14 +72,14 @@ def read_mesh(text: str) -> tuple[Atoms, list[int]]:
 
 
 def is_own_mesh(text: str, plan: Any) -> bool:
-    """Whether a mesh has the axes of the plan's, over the same devices in the same order."""
+    """Whether a mesh in text is the plan's: the same axes over the same devices in the same order."""
     atoms, ids = read_mesh(text)
     own = plan["mesh"]["device_ids"] or list(range(atoms.devices))
     return list(atoms.whole.items()) == list(plan["mesh"]["axes"].items()) and ids == list(own)
 
 
 def check_orders(plan: Any, flow: Flow, findings: Findings) -> None:
-    """Statements on other meshes, and that every order of devices is one that a statement, or a donated input, asks."""
+    """Check the statements on other meshes, and that a statement or a donated input asks for each order of devices."""
     graph = flow.graph
     moves: dict[Target, Any] = {}
     for order in graph.orders:
@@ -114,7 +118,7 @@ def check_orders(plan: Any, flow: Flow, findings: Findings) -> None:
 def _compare(
     plan: Any, flow: Flow, target: Target, order: Any, mesh: str, stated: str, what: str, findings: Findings
 ) -> None:
-    """What each device holds of a value against what a sharding on another mesh gives it."""
+    """Compare what each device holds of a value with what a sharding on another mesh gives it."""
     try:
         other, other_ids = read_mesh(mesh)
     except ValueError as error:
@@ -138,20 +142,20 @@ def _compare(
         has = _digits(holder.get(position, position), flow.mesh)
         wants = _digits(other_ids.index(device), other)
         for d, (run, asked, (_, is_open)) in enumerate(zip(held.runs, wanted, pin.dims, strict=True)):
-            found, meant = run.held(has), asked.held(wants)
-            inside = set(found) <= set(meant) if is_open else found == meant or not (found or meant)
+            holds, meant = run.held(has), asked.held(wants)
+            inside = set(holds) <= set(meant) if is_open else holds == meant or not (holds or meant)
             if not inside:
                 findings.add(
                     "statements",
-                    f"{what} is broken: device {device} holds {_span(found)} of dimension {d} of "
+                    f"{what} is broken: device {device} holds {_span(holds)} of dimension {d} of "
                     f"{_name(flow, target)}, it should hold {_span(meant)}",
                 )
                 return
 
 
 def _lies(flow: Flow, target: Target) -> tuple[int, Holding | None]:
-    """The value, and what devices hold of it where an order of devices would count: as it comes in or leaves, or in the
-    form that its uses share.
+    """The value of a target, and what devices hold of it: inputs as they come in, outputs as they are returned, other
+    values in the form that their uses share.
     """
     where, index = target
     if where == "output":
@@ -182,11 +186,11 @@ def _digits(position: int, mesh: Atoms) -> list[int]:
 
 def _crossed(moves: list[int], mesh: Atoms) -> tuple[int, ...]:
     """Atoms along which some block changes devices."""
-    found: set[int] = set()
+    crossed: set[int] = set()
     for source, target in enumerate(moves):
         pairs = zip(_digits(source, mesh), _digits(target, mesh), strict=True)
-        found |= {a for a, (x, y) in enumerate(pairs) if x != y}
-    return tuple(sorted(found))
+        crossed |= {a for a, (x, y) in enumerate(pairs) if x != y}
+    return tuple(sorted(crossed))
 
 
 def _span(elements: range) -> str:

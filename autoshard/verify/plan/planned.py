@@ -1,4 +1,4 @@
-"""The collectives that a plan stands for, as records that can be compared with those of program texts."""
+"""The collectives that a plan's layouts need, as records that can be compared with those of program texts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,11 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One collective: the group's atoms, the order before of a permute, elements that one device gives to it."""
+    """One collective.
+
+    atoms: of the group. from_atoms: of a permute, the order of the atoms before. elements: that one device gives to it.
+    loops: regions around it, outermost first. shift, pairs: as in `lowering.collectives.PlannedCollective`.
+    """
 
     where: str
     kind: str
@@ -111,7 +115,7 @@ def _one(flow: Flow, way: Way, move: Move, where: str, loops: tuple[Around, ...]
 
 
 def _given(move: Move, shape: tuple[int, ...], mesh: Atoms) -> int:
-    """Elements of the array that a device gives: a dimension that is split up is filled to equal pieces."""
+    """Elements that a device gives, with padding: a dimension that the step divides is filled up to equal pieces."""
     elements = move.before.elements(shape)
     for before, after in zip(move.before.runs, move.after.runs, strict=True):
         gained = after.atoms[len(before.atoms) :]
@@ -121,7 +125,7 @@ def _given(move: Move, shape: tuple[int, ...], mesh: Atoms) -> int:
 
 
 def _order_before(before: Holding, after: Holding) -> tuple[int, ...]:
-    """The order of the dimension that a permute changed."""
+    """The atoms, before a permute, of the dimension that it changes."""
     return next(a.atoms for a, b in zip(before.runs, after.runs, strict=True) if a != b)
 
 
@@ -141,7 +145,7 @@ def _around(flow: Flow) -> dict[int, tuple[Around, ...]]:
 
 
 def _trips(op: Node, region: int) -> int | None:
-    """Executions of a region in one of its op; the condition of a while runs once more than its body."""
+    """How often a region runs in one execution of its op; the condition of a while runs once more than its body."""
     if op.kind == "scan":
         return int(op.attrs["length"])
     if op.kind == "while":

@@ -1,4 +1,4 @@
-"""The program of a plan as the checker reads it, and whether it is a program at all."""
+"""The program of a plan as the checker reads it, and the check that it is a valid program."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -7,13 +7,14 @@ from math import prod
 from typing import Any
 
 PROGRAM_OP = -1
-"""The op number of uses by the program's own outputs."""
+"""The op id that stands for the program itself, in uses by its outputs."""
 
 
 class Findings(list[tuple[str, str]]):
     """What is wrong, as (topic, line)."""
 
     def add(self, topic: str, text: str) -> None:
+        """Add what is wrong. topic: ``layouts``, ``cost``, ..."""
         self.append((topic, text))
 
 
@@ -45,31 +46,35 @@ class Tensor:
 
     @property
     def is_literal(self) -> bool:
+        """Whether it is a literal of the program."""
         return self.origin == "literal"
 
     @property
     def is_zero(self) -> bool:
-        """A literal that is zero; complex ones are pairs of texts in plan.json."""
-        given = self.literal
-        if isinstance(given, dict):
-            return [float(part) for part in given.get("complex", ())] == [0.0, 0.0]
-        return self.is_literal and given == 0
+        """Whether it is a literal zero; plan.json has complex numbers as pairs of texts."""
+        number = self.literal
+        if isinstance(number, dict):
+            return [float(part) for part in number.get("complex", ())] == [0.0, 0.0]
+        return self.is_literal and number == 0
 
     @property
     def is_inexact(self) -> bool:
+        """Whether it holds floats or complex numbers."""
         return self.dtype.startswith(("float", "bfloat", "complex")) and self.dtype != "float0"
 
     @property
     def is_summable(self) -> bool:
-        """Has an addition, so that it can be a partial sum."""
+        """Whether its type has an addition, so that it can be a partial sum."""
         return self.is_inexact or self.dtype.startswith(("int", "uint"))
 
     @property
     def elements(self) -> int:
+        """How many elements the whole tensor has."""
         return prod(self.shape)
 
     @property
     def bytes(self) -> float:
+        """Bytes of the whole tensor."""
         return self.elements * element_bytes(self.dtype)
 
     def __str__(self) -> str:
@@ -92,15 +97,17 @@ class Node:
 
     @property
     def label(self) -> str:
+        """The op's kind and id, for messages."""
         return f"{self.kind}:{self.id}"
 
     @property
     def is_manual(self) -> bool:
-        """Runs its region on local arrays: no layouts inside."""
+        """Whether it is a shard_map, whose region runs on local arrays without layouts."""
         return self.kind == "shard_map"
 
     @property
     def inner(self) -> list["Body"]:
+        """The regions in which values have layouts of their own: none for a shard_map."""
         return [] if self.is_manual else self.regions
 
 
@@ -116,7 +123,7 @@ class Body:
 
 @dataclass(slots=True)
 class Graph:
-    """values by id; body; nodes by id in execution order (those inside of shard_map left out)."""
+    """A program. nodes: ops by id, in execution order, without those inside of a shard_map."""
 
     values: list[Tensor]
     body: Body
@@ -150,7 +157,7 @@ class Graph:
 
 
 def read_graph(plan: Any, findings: Findings) -> Graph:
-    """Read ``plan["program"]``; faults that leave it readable go to `findings`, others raise."""
+    """Read ``plan["program"]``. Faults go to `findings`; those that leave nothing to read raise."""
     data = plan["program"]
     values = []
     for index, v in enumerate(data["values"]):
@@ -197,10 +204,11 @@ def read_graph(plan: Any, findings: Findings) -> Graph:
         if not (0 <= slot < len(graph.output_names) and 0 <= number < len(graph.input_names)):
             findings.add("program", f"output {slot} is the next value of input {number}, there are not as many")
             continue
-        given, back = values[graph.body.args[number]], values[graph.body.results[slot]]
-        if (given.shape, given.dtype) != (back.shape, back.dtype):
+        input_value, output_value = values[graph.body.args[number]], values[graph.body.results[slot]]
+        if (input_value.shape, input_value.dtype) != (output_value.shape, output_value.dtype):
             findings.add(
-                "program", f"output {slot} is the next value of input {number}: {back} has not its type {given}"
+                "program",
+                f"output {slot} is the next value of input {number}: {output_value} has not its type {input_value}",
             )
     for k in graph.donated:
         if not 0 <= k < len(graph.input_names):
@@ -242,7 +250,7 @@ def manual_ops(op: Node, unknown: int) -> Iterator[tuple[Node, float]]:
 
 
 def _enter(graph: Graph, body: Body, times: float, findings: Findings) -> None:
-    """Register a body and those inside it: every value is defined once, and before it is used, in its own body."""
+    """Enter a body and those inside it; every value must be defined once, in the body that uses it and before that."""
     body.times = times
     values, known = graph.values, set()
 
@@ -280,7 +288,7 @@ def _enter(graph: Graph, body: Body, times: float, findings: Findings) -> None:
 
 
 def _region_types(graph: Graph, op: Node, findings: Findings) -> None:
-    """Do the types of operands, block arguments, block results and results of a region op fit each other?"""
+    """Check that the types of operands, block arguments, block results and results of a region op fit each other."""
 
     def differ(a: int, b: int, what: str, stacked: int | None = None) -> None:
         outer, inner = graph.values[a], graph.values[b]

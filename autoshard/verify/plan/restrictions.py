@@ -1,5 +1,4 @@
-"""Do statements hold that are no sharding of one value: replication, kept axes, regions without collectives, few
-reshards?
+"""Do restrictions hold: replicated values, axes kept for some values, no collectives in a part, few reshards?
 
 What a pattern addresses is worked out here again, from the names, tags, sources and kinds in plan.json.
 """
@@ -21,7 +20,7 @@ _SOURCE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)\b")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the program: values, output slots, and ops with all that is inside of them."""
+    """A part of the program: values, output slots, and ops with all ops inside of them. whole: the whole program."""
 
     values: frozenset[int]
     slots: frozenset[int]
@@ -29,7 +28,7 @@ class Part:
     whole: bool = False
 
     def has(self, value: int, use: UseKey | None) -> bool:
-        """Whether a reshard lies in it, by its value and by the use it serves (None: the shared form)."""
+        """Whether a reshard belongs to the part: by its value, or by the use it serves (None: the shared form)."""
         if self.whole or value in self.values:
             return True
         if use is None:
@@ -38,7 +37,7 @@ class Part:
 
 
 def part_of(patterns: Sequence[str], flow: Flow) -> Part:
-    """What patterns address."""
+    """The part of the program that patterns address."""
     graph = flow.graph
     values: set[int] = set()
     slots: set[int] = set()
@@ -59,12 +58,12 @@ def part_of(patterns: Sequence[str], flow: Flow) -> Part:
             values |= inputs
             continue
         if pattern.startswith("scope:"):
-            found = [op for op in graph.nodes.values() if _is_within(op.source, pattern.removeprefix("scope:"))]
+            addressed_ops = [op for op in graph.nodes.values() if _is_within(op.source, pattern.removeprefix("scope:"))]
         else:
             line = _LINE.match(pattern)
-            found = [op for op in graph.nodes.values() if _is_at(op, line, pattern)]
-        values |= {v for op in found for v in op.results}
-        ops |= {i for op in found for i in _inner(op)}
+            addressed_ops = [op for op in graph.nodes.values() if _is_at(op, line, pattern)]
+        values |= {v for op in addressed_ops for v in op.results}
+        ops |= {i for op in addressed_ops for i in _inner(op)}
     return Part(frozenset(values), frozenset(slots), frozenset(ops))
 
 
@@ -79,7 +78,7 @@ def _is_at(op: Node, line: "re.Match[str] | None", pattern: str) -> bool:
 
 
 def _is_within(source: str, wanted: str) -> bool:
-    """Whether an op was traced in a scope; ``transpose(name)`` asks for backward passes, a name for all others."""
+    """Whether an op was traced in a scope; ``transpose(name)`` means its backward pass, ``name`` everything else."""
     stack = source[source.rindex("[") + 1 : -1] if source.endswith("]") and "[" in source else ""
     backward = "transpose(" in stack
     name = wanted
@@ -101,7 +100,7 @@ def _inner(op: Node) -> Iterator[int]:
 
 
 def same_path(pattern: str, path: str) -> bool:
-    """A glob over the steps of a path; ``**`` stands for any number of steps."""
+    """Whether a glob over the steps of a path matches; ``**`` stands for any number of steps."""
 
     def match(p: Sequence[str], s: Sequence[str]) -> bool:
         if not p:
@@ -114,7 +113,7 @@ def same_path(pattern: str, path: str) -> bool:
 
 
 def check_restriction(statement: Any, flow: Flow, findings: Findings) -> None:
-    """One statement of these kinds against the derived layouts."""
+    """Check one statement of the `KINDS` against the derived layouts."""
     kind, patterns = statement["kind"], statement["patterns"]
     what = (f"{statement['source']}: " if statement["source"] else "") + statement["text"]
     whole = list(patterns) == ["**"] and kind in ("no_collective", "max_reshards")
@@ -178,7 +177,7 @@ def _exclusive(what: str, part: Part, atoms: frozenset[int], flow: Flow, finding
 
 
 def _operand_of(op: Node, region: int, arg: int) -> int:
-    """The operand that an argument of a region stands for."""
+    """The slot of the operand that an argument of a region stands for."""
     if op.kind == "cond":
         return arg + 1
     if op.kind == "while":
@@ -229,7 +228,7 @@ def _in_code(op: Node) -> Iterator[Node]:
 
 
 def _reshards(part: Part, atoms: frozenset[int], flow: Flow) -> Iterator[str]:
-    """The places where a value changes its layout, in a part of the program; with `atoms` those that move them."""
+    """The reshards in a part of the program; where `atoms` are given only those that move over one of them."""
     for name, use, way in _ways(flow):
         if part.has(way.value, use) and way.moves:
             if not atoms or any(a in atoms for move in way.moves for a in move.atoms):

@@ -1,8 +1,8 @@
-"""Sharding rules read by the checker, what it knows of its own about ops, and what a placement wants and gives.
+"""Sharding rules as the checker reads them, what it knows by itself about ops, and what a placement wants and gives.
 
-The rules of plan.json are believed as far as the checker cannot know better. What it does know: factors must multiply
-to the shapes; a factor that no result has can be cut only if partial results are combined; pointwise ops tie their
-operands to their results; and for each kind of op, which operands may be partial sums.
+Where the checker knows nothing about an op, the rule in plan.json is believed. What it knows: factors must multiply to
+the shapes; a factor that no result has can be cut only if partial results are combined; pointwise ops tie their
+operands to their results; and for many kinds of op, which operands may be partial sums.
 """
 
 import re
@@ -34,7 +34,7 @@ class Rule:
 
     @property
     def is_pointwise(self) -> bool:
-        """Every operand is factored as the first result, or is made of one element."""
+        """Whether every operand has the factors of the first result, or has one element only."""
         return not self.reduction and all(t == self.results[0] or not any(t) for t in self.operands)
 
 
@@ -44,7 +44,7 @@ _NAME = re.compile(r"z_\d+|[a-z]\d*")
 
 
 def read_rule(data: Any) -> Rule:
-    """Of ``{"text", "linear", "accumulators"}``; `ValueError` where it cannot be read."""
+    """The rule of ``{"text", "linear", "accumulators"}`` of plan.json; `ValueError` where it cannot be read."""
     text = data["text"]
     parts = _PARTS.match(text)
     if parts is None:
@@ -57,11 +57,11 @@ def read_rule(data: Any) -> Rule:
         sizes.append(int(size))
 
     def tensors(side: str) -> tuple[Factors, ...]:
-        found = []
+        factors = []
         for tensor in re.findall(r"\[(.*?)\]", side):
             dims = tensor.split(", ") if tensor else []
-            found.append(tuple(tuple(number[n] for n in _NAME.findall(d)) for d in dims))
-        return tuple(found)
+            factors.append(tuple(tuple(number[n] for n in _NAME.findall(d)) for d in dims))
+        return tuple(factors)
 
     marks: dict[str, frozenset[int]] = {}
     combiner, read = "add", 0
@@ -95,7 +95,7 @@ def _read_halo(data: Any, operands: Sequence[Factors], factors: int, text: str) 
 
 # -- what is known about ops -------------------------------------------------------------------------
 
-_ANY: Final = "any"  # one operand, the first: f(x + y) = f(x) + f(y)
+_ANY: Final = "any"  # the first operand alone: f(x + y) = f(x) + f(y)
 _EVERY: Final = "every"  # all operands together
 _EITHER: Final = "either"  # one of the first two, the other whole
 
@@ -170,8 +170,8 @@ _PADDED: Final = _POINTWISE | {
     "broadcast_in_dim", "transpose", "squeeze", "expand_dims",
     "dot_general", "reduce_sum", "reduce_max", "reduce_min",
 }  # fmt: skip
-"""Kinds whose blocks may be longer than what they hold: what is in the padding stays there (single elements, plain
-moves), or can be made neutral before it is summed or compared."""
+"""Kinds that run on padded blocks: the padding stays where it is (functions of single elements, plain moves), or can be
+made neutral before it is summed or compared."""
 
 _FREE_OPERANDS: Final = frozenset(("tie",))
 """Kinds with an operand whose elements do not matter."""
@@ -224,7 +224,9 @@ def rule_faults(op: Node, rule: Rule, graph: Graph) -> list[str]:
 
 
 def _halo_faults(op: Node, rule: Rule) -> list[str]:
-    """Edges are exchanged for convolutions whose window slides over a dimension that input and output share."""
+    """What is wrong with the edges that neighbours exchange: only convolutions need them, along dimensions that their
+    window slides over.
+    """
     if rule.halos and op.kind != "conv_general_dilated":
         return [f"{op.kind} has no sliding window, its blocks need no edges of their neighbours"]
     faults = []
@@ -249,14 +251,14 @@ def _linear_faults(op: Node, rule: Rule, graph: Graph) -> list[str]:
     zeros = {k for k, t in enumerate(operands) if t.is_zero}
     faults = []
     for members in rule.linear:
-        given = set(members)
-        wanted = _linear_operands(op.kind, given, everything)
+        summands = set(members)
+        wanted = _linear_operands(op.kind, summands, everything)
         # zeros need not be summands (0 + 0 = 0); a set with another literal is allowed, and can never be used
-        if wanted is not None and (not given or not given <= wanted or not wanted - given <= zeros):
-            faults.append(f"{op.kind} is linear in operands {sorted(wanted)}, not in {sorted(given)}")
+        if wanted is not None and (not summands or not summands <= wanted or not wanted - summands <= zeros):
+            faults.append(f"{op.kind} is linear in operands {sorted(wanted)}, not in {sorted(summands)}")
             continue
-        dtypes = {graph.values[op.operands[k]].dtype for k in given} | {graph.values[v].dtype for v in op.results}
-        tensors = [graph.values[v] for v in (*(op.operands[k] for k in given), *op.results)]
+        dtypes = {graph.values[op.operands[k]].dtype for k in summands} | {graph.values[v].dtype for v in op.results}
+        tensors = [graph.values[v] for v in (*(op.operands[k] for k in summands), *op.results)]
         if not all(t.is_inexact for t in tensors) and not (len(dtypes) == 1 and all(t.is_summable for t in tensors)):
             faults.append(f"no partial sum passes from {sorted(dtypes)} to another type exactly")
         if op.kind == "div" and not graph.values[op.results[0]].is_inexact:
@@ -264,7 +266,7 @@ def _linear_faults(op: Node, rule: Rule, graph: Graph) -> list[str]:
     return faults
 
 
-def _linear_operands(kind: str, given: set[int], everything: set[int]) -> set[int] | None:
+def _linear_operands(kind: str, summands: set[int], everything: set[int]) -> set[int] | None:
     """Operands that must be partial sums together; None for a kind the checker does not know: its rule is believed."""
     known = _LINEAR.get(kind)
     if known is None:
@@ -274,7 +276,7 @@ def _linear_operands(kind: str, given: set[int], everything: set[int]) -> set[in
     if known == _EVERY:
         return everything
     if known == _EITHER:
-        return given if given in ({0}, {1}) else {0}
+        return summands if summands in ({0}, {1}) else {0}
     return everything - {0} if known == "cases" else set(known)
 
 
@@ -293,7 +295,7 @@ class Edge:
     before: tuple[tuple[int, int], ...]  # (dimension, elements) that earlier edges have added to the block
 
     def share(self, held: Holding) -> float:
-        """The part of the operand's block that is given."""
+        """The share of the operand's block that is sent."""
         part = self.width / held.runs[self.dim].length
         for dim, more in self.before:
             part *= 1 + more / held.runs[dim].length
@@ -302,7 +304,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What a placement means: parts[f] of each factor, what each operand must be held as and each result is.
+    """What a placement means: the number of parts of each factor, what each operand must be and each result is held as.
 
     combined: atoms over which each result is all-reduced (max, min) inside the op. edges: what neighbours exchange.
     """
@@ -316,7 +318,7 @@ class Placed:
 
 
 def place(op: Node, rule: Rule, placement: Any, graph: Graph, mesh: Atoms) -> Placed:
-    """Work out a placement of plan.json; `Impossible` where it breaks a law."""
+    """What a placement of plan.json means; `Impossible` where the op cannot be placed so."""
     factors, passes, zeros = placement["factors"], placement["passes"], placement["zeros"]
     if len(factors) != len(rule.sizes):
         raise Impossible(f"it places {len(factors)} factors, the rule has {len(rule.sizes)}")
@@ -380,10 +382,10 @@ def place(op: Node, rule: Rule, placement: Any, graph: Graph, mesh: Atoms) -> Pl
 
 
 def uncut(rule: Rule) -> Placed:
-    """The placement that cuts nothing, as inside of a user's shard_map; layouts are not asked for there."""
+    """The placement that cuts nothing, for ops inside of a user's shard_map, which have no layouts."""
     return Placed(rule, (1,) * len(rule.sizes), (), (), ())
 
 
 def literal_partial(op: Node, placed: Placed, graph: Graph) -> Sequence[int]:
-    """Operands that are literals and yet wanted as partial sums."""
+    """Slots of operands that the placement wants as partial sums although they are literals."""
     return [k for k, v in enumerate(op.operands) if graph.values[v].is_literal and placed.operands[k].partial]

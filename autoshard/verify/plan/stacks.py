@@ -1,4 +1,4 @@
-"""Values that are stacks of layers, by a flood from what scans take and give by slices."""
+"""Values that are stacks of layers: what scans take and return in slices, and whatever is tied to that."""
 
 from autoshard.verify.plan.flow import Flow
 
@@ -6,10 +6,11 @@ from autoshard.verify.plan.flow import Flow
 def stacks(flow: Flow) -> set[int]:
     """Values outside of all regions that share their first dimension with a stack of a scan.
 
-    They share it with values of their shape next to a pointwise op, and with the donated input whose place they take.
+    The first dimension is shared with values of the same shape across a pointwise op, and between a donated input and
+    the output that takes its place.
     """
     graph = flow.graph
-    found: set[int] = set()
+    stacked: set[int] = set()
     near: dict[int, set[int]] = {}
 
     def tie(a: int, b: int) -> None:
@@ -18,8 +19,8 @@ def stacks(flow: Flow) -> set[int]:
 
     for op in graph.body.ops:
         if op.kind == "scan":
-            found.update(op.operands[op.attrs["num_consts"] + op.attrs["num_carry"] :])
-            found.update(op.results[op.attrs["num_carry"] :])
+            stacked.update(op.operands[op.attrs["num_consts"] + op.attrs["num_carry"] :])
+            stacked.update(op.results[op.attrs["num_carry"] :])
         elif op.id in flow.placed:
             rule = flow.placed[op.id].rule
             if rule.reduction or len(rule.results) != 1 or not rule.results[0]:
@@ -29,10 +30,10 @@ def stacks(flow: Flow) -> set[int]:
                     tie(v, op.results[0])
     for slot, v in flow.ties.items():
         tie(graph.body.results[slot], v)
-    todo = list(found)
+    todo = list(stacked)
     while todo:
         for v in near.get(todo.pop(), ()):
-            if v not in found:
-                found.add(v)
+            if v not in stacked:
+                stacked.add(v)
                 todo.append(v)
-    return found
+    return stacked

@@ -12,15 +12,15 @@ from autoshard.verify.plan.program import PROGRAM_OP, Findings
 from autoshard.verify.plan.statements import limit_of
 
 _ALL_IN_FORCE = "from the first stage on"
-"""In a note of the plan where every stage had all statements."""
+"""Words in the note of plans of which every stage had all statements."""
 _ENDED = ("stopped", "search was ended there", "no plan was found for one of the stages")
-"""In notes of plans that are what a run had when it ended before all was decided."""
+"""Words in notes of plans that are the best that a run had when it ended before all was decided."""
 _NEAR = 1.01
-"""Searches that end at an accepted gap may find the optimum of less dearer than that of more, by so much."""
+"""Searches end at an accepted gap, so a plan under fewer demands may cost this many times that of one under more."""
 
 
 def check_stages(plan: Any, flow: Flow, findings: Findings) -> int:
-    """Every stage against the ones around it and against the schedule; returns how many there are."""
+    """Check every stage against its neighbours and against the schedule; returns how many stages there are."""
     stages = plan.get("stages") or []
     rounding = 2 * float(plan["cost"]["rounding_s"])
     before: float | None = None
@@ -37,7 +37,7 @@ def check_stages(plan: Any, flow: Flow, findings: Findings) -> int:
         _check_price(what, stage, before, plan, findings)
         _kept(what, stage["placed"], plan, flow, findings)
         given_up = [(e["what"], e["keys"], e["on"], e["axes"], e["source"]) for e in stage.get("relaxed") or ()]
-        if any(given_up.count(one) > 1 for one in given_up):
+        if any(given_up.count(entry_key) > 1 for entry_key in given_up):
             findings.add("stages", f"{what} tells twice that it gave up the same")
         for entry in stage.get("relaxed") or ():
             _relaxed(what, entry, limit, plan, flow, findings)
@@ -49,12 +49,12 @@ def check_stages(plan: Any, flow: Flow, findings: Findings) -> int:
 
 
 def ended_early(plan: Any) -> bool:
-    """Whether the plan says that it is what a run had when it ended."""
+    """Whether the notes say that the plan is the best that a run had when it was ended."""
     return any(word in note for note in plan["notes"] for word in _ENDED)
 
 
 def _check_count(stages: Sequence[Any], plan: Any, findings: Findings) -> None:
-    """One stage for each priority of the plan's statements, or for each name of a strategy."""
+    """Check that there is one stage for each priority of the plan's statements, or for each named strategy."""
     if not stages and ended_early(plan):
         return
     names = [_name_of(one) for one in (plan.get("priorities") or {}).get("names", ())]
@@ -76,27 +76,29 @@ def _check_count(stages: Sequence[Any], plan: Any, findings: Findings) -> None:
         )
 
 
-def _name_of(one: Any) -> str:
-    return one if isinstance(one, str) else str(one["name"])
+def _name_of(strategy: Any) -> str:
+    return strategy if isinstance(strategy, str) else str(strategy["name"])
 
 
 def priorities_of(plan: Any) -> list[int]:
     """The priorities of dimensions in the plan's pins, without those of pins that a question found to hold anyway."""
     changed = plan.get("changed") or ()
     kept = list(changed[-1]["kept"]) if changed else []
-    found: set[int] = set()
+    levels: set[int] = set()
     for pin in plan["statements"]:
         if pin["kind"] == "pin" and pin not in kept:
             marks = re.findall(r"\{[^{}]*\}(?:p(\d+))?", pin["sharding"].partition("]")[0])
-            found |= {int(mark) if mark else int(pin.get("priority", 0)) for mark in marks}
+            levels |= {int(mark) if mark else int(pin.get("priority", 0)) for mark in marks}
             if not marks or "=" in pin["sharding"].partition("]")[2]:  # replicated or unreduced axes
-                found.add(int(pin.get("priority", 0)))
-    return sorted(found)
+                levels.add(int(pin.get("priority", 0)))
+    return sorted(levels)
 
 
 def _check_price(what: str, stage: Any, before: float | None, plan: Any, findings: Findings) -> None:
-    """How much dearer than the stage before. The first one than the optimum without pins, which is not in the file, or
-    than that all at once: of stages by names, and where all statements are in force from the start.
+    """Check the price of a stage: what it costs more than the stage before it.
+
+    The first stage is compared with the optimum without pins, which is not in the file; or, of named strategies and
+    where all statements are in force from the start, with the optimum all at once.
     """
     cost, price = float(stage["cost_s"]), float(stage["price_s"])
     alone, joint = len(plan["stages"]) == 1, plan.get("joint")
@@ -118,7 +120,7 @@ def _check_price(what: str, stage: Any, before: float | None, plan: Any, finding
 
 
 def _check_last(last: Any, plan: Any, findings: Findings) -> None:
-    """The last stage is the plan."""
+    """Check that the last stage has the figures of the plan."""
     if not same(last["cost_s"], plan["objective_s"]):
         findings.add("stages", f"the plan costs {plan['objective_s']} s, its last stage {last['cost_s']} s")
     if not same(last["bound_s"], plan["bound_s"]):
@@ -137,7 +139,7 @@ def _gap_of(stage: Any) -> float:
 
 
 def _have(kind: str, key: str, plan: Any, flow: Flow) -> tuple[str, Sequence[Sequence[int]] | None]:
-    """What people call a place that a stage speaks of, and the atoms by dimension or factor that the plan has there."""
+    """The name of a place that a stage speaks of, and the atoms that the plan has there by dimension or factor."""
     graph = flow.graph
 
     def dims(held: Holding | None) -> list[tuple[int, ...]] | None:
@@ -156,7 +158,7 @@ def _have(kind: str, key: str, plan: Any, flow: Flow) -> tuple[str, Sequence[Seq
 
 
 def _kept(what: str, placed: Any, plan: Any, flow: Flow, findings: Findings) -> None:
-    """What a stage placed is still there, in its order."""
+    """Check that the axes that a stage placed are still there, in its order."""
     names = plan["mesh"]["atoms"]
     for kind in ("inputs", "boundaries", "shared", "outputs", "ops"):
         for key, lists in placed[kind].items():
@@ -174,22 +176,22 @@ def _kept(what: str, placed: Any, plan: Any, flow: Flow, findings: Findings) -> 
 
 
 def _relaxed(what: str, entry: Any, limit: int | None, plan: Any, flow: Flow, findings: Findings) -> None:
-    """What a stage says that it could not keep is not there."""
+    """Check that the axes which a stage says it gave up are not there."""
     if entry["why"] not in ("statements", "placements", "memory") or (entry["why"] == "memory" and limit is None):
         findings.add("stages", f"{what} gave up {entry['name']} for {entry['why']!r}, of which the plan says nothing")
     names = plan["mesh"]["atoms"]
-    found = [_have(entry["what"], key, plan, flow) for key in entry["keys"]]
+    places = [_have(entry["what"], key, plan, flow) for key in entry["keys"]]
     index = int(entry["on"])
-    _check_entry(what, entry, [name for name, _ in found], names, findings)
-    if not found or any(have is None or not 0 <= index < len(have) for _, have in found):
+    _check_entry(what, entry, [name for name, _ in places], names, findings)
+    if not places or any(have is None or not 0 <= index < len(have) for _, have in places):
         findings.add("stages", f"{what} gave up {entry['name']} ({index}), a place that the plan does not have")
-    elif all(have is not None and _within(entry["axes"], [names[a] for a in have[index]]) for _, have in found):
-        where = ", ".join(name for name, _ in found[:4])
+    elif all(have is not None and _within(entry["axes"], [names[a] for a in have[index]]) for _, have in places):
+        where = ", ".join(name for name, _ in places[:4])
         findings.add("stages", f"{what} says that {', '.join(entry['axes'])} on {where} could not be kept; it is there")
 
 
 def _check_entry(what: str, entry: Any, places: Sequence[str], names: Sequence[str], findings: Findings) -> None:
-    """What an entry says beside that: the name of its first place, axes, where it came from."""
+    """Check the rest of an entry about what was given up: the name of its first place, its axes, where it came from."""
     place = places[0].removeprefix("output ") if entry["what"] == "outputs" and places else "".join(places[:1])
     if entry["name"] != place or len(set(entry["keys"])) < len(entry["keys"]):
         findings.add("stages", f"{what} gave up something on {entry['name']}; it is {', '.join(places[:4])}, each once")
@@ -204,5 +206,6 @@ def _check_entry(what: str, entry: Any, places: Sequence[str], names: Sequence[s
 
 
 def _within(wanted: Sequence[str], have: Sequence[str]) -> bool:
+    """Whether the names in `wanted` are all in `have`, in that order."""
     rest = iter(have)
     return all(name in rest for name in wanted)

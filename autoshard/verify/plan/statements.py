@@ -32,7 +32,7 @@ class Pin:
     unreduced: frozenset[int]
 
     def broken_by(self, held: Holding, mesh: Atoms) -> str:
-        """Why a layout does not hold what was stated; empty where it does."""
+        """Why a layout does not satisfy the pin; empty where it does."""
         if len(held.runs) != len(self.dims):
             return f"it has {len(held.runs)} dimensions"
         for d, (run, (atoms, is_open)) in enumerate(zip(held.runs, self.dims, strict=True)):
@@ -48,16 +48,16 @@ class Pin:
 
 
 def read_pin(text: str, mesh: Atoms) -> Pin:
-    """Parse ``[{"x"}, {"y", ?}] replicated={"z"}``; `Impossible` where it cannot be read or meets no atoms."""
+    """Parse ``[{"x"}, {"y", ?}] replicated={"z"}``; `Impossible` where it cannot be read or its axes are not atoms."""
     match = _PIN.match(text.strip())
     if match is None:
         raise Impossible(f"the sharding {text!r} cannot be read")
 
     def atoms(part: str) -> tuple[int, ...]:
-        found: list[int] = []
+        named_atoms: list[int] = []
         for m in _AXIS.finditer(part):
-            found += mesh.of(m["name"], int(m["before"] or 1), None if m["size"] is None else int(m["size"]))
-        return tuple(a for a in found if mesh.sizes[a] > 1)
+            named_atoms += mesh.of(m["name"], int(m["before"] or 1), None if m["size"] is None else int(m["size"]))
+        return tuple(a for a in named_atoms if mesh.sizes[a] > 1)
 
     dims = tuple((atoms(d), "?" in _AXIS.sub("", d)) for d in re.findall(_DIM, match["dims"]))
     named = {key: frozenset(atoms(part)) for key, part in re.findall(r"(\w+)=\{([^{}]*)\}", match["rest"])}
@@ -65,13 +65,13 @@ def read_pin(text: str, mesh: Atoms) -> Pin:
 
 
 def pinned_outputs(plan: Any) -> dict[int, str]:
-    """Output slots that a pin speaks of, with its sharding."""
+    """Output slots that pins speak of -> the sharding in text."""
     return {slot: s["sharding"] for s in plan["statements"] if s["kind"] == "pin" for slot in s["outputs"]}
 
 
 def pinned_unevenly(plan: Any, flow: Flow) -> dict[int, set[int]]:
-    """Dimensions of values that a pin cuts by axes that do not divide them."""
-    found: dict[int, set[int]] = {}
+    """Value -> the dimensions of it that a pin cuts by axes that do not divide them."""
+    uneven: dict[int, set[int]] = {}
     for statement in plan["statements"]:
         if statement["kind"] != "pin":
             continue
@@ -82,18 +82,18 @@ def pinned_unevenly(plan: Any, flow: Flow) -> dict[int, set[int]]:
         for v in statement["values"]:
             for d, (size, (atoms, _)) in enumerate(zip(flow.graph.values[v].shape, pin.dims, strict=True)):
                 if size % flow.mesh.group(atoms):
-                    found.setdefault(v, set()).add(d)
-    return found
+                    uneven.setdefault(v, set()).add(d)
+    return uneven
 
 
 def limit_of(plan: Any) -> int | None:
-    """Bytes that a device may hold: as stated, else as far as it has room, where the plan was limited to that."""
+    """Bytes that a device may hold: the stated limit, else the device's room if the plan was limited to that."""
     stated = next((s["bytes"] for s in plan["statements"] if s["kind"] == "memory_limit"), None)
     return (plan.get("memory_limit") or {}).get("bytes") if stated is None else stated
 
 
 def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings) -> int:
-    """Every statement against the derived layouts; returns how many there are."""
+    """Check every statement against the derived layouts; returns how many there are."""
     for statement in plan["statements"]:
         if statement["kind"] == "pin":
             _check_pin(statement, flow, findings)
@@ -104,7 +104,7 @@ def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings)
         elif statement["kind"] == "manual":
             _check_manual(statement, flow, findings)
         elif statement["kind"] in (MANUAL_COMPUTATION, "memory_kind", "host_memory_limit", "memory_limit"):
-            continue  # see check_manual.py, check_host.py and below
+            continue  # checked in manual.py and host.py, and below
         else:
             findings.add("statements", f"there is no statement of kind {statement['kind']!r}")
     limit = limit_of(plan)
@@ -154,7 +154,7 @@ def _check_pin(statement: Any, flow: Flow, findings: Findings) -> None:
 
 
 def _check_group(statement: Any, flow: Flow, findings: Findings) -> None:
-    """All members alike: inputs as they come in, outputs as they are handed back, others as their uses share them."""
+    """All members must be alike: inputs as they come in, outputs as returned, others as their uses share them."""
     graph, mesh = flow.graph, flow.mesh
     source = f"{statement['source']}: " if statement["source"] else ""
     what = f"{source}same sharding: {', '.join(statement['patterns'])}"
@@ -183,7 +183,7 @@ def _check_group(statement: Any, flow: Flow, findings: Findings) -> None:
 
 
 def _check_manual(statement: Any, flow: Flow, findings: Findings) -> None:
-    """A region of the program that is written for local arrays: are its operands and results where it says?"""
+    """Check that operands and results of a region written for local arrays have the layouts that it states."""
     graph, mesh = flow.graph, flow.mesh
     node = graph.nodes.get(statement["op"])
     what = f"{statement['source']}: {statement['text']}"
@@ -192,11 +192,13 @@ def _check_manual(statement: Any, flow: Flow, findings: Findings) -> None:
         return
     ends = [flow.uses.get((node.id, k, -1)) for k in range(len(node.operands))]
     held = [None if way is None else way.end for way in ends], [flow.defined.get(v) for v in node.results]
-    for key, values, found in zip(("in_shardings", "out_shardings"), (node.operands, node.results), held, strict=True):
+    for key, values, layouts in zip(
+        ("in_shardings", "out_shardings"), (node.operands, node.results), held, strict=True
+    ):
         if len(statement[key]) != len(values):
             findings.add("statements", f"{what} has {len(statement[key])} {key} for {len(values)} values")
             continue
-        for text, v, at in zip(statement[key], values, found, strict=True):
+        for text, v, at in zip(statement[key], values, layouts, strict=True):
             try:
                 fault = "" if at is None else read_pin(text, mesh).broken_by(at, mesh)
             except Impossible as error:
@@ -206,19 +208,19 @@ def _check_manual(statement: Any, flow: Flow, findings: Findings) -> None:
 
 
 def _addressed(pattern: str, flow: Flow, rank: int) -> set[int | str]:
-    """What a path or a tag pattern surely addresses: inputs by value, outputs as ``out 3``, tagged values."""
+    """What a path or tag pattern addresses for certain: ids of inputs and tagged values, outputs as ``out 3``."""
     graph = flow.graph
     if pattern.startswith("@"):
         return {v.id for v in graph.values for tag in v.tags if fnmatchcase(tag, pattern[1:])}
     if pattern == "out" or pattern.startswith("out/"):
         return {f"out {k}" for k, name in enumerate(graph.output_names) if same_path(pattern, name)}
     names = zip(graph.input_names, graph.body.args, strict=False)
-    found: set[int | str] = {v for name, v in names if same_path(pattern, name)}
-    return found
+    inputs: set[int | str] = {v for name, v in names if same_path(pattern, name)}
+    return inputs
 
 
 def _check_config(plan: Any, findings: Findings) -> None:
-    """Are all statements of the config the plan came from among the plan's?"""
+    """Check that all statements of the config that the plan came from are among the plan's."""
     settings = (plan["config"] or {}).get("settings", {})
     asked = [s["pattern"] if isinstance(s, dict) else str(s) for s in _pins(settings.get("pins"))]
     given = [s["pattern"] for s in plan["statements"] if s["kind"] == "pin"]

@@ -1,4 +1,4 @@
-"""The step time a plan claims, worked out again: busy resources, bounds, estimate, utilisation and groups."""
+"""The step time that a plan claims, worked out again: busy resources, bounds, estimate, utilisation and groups."""
 
 from typing import Any, Final
 
@@ -16,13 +16,13 @@ _BOUNDS: Final = ("lower", "estimate", "upper")
 def check_step_time(
     plan: Any, pricer: Pricer, rows: list[Row], exists: set[int], compute_s: float, findings: Findings
 ) -> None:
-    """Compare ``cost.step_time`` and ``cost.everything_overlaps_s`` with the layouts."""
+    """Compare ``cost.step_time`` and ``cost.everything_overlaps_s`` with what the layouts give."""
     step, flow, machine = plan["cost"]["step_time"], pricer.flow, pricer.machine
     order = MatmulOrder.of(flow.graph)
 
-    def expect(name: str, given: Any, found: float) -> None:
-        if not same(given, found):
-            findings.add("cost", f"cost.step_time.{name} is {given} in the plan, the layouts give {found}")
+    def expect(name: str, told: Any, derived: float) -> None:
+        if not same(told, derived):
+            findings.add("cost", f"cost.step_time.{name} is {told} in the plan, the layouts give {derived}")
 
     matmul: dict[str, float] = {}
     whole, vector, moved = 0.0, 0.0, 0.0
@@ -60,11 +60,11 @@ def check_step_time(
     expect("upper_s", step["upper_s"], upper)
     expect("lower_s", step["lower_s"], lower)
     if not same(plan["cost"]["everything_overlaps_s"], lower):
-        found = plan["cost"]["everything_overlaps_s"]
-        findings.add("cost", f"cost.everything_overlaps_s is {found} in the plan, the layouts give {lower}")
+        told = plan["cost"]["everything_overlaps_s"]
+        findings.add("cost", f"cost.everything_overlaps_s is {told} in the plan, the layouts give {lower}")
     if not same(busy.get(step["bound"]), max(busy.values())):
         findings.add("cost", f"cost.step_time.bound is {step['bound']!r}, which is not the busiest resource")
-    # all work in turn is the least the estimate can be, all collectives exposed the most
+    # the estimate is at least all work one after the other, and at most that with all collectives exposed
     if not max(lower, compute_s + copies_s) * (1 - 1e-9) <= step["estimate_s"] <= upper * (1 + 1e-9):
         findings.add("cost", f"cost.step_time.estimate_s {step['estimate_s']} lies outside of {lower} to {upper}")
     expect("estimate_s", step["estimate_s"], max(lower, compute_s + copies_s + exposed_s(pricer, rows, order)))

@@ -6,8 +6,8 @@ from autoshard.verify.plan.program import Graph
 def donated_ties(graph: Graph) -> dict[int, int]:
     """Output slot -> the donated input whose place it takes: the same path behind a prefix, and the same type.
 
-    Arguments take their turns by position; each has the prefix of output names (up to four steps) that ties most
-    outputs which are still free to it, of several the one that ends in its name, then the shorter, then the earlier.
+    Arguments are taken by position. Each gets the prefix of output names (up to four steps) that ties most of the still
+    free outputs to it; of several such prefixes the one that ends in its name, then the shortest, then the first.
     """
     ties: dict[int, int] = {}
     values, results = graph.values, graph.body.results

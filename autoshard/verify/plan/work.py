@@ -55,7 +55,10 @@ _LINALG_FLOP: Final = {
 
 
 def materialised(graph: Graph, rules: Mapping[int, Rule]) -> set[int]:
-    """Values that are written to memory: by ops that do not fuse (R1, R3), or because they are read often (R2)."""
+    """Values that are written to memory, because their ops do not fuse (R1, R3) or because they are read often (R2).
+
+    R1 to R4 are the rules of docs/memory.md.
+    """
     exists = {*graph.body.args, *graph.body.results}
     for body in graph.bodies():
         exists.update(body.args, body.results)
@@ -64,11 +67,11 @@ def materialised(graph: Graph, rules: Mapping[int, Rule]) -> set[int]:
 
 
 def writes(op: Node, rule: Rule | None) -> bool:
-    """R1 and R3: does `op` write its result rather than fuse into its consumers?"""
+    """R1 and R3: whether `op` writes its result instead of being fused into its consumers."""
     if op.kind == "reduce_precision":
         return False
     if op.kind in ("scatter-add", "scatter_add") and rule is not None and not rule.reduction:
-        # R3: one update at most for each row, so a comparison and a selection
+        # R3: at most one update for each row, so it is a comparison and a selection, which fuse
         of_updates = {f for d in rule.operands[2] for f in d}
         if sum(1 for d in rule.operands[0] if d and not of_updates.issuperset(d)) == 1:
             return False
@@ -78,7 +81,7 @@ def writes(op: Node, rule: Rule | None) -> bool:
 def _mark(graph: Graph, body: Body, rules: Mapping[int, Rule], exists: set[int]) -> None:
     values = graph.values
     readers: dict[int, set[int]] = {}
-    constants: set[int] = set()  # broadcasts of literals; loops make them again inside
+    constants: set[int] = set()  # broadcasts of literals; the bodies of loops compute them again
     for op in body.ops:
         for v in op.operands:
             readers.setdefault(v, set()).add(op.id)
@@ -110,7 +113,7 @@ _RESHAPES: Final = frozenset(
 
 
 def kept(graph: Graph, rules: Mapping[int, Rule], exists: set[int]) -> set[int]:
-    """Values with memory of their own: R4 keeps a product only as what its pointwise uses lead to."""
+    """Values with memory of their own. By R4 a matmul's product has none where pointwise ops turn it into one value."""
     out = set(exists)
     for body in graph.bodies():
         readers: dict[int, list[int]] = {}
@@ -128,7 +131,7 @@ def kept(graph: Graph, rules: Mapping[int, Rule], exists: set[int]) -> set[int]:
 def _follow(
     graph: Graph, body: Body, product: int, readers: Mapping[int, list[int]], rules: Mapping[int, Rule]
 ) -> tuple[set[int], int | None]:
-    """The last value that everything computed from a product goes through, and the values before it."""
+    """The values before the last one that everything computed from a product passes through, and that one."""
     full = graph.values[product]
     chain = [product]
     ahead = set(readers.get(product, ()))
@@ -192,8 +195,8 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
     if kind in _LINALG_FLOP:
         out = graph.values[op.results[0]].shape
         rows, columns = first[len(first) - 2], first[len(first) - 1]
-        one = _LINALG_FLOP[kind] * rows * columns * min(rows, columns)
-        return one * _block(rule.results[0], n) / (prod(out[-2:]) if len(out) >= 2 else 1)
+        matrix_flop = _LINALG_FLOP[kind] * rows * columns * min(rows, columns)
+        return matrix_flop * _block(rule.results[0], n) / (prod(out[-2:]) if len(out) >= 2 else 1)
     if kind in _COPIES:
         return 0.0
     return sum(_block(t, n) for t in rule.results) * _FLOP_PER_ELEMENT.get(kind, 1.0)
@@ -202,7 +205,7 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
 def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> float:
     """Bytes one execution reads and writes in the memory of one device.
 
-    Lookups and updates touch their table where the slice lies only: the slice counts twice instead.
+    Lookups and updates touch only the slice of their table: it counts twice, and the table does not count.
     """
     rule, n = placed.rule, _local(placed.rule, placed)
     lookup = op.kind in ("gather", "dynamic_slice")

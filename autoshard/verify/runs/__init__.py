@@ -1,1 +1,1 @@
-"""Does what is compiled and run agree with the plan?"""
+"""Does a plan's program, lowered, compiled and run, do what the plan says?"""

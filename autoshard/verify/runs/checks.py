@@ -1,4 +1,4 @@
-"""The checks of a plan: its own words, what was asked for, its collectives in real programs, its numbers."""
+"""All checks of a plan: of the file itself, what was asked for, the collectives of its programs, and their results."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -46,9 +46,9 @@ MAX_RUN_FLOP = 5e11
 
 @dataclass(frozen=True)
 class Runnable:
-    """The function that was planned: traced, as it is, and arguments to run it with (made when needed).
+    """The function that was planned: traced, as the user wrote it, and a function that makes arguments for it.
 
-    problem: what it was built from, where that was a config.
+    problem: the workload of the config that it was built from, if any.
     """
 
     traced: "TracedFunction"
@@ -58,7 +58,7 @@ class Runnable:
 
 
 def verify_file(path: str | os.PathLike[str]) -> Verification:
-    """The checks of a plan.json. `InputError` where the file is missing or no plan.
+    """Run the checks on a plan.json. Raises `InputError` where the file is missing or holds no plan.
 
     The function is built again from the config that the plan carries, and what was asked for is derived from it. JAX
     must see enough devices for checks that compile and run (see `autoshard.devices.simulate_devices`); a check that
@@ -75,10 +75,11 @@ def verify_plan(
     asked: "Asked | None" = None,
     name: str = "the plan",
 ) -> Verification:
-    """The checks of the content of a plan.json.
+    """Run the checks on the content of a plan.json.
 
-    runnable: the function, where the plan carries no config. asked: what the plan was asked for, where that is not the
-    plan's config (see also `Plan.verify`). Raises `InputError` where `asked` cannot be read.
+    runnable: the function; where not given, it is built from the plan's config. asked: what the plan was asked for;
+    where not given, that is the plan's config (see also `Plan.verify`). name: of the plan, for the report. Raises
+    `InputError` where `asked` cannot be read.
     """
     checked = check_plan(dict(data))
     if not checked.ok:
@@ -133,7 +134,7 @@ def _run(data: Mapping[str, Any], runnable: Runnable) -> tuple[Check, Check]:
 
 
 def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
-    """The function of the config that a plan carries."""
+    """The function of the config that a plan carries. name: of the program. `AutoshardError` for wrong configs."""
     from autoshard.config.load import Config
     from autoshard.config.problem import build_problem
     from autoshard.frontends.jax.function import trace
@@ -165,7 +166,7 @@ def runnable_from(
     argnames: Sequence[str] | None = None,
     **options: Any,
 ) -> Runnable:
-    """The function that a caller passes, to be run with random arguments. options: as of `trace`."""
+    """The function that a caller passes, to be run with random arguments. options: those of `trace`."""
     from autoshard.frontends.jax.function import trace
 
     traced = trace(f, *specs, argnames=argnames, name=name, **options)
@@ -184,9 +185,9 @@ def _arguments(specs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _without_zeros(state: Any) -> Any:
-    """A state with small positive numbers in place of floats that are all zero.
+    """A state with small positive numbers in place of arrays of floats that are all zero.
 
-    From moments of zero the first step of Adam is the sign of the gradient, which rounding decides where it vanishes.
+    From moments of zero the first step of Adam is the sign of the gradient; where that is about zero, rounding decides.
     """
     import numpy as np
     from jax import tree_util
@@ -206,9 +207,9 @@ def _difference(ours: Any, theirs: Any, where: str = "program") -> str:
     """Where two JSON values differ first; empty where they are equal."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in sorted(ours.keys() | theirs.keys()):
-            found = _difference(ours.get(key), theirs.get(key), f"{where}.{key}")
-            if found:
-                return found
+            difference = _difference(ours.get(key), theirs.get(key), f"{where}.{key}")
+            if difference:
+                return difference
         return ""
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         return next(
@@ -218,7 +219,7 @@ def _difference(ours: Any, theirs: Any, where: str = "program") -> str:
     return "" if ours == theirs else f"{where} is {str(theirs)[:120]} in the plan, {str(ours)[:120]} now"
 
 
-# -- the second check --------------------------------------------------------------------------------
+# -- collectives of the lowered and the compiled program ---------------------------------------------
 
 
 def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
@@ -265,7 +266,7 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
     )
 
 
-# -- the third check ---------------------------------------------------------------------------------
+# -- results against the unsharded program -----------------------------------------------------------
 
 
 def _numbers(data: Mapping[str, Any], lowered: "Lowered", runnable: Runnable) -> Check:
@@ -285,7 +286,7 @@ def _numbers(data: Mapping[str, Any], lowered: "Lowered", runnable: Runnable) ->
     if work > MAX_RUN_FLOP:
         return not_done(NUMBERS, f"it is about {work:.3g} FLOP; programs up to {MAX_RUN_FLOP:.3g} are run here")
     run = lowered.jit(donate_argnums=())
-    if program.host_inputs:  # only what lies in that memory already is taken
+    if program.host_inputs:  # a jitted function takes only arguments that lie in host memory already
         jitted, shardings = run, lowered.in_shardings
 
         def run(*args: Any) -> Any:
@@ -304,7 +305,7 @@ def _numbers(data: Mapping[str, Any], lowered: "Lowered", runnable: Runnable) ->
 
 
 def _flop(program: Any) -> float:
-    """About how much work the matrix multiplications of a program are."""
+    """FLOP of the matrix multiplications and convolutions of a program, loops of unknown length counted once."""
 
     def of(block: Any) -> float:
         total = 0.0

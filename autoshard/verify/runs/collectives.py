@@ -21,8 +21,8 @@ UNCOMBINED = {
 }
 """Compiler options under which XLA for CPU keeps collectives one to one.
 
-The passes left out merge equal collectives, drop those of which it knows the result (a gather of a broadcast scalar)
-or that nobody uses (what a loop carries or a sort brings along in vain), and move them out of loops: each can only
+The passes left out merge equal collectives, drop those whose result is known (a gather of a broadcast scalar) or unused
+(values that a loop carries or a sort brings along in vain), and move collectives out of loops: each of them can only
 make a program communicate less than planned.
 """
 
@@ -54,6 +54,7 @@ class FoundCollective:
 
     @property
     def local_bytes(self) -> float:
+        """Bytes of the array that one device gives to it."""
         return self.elements * dtype_bytes(self.dtype)
 
 
@@ -61,9 +62,14 @@ class Loop(Protocol):
     """What `compare` reads of a region around a planned collective."""
 
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """``scan``, ``while`` or ``branch``."""
+        ...
+
     @property
-    def trips(self) -> int | None: ...
+    def trips(self) -> int | None:
+        """How often it runs; None where that is not known."""
+        ...
 
 
 class Planned(Protocol):
@@ -74,28 +80,51 @@ class Planned(Protocol):
     """
 
     @property
-    def where(self) -> str: ...
+    def where(self) -> str:
+        """Its place in the program, for people."""
+        ...
+
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """``all_gather``, ``all_reduce``, ``reduce_scatter``, ``all_to_all`` or ``permute``."""
+        ...
+
     @property
-    def atoms(self) -> tuple[int, ...]: ...
+    def atoms(self) -> tuple[int, ...]:
+        """The atoms of its groups, major to minor."""
+        ...
+
     @property
-    def from_atoms(self) -> tuple[int, ...]: ...
+    def from_atoms(self) -> tuple[int, ...]:
+        """Of a permute, the order of the atoms before."""
+        ...
+
     @property
-    def elements(self) -> int: ...
+    def elements(self) -> int:
+        """Elements of the array that one device gives to it."""
+        ...
+
     @property
-    def dtype(self) -> str: ...
+    def dtype(self) -> str:
+        """The element type as it is sent."""
+        ...
+
     @property
-    def combiner(self) -> str: ...
+    def combiner(self) -> str:
+        """``add``, ``max`` or ``min`` where it reduces, else empty."""
+        ...
+
     @property
-    def loops(self) -> Sequence[Loop]: ...
+    def loops(self) -> Sequence[Loop]:
+        """Regions around it, outermost first."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """Collectives that one side has more often than the other.
 
-    planned, found: how often each side has it. where: of the planned ones with this signature, if any.
+    text: the collective in words. planned, found: how many each side has. where: places of the planned ones, if any.
     """
 
     text: str
@@ -148,20 +177,20 @@ def compare(
 
 
 def groups_of(planned: Planned, mesh: AtomMesh) -> tuple[tuple[int, ...], ...]:
-    """Devices that a planned collective ties together, as `planned_groups`."""
+    """`planned_groups` of a planned collective."""
     shift, pairs = getattr(planned, "shift", 0), tuple(getattr(planned, "pairs", ()))
     return planned_groups(planned.kind, tuple(planned.atoms), tuple(planned.from_atoms), mesh, shift, pairs)
 
 
 def _ordered(kind: str, groups: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Groups in one order; for all-reduces their members too."""
+    """Groups in a canonical order; for all-reduces their members, too."""
     return tuple(sorted(tuple(sorted(g)) if kind == "all_reduce" else tuple(g) for g in groups))
 
 
 def _same_loops(ours: list[tuple[int | None, ...]], theirs: list[tuple[int | None, ...]]) -> bool:
     left = Counter(theirs)
     unmatched = []
-    for loops in ours:  # equal ones first, so that unknown counts are left for what they alone can match
+    for loops in ours:  # equal ones are paired first, so that unknown counts are left for what only they match
         if left[loops]:
             left[loops] -= 1
         else:
@@ -195,10 +224,11 @@ def planned_groups(
     shift: int = 0,
     pairs: tuple[tuple[int, int], ...] = (),
 ) -> tuple[tuple[int, ...], ...]:
-    """Devices (positions in the mesh, row-major) that a planned collective ties together.
+    """The groups of devices (positions in the mesh, row-major) of a planned collective.
 
-    For a permute: pairs (source, target), the source holding the block that the target is to get; with a shift, every
-    device of a group and the one that many places after it; with `pairs`, those of every group, numbered in mesh order.
+    For a permute they are pairs (source, target): the source holds the block that the target is to get. With a shift,
+    these are every device of a group and the one that many places behind it; with `pairs`, those pairs in every group,
+    whose devices are numbered in mesh order.
 
     >>> from autoshard.sharding.mesh import Mesh
     >>> mesh = AtomMesh.split(Mesh.from_dict({"x": 2, "y": 2}))
@@ -228,7 +258,7 @@ def planned_groups(
 
 
 def atoms_of_groups(groups: Sequence[Sequence[int]], mesh: AtomMesh) -> tuple[int, ...] | None:
-    """The mesh axes (atoms larger than 1) along which groups of devices lie, in mesh order; None if they fit none."""
+    """The atoms (larger than 1, in mesh order) along which groups of devices lie; None where they lie along none."""
     members = {frozenset(g) for g in groups}
     free = [a for a, size in enumerate(mesh.sizes) if size > 1]
     for chosen in product((False, True), repeat=len(free)):

@@ -38,11 +38,11 @@ class _Computation:
 
 
 def hlo_collectives(text: str) -> list[FoundCollective]:
-    """Every collective the module executes from its entry computation, in schedule order.
+    """Every collective that the module executes from its entry computation, in the order of its schedule.
 
-    An operation with several operands (as XLA combines them) counts as one collective for each, but an all-to-all in
-    its tuple form as one. A start counts, its done does not. Trip counts are those the compiler notes. Raises
-    `InputError` where the text is not an HLO module.
+    An operation with several operands (XLA combines collectives so) counts as one collective for each of them, but an
+    all-to-all in its tuple form as one. A start counts, its done does not. Trip counts are those that the compiler
+    noted. Raises `InputError` where the text is not an HLO module.
     """
     computations, entry = _parse(text)
     devices = prod(int(n) for n in re.findall(r"(?:num_partitions|replica_count)=(\d+)", text.split("\n", 1)[0]))
@@ -69,10 +69,10 @@ def _parse(text: str) -> tuple[dict[str, _Computation], str]:
 
 
 def _instruction(line: str, into: _Computation) -> None:
-    found = re.match(r"\s*(ROOT )?%?([\w.\-]+) = (.*)$", line)
-    if found is None:
+    match = re.match(r"\s*(ROOT )?%?([\w.\-]+) = (.*)$", line)
+    if match is None:
         return
-    is_root, name, rest = found.groups()
+    is_root, name, rest = match.groups()
     if rest.startswith("("):
         end = _closing(rest, 0) + 1
         kind, rest = rest[:end], rest[end:].lstrip()
@@ -201,7 +201,7 @@ def _rows(ids: np.ndarray) -> tuple[tuple[int, ...], ...]:
 
 
 def _mesh_groups(axes: str, device_ids: str | None, over: str) -> tuple[tuple[int, ...], ...]:
-    """``'a'=2,'b'=4`` with device ids in any order, grouped over ``'a', 'b':(1)2``."""
+    """Groups over axes such as ``'a', 'b':(1)2`` of a mesh ``'a'=2,'b'=4`` with device ids in any order."""
     sizes = {name: int(n) for name, n in re.findall(r"'([^']+)'=(\d+)", axes)}
     total = prod(sizes.values())
     if device_ids is None:

@@ -26,13 +26,13 @@ TOLERANCES: Mapping[str, float] = {
 float16 and 4 of bfloat16, as sums are taken in another order. Other types must be equal."""
 
 FLOAT8_TOLERANCE = 0.25
-"""The same for 8-bit floats, whose roundings are of 3 to 12%."""
+"""The tolerance for 8-bit floats, whose roundings are of 3 to 12%."""
 
 NUDGES = 3
-"""Runs of the original program with other last bits of its inputs, where some output is beyond its tolerance."""
+"""Runs of the original program with other last bits of its inputs, made if an output is beyond its tolerance."""
 MOST_OVER_NUDGED = 10.0
-"""An output that is not determined may differ by this many times what nudges do to it: they move the inputs alone, and
-sums taken in another order move what is between as well."""
+"""An output that is not determined may differ by this many times as much as nudges move it: nudges change the inputs
+alone, sums in another order change all values in between as well."""
 
 
 def program_tolerances(program: Program) -> dict[str, float]:
@@ -44,8 +44,8 @@ def program_tolerances(program: Program) -> dict[str, float]:
 
 
 def _coarsest(inside: Iterable[str]) -> dict[str, float]:
-    found = [FLOAT8_TOLERANCE if d.startswith("float8") else TOLERANCES.get(d, 0.0) for d in inside]
-    return {dtype: max([tolerance, *found]) for dtype, tolerance in TOLERANCES.items()}
+    tolerances = [FLOAT8_TOLERANCE if d.startswith("float8") else TOLERANCES.get(d, 0.0) for d in inside]
+    return {dtype: max([tolerance, *tolerances]) for dtype, tolerance in TOLERANCES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,12 @@ class OutputError:
 
     @property
     def ok(self) -> bool:
+        """Whether the error is within the tolerance."""
         return self.error <= self.tolerance
 
     @property
     def undetermined(self) -> bool:
-        """Beyond the tolerance, as is the reference itself when last bits of its inputs move, and not much more."""
+        """Whether it is beyond the tolerance, but the reference is as well when the last bits of its inputs move."""
         if self.ok or self.nudged is None:
             return False
         return self.nudged > self.tolerance and self.error <= MOST_OVER_NUDGED * self.nudged
@@ -92,21 +93,22 @@ class NumericReport:
 
     @property
     def ok(self) -> bool:
+        """Whether every output is within its tolerance."""
         return all(o.ok for o in self.outputs)
 
     @property
     def wrong(self) -> tuple[OutputError, ...]:
-        """Beyond the tolerance, and the program's own sensitivity does not say why."""
+        """Outputs beyond the tolerance for which the program's own sensitivity is no explanation."""
         return tuple(o for o in self.outputs if not (o.ok or o.undetermined))
 
     @property
     def undetermined(self) -> tuple[OutputError, ...]:
-        """Those that no run can judge: see `OutputError.undetermined`."""
+        """Outputs that no run can judge: see `OutputError.undetermined`."""
         return tuple(o for o in self.outputs if o.undetermined)
 
     @property
     def worst(self) -> OutputError | None:
-        """The output whose error is the largest part of its tolerance."""
+        """The output whose error is largest relative to its tolerance."""
         key = lambda o: (o.error / o.tolerance if o.tolerance else o.error, o.name)  # noqa: E731
         return max(self.outputs, key=key, default=None)
 
@@ -159,7 +161,7 @@ def numeric_check(
 
 
 def nudged(args: Sequence[Any], seed: int) -> tuple[Any, ...]:
-    """The same arguments with the last bit of every inexact element moved up or down, by chance."""
+    """The same arguments with the last bit of every inexact element moved up or down, at random."""
     import jax
 
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""What a program's collectives move: bytes per device and call, and how one list of collectives differs from another.
+"""What the collectives of a program move: bytes per device and call, and how two lists of collectives differ.
 
 Bytes are those a device sends in the usual ring algorithms, which are optimal in bytes (Chan, Heimlich, Purkayastha and
 van de Geijn, "Collective communication: theory, practice, and experience", 2007): with n devices in a group and b bytes
@@ -21,11 +21,10 @@ _LOOPS = ("loop", "scan", "while")
 
 @dataclass(frozen=True, order=True)
 class Traffic:
-    """Collectives that are alike: how often they run in one call, and what each moves.
+    """What equal collectives move. How often they run in one call is counted beside it, in a `Counter`.
 
-    axes: text, ``data, model:(1)2``. given: bytes of the array that one device gives to it. moved: bytes that one
-    device sends each time, on average over the devices. times: executions in one call; None in a loop of unknown
-    length. combiner: of reductions.
+    axes: text, ``data, model:(1)2``. given: bytes of the array that one device gives to the collective. moved: bytes
+    that one device sends each time, on average over the devices. combiner: of reductions.
     """
 
     kind: str
@@ -36,13 +35,13 @@ class Traffic:
 
 
 def of_planned(planned: Iterable[Planned], mesh: AtomMesh, dtypes: Mapping[str, str] | None = None) -> Counter[Traffic]:
-    """Planned collectives with their numbers of executions."""
+    """Planned collectives with their numbers of executions; a loop of unknown length counts once. See `of_found`."""
     total: Counter[Traffic] = Counter()
     for p in planned:
         if mesh.size(p.atoms) == 1 or not p.elements:
             continue
-        found = FoundCollective(p.kind, groups_of(p, mesh), p.elements, p.dtype, tuple(p.loops), p.combiner)  # type: ignore[arg-type]
-        total += of_found([found], mesh, dtypes)
+        collective = FoundCollective(p.kind, groups_of(p, mesh), p.elements, p.dtype, tuple(p.loops), p.combiner)  # type: ignore[arg-type]
+        total += of_found([collective], mesh, dtypes)
     return total
 
 
@@ -51,7 +50,7 @@ def of_found(
 ) -> Counter[Traffic]:
     """Collectives of a program text with their numbers of executions; a loop of unknown length counts once.
 
-    dtypes: element types that are to count as others (XLA for CPU computes bfloat16 collectives in float32).
+    dtypes: element type -> the one to count it as (XLA for CPU computes bfloat16 collectives in float32).
     """
     total: Counter[Traffic] = Counter()
     for f in found:
@@ -85,7 +84,7 @@ def _axes(f: FoundCollective, mesh: AtomMesh) -> str:
 
 
 def _differs(pairs: Sequence[Sequence[int]], atom: int, mesh: AtomMesh) -> bool:
-    """Whether a permute leads along an atom."""
+    """Whether a permute moves blocks along an atom."""
     stride = prod(mesh.sizes[atom + 1 :])
     return any(s // stride % mesh.sizes[atom] != t // stride % mesh.sizes[atom] for s, t in pairs)
 
@@ -95,7 +94,7 @@ def _differs(pairs: Sequence[Sequence[int]], atom: int, mesh: AtomMesh) -> bool:
 
 @dataclass(frozen=True)
 class Change:
-    """What became of planned collectives, or where found ones come from.
+    """What became of planned collectives in a program, or how found ones are explained.
 
     what: ``kept``, ``changed`` (another kind or size over the same axes), ``dropped`` (planned, found nowhere) or
     ``added`` (not planned). times: executions in one call.
@@ -107,6 +106,8 @@ class Change:
     times: int
 
     def to_dict(self) -> dict[str, Any]:
+        """The change as plain data, for JSON."""
+
         def told(t: Traffic | None) -> dict[str, Any] | None:
             return None if t is None else {"kind": t.kind, "axes": t.axes, "bytes": t.given, "moved_bytes": t.moved}
 
@@ -114,7 +115,7 @@ class Change:
 
 
 def changes(planned: Counter[Traffic], found: Counter[Traffic]) -> list[Change]:
-    """Every planned and found collective once: the same ones first, then those over the same axes, nearest first."""
+    """Every planned and every found collective once: equal ones first, then pairs over the same axes, nearest first."""
     left, free = planned.copy(), found.copy()
     out: list[Change] = []
 
@@ -136,6 +137,6 @@ def changes(planned: Counter[Traffic], found: Counter[Traffic]) -> list[Change]:
 
 
 def _distance(a: Traffic, b: Traffic) -> tuple[bool, float]:
-    """Another kind for the same bytes is nearer than the same kind for others."""
+    """How far apart two collectives are: first whether both kind and bytes differ, then by the bytes that they move."""
     size = abs(a.moved - b.moved) / max(a.moved, b.moved, 1e-300)
     return a.kind != b.kind and a.given != b.given, size
