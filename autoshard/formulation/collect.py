@@ -67,20 +67,26 @@ class StatedShardings(NamedTuple):
     outputs: Pins
 
 
+class Analyses(NamedTuple):
+    """What is known of a program before its decisions are collected. exposure: what counts of collectives."""
+
+    fusion: Fusion
+    liveness: Liveness
+    exposure: Exposure
+
+
 class Collector:
     """Walks a program once and fills a `Collected`.
 
     ties: output slot -> input value whose layout the output takes (donated or carried state).
-    exposure: what counts of collectives. loose: keep states that pins forbid, for judging what holds without some of
-    them (`formulation.loose`).
+    loose: keep states that pins forbid, for judging what holds without some of them (`formulation.loose`).
     """
 
     def __init__(
         self,
         program: Program,
         mesh: AtomMesh,
-        fusion: Fusion,
-        liveness: Liveness,
+        analyses: Analyses,
         *,
         stated: StatedShardings,
         ties: Mapping[int, int],
@@ -89,13 +95,13 @@ class Collector:
         reach: PartialReach | None = None,
         tile: Tile | None = None,
         loose: bool = False,
-        exposure: Exposure,
         spaces: dict[object, OpSpace] | None = None,
     ) -> None:
-        self.program, self.mesh, self.fusion, self.liveness = program, mesh, fusion, liveness
+        self.program, self.mesh = program, mesh
+        self.fusion, self.liveness, self.exposure = analyses
         self.stated, self.ties = stated, ties
         self.domains = Domains(mesh, axis_orders, spaces)
-        self.trips, self.loose, self.exposure = trips, loose, exposure
+        self.trips, self.loose = trips, loose
         self.reach = PartialReach(program, mesh) if reach is None else reach
         self.inputs = frozenset(program.body.args)
         self.stacks = stacked_values(program, ties)

@@ -63,12 +63,11 @@ class PlanRecord:
 
     status: ``optimal`` or ``feasible``. objective_s: seconds of one step as the `objective` counts them (by default
     with nothing overlapping), plus the minute price on memory that breaks ties (`memory_price_s`). bound_s: no plan
-    under the same statements costs less.
-    gap: (objective_s - bound_s) / objective_s. memory: the peak of one device, where, and what is held there.
-    model_flop: useful FLOP of a step where known (models of the library), batch: its tokens or rows; for MFU and flips.
-    traced: the function, where the plan holds it; not part of plan.json.
-    statements: as they stand in plan.json; `stated` has them as values of their kinds.
-    run: timings and solver reports; they differ from run to run and are not part of plan.json.
+    under the same statements costs less. gap: (objective_s - bound_s) / objective_s. memory: the peak of one
+    device, where, and what is held there. model_flop, batch: useful FLOP of a step, its tokens or rows, where
+    known; for MFU and flips. traced: the function, if the plan holds it. statements: as they stand in plan.json;
+    `stated` has them as values. run: timings and solver reports; they differ from run to run and are not part of
+    plan.json.
     stages: where statements have priorities, what each stage placed, its cost and its bound, and its price; bound and
     gap of the plan are then those of the last stage, and `joint` is the optimum all at once beside them.
     strategy: by which the plan was decided, where that is not by cost alone (``greedy``, ``staged:first-factor``).
@@ -118,16 +117,13 @@ class PlanRecord:
     @property
     def objective(self) -> Objective:
         """What `objective_s` counts: ``serial`` (nothing overlaps) or ``overlap`` (what a device waits for)."""
-        told = None if self.options is None else self.options.objective
-        return "serial" if told is None else told
+        return (self.options and self.options.objective) or "serial"
 
     def __repr__(self) -> str:
-        mesh = self.schedule.mesh.mesh
-        return (
-            f"{type(self).__name__}({self.program.name} on {self.machine.profile.name}, mesh {mesh}, {self.status}: "
-            f"{self.objective_s:.6g} s, no plan under {self.bound_s:.6g} s, gap {self.gap:.2%}, peak "
-            f"{self.memory.peak_bytes} bytes; summary() tells more)"
-        )
+        name = f"{type(self).__name__}({self.program.name} on {self.machine.profile.name}"
+        found = f"{self.objective_s:.6g} s, no plan under {self.bound_s:.6g} s, gap {self.gap:.2%}, peak"
+        where = f"mesh {self.schedule.mesh.mesh}, {self.status}"
+        return f"{name}, {where}: {found} {self.memory.peak_bytes} bytes; summary() tells more)"
 
     # -- reading it ----------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from autoshard.costs.memory import MemoryProfile, simulate
 from autoshard.costs.price import PlanCost
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.reshard import ReshardTables
-from autoshard.formulation.collect import Collected, Collector, StatedShardings
+from autoshard.formulation.collect import Analyses, Collected, Collector, StatedShardings
 from autoshard.formulation.counts import Count, hold_counts, with_counts
 from autoshard.formulation.decode import decode
 from autoshard.formulation.domains import Domains
@@ -93,7 +93,6 @@ class Problem:
         restrictions: Sequence[Restriction] = (),
         host_limit: int | None = None,
         device_limit: bool = False,
-        objective: Objective = "serial",
     ) -> "Problem":
         """The problem on the refined mesh: axes are split as statements and `sub_axes` say, and as the program
         needs.
@@ -103,8 +102,12 @@ class Problem:
         atoms = choose_atoms(program, mesh, splits)
         return Problem(
             program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
-            tuple(restrictions), host_limit, device_limit, objective,
+            tuple(restrictions), host_limit, device_limit,
         )  # fmt: skip
+
+    def minimising(self, objective: Objective) -> "Problem":
+        """The same problem with another objective."""
+        return replace(self, objective=objective)
 
 
 @dataclass(frozen=True)
@@ -262,10 +265,10 @@ def build_model(
         shared = Shared.of(problem)
     fusion, liveness, prices = shared.fusion, shared.liveness, shared.prices
     say("enumerating strategies")
+    analyses = Analyses(fusion, liveness, shared.exposure)
     collected = Collector(
-        program, mesh, fusion, liveness, stated=_by_target(problem), ties=ties, axis_orders=shared.orders,
-        trips=problem.trips, reach=shared.reach, tile=problem.machine.profile.memory_tile, spaces=shared.spaces,
-        exposure=shared.exposure,
+        program, mesh, analyses, stated=_by_target(problem), ties=ties, axis_orders=shared.orders, trips=problem.trips,
+        reach=shared.reach, tile=problem.machine.profile.memory_tile, spaces=shared.spaces,
     ).run()  # fmt: skip
     restrict_nodes(collected, program, mesh, problem.restrictions, ties)
     for placements in fixed:
@@ -293,9 +296,10 @@ def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
     program, mesh = problem.program, problem.mesh
     ties, orders = layout_ties(program), _axis_orders(problem)
     fusion, liveness, reach = _analysed(program, mesh)
+    analyses = Analyses(fusion, liveness, Exposure(problem.machine))
     collected = Collector(
-        program, mesh, fusion, liveness, stated=_by_target(problem), ties=ties, axis_orders=orders, trips=problem.trips,
-        reach=reach, tile=problem.machine.profile.memory_tile, loose=True, exposure=Exposure(problem.machine),
+        program, mesh, analyses, stated=_by_target(problem), ties=ties, axis_orders=orders, trips=problem.trips,
+        reach=reach, tile=problem.machine.profile.memory_tile, loose=True,
     ).run()  # fmt: skip
     return Loose(program, mesh, collected, ties, Domains(mesh, orders), problem.statements), liveness
 

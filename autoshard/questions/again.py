@@ -98,10 +98,10 @@ def problem_of(plan: PlanRecord, changed: Changed | None = None) -> Problem:
         program, plan.schedule.mesh.mesh, plan.machine if changed.machine is None else changed.machine, pins=every,
         memory_limit=limit, sub_axes=_splits(plan.schedule.mesh, [p.sharding for p in every]), trips=plan.trips,
         groups=groups, restrictions=restrictions,
-        share_repeats=_shares(plan), objective=plan.objective,
+        share_repeats=_shares(plan),
         device_limit=changed.memory_limit is KEEP and limit_of_device(plan),
         host_limit=next((limit.bytes for limit in plan.stated_as(HostMemoryLimit)), None),
-    )  # fmt: skip
+    ).minimising(plan.objective)  # fmt: skip
 
 
 def _shares(plan: PlanRecord) -> bool:

@@ -85,8 +85,8 @@ def asked(request: Request) -> Asked:
     problem = Problem.make(
         program, logical, machine, pins=pins, memory_limit=limits.device, sub_axes=request.sub_axes, groups=groups,
         restrictions=restrictions, host_limit=limits.host, share_repeats=request.share_repeats,
-        device_limit=limits.of_device, objective=request.objective,
-    )  # fmt: skip
+        device_limit=limits.of_device,
+    ).minimising(request.objective)  # fmt: skip
     statements = (*pins, *groups, *restrictions, *_limits(limits), *manual_statements(program))
     return Asked(problem, tuple(s.to_dict() for s in statements), (*code_notes, *limit_notes(limits, machine)))
 

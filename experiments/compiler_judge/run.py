@@ -101,7 +101,7 @@ def run(case: Case, wanted: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
     )
     mesh, machine = api.placed(case.mesh, case.hardware)
     networks = {
-        objective: build_model(Problem.make(traced.program, mesh, machine, objective=objective))
+        objective: build_model(Problem.make(traced.program, mesh, machine).minimising(objective))
         for objective in ("serial", "overlap")
     }
     waited = Exposure.of("overlap", traced.program, machine)

@@ -134,7 +134,7 @@ def judge(seed: int, most_ops: int, objective: Objective = "serial") -> int:
     pins = random_pins(random, program, axes)
     profile = random.choice(["tpu_v5e", "tpu_v5p", "tpu_v6e", "h100"])
     mesh = Mesh.from_dict(axes)
-    model = build_model(problem(program, axes, pins=pins, profile=profile, sub_axes={}, objective=objective))
+    model = build_model(problem(program, axes, pins=pins, profile=profile, sub_axes={}).minimising(objective))
     shares = {} if objective == "serial" else {"shares": shares_of(program, model.problem.machine.profile.overlap)}
     matched = match_pins(pins, program, mesh)
     try:
