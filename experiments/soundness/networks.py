@@ -8,6 +8,7 @@ import numpy as np
 from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Usage
 
 KINDS = ("random", "planted", "equal", "contest", "planner")
+KNAPSACK = "knapsack"
 
 
 def random_(rng: np.random.Generator) -> CostNetwork:
@@ -52,6 +53,32 @@ def planted(rng: np.random.Generator) -> CostNetwork:
     usages = [_usages(rng, d, 1, 10**9) for d in sizes]
     network = CostNetwork(costs, edges, usages, None)
     return CostNetwork(costs, edges, usages, int(_peak(network, hidden) * rng.choice([1.0, 1.05, 1.3])))
+
+
+def knapsack(rng: np.random.Generator) -> CostNetwork:
+    """Groups of equal weights, each whole, halved or quartered, and the steps that read them, one after the other.
+
+    Under a limit at which some weights must be cut otherwise than others, as in a step of training.
+    """
+    unit, scale = int(rng.choice([1, 3, 65536])), int(rng.choice([10, 1000, 10**7]))
+    costs, usages, edges = [], [], []
+    last: int | None = None
+    for _ in range(int(rng.integers(1, 4))):
+        amounts = unit * np.array([4, 2, 2, 1]) * int(rng.choice([1, 2, 4]))
+        own = np.sort(rng.integers(0, scale, 4))
+        step = np.where(rng.random((4, 3)) < rng.choice([0.0, 0.2]), IMPOSSIBLE, rng.integers(0, scale, (4, 3)))
+        onward = rng.integers(0, scale, (3, 3))
+        for _ in range(int(rng.integers(2, 5))):
+            weight, op = len(costs), len(costs) + 1
+            costs += [own, rng.integers(0, scale, 3)]
+            start = int(rng.integers(0, 6))
+            held = Usage(start, start + int(rng.integers(1, 8)), unit * rng.integers(0, 3, 3))
+            usages += [(Usage(0, 12, amounts),), (held,)]
+            edges.append(Edge(weight, op, step))
+            if last is not None:
+                edges.append(Edge(last, op, onward))
+            last = op
+    return _limited(rng, CostNetwork(costs, edges, usages, None))
 
 
 def cut_out(rng: np.random.Generator, whole: CostNetwork, neighbours: list[list[int]]) -> CostNetwork | None:

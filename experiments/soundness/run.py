@@ -1,10 +1,11 @@
 """Question: do proofs ever disagree, with one another or with engines that share nothing with ours?
 
-    python experiments/soundness/run.py [--count 20000] [--contest FOLDER] [--processes 2] [--output DIR]
+    python experiments/soundness/run.py [--count 20000] [--knapsack 4000] [--contest FOLDER] [--processes 2]
 
-Networks with memory rows (random, with equal amounts, planted, cut out of contest files and of the planner's own) are
-solved with several seeds and one or two workers; every "optimal" and "infeasible" has its certificate judged by the
-checker, and is compared with HiGHS (a MILP solver, through scipy) and with what toulbar2 says of the whole network.
+Networks with memory rows (random, with equal amounts, planted, cut out of contest files and of the planner's own, and
+of equal weights that a limit has cut differently) are solved with several seeds and one or two workers; every "optimal"
+and "infeasible" has its certificate judged by the checker, and is compared with HiGHS (a MILP solver, through scipy)
+and with what toulbar2 says of the whole network. `--output DIR`: where the rows are kept.
 Prints one line for each kind of network, then "0 disagreements", or what disagreed. An engine that says less than an
 assignment in hand shows is counted as refuted. Goes on where it stopped.
 """
@@ -16,10 +17,23 @@ import time
 from pathlib import Path
 
 import numpy as np
-from networks import KINDS, contest_networks, cut_out, equal, neighbours_of, planner_networks, planted, random_
+from networks import (
+    KINDS,
+    KNAPSACK,
+    contest_networks,
+    cut_out,
+    equal,
+    knapsack,
+    neighbours_of,
+    planner_networks,
+    planted,
+    random_,
+)
 
 from autoshard.solver import IMPOSSIBLE, CostNetwork, evaluate, solve
 
+FIRST_KNAPSACK = 1_000_000
+"""Numbers of networks from here on are of equal weights under a limit."""
 HIGHS_S = 4.0
 """Seconds that HiGHS may take on one network."""
 FIELDS = (
@@ -160,6 +174,8 @@ _WHOLE: dict[str, list[tuple[CostNetwork, list[list[int]]]]] = {}
 
 def network_of(number: int, contest: Path | None) -> tuple[str, CostNetwork] | None:
     rng = np.random.default_rng(number)
+    if number >= FIRST_KNAPSACK:
+        return KNAPSACK, knapsack(rng)
     kind = KINDS[number % len(KINDS)]
     if kind in ("contest", "planner") and kind not in _WHOLE:
         many = planner_networks() if kind == "planner" else contest_networks(contest) if contest else iter(())
@@ -181,6 +197,7 @@ def work(job: tuple[int, Path | None]) -> dict[str, object] | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--knapsack", type=int, default=4_000, help="how many of equal weights under a limit")
     parser.add_argument(
         "--contest", type=Path, help="folder with iopddl-*.json.gz; without it none are cut out of those"
     )
@@ -194,7 +211,11 @@ def main() -> None:
         with table.open() as stream:
             rows = list(csv.DictReader(stream))
     done = {int(str(r["number"])) for r in rows}
-    jobs = [(k, options.contest) for k in range(options.count) if k not in done]
+    jobs = [
+        (k, options.contest)
+        for k in (*range(options.count), *range(FIRST_KNAPSACK, FIRST_KNAPSACK + options.knapsack))
+        if k not in done
+    ]
     with table.open("a", newline="") as stream, multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         writer = csv.DictWriter(stream, FIELDS)
         if not done:
@@ -211,7 +232,7 @@ def main() -> None:
 
 def report(rows: list[dict[str, object]]) -> None:
     print("kind       networks  optimal  infeasible  open  proofs  split  HiGHS  toulbar2  refuted  disagree")
-    for kind in (*KINDS, "all"):
+    for kind in (*KINDS, KNAPSACK, "all"):
         own = [r for r in rows if kind in (r["kind"], "all")]
         status = [str(r["status"]) for r in own]
         counts = (
