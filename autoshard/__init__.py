@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from autoshard.api.jit import jit
     from autoshard.api.plans import Plan
     from autoshard.api.verbs import plan
     from autoshard.constraints import (
@@ -67,6 +68,7 @@ _HOMES = {
     "UnsupportedError": "autoshard.errors",
     "check_mlir": "autoshard.frontends.mlir.check",
     "explain_mlir": "autoshard.propagation.mlir.explain",
+    "jit": "autoshard.api.jit",
     "plan": "autoshard.api.verbs",
     "propagate": "autoshard.propagation",
     "propagate_mlir": "autoshard.propagation.mlir.module",
@@ -96,11 +98,16 @@ __all__ = [
     "UnsupportedError",
     "check_mlir",
     "explain_mlir",
+    "jit",
     "plan",
     "propagate",
     "propagate_mlir",
     "register_rule",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

@@ -97,3 +97,15 @@ def _split(text: str, wanted: str) -> tuple[float, str]:
     if match is None or (not match["unit"] and wanted.startswith("an amount") and "." in match["number"]):
         raise InputError(f"expected {wanted}, found {text!r}")
     return float(match["number"].replace("_", "")), match["unit"] or ("B" if wanted.startswith("an amount") else "s")
+
+
+def seconds_text(seconds: float) -> str:
+    """Three digits and a unit.
+
+    >>> seconds_text(0.0123), seconds_text(4.5e-6), seconds_text(0)
+    ('12.3 ms', '4.5 us', '0 s')
+    """
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if abs(seconds) >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return "0 s" if seconds == 0 else f"{seconds / 1e-9:.3g} ns"

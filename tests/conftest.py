@@ -12,6 +12,7 @@ _DEVICES = "--xla_force_host_platform_device_count"
 if _DEVICES not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}=8".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["AUTOSHARD_PLANS"] = ""  # no plan of a test is kept, and none is found
 
 # The installed package is what is tested; without an installation, the working tree.
 if importlib.util.find_spec("autoshard") is None:

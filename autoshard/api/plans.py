@@ -13,6 +13,7 @@ from autoshard.program.as_json import plain, program_to_json, without_places
 
 if TYPE_CHECKING:
     from autoshard.api.targets import Target
+    from autoshard.frontends.jax.function import TracedFunction
     from autoshard.lowering.lower import Lowered
     from autoshard.questions.break_even import BreakEven
     from autoshard.questions.diff import PlanDiff
@@ -86,6 +87,24 @@ class Plan(PlanRecord):
 
         return diff_plans(self, other)
 
+    # -- taking its shardings away -------------------------------------------------------------------
+
+    def partition_specs(self, argument: str | None = None, *, like: Any = None) -> Any:
+        """`PartitionSpec`s of inputs and outputs, from the file alone; `autoshard.api.specs.partition_specs`.
+
+        argument: of one argument (``out``: of the result). like: a pytree whose structure they are given in.
+        """
+        from autoshard.api.specs import partition_specs
+
+        return partition_specs(self, argument, like=like)
+
+    def named_shardings(self, mesh: Any = None, argument: str | None = None, *, like: Any = None) -> Any:
+        """The same as `NamedSharding`s, on a `jax.sharding.Mesh` with the plan's axes (that of all devices if none is
+        given)."""
+        from autoshard.api.specs import named_shardings
+
+        return named_shardings(self, mesh, argument, like=like)
+
     # -- running it ----------------------------------------------------------------------------------
 
     @cached_property
@@ -135,6 +154,10 @@ class Plan(PlanRecord):
         )  # fmt: skip
         if donate_argnums is None:
             traced = replace(traced, program=replace(traced.program, donated=self.program.donated))
+        return self.holding(traced)
+
+    def holding(self, traced: TracedFunction) -> Plan:
+        """A copy of the plan with its function, traced already; `InputError` unless it is the program of the plan."""
         own = self.program
         traced = replace(
             traced,

@@ -58,16 +58,25 @@ class Session:
             "seconds": dict(self.seconds),
         }
 
-    def show(self) -> None:
-        """Print everything a person wants to read, on standard output."""
-        from autoshard.report.plan_tables import print_plan, print_run
+    def show(self, *, tables: bool = False) -> None:
+        """Print the verdict on standard output, behind all notes and what a verification found wrong.
 
-        print_plan(self.plan.to_dict())
-        if self.verification is not None:
+        tables: all tables, checks and losses before it.
+        """
+        from autoshard.report.plan_tables import print_plan, print_run
+        from autoshard.report.verdict import checks_text, losses_text, verdict
+
+        plan = self.plan.to_dict()
+        if tables or plan["notes"]:
+            print_plan(plan, () if tables else ("notes",))
+        if self.verification is not None and (tables or not self.verified):
             print(self.verification)
-        if self.losses is not None:
+        if self.losses is not None and tables:
             print_run(self.losses)
-        print(f"plan: {self.directory / 'plan.json'}")
+        checked = "" if self.verification is None else checks_text(self.verification.to_dict())
+        ran = "" if self.losses is None else losses_text(self.losses)
+        for line in verdict(plan, checked=checked, ran=ran, file=str(self.directory / "plan.json")):
+            print(line)
 
 
 def solve_session(

@@ -8,18 +8,11 @@ from typing import Any
 
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 from autoshard.costmodels.calibration import CollectiveMeasurement, LineFit, calibrated_profile, fit_levels, fit_line
+from autoshard.costmodels.devices import profile_of_device
 from autoshard.errors import InputError, UnsupportedError
 
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 """Families of a profile's rates and the type they are measured with."""
-
-_KNOWN = {
-    "TPU v3": "tpu_v3", "TPU v4": "tpu_v4", "TPU v5 lite": "tpu_v5e", "TPU v5e": "tpu_v5e", "TPU v5": "tpu_v5p",
-    "TPU v5p": "tpu_v5p", "TPU v6 lite": "tpu_v6e", "TPU v6e": "tpu_v6e", "TPU7x": "tpu_v7x", "V100": "v100",
-    "A100-SXM4-40GB": "a100_40", "A100": "a100_80", "H100": "h100", "H200": "h200", "GB200": "gb200_nvl72",
-    "B200": "b200", "MI300X": "mi300x", "cpu": "cpu_sim",
-}  # fmt: skip
-"""What JAX calls a device (or a part of it, the longest that fits) and the profile it is measured against."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +79,7 @@ def calibrate(
     say = progress or (lambda text: None)
     devices = jax.devices()
     kind = devices[0].device_kind
-    profile = base if isinstance(base, Profile) else load_profile(base or base_of(kind))
+    profile = base if isinstance(base, Profile) else load_profile(base or _base_of(kind))
     axes = dict(mesh) if mesh else {"x": len(devices)}
     if prod(axes.values()) != len(devices):
         raise InputError(f"the mesh {axes} has {prod(axes.values())} devices, JAX sees {len(devices)} ({kind})")
@@ -146,18 +139,11 @@ def calibrate(
     return Calibration(result, len(devices), kind, axes, work, levels, tuple(points), tuple(skipped))
 
 
-def base_of(device_kind: str) -> str:
-    """The packaged profile of a device by the name JAX has for it.
-
-    >>> base_of("NVIDIA H100 80GB HBM3"), base_of("TPU v5 lite")
-    ('h100', 'tpu_v5e')
-    """
-    fits = [known for known in _KNOWN if known.lower() in device_kind.lower()]
-    if not fits:
-        raise UnsupportedError(
-            f"no profile is known for devices of kind {device_kind!r}; name one to start from with --base"
-        )
-    return _KNOWN[max(fits, key=len)]
+def _base_of(kind: str) -> str:
+    try:
+        return profile_of_device(kind)
+    except ProfileError as error:
+        raise UnsupportedError(f"{error} to start from with --base") from None
 
 
 def _placed(profile: Profile, axes: Mapping[str, int]) -> Machine:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autoshard import __version__
-from autoshard.cli import calibrate, compare, cost, diff, explain, lower, mlir, network, plans, run
+from autoshard.cli import calibrate, compare, cost, diff, explain, init, lower, mlir, network, plans, run
 from autoshard.cli.process import interrupts_arrive, open_streams
 
 app = typer.Typer(
@@ -16,11 +16,14 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 verification found something wrong, 2 bad input, 3 no plan exists (proved), "
     "4 no plan was found (in the time or effort given; not proved that none exists), 130 interrupted.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command()(init.init)
 app.command()(plans.solve)
+app.command()(plans.show)
+app.command()(plans.specs)
 app.command()(plans.verify)
 app.command()(run.run)
 app.command()(lower.lower)
@@ -44,7 +47,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass

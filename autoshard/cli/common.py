@@ -3,13 +3,25 @@
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+
+import typer
 
 from autoshard.cli.process import drop_output
 from autoshard.errors import AutoshardError, InputError
 
+if TYPE_CHECKING:
+    from autoshard.config.load import Config
+
 EXIT_INTERRUPTED = 130
 """What shells report for a program stopped by Ctrl-C."""
+
+Changes = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: memory_limit=12GiB model.layers=2."),
+]
+MeshOption = Annotated[str | None, typer.Option("--mesh", help="In place of the config's: data=2,model=4.")]
+HardwareOption = Annotated[str | None, typer.Option("--hardware", help="In place of the config's: a machine.")]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -106,3 +118,15 @@ def links_option(items: Sequence[str]) -> dict[str, str] | None:
             raise InputError(f"--link: cannot read {item!r}; write AXIS=LINK, such as data=dcn")
         found[axis.strip()] = link.strip()
     return found or None
+
+
+def config_of(config: str, changes: list[str] | None, mesh: str | None, hardware: str | None) -> "Config":
+    """The config of a file, or of standard input for ``-``, with what the command line changes."""
+    from autoshard.config.changes import mesh_change
+    from autoshard.config.load import load_config, load_config_text
+
+    put = [] if mesh is None else [mesh_change(mesh_option(mesh))]
+    put += [] if hardware is None else [f"hardware={hardware}"]
+    if config == "-":
+        return load_config_text(sys.stdin.read(), "stdin", [*put, *(changes or ())])
+    return load_config(config, [*put, *(changes or ())])

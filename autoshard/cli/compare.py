@@ -6,13 +6,18 @@ from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import limit_option, reports_errors
+from autoshard.cli.common import Changes, HardwareOption, MeshOption, config_of, limit_option, reports_errors
 from autoshard.errors import InputError
 
 
 @reports_errors
 def compare(
-    config: Annotated[Path, typer.Argument(help="A YAML file: what to plan, on which mesh and machine.")],
+    config: Annotated[
+        str, typer.Argument(help="A YAML file: what to plan, on which mesh and machine; - reads standard input.")
+    ],
+    changes: Changes = None,
+    mesh: MeshOption = None,
+    hardware: HardwareOption = None,
     strategies: Annotated[
         str | None,
         typer.Option(
@@ -26,7 +31,6 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
 ) -> None:
     """Solve a program by every strategy: cost, regret against the proven bound, peak memory and seconds of each."""
-    from autoshard.config import load_config
     from autoshard.devices import simulate_devices
     from autoshard.files import check_writable, write_text
     from autoshard.report.progress import Progress
@@ -40,7 +44,7 @@ def compare(
     for file in (csv, plot):
         if file is not None:
             check_writable(file)
-    settings = load_config(config)
+    settings = config_of(config, changes, mesh, hardware)
     if settings.mesh_search is not None:
         raise InputError(f"{config}: compare needs the sizes of the mesh; let solve find them first")
     if settings.settings.devices == "simulated":

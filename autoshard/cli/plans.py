@@ -6,28 +6,35 @@ from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import number_or_text, reports_errors
+from autoshard.cli.common import Changes, HardwareOption, MeshOption, config_of, number_or_text, reports_errors
 from autoshard.errors import InfeasibleError, InputError, OutOfTimeError
 
 
 @reports_errors
 def solve(
-    config: Annotated[Path, typer.Argument(help="A YAML file: what to plan, on which mesh and machine.")],
-    output: Annotated[Path | None, typer.Option(help="Directory for plan.json and run.json.")] = None,
+    config: Annotated[
+        str, typer.Argument(help="A YAML file: what to plan, on which mesh and machine; - reads standard input.")
+    ],
+    changes: Changes = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Directory for plan.json and run.json.")] = None,
+    mesh: MeshOption = None,
+    hardware: HardwareOption = None,
     time_limit: Annotated[
         str | None, typer.Option(help="Wall-clock limit such as 60 or 10min; wins over the config.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of tables.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print all tables before the verdict.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Plan a program: decide how every tensor is split, and prove how good that is.
 
-    Exit code 3 where it is proved that no plan exists, 4 where none was found and that is not proved.
+    Ends with the verdict; `autoshard show` has the tables. Exit code 3 where it is proved that no plan exists, 4 where
+    none was found and that is not proved.
     """
-    from autoshard.config import load_config
     from autoshard.devices import simulate_devices
     from autoshard.units import seconds
 
-    settings = load_config(config)
+    settings = config_of(config, changes, mesh, hardware)
     try:
         limit_s = seconds(number_or_text(time_limit)) if time_limit is not None else settings.time_limit_s
     except InputError as error:
@@ -37,7 +44,7 @@ def solve(
     from autoshard.api.session import solve_session
 
     try:
-        session = solve_session(settings, time_limit_s=limit_s, output=output, quiet=as_json)
+        session = solve_session(settings, time_limit_s=limit_s, output=output, quiet=as_json or quiet)
     except InfeasibleError as error:
         if as_json:
             found = {"error": str(error), "conflict": list(error.conflict), "facts": error.facts}
@@ -49,8 +56,8 @@ def solve(
         raise
     if as_json:
         print(json.dumps(session.to_dict(), indent=1))
-    else:
-        session.show()
+    elif not quiet or not session.verified:
+        session.show(tables=verbose)
     if not session.verified:
         raise SystemExit(1)
 
@@ -82,6 +89,60 @@ def verify(
         print(report)
     if not report.ok:
         raise SystemExit(1)
+
+
+@reports_errors
+def show(
+    plan: Annotated[Path, typer.Argument(help="A plan.json written by solve.")],
+    sections: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SECTION]...",
+            help="Of inputs, collectives, step, memory, baselines, meshes and notes; all where none is named.",
+        ),
+    ] = None,
+) -> None:
+    """Show the tables of a plan: how inputs are split, collectives, step time, memory, baselines."""
+    from autoshard.errors import listing
+    from autoshard.plan_record.record import PlanRecord
+    from autoshard.report.plan_tables import SECTIONS, print_plan
+    from autoshard.report.verdict import verdict
+
+    for section in sections or ():
+        if section not in SECTIONS:
+            raise InputError(f"a plan has no section {section!r}; {listing(section, SECTIONS)}")
+    data = PlanRecord.load(plan).to_dict()
+    print_plan(data, sections or ())
+    if not sections:
+        for line in verdict(data):
+            print(line)
+
+
+@reports_errors
+def specs(
+    plan: Annotated[Path, typer.Argument(help="A plan.json written by solve.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Mesh and specs as JSON instead of Python.")] = False,
+) -> None:
+    """Take the shardings of a plan away: PartitionSpecs by path, as a Python file that needs JAX only."""
+    from autoshard.api.plans import Plan
+    from autoshard.api.specs import layouts, python_text, spec_of
+    from autoshard.files import check_writable, write_text
+
+    if output is not None:
+        check_writable(output)
+    found = Plan.load(plan)
+    if as_json:
+        mesh = found.schedule.mesh
+        axes = dict(zip(mesh.mesh.axis_names, mesh.mesh.axis_sizes, strict=True))
+        named = {name: list(spec_of(layout, mesh, name)) for name, layout in layouts(found).items()}
+        text = json.dumps({"mesh": axes, "specs": named}, indent=1) + "\n"
+    else:
+        text = python_text(found)
+    if output is None:
+        print(text, end="")
+    else:
+        write_text(output, text)
 
 
 @reports_errors

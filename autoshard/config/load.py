@@ -1,7 +1,7 @@
 """A config file, read and checked; every error says where in the file, what was found and what to try."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from autoshard.config.changes import with_changes
 from autoshard.config.key_faults import entry_path, key_faults
 from autoshard.config.messages import fault_line, shown, told
 from autoshard.config.schema import MAX_DEVICES, ModelSection, RunSection, Settings, SolverSection, schema
@@ -194,10 +195,20 @@ class Config:
         return config_from_document(Document(settings, str(file)))
 
 
-def load_config(path: str | os.PathLike[str]) -> Config:
-    """Read and check a config file. Neither JAX nor code named by the config is imported."""
+def load_config(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Config:
+    """Read and check a config file. Neither JAX nor code named by the config is imported.
+
+    changes: ``KEY=VALUE``, put in before it is checked (`config.changes`).
+    """
     text = read_text(path, what="config", max_bytes=MAX_BYTES)
-    return config_from_document(load_yaml(text, str(path)))
+    return config_from_document(with_changes(load_yaml(text, str(path)), changes))
+
+
+def load_config_text(text: str, name: str, changes: Sequence[str] = ()) -> Config:
+    """A config that is in no file; paths in it are looked for in the working directory."""
+    if len(text) > MAX_BYTES:
+        raise InputError(f"{name}: a config is at most {MAX_BYTES} bytes long")
+    return config_from_document(with_changes(load_yaml(text, name), changes))
 
 
 def config_from_document(document: Document) -> Config:

@@ -34,14 +34,14 @@ _CONSTANTS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line and a column of a file, both from 1."""
+    """A line and a column of a file, both from 1; line 0 is the file, or whatever it names, as a whole."""
 
     file: str
     line: int
     column: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
 @dataclass(frozen=True)

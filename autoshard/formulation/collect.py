@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from autoshard.program.types import TensorType
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.tensor_sharding import TensorSharding
 
-__all__ = ["Collected", "Collector", "satisfies"]
+__all__ = ["Collected", "Collector", "StatedShardings", "satisfies"]
 
 Pins = Mapping[int, Sequence[TensorSharding]]
 
@@ -53,10 +54,16 @@ class _Form:
     copies: np.ndarray
 
 
+class StatedShardings(NamedTuple):
+    """Shardings that must hold. values: by value id; outputs: by output slot."""
+
+    values: Pins
+    outputs: Pins
+
+
 class Collector:
     """Walks a program once and fills a `Collected`.
 
-    input_pins, value_pins, output_pins: statements by value id (output slot for outputs).
     ties: output slot -> input value whose layout the output takes (donated state).
     loose: keep states that pins forbid, for judging what holds without some of them (`formulation.loose`).
     """
@@ -68,8 +75,7 @@ class Collector:
         fusion: Fusion,
         liveness: Liveness,
         *,
-        value_pins: Pins,
-        output_pins: Pins,
+        stated: StatedShardings,
         ties: Mapping[int, int],
         axis_orders: Sequence[Sequence[str]] = (),
         trips: int = 1,
@@ -79,7 +85,7 @@ class Collector:
         spaces: dict[object, OpSpace] | None = None,
     ) -> None:
         self.program, self.mesh, self.fusion, self.liveness = program, mesh, fusion, liveness
-        self.value_pins, self.output_pins, self.ties = value_pins, output_pins, ties
+        self.stated, self.ties = stated, ties
         self.domains = Domains(mesh, axis_orders, spaces)
         self.trips, self.loose = trips, loose
         self.reach = PartialReach(program, mesh) if reach is None else reach
@@ -106,7 +112,7 @@ class Collector:
 
     def _all_pins_found(self) -> None:
         """A pin on a value that nothing here decides must not pass for one that holds."""
-        for value in self.value_pins:
+        for value in self.stated.values:
             if value not in self.out.definition and not self.literal(value):
                 raise UnsupportedError(
                     f"{self.label(value)} is pinned, but it lies inside of a shard_map of the program, whose values "
@@ -175,7 +181,7 @@ class Collector:
 
     def _define_input(self, value: int) -> None:
         type_ = self.program.type_of(value)
-        pins = self.value_pins.get(value, ())
+        pins = self.stated.values.get(value, ())
         layouts, kept = self.domains.of_input(type_, pins)
         node = Node(NodeKind.INPUT, self.label(value), 1.0, layouts, value=value)
         node.costs = np.zeros(len(layouts))
@@ -202,7 +208,7 @@ class Collector:
 
     def has_hub(self, value: int) -> bool:
         """Do the uses of what an op defines share a form that is decided by a node of its own?"""
-        return self._use_count.get(value, 0) >= 2 or bool(self.value_pins.get(value, ()))
+        return self._use_count.get(value, 0) >= 2 or bool(self.stated.values.get(value, ()))
 
     def defined(self, value: int, port: Port, weight: float, pins: Sequence[TensorSharding] | None = None) -> None:
         """Register a definition, with a hub where several uses (or a pin) share a form; `pins`: other than the
@@ -210,7 +216,7 @@ class Collector:
         """
         self.out.definition[value] = port
         if pins is None:
-            pins = self.value_pins.get(value, ())
+            pins = self.stated.values.get(value, ())
         if self._use_count.get(value, 0) < 2 and not pins:
             self.out.form[value] = port
             return
@@ -271,11 +277,11 @@ class Collector:
             if self.literal(value):
                 continue
             use = Use(PROGRAM, slot)
-            if slot in self.ties and slot not in self.output_pins and self._stored_evenly(self.ties[slot]):
+            if slot in self.ties and slot not in self.stated.outputs and self._stored_evenly(self.ties[slot]):
                 self.use(value, self.out.definition[self.ties[slot]], 1.0, use)
                 continue
             type_ = self.program.type_of(value)
-            pins = self.output_pins.get(slot, ())
+            pins = self.stated.outputs.get(slot, ())
             layouts, kept = self.domains.of_output(type_, pins)
             name = self.program.output_names[slot]
             node = Node(NodeKind.OUTPUT, name, 1.0, layouts, value=value)

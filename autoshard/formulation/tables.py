@@ -45,6 +45,75 @@ def distinct(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return distinct_rows(codes.reshape(-1, 1))
 
 
+ONE = np.uint64(1)
+WORD = 64
+"""Bits of a word."""
+
+
+@compiled
+def _first_bit(left, row):
+    """The first set bit of a row, counted over its words; -1 where there is none."""
+    for word in range(left.shape[1]):
+        if left[row, word] != 0:
+            bit = 0
+            while (left[row, word] >> np.uint64(bit)) & ONE == 0:
+                bit += 1
+            return WORD * word + bit
+    return -1
+
+
+@compiled
+def _within(box, places, starts, row, but):
+    """Whether a row lies in a box along all axes before the last, axis `but` left out."""
+    for axis in range(len(starts) - 2):  # noqa: SIM110 (compiled)
+        if axis != but and not box[starts[axis] + places[row, axis]]:
+            return False
+    return True
+
+
+@compiled
+def _grow_along_rows(box, bits, barred, places, starts, along):
+    """Let a box reach as far along an axis before the last as no barred cell is in it; bits: its part of the last."""
+    low = starts[along]
+    box[low : starts[along + 1]] = True
+    for row in range(len(barred)):
+        if box[low + places[row, along]] and _within(box, places, starts, row, along):
+            for w in range(len(bits)):
+                if barred[row, w] & bits[w] != 0:
+                    box[low + places[row, along]] = False
+                    break
+
+
+@compiled
+def _grow_along_bits(box, bits, barred, places, starts):
+    """Let a box reach as far along the last axis as no barred cell is in it."""
+    last = len(starts) - 2
+    low = starts[last]
+    bits[:] = 0
+    for row in range(len(barred)):
+        if _within(box, places, starts, row, last):
+            for w in range(len(bits)):
+                bits[w] |= barred[row, w]
+    for w in range(len(bits)):
+        bits[w] = ~bits[w]
+    for k in range(starts[last + 1] - low):
+        box[low + k] = (bits[k // WORD] >> np.uint64(k % WORD)) & ONE != 0
+
+
+@compiled
+def _covered(box, bits, left, places, starts, begin):
+    """How many of the cells that are left, from row `begin` on, a box covers."""
+    count = 0
+    for row in range(begin, len(left)):
+        if _within(box, places, starts, row, -1):
+            for w in range(len(bits)):
+                both = left[row, w] & bits[w]
+                while both != 0:
+                    both &= both - ONE
+                    count += 1
+    return count
+
+
 @compiled
 def cover(need, barred, places, starts):
     """Boxes without barred cells that cover all cells in need, one after the other: [box, index], True where inside.
@@ -56,101 +125,49 @@ def cover(need, barred, places, starts):
     """
     axes = len(starts) - 1
     rows, words = need.shape
-    width = starts[axes]
-    last = starts[axes - 1]
-    one = np.uint64(1)
+    width, last = starts[axes], starts[axes - 1]
     left = need.copy()
     boxes = np.zeros((16, width), np.bool_)
     count = 0
-    grown = np.zeros(width, np.bool_)
-    best = np.zeros(width, np.bool_)
+    grown, best = np.zeros(width, np.bool_), np.zeros(width, np.bool_)
     bits = np.zeros(words, np.uint64)
-    begin = 0
-    while True:
-        word = 0
-        while begin < rows:
-            word = 0
-            while word < words and left[begin, word] == 0:
-                word += 1
-            if word < words:
-                break
-            begin += 1
-        if begin == rows:
-            return boxes[:count].copy()
-        bit = 0
-        while (left[begin, word] >> np.uint64(bit)) & one == 0:
-            bit += 1
-        most = -1
-        for lead in range(axes):
-            grown[:] = False
-            for axis in range(axes - 1):
-                grown[starts[axis] + places[begin, axis]] = True
-            grown[last + 64 * word + bit] = True
-            bits[:] = 0
-            bits[word] = one << np.uint64(bit)
-            for turn in range(axes):
-                along = (lead + turn) % axes
-                low, high = starts[along], starts[along + 1]
-                for k in range(low, high):
-                    grown[k] = True
-                if along == axes - 1:
-                    bits[:] = 0
-                for row in range(rows):
-                    within = True
-                    for axis in range(axes - 1):
-                        if axis != along and not grown[starts[axis] + places[row, axis]]:
-                            within = False
-                            break
-                    if not within:
-                        continue
-                    if along == axes - 1:
-                        for w in range(words):
-                            bits[w] |= barred[row, w]
-                    elif grown[low + places[row, along]]:
-                        for w in range(words):
-                            if barred[row, w] & bits[w] != 0:
-                                grown[low + places[row, along]] = False
-                                break
-                if along == axes - 1:
-                    for k in range(high - low):
-                        grown[low + k] = (bits[k // 64] >> np.uint64(k % 64)) & one == 0
-                    for w in range(words):
-                        bits[w] = ~bits[w]
-            covered = 0
-            for row in range(begin, rows):
-                within = True
+    for begin in range(rows):
+        cell = _first_bit(left, begin)
+        while cell >= 0:
+            most = -1
+            for lead in range(axes):
+                grown[:] = False
                 for axis in range(axes - 1):
-                    if not grown[starts[axis] + places[row, axis]]:
-                        within = False
-                        break
-                if within:
+                    grown[starts[axis] + places[begin, axis]] = True
+                grown[last + cell] = True
+                bits[:] = 0
+                bits[cell // WORD] = ONE << np.uint64(cell % WORD)
+                for turn in range(axes):
+                    along = (lead + turn) % axes
+                    if along == axes - 1:
+                        _grow_along_bits(grown, bits, barred, places, starts)
+                    else:
+                        _grow_along_rows(grown, bits, barred, places, starts, along)
+                covered = _covered(grown, bits, left, places, starts, begin)
+                if covered > most:
+                    most = covered
+                    best[:] = grown
+            bits[:] = 0
+            for k in range(width - last):
+                if best[last + k]:
+                    bits[k // WORD] |= ONE << np.uint64(k % WORD)
+            for row in range(begin, rows):
+                if _within(best, places, starts, row, -1):
                     for w in range(words):
-                        both = left[row, w] & bits[w]
-                        while both != 0:
-                            both &= both - one
-                            covered += 1
-            if covered > most:
-                most = covered
-                best[:] = grown
-        bits[:] = 0
-        for k in range(width - last):
-            if best[last + k]:
-                bits[k // 64] |= one << np.uint64(k % 64)
-        for row in range(begin, rows):
-            within = True
-            for axis in range(axes - 1):
-                if not best[starts[axis] + places[row, axis]]:
-                    within = False
-                    break
-            if within:
-                for w in range(words):
-                    left[row, w] &= ~bits[w]
-        if count == len(boxes):
-            more = np.zeros((2 * count, width), np.bool_)
-            more[:count] = boxes
-            boxes = more
-        boxes[count] = best
-        count += 1
+                        left[row, w] &= ~bits[w]
+            if count == len(boxes):
+                more = np.zeros((2 * count, width), np.bool_)
+                more[:count] = boxes
+                boxes = more
+            boxes[count] = best
+            count += 1
+            cell = _first_bit(left, begin)
+    return boxes[:count].copy()
 
 
 def packed(cells: np.ndarray) -> np.ndarray:

@@ -3,11 +3,12 @@
 Knows no front end.
 """
 
+from autoshard.planning.answer import answer, check_room
 from autoshard.planning.decide import decide
 from autoshard.planning.decision import STOPPED_BY_USER, Decision, assumptions, best_seen, finish
 from autoshard.planning.model import Model, Problem, build_model
 from autoshard.planning.named_stages import check_names, named_stages
-from autoshard.planning.no_plan import check_room, name_nodes
+from autoshard.planning.no_plan import name_nodes
 from autoshard.planning.options import ACCEPTED_GAP, SearchOptions
 from autoshard.planning.sharing import price_of_sharing
 from autoshard.planning.stages import StagePlan, decide_staged, stated_stages
@@ -20,6 +21,7 @@ __all__ = [
     "Problem",
     "SearchOptions",
     "StagePlan",
+    "answer",
     "assumptions",
     "best_seen",
     "build_model",

@@ -11,6 +11,7 @@ from autoshard.costs.memory import HEADROOM
 from autoshard.errors import InfeasibleError, NotFoundError
 from autoshard.planning.least_memory import Least, Tensor
 from autoshard.planning.model import Problem
+from autoshard.planning.no_plan import limit_words, none_within
 from autoshard.planning.relaxations import Relaxation, relaxations
 from autoshard.planning.subsets import MinimalSet, Subsets
 
@@ -46,12 +47,6 @@ def contradiction(
     tail = "change it" if len(cited) == 1 else "drop or change one of them"
     lines = [head, *(f"  {c}" for c in cited), *_unsettled(found), tail]
     return InfeasibleError("\n".join(lines), conflict=cited, facts={"minimal": found.settled})
-
-
-def limit_words(problem: Problem) -> str:
-    """The memory limit as messages name it; `lifting` says more of one that is the device's."""
-    words = f"memory limit of {problem.memory_limit} bytes per device"
-    return f"{words}, which is the device's own" if problem.device_limit else words
 
 
 def lifting(problem: Problem) -> list[str]:
@@ -108,22 +103,6 @@ def _none_found(problem: Problem, subsets: Subsets, achieved: int | None, reason
     lines = [none_within(limit_words(problem), problem.memory_limit, achieved, fullest.bytes, reason)]
     lines += [*_held(fullest, there), *_room(problem, helping), "or search with more effort or time"]
     return NotFoundError("\n".join(lines), facts=_facts(problem, fullest.bytes, achieved, fullest, there, helping))
-
-
-def none_within(words: str, limit: int, achieved: int | None, least: int | None, reason: str = "") -> str:
-    """The sentence about a search within a limit that found nothing and proved nothing.
-
-    achieved: the lowest peak that was seen; least: what is proved that every plan holds.
-    """
-    text = f"no plan was found within the {words}, and it is not proved that none exists"
-    parts = [reason] if reason else []
-    if achieved is not None and achieved > limit:
-        parts.append(f"the smallest plan seen holds {achieved} bytes, {achieved - limit} more than the limit")
-    elif achieved is not None:
-        parts.append(f"a plan of {achieved} bytes was seen on the way, so more effort will find one")
-    if least is not None:
-        parts.append(f"at least {least} bytes are live at once in every plan")
-    return text + (": " + "; ".join(parts) if parts else "")
 
 
 def _fullest(problem: Problem, subsets: Subsets, kept: Sequence[int]) -> tuple[Least, list[Tensor]]:

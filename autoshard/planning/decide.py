@@ -19,11 +19,13 @@ from autoshard.planning.decision import (
 from autoshard.planning.fitting import first_fit
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model
-from autoshard.planning.no_plan import no_answer, none_found
+from autoshard.planning.no_plan import NoAnswerError, no_answer
 from autoshard.planning.options import SearchOptions
+from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution, Stopped
 from autoshard.solver.work import Infeasible
+from autoshard.units import seconds_text
 
 _MOST_ROUNDS = 30
 """How often what an answer holds too much of is decided in the network and the search made again."""
@@ -50,25 +52,29 @@ _FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
 most programs are within that."""
 
 
-def decide(
-    model: Model,
-    options: SearchOptions | None = None,
-    *,
-    starts: Sequence[Sequence[int]] = (),
-    explain: bool = True,
+def decide(model: Model, options: SearchOptions | None = None, *, starts: Sequence[Sequence[int]] = ()) -> Decision:
+    """`search_plan`, with an error for people where there is no plan: `InfeasibleError` where it is proved that none
+    exists, else `NotFoundError` or `OutOfTimeError`. `answer` says more of why.
+    """
+    try:
+        return search_plan(model, options, starts=starts)
+    except NoAnswerError as end:
+        raise end.plain() from None
+
+
+def search_plan(
+    model: Model, options: SearchOptions | None = None, *, starts: Sequence[Sequence[int]] = ()
 ) -> Decision:
-    """Solve the model under its memory limit. `InfeasibleError` where it is proved that there is no plan, else
-    `NotFoundError` or `OutOfTimeError`.
+    """Solve the model under its memory limit. Raises `NoAnswerError` where a search ends without a plan.
 
     First without the limit: where that optimum fits, it is the answer and its proof holds. Then within it, with nodes
     for what memory depends on several decisions for (`formulation.memory`): first for what the optimum without limit
     holds where it is too full, then for what each answer holds where it is, until an answer fits. No network says more
     than the simulation, so every bound on the way holds for every plan, and a network without an answer is a proof that
     there is no plan. Where a search ends without either, the cheapest plan within the limit that was seen is it.
-    explain: where there is no plan, work out the smallest set of statements at odds.
     Ctrl-C at any moment gives the cheapest plan seen by then, `starts` among them; it is raised where there was none.
     """
-    run = _Run(model, options or SearchOptions(), tuple(starts), explain)
+    run = _Run(model, options or SearchOptions(), tuple(starts))
     try:
         return run.decision()
     except KeyboardInterrupt:
@@ -82,7 +88,6 @@ class _Run:
     model: Model
     options: SearchOptions
     starts: tuple[Sequence[int], ...]
-    explain: bool
     seen: list[Sequence[int]] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     proofs: list[Search] = field(default_factory=list)
@@ -96,7 +101,7 @@ class _Run:
         share = 1.0 if limit is None else _FREE_SHARE_OF_DEVICE if model.problem.device_limit else _FREE_SHARE
         free = self._search(model.with_limit(None), "solving", self.starts, self.options.deadline.left(share))
         if free.assignment is None:
-            no_answer(model, free, self.explain, [])
+            raise no_answer(model, free, [])
         schedule = model.schedule(free.assignment)
         memory = model.simulate(schedule)
         if limit is None or memory.peak_bytes <= limit:
@@ -111,7 +116,7 @@ class _Run:
         try:
             _ = model.memory
         except Infeasible as why:
-            no_answer(model, Solution(None, None, 0, "infeasible", reason=str(why)), self.explain, self.seen)
+            raise no_answer(model, Solution(None, None, 0, "infeasible", reason=str(why)), self.seen) from None
         return self._within(limit, free.assignment, known)
 
     def _within(self, limit: int, free: Sequence[int], known: Known | None) -> Decision:
@@ -142,7 +147,7 @@ class _Run:
             solution = self._search(network, what, given, seconds, rough, within=limit, moments=chosen)
             stopped = solution.stopped
             if solution.status == "infeasible":
-                no_answer(model, solution, self.explain, self.seen)
+                raise no_answer(model, solution, self.seen)
             idle = 0 if rough or self.bound > before else idle + 1
             if solution.assignment is None:
                 if not rough or stopped is not Stopped.EFFORT:
@@ -170,7 +175,7 @@ class _Run:
             return self._finished(known)
         if interrupted_in(self.rounds):
             raise KeyboardInterrupt
-        raise none_found(model, self.seen, self.explain, stopped)
+        raise NoAnswerError(model, False, True, "", stopped, self.seen)
 
     def _nothing_fits(
         self, full: dict[int, frozenset[int]], nearest: Sequence[int], limit: int
@@ -191,8 +196,19 @@ class _Run:
             network, what, (), self.options.deadline.left(_LIMITED_SHARE), within=limit, moments=more
         )
         if solution.status == "infeasible":
-            no_answer(self.model, solution, self.explain, self.seen)
+            raise no_answer(self.model, solution, self.seen)
         return more
+
+    def _told(self, now: Progress) -> str:
+        """How far a search is, in seconds of a step."""
+        tick = self.model.encoded.tick_s
+        if now.cost is None:
+            return f"{now.stage}, no plan yet"
+        if now.lower_bound is None:
+            return f"{now.stage}, {seconds_text(now.cost * tick)}, no bound yet"
+        cost, bound = now.cost * tick, max(0, min(now.lower_bound, now.cost)) * tick
+        gap = (cost - bound) / cost if cost else 0.0
+        return f"{now.stage}, {seconds_text(cost)}, none below {seconds_text(bound)}, gap {gap:.2%}"
 
     @property
     def small(self) -> bool:
@@ -226,7 +242,7 @@ class _Run:
             near = (*self.starts, *given) if room == limit else given
             found = self._search(model.with_limit(room), what, near, seconds, proves=room == limit, within=limit)
             if room == limit and found.status == "infeasible":
-                no_answer(model, found, self.explain, self.seen)
+                raise no_answer(model, found, self.seen)
             return found
 
         found = self._fitted(limit, free, _LOOSE_SHARE, _LOOSE_TRIES, search)
@@ -284,7 +300,7 @@ class _Run:
         solution = solve(
             network, time_limit_s=seconds, effort=options.effort * share, seed=options.seed, starts=given,
             gap=0.0 if network.usage_limit is None else options.accepted_gap, rough=rough,
-            progress=lambda p: options.say(f"{what}: {p}"),
+            progress=lambda p: options.say(f"{what}: {self._told(p)}"),
         )  # fmt: skip
         bound = solution.lower_bound
         self.rounds.append(

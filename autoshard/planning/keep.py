@@ -206,7 +206,7 @@ class Keeper:
             return self._possible(model)
         options = replace(self.options, accepted_gap=ENOUGH_GAP, effort=CHECK_EFFORT * self.options.effort)
         try:
-            decision = decide(model, options.part(CHECK_SHARE), explain=False)
+            decision = decide(model, options.part(CHECK_SHARE))
         except InfeasibleError as error:
             possible = self._possible(model, remember=False)
             if not possible.yes and possible.proved:

@@ -15,7 +15,7 @@ from autoshard.costs.liveness import Liveness
 from autoshard.costs.memory import MemoryProfile, simulate
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.reshard import ReshardTables
-from autoshard.formulation.collect import Collected, Collector
+from autoshard.formulation.collect import Collected, Collector, StatedShardings
 from autoshard.formulation.counts import Count, hold_counts, with_counts
 from autoshard.formulation.decode import decode
 from autoshard.formulation.domains import Domains
@@ -225,12 +225,10 @@ def build_model(
     if shared is None or not shared.fits(problem):
         shared = Shared.of(problem)
     fusion, liveness, prices = shared.fusion, shared.liveness, shared.prices
-    value_pins, output_pins = _by_target(problem)
     say("enumerating strategies")
     collected = Collector(
-        program, mesh, fusion, liveness, value_pins=value_pins, output_pins=output_pins, ties=ties,
-        axis_orders=shared.orders, trips=problem.trips, reach=shared.reach,
-        tile=problem.machine.profile.memory_tile, spaces=shared.spaces,
+        program, mesh, fusion, liveness, stated=_by_target(problem), ties=ties, axis_orders=shared.orders,
+        trips=problem.trips, reach=shared.reach, tile=problem.machine.profile.memory_tile, spaces=shared.spaces,
     ).run()  # fmt: skip
     restrict_nodes(collected, program, mesh, problem.restrictions, ties)
     for placements in fixed:
@@ -258,10 +256,9 @@ def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
     program, mesh = problem.program, problem.mesh
     ties, orders = layout_ties(program), _axis_orders(problem)
     fusion, liveness, reach = _analysed(program, mesh)
-    value_pins, output_pins = _by_target(problem)
     collected = Collector(
-        program, mesh, fusion, liveness, value_pins=value_pins, output_pins=output_pins, ties=ties, axis_orders=orders,
-        trips=problem.trips, reach=reach, tile=problem.machine.profile.memory_tile, loose=True,
+        program, mesh, fusion, liveness, stated=_by_target(problem), ties=ties, axis_orders=orders, trips=problem.trips,
+        reach=reach, tile=problem.machine.profile.memory_tile, loose=True,
     ).run()  # fmt: skip
     return Loose(program, mesh, collected, ties, Domains(mesh, orders), problem.statements), liveness
 
@@ -273,7 +270,7 @@ def _analysed(program: Program, mesh: AtomMesh) -> tuple[Fusion, Liveness, Parti
     return fusion, liveness_model.analyse(program, fusion, copied=copied), reach
 
 
-def _by_target(problem: Problem) -> tuple[dict[int, list[Any]], dict[int, list[Any]]]:
+def _by_target(problem: Problem) -> StatedShardings:
     """Shardings that hold for values and for output slots: pins, what groups make of them, explicit replication."""
     program = problem.program
     values: dict[int, list[Any]] = {}
@@ -284,7 +281,7 @@ def _by_target(problem: Problem) -> tuple[dict[int, list[Any]], dict[int, list[A
             _once(values.setdefault(value, []), pin.sharding)
         for slot in pin.outputs:
             _once(outputs.setdefault(slot, []), pin.sharding)
-    return values, outputs
+    return StatedShardings(values, outputs)
 
 
 def _once(listed: list[Any], sharding: Any) -> None:

@@ -1,35 +1,77 @@
-"""What is said where a search ends without a plan."""
+"""What is known and said where a search ends without a plan."""
 
 from collections.abc import Sequence
-from typing import NoReturn
+from dataclasses import dataclass
 
 from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
-from autoshard.planning.contradiction import contradiction, limit_words, none_within
-from autoshard.planning.model import Model
+from autoshard.planning.model import Model, Problem
 from autoshard.solver.network import evaluate
 from autoshard.solver.solution import Solution, Stopped
 
 
-def no_answer(model: Model, solution: Solution, explain: bool, seen: Sequence[Sequence[int]]) -> NoReturn:
-    """Raise what a search without an assignment says; `seen`: plans that are too full, where there is a limit."""
-    limit = model.problem.memory_limit
-    if solution.status == "infeasible":
-        reason = name_nodes(model, solution.reason or "nothing satisfies all that is stated")
-        if explain:
-            achieved = lowest(model, seen) if limit is not None else None
-            raise contradiction(model.problem, proved=True, reason=reason, achieved_bytes=achieved)
-        within = "" if limit is None else f" within the {limit_words(model.problem)}"
-        raise InfeasibleError(f"no plan exists{within} (proved): {reason}", facts={"proved": True})
+@dataclass
+class NoAnswerError(Exception):
+    """A search ended without a plan.
+
+    proved: there is none, for this reason. within: it was a search within the memory limit. seen: plans without that
+    limit which it met.
+    """
+
+    model: Model
+    proved: bool
+    within: bool
+    reason: str
+    stopped: Stopped | None
+    seen: Sequence[Sequence[int]]
+
+    @property
+    def lowest(self) -> int | None:
+        """The lowest peak of the plans that were seen, in bytes."""
+        model = self.model
+        return min(
+            (model.simulate(model.schedule(one)).peak_bytes for one in self.seen if is_plan(model, one)), default=None
+        )
+
+    def plain(self) -> InfeasibleError | NotFoundError | OutOfTimeError:
+        """The error that tells it, without looking for what is at odds."""
+        limit = self.model.problem.memory_limit
+        if self.proved:
+            words = "" if limit is None else f" within the {limit_words(self.model.problem)}"
+            return InfeasibleError(f"no plan exists{words} (proved): {self.reason}", facts={"proved": True})
+        if self.within and limit is not None:
+            return self._none_within(limit)
+        if self.stopped is Stopped.TIME:
+            return OutOfTimeError(
+                "no plan was found in the time given, and it is not proved that none exists; raise the time limit"
+            )
+        return NotFoundError(
+            f"no plan was found, and it is not proved that none exists (the search ended: {self.stopped}); search with "
+            "more effort"
+        )
+
+    def _none_within(self, limit: int) -> NotFoundError | OutOfTimeError:
+        achieved = self.lowest
+        facts = {"limit_bytes": limit, "achieved_bytes": achieved}
+        if self.stopped is Stopped.TIME:
+            smallest = "" if achieved is None else f" (the smallest plan seen holds {achieved} bytes)"
+            return OutOfTimeError(
+                f"no plan within {limit} bytes was found in the time given, and it is not proved that none exists"
+                f"{smallest}; raise the time limit, or the memory limit",
+                facts=facts,
+            )
+        said = none_within(limit_words(self.model.problem), limit, achieved, None)
+        return NotFoundError(f"{said}; raise the limit, use more devices or recompute more", facts=facts)
+
+
+def no_answer(model: Model, solution: Solution, seen: Sequence[Sequence[int]]) -> NoAnswerError:
+    """What a search without an assignment says; `seen`: plans that are too full, where there is a limit.
+
+    Raises `KeyboardInterrupt` where the user stopped it.
+    """
     if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
-    if solution.stopped is Stopped.TIME:
-        raise OutOfTimeError(
-            "no plan was found in the time given, and it is not proved that none exists; raise the time limit"
-        )
-    raise NotFoundError(
-        f"no plan was found, and it is not proved that none exists (the search ended: {solution.stopped}); search with "
-        "more effort"
-    )
+    reason = name_nodes(model, solution.reason or "nothing satisfies all that is stated")
+    return NoAnswerError(model, solution.status == "infeasible", False, reason, solution.stopped, seen)
 
 
 def name_nodes(model: Model, reason: str) -> str:
@@ -48,46 +90,28 @@ def name_nodes(model: Model, reason: str) -> str:
     return re.sub(r"\bnodes? (\d+)(?: and (\d+))?", named, reason)
 
 
-def none_found(model: Model, seen: Sequence[Sequence[int]], explain: bool, stopped: Stopped | None) -> Exception:
-    """That a search within the limit ended without a plan and without a proof."""
-    limit, achieved = model.problem.memory_limit, lowest(model, seen)
-    assert limit is not None
-    if stopped is Stopped.TIME:
-        smallest = "" if achieved is None else f" (the smallest plan seen holds {achieved} bytes)"
-        return OutOfTimeError(
-            f"no plan within {limit} bytes was found in the time given, and it is not proved that none exists"
-            f"{smallest}; raise the time limit, or the memory limit",
-            facts={"limit_bytes": limit, "achieved_bytes": achieved},
-        )
-    if explain:
-        return contradiction(model.problem, proved=False, achieved_bytes=achieved)
-    return NotFoundError(
-        none_within(limit_words(model.problem), limit, achieved, None)
-        + "; raise the limit, use more devices or recompute more",
-        facts={"limit_bytes": limit, "achieved_bytes": achieved},
-    )
+def limit_words(problem: Problem) -> str:
+    """The memory limit as messages name it; `lifting` says more of one that is the device's."""
+    words = f"memory limit of {problem.memory_limit} bytes per device"
+    return f"{words}, which is the device's own" if problem.device_limit else words
 
 
-def lowest(model: Model, seen: Sequence[Sequence[int]]) -> int | None:
-    """The lowest peak of the plans that were seen."""
-    return min((model.simulate(model.schedule(one)).peak_bytes for one in seen if is_plan(model, one)), default=None)
+def none_within(words: str, limit: int, achieved: int | None, least: int | None, reason: str = "") -> str:
+    """The sentence about a search within a limit that found nothing and proved nothing.
+
+    achieved: the lowest peak that was seen; least: what is proved that every plan holds.
+    """
+    text = f"no plan was found within the {words}, and it is not proved that none exists"
+    parts = [reason] if reason else []
+    if achieved is not None and achieved > limit:
+        parts.append(f"the smallest plan seen holds {achieved} bytes, {achieved - limit} more than the limit")
+    elif achieved is not None:
+        parts.append(f"a plan of {achieved} bytes was seen on the way, so more effort will find one")
+    if least is not None:
+        parts.append(f"at least {least} bytes are live at once in every plan")
+    return text + (": " + "; ".join(parts) if parts else "")
 
 
 def is_plan(model: Model, assignment: Sequence[int]) -> bool:
+    """Whether an assignment is a plan, but for the memory limit."""
     return evaluate(model.with_limit(None), assignment).cost is not None
-
-
-def check_room(model: Model) -> None:
-    """Raise `InfeasibleError` at once where the decisions hold more than the memory limit whatever is chosen."""
-    limit = model.problem.memory_limit
-    delta: dict[int, int] = {}
-    for usages in model.encoded.network.usages:
-        for usage in usages:
-            least = int(usage.amounts.min())
-            delta[usage.start] = delta.get(usage.start, 0) + least
-            delta[usage.stop] = delta.get(usage.stop, 0) - least
-    live = 0
-    for time_ in sorted(delta):
-        live += delta[time_]
-        if limit is not None and live > limit:
-            raise contradiction(model.problem, proved=True)

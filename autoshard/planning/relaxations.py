@@ -16,6 +16,7 @@ from autoshard.costmodels.place import place_mesh
 from autoshard.errors import AutoshardError, InfeasibleError, NotFoundError, OutOfTimeError
 from autoshard.formulation.loose import Masks
 from autoshard.placements.atoms import choose_atoms
+from autoshard.planning.decide import decide
 from autoshard.planning.least_memory import LeastMemory, Tensor
 from autoshard.planning.model import Problem, build_model, collect_loosely
 from autoshard.planning.options import SearchOptions
@@ -105,14 +106,12 @@ class _Searches:
 
     def peak_of_a_plan(self, problem: Problem) -> tuple[bool, int | None]:
         """(whether the search came to an end, the peak of a plan within the limit)."""
-        from autoshard.planning.decide import decide
-
         if self.left_s <= 0 or len(problem.program.values) > MOST_SEARCHED_VALUES:
             return False, None
         began = time.monotonic()
         try:
             model, part = build_model(problem), min(SEARCH_S, self.left_s)
-            found = decide(model, SearchOptions(effort=SEARCH_EFFORT, accepted_gap=1.0).within(part), explain=False)
+            found = decide(model, SearchOptions(effort=SEARCH_EFFORT, accepted_gap=1.0).within(part))
             if found.interrupted:
                 self.left_s = 0.0
             return True, found.memory.peak_bytes

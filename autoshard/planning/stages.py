@@ -21,6 +21,7 @@ from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.fixed import Cut, Fixed, placed
 from autoshard.formulation.pieces import holds
 from autoshard.plan_record import JointOptimum, StageRecord
+from autoshard.planning.answer import answer
 from autoshard.planning.decide import decide
 from autoshard.planning.decision import Decision
 from autoshard.planning.keep import Dropped, Keeper
@@ -92,7 +93,7 @@ def decide_staged(
     plans = stated_stages(problem) if plans is None else list(plans)
     alone = len(plans) < 2 and not any(plan.name for plan in plans)
     say("solving all at once")
-    joint = decide(model, options if alone else options.part(JOINT_SHARE), starts=starts)
+    joint = answer(model, options if alone else options.part(JOINT_SHARE), starts=starts)
     if not alone and joint.interrupted:
         note = "the user stopped the run before any stage was decided: this is the best plan all at once"
         return replace(joint, notes=(*joint.notes, note))
@@ -219,7 +220,7 @@ class _Run:
         model = build_model(part, self.options.progress, fixed=fixed, shared=self.whole.shared)
         found = [assignment_of(model.collected, model.encoded, model.repeats, plan) for plan in known]
         starts = [start for start in found if start is not None]
-        return decide(model, self.options.part(1 / share), starts=starts, explain=False)
+        return decide(model, self.options.part(1 / share), starts=starts)
 
     def _unlimited(self, part: Problem, share: int, fixed: Sequence[Fixed]) -> Decision:
         found = self._solve(replace(part, memory_limit=None), fixed, share, ())

@@ -13,6 +13,7 @@ import numpy as np
 
 from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.formulation.loose import Loose, Masks
+from autoshard.planning.decide import decide
 from autoshard.planning.least_memory import Least, LeastMemory
 from autoshard.planning.minimal import minimal_conflict
 from autoshard.planning.model import Model, Problem, build_model, collect_loosely
@@ -122,8 +123,6 @@ class Subsets:
         )
 
     def _plan_exists(self, part: Problem) -> bool:
-        from autoshard.planning.decide import decide
-
         try:
             model = build_model(part)
         except InfeasibleError:
@@ -138,7 +137,7 @@ class Subsets:
             return True
         try:
             hard = SearchOptions(effort=0.3, accepted_gap=0.5).within(max(0.5, self._left_s))
-            decide(model, hard, explain=False)
+            decide(model, hard)
         except InfeasibleError:
             return False
         except OutOfTimeError:  # none found is no proof

@@ -25,7 +25,7 @@ from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.domains import satisfies
 from autoshard.placements.atoms import stated_splits
 from autoshard.plan_record import PlanRecord, ToldLimit, ToldOptions
-from autoshard.planning import Decision, Model, Problem, SearchOptions, build_model, decide
+from autoshard.planning import Decision, Model, Problem, SearchOptions, answer, build_model, decide
 from autoshard.planning.named_stages import named_stages
 from autoshard.planning.sharing import unpriced
 from autoshard.planning.stages import decide_staged, stated_stages
@@ -248,7 +248,7 @@ def decide_again(
         first = len(stages) if since is None else since
         stages = [replace(s, pins=(*s.pins, *kept)) if k >= first else s for k, s in enumerate(stages)]
         return decide_staged(model.problem, stages, options, joint_model=model, starts=starts)
-    return decide(model, options, starts=starts, explain=explain)
+    return (answer if explain else decide)(model, options, starts=starts)
 
 
 def plan_of(

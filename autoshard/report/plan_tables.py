@@ -34,9 +34,12 @@ def summary(plan: Json, *, width: int = WIDTH_OF_FILES) -> str:
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
-def print_plan(plan: Json) -> None:
-    """Print a plan (the data of plan.json) on standard output, as wide as the terminal."""
-    _show(plan, stdout_console())
+def print_plan(plan: Json, sections: Sequence[str] = ()) -> None:
+    """Print a plan (the data of plan.json) on standard output, as wide as the terminal.
+
+    sections: of `SECTIONS`; everything, with headline and notes, where none is named.
+    """
+    _show(plan, stdout_console(), sections)
 
 
 def print_run(losses: Sequence[float]) -> None:
@@ -68,20 +71,37 @@ def _console(stream: TextIO, width: int | None) -> "Console":
     return Told(file=stream, width=max(60, width), highlight=False, markup=False, emoji=False)
 
 
-def _show(plan: Json, console: "Console") -> None:
-    console.print(headline(plan))
-    for part in (
-        _inputs(plan, console.width),
-        _traffic(plan),
-        *_cost(plan),
-        *_memory(plan),
-        _baselines(plan),
-        *_meshes(plan),
-    ):
-        if part is not None:
+SECTIONS = ("inputs", "collectives", "step", "memory", "baselines", "meshes", "notes")
+"""Parts of a plan that can be shown alone."""
+
+
+def _show(plan: Json, console: "Console", sections: Sequence[str] = ()) -> None:
+    if not sections:
+        console.print(headline(plan))
+    for section in sections or SECTIONS:
+        parts = _section(plan, section, console.width)
+        for part in parts:
             console.print(part)
-    for note in plan.get("notes", ()):
-        console.print(f"note: {note}")
+        if sections and not parts:
+            console.print(f"{section}: none")
+
+
+def _section(plan: Json, section: str, width: int) -> "list[RenderableType]":
+    match section:
+        case "inputs":
+            return [_inputs(plan, width)]
+        case "collectives":
+            return [_traffic(plan)]
+        case "step":
+            return _cost(plan)
+        case "memory":
+            return _memory(plan)
+        case "baselines":
+            return _baselines(plan)
+        case "meshes":
+            return _meshes(plan)
+        case _:
+            return [f"note: {note}" for note in plan.get("notes", ())]
 
 
 def headline(plan: Json) -> str:
@@ -140,7 +160,11 @@ def _traffic(plan: Json) -> "Table | str":
 
 
 _TIMES = {"compute": "compute_s", "communication": "communication_s", "local copies": "local_copies_s"}
-_BOUNDS = {"if everything overlaps": "lower", "estimate": "estimate", "if nothing does": "upper"}
+_BOUNDS = {
+    "at least: all at once": "lower",
+    "estimate": "estimate",
+    "at most: one after the other": "upper",
+}
 MOST_INTENSITIES = 12
 """Groups of collectives whose intensity is shown, those that take longest first."""
 
@@ -158,7 +182,8 @@ def _cost(plan: Json) -> "list[RenderableType]":
         table.add_row(name, seconds_text(step[f"{key}_s"]), f"{step['mfu'][key]:.1%}", f"{step['hfu'][key]:.1%}")
     busy = sorted(step["resources_s"].items(), key=lambda item: (-item[1], item[0]))
     words = ", ".join(f"{name} {seconds_text(value)}" for name, value in busy)
-    return [*out, table, f"busy: {words}", *_intensities(step["groups"])]
+    compared = "plans, baselines and bounds are compared by the last of these, in which nothing overlaps"
+    return [*out, table, compared, f"busy: {words}", *_intensities(step["groups"])]
 
 
 def _intensities(groups: Sequence[Json]) -> "list[RenderableType]":
@@ -273,10 +298,10 @@ def _mesh_text(sizes: Json) -> str:
     return " x ".join(f"{axis}={size}" for axis, size in sizes.items())
 
 
-def _baselines(plan: Json) -> "Table | None":
+def _baselines(plan: Json) -> "list[RenderableType]":
     rows = plan.get("baselines", ())
     if not rows:
-        return None
+        return []
     table = plain_table(
         "baselines", [("name", ""), ("step", "right"), ("of the plan", "right"), ("memory", "right"), ("", "")]
     )
@@ -290,4 +315,4 @@ def _baselines(plan: Json) -> "Table | None":
             "" if peak is None else bytes_text(peak),
             row.get("reason") or "",
         )
-    return table
+    return [table]

@@ -20,7 +20,7 @@ class Progress:
         if not quiet and sys.stderr.isatty():
             from rich.console import Console
 
-            self._status = Console(stderr=True).status("")
+            self._status = Console(stderr=True, highlight=False).status("")
 
     def __enter__(self) -> Self:
         if self._status is not None:
@@ -38,7 +38,10 @@ class Progress:
             return
         stage, text = describe(event)
         if self._status is not None:
-            self._status.update(f"{time.monotonic() - self._started:6.1f} s  {text}")
+            from rich.text import Text
+
+            line = f"{time.monotonic() - self._started:6.1f} s  {text}"  # in one line, whatever the terminal's width
+            self._status.update(Text(line, no_wrap=True, overflow="ellipsis"))
         elif stage != self._last:
             print(f"{time.monotonic() - self._started:6.1f} s  {text}", file=sys.stderr, flush=True)
         self._last = stage

@@ -172,7 +172,7 @@ class _Search(Generic[P]):
             quick = self.options.but(
                 effort=FIRST_EFFORT * self.options.effort, accepted_gap=max(self.options.accepted_gap, FIRST_GAP)
             )
-            found = decide(model, replace(quick, progress=None).part(share, least=LEAST_S), explain=False)
+            found = decide(model, replace(quick, progress=None).part(share, least=LEAST_S))
         peak = found.memory.peak_bytes
         self.points.append(_point(dict(sizes), found.objective_s, peak, limit))
         if limit is None and (self.looked is None or found.objective_s < self.looked[1].objective_s):

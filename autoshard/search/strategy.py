@@ -11,8 +11,8 @@ from autoshard.planning import (
     Model,
     SearchOptions,
     StagePlan,
+    answer,
     best_seen,
-    decide,
     decide_staged,
     finish,
 )
@@ -69,7 +69,7 @@ def decide_by(
             stages = [settled(model, stage, strategy.rule) for stage in stated_stages(model.problem)]
         return decide_staged(model.problem, stages, options, joint_model=model, starts=starts)
     if strategy.name in SEARCHES:
-        return decide(model, options, starts=starts)
+        return answer(model, options, starts=starts)
     options.say(f"solving by {strategy}")
     try:
         found = start_of(model, strategy, options.deadline.part(1 - BOUND_SHARE))

@@ -10,6 +10,7 @@ from autoshard.api import verbs as api
 from autoshard.calibrate import measure, run
 from autoshard.cli import main
 from autoshard.costmodels import load_profile
+from autoshard.costmodels.devices import profile_of_device
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.report.calibration import show_calibration
 
@@ -110,13 +111,13 @@ def test_a_profile_is_yaml(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ],
 )  # fmt: skip
 def test_devices_are_known_by_the_name_jax_has_for_them(kind: str, name: str) -> None:
-    assert run.base_of(kind) == name
+    assert profile_of_device(kind) == name
     load_profile(name)
 
 
 def test_an_unknown_device_needs_a_base() -> None:
-    with pytest.raises(UnsupportedError, match="name one to start from with --base"):
-        run.base_of("Graphcore IPU")
+    with pytest.raises(UnsupportedError, match="name the machine to start from with --base"):
+        run._base_of("Graphcore IPU")
 
 
 def test_the_mesh_must_hold_all_devices() -> None:

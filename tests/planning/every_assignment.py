@@ -168,7 +168,9 @@ class Lexicographic:
         return self.plans.cheapest(which, None if free else self.limit)
 
 
-def compare(problem: Problem, stages: Sequence[StageRecord], plans: Sequence[StagePlan], most: int, slack: float) -> None:
+def compare(
+    problem: Problem, stages: Sequence[StageRecord], plans: Sequence[StagePlan], most: int, slack: float
+) -> None:
     """Every stage of a decision against the meaning written down here."""
     meaning = Lexicographic(EveryAssignment(problem, most), problem.memory_limit)
     known: set[Spot] = set()

@@ -14,7 +14,7 @@ from autoshard import AxisOnly, MaxReshards, NoCollective, Pin, Replicated, Same
 from autoshard.api.verbs import Constraint, ask
 from autoshard.errors import InfeasibleError, NotFoundError
 from autoshard.frontends.jax.function import trace
-from autoshard.planning import build_model, check_room, decide
+from autoshard.planning import answer, build_model, check_room, decide
 from autoshard.planning.subsets import may_hold
 from autoshard.program.program import Program
 
@@ -101,7 +101,7 @@ def plan_it(program: Program, statements: Sequence[Constraint], mesh: Sizes, lim
     asked = ask(program, mesh=mesh, hardware="tpu_v5e", constraints=statements, memory_limit=limit)
     model = build_model(asked.problem)
     check_room(model)
-    decide(model)
+    answer(model)
 
 
 def told(program: Program, statements: Sequence[Constraint], mesh: Sizes, limit: int | None = None) -> list[str]:
@@ -185,7 +185,7 @@ def test_a_memory_limit_names_the_statements_that_take_the_room() -> None:
         Pin("w2", "[{}, {}]", source="a:3"),
     ]
     with pytest.raises(InfeasibleError) as caught:
-        decide(build_model(ask(
+        answer(build_model(ask(
             program, mesh={"x": 2, "y": 4}, hardware="tpu_v5e", constraints=stated, memory_limit=30_000
         ).problem))  # fmt: skip
     error = caught.value
@@ -206,11 +206,11 @@ def test_a_limit_that_is_too_small_alone_says_which_axis_would_do() -> None:
     def peak(size: int) -> int:
         return decide(build_model(ask(
             program, mesh={"x": size}, hardware="tpu_v5e", memory_limit=24_000, constraints=pins
-        ).problem), explain=False).memory.peak_bytes  # fmt: skip
+        ).problem)).memory.peak_bytes  # fmt: skip
 
     model = build_model(ask(program, mesh={"x": 2}, hardware="tpu_v5e", memory_limit=24_000, constraints=pins).problem)
     with pytest.raises(InfeasibleError) as caught:
-        decide(model)
+        answer(model)
     assert len(caught.value.conflict) == 1
     (axis,) = [r for r in caught.value.facts["relaxations"] if r["kind"] == "axis"]
     # the bound leaves room with 4 and with 8: whether a plan has it takes longer to rule out than is given
@@ -224,7 +224,7 @@ def test_what_is_told_to_make_room_does(limit: int) -> None:
     program = of(mlp, *WIDE)
     pins = [Pin("w1", "[{}, {}]", source="a:1"), Pin("w2", '[{"x"}, {}]', source="a:2")]
     with pytest.raises(InfeasibleError) as caught:
-        decide(build_model(ask(
+        answer(build_model(ask(
             program, mesh=AXES, hardware="tpu_v5e", constraints=pins, memory_limit=limit
         ).problem))  # fmt: skip
     told = caught.value.facts["relaxations"]
@@ -242,7 +242,7 @@ def test_what_is_held_at_the_fullest_point_is_told_as_it_is_pinned() -> None:
     program = of(gradient, *WIDE)
     pins = [Pin("w1", "[{}, {}]"), Pin("w2", '[{}, {"x"}]'), Pin("x", '[{"y"}, {}]')]
     with pytest.raises(InfeasibleError) as caught:
-        decide(build_model(ask(
+        answer(build_model(ask(
             program, mesh=AXES, hardware="tpu_v5e", constraints=pins, memory_limit=10_000
         ).problem))  # fmt: skip
     told = {item["name"]: item["layout"] for item in caught.value.facts["held"]}
@@ -261,6 +261,6 @@ def test_what_is_kept_for_the_backward_pass_is_told_as_something_to_recompute() 
 
     program = of(f, f32(8, 8), f32(4096, 8))
     with pytest.raises(InfeasibleError) as caught:
-        decide(build_model(ask(program, mesh={"x": 2}, hardware="tpu_v5e", memory_limit=500_000).problem))
+        answer(build_model(ask(program, mesh={"x": 2}, hardware="tpu_v5e", memory_limit=500_000).problem))
     kept = [r for r in caught.value.facts["relaxations"] if r["kind"] == "recompute"]
     assert kept and kept[0]["least_bytes"] < caught.value.facts["least_bytes"]

@@ -157,7 +157,7 @@ def test_all_assignments_agree_with_the_optimum_under_both_limits() -> None:
         for device, host in ((None, 100), (None, 200), (400, 200), (300, 400)):
             fitting = [s for s, p, h in plans if h <= host and (device is None or p <= device)]
             try:
-                decision = decide(build_model(replace(problem, memory_limit=device, host_limit=host)), explain=False)
+                decision = decide(build_model(replace(problem, memory_limit=device, host_limit=host)))
             except InfeasibleError:
                 assert not fitting
                 continue

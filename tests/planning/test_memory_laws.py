@@ -99,7 +99,7 @@ def test_a_network_with_less_of_it_never_says_more() -> None:
 def decided(program: Program, limit: int | None, pins: tuple[Pin, ...] = ()) -> Decision | None:
     """The decision, or None where it is proved that there is none."""
     try:
-        return decide(build_model(problem(program, AXES, memory_limit=limit, pins=pins)), explain=False)
+        return decide(build_model(problem(program, AXES, memory_limit=limit, pins=pins)))
     except InfeasibleError as error:
         if limit is not None and not (error.facts or {}).get("proved"):
             raise

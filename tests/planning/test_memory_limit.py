@@ -15,7 +15,7 @@ from test_brute_force import random_program
 from autoshard import plan, solver
 from autoshard.costs.memory import simulate
 from autoshard.errors import InfeasibleError, InputError, NotFoundError
-from autoshard.planning import build_model, decide
+from autoshard.planning import answer, build_model, decide
 from autoshard.program.program import Program
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, evaluate
 from autoshard.solver.solution import Solution, Stopped
@@ -79,9 +79,9 @@ def test_too_small_a_limit_says_what_cannot_hold_and_where() -> None:
     with pytest.raises(
         InfeasibleError, match=r"^no plan exists within the memory limit of 100 bytes per device \(proved\): at least"
     ):
-        decide(build_model(problem(traced("gradient").program, {"x": 2}, memory_limit=100)))
+        answer(build_model(problem(traced("gradient").program, {"x": 2}, memory_limit=100)))
     with pytest.raises(InfeasibleError) as caught:
-        decide(build_model(problem(traced("gradient").program, {"x": 2}, memory_limit=100)))
+        answer(build_model(problem(traced("gradient").program, {"x": 2}, memory_limit=100)))
     text = str(caught.value)
     assert "100" in text and "bytes" in text and "node " not in text
 

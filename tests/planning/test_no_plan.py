@@ -99,7 +99,7 @@ def test_the_smallest_plan_seen_is_the_smallest_that_the_message_speaks_of(lost:
 def test_a_search_without_explanation_says_the_same_in_short(lost: None) -> None:
     model = build_model(problem(program_of(gradient, *WIDE), {"x": 2, "y": 2}, memory_limit=ROOMY))
     with pytest.raises(NotFoundError, match="not proved that none exists"):
-        decide(model, explain=False)
+        decide(model)
 
 
 def test_a_search_that_the_clock_ended_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:

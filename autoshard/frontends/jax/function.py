@@ -248,6 +248,11 @@ def _paths(tree: Any) -> list[Any]:
     return [path for path, _ in tree_util.tree_flatten_with_path(tree)[0]]
 
 
+def leaf_paths(first: str, tree: Any) -> tuple[tuple[str, ...], Any]:
+    """The paths of a pytree's leaves, as an argument of this name has them, and its structure."""
+    return _unique([_path(first, path) for path in _paths(tree)]), tree_util.tree_structure(tree)
+
+
 def _path(first: str, keys: Iterable[Any]) -> str:
     return "/".join([first, *map(_key, keys)])
 

@@ -8,6 +8,7 @@ are as many); the other message is the most that the table leaves beside it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -107,6 +108,28 @@ class Weighed:
     reach: np.ndarray
 
 
+class Tied(NamedTuple):
+    """Nodes and edges of a flat network with tables in whole numbers; see `dual.flat.Flat`."""
+
+    offsets: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    table_at: np.ndarray
+    tables: np.ndarray
+
+
+class Sent(NamedTuple):
+    """Messages of all edges. near: those written down, to the second node where at_second says so, that of edge e from
+    near_at[e] on; far: those to the other nodes, from far_at[e] on, which are what the tables leave.
+    """
+
+    at_second: np.ndarray
+    near_at: np.ndarray
+    near: np.ndarray
+    far_at: np.ndarray
+    far: np.ndarray
+
+
 @compiled
 def whole_entries(tables):
     """Entries of tables as whole numbers, forbidden ones as `NEVER`."""
@@ -125,10 +148,9 @@ def weigh(whole: Whole, alive: np.ndarray, record: Record) -> Weighed | None:
     own = (whole.unary << record.bits) + extra if record.costs else extra
     tables = whole.tables if record.costs else np.where(whole.tables < NEVER, 0, NEVER)
     other = np.zeros(int(whole.other_at[-1]), dtype=np.int64)
-    lows, most = _balance(
-        record.bits, flat.offsets, flat.first, flat.second, flat.table_at, tables, alive, whole.at_second, whole.at,
-        spread, whole.other_at, other, own,
-    )  # fmt: skip
+    tied = Tied(flat.offsets, flat.first, flat.second, flat.table_at, tables)
+    sent = Sent(whole.at_second, whole.at, spread, whole.other_at, other)
+    lows, most = _balance(record.bits, tied, alive, sent, own)
     if most > LARGEST:
         return None
     exact = sum(lows.tolist()) - charge
@@ -138,10 +160,7 @@ def weigh(whole: Whole, alive: np.ndarray, record: Record) -> Weighed | None:
         room = NEVER // 2 if room > 0 else -NEVER // 2
     reach = np.zeros(len(own), dtype=np.int64)
     dead = np.zeros(len(whole.tables) if record.pairs else 0, dtype=bool)
-    _reach(
-        record.bits, flat.offsets, flat.first, flat.second, flat.table_at, tables, alive, whole.at_second, whole.at,
-        spread, whole.other_at, other, own, room, reach, dead,
-    )  # fmt: skip
+    _reach(record.bits, tied, alive, sent, own, room, reach, dead)
     return Weighed(bound, alive & (reach < room), dead if record.pairs else None, reach)
 
 
@@ -197,13 +216,13 @@ def starts_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 @compiled
-def _balance(
-    bits, offsets, first, second, table_at, tables, alive, at_second, at, messages, other_at, other, own,
-):  # fmt: skip
-    """The messages to the other ends, and everything added to the nodes; `own` becomes what is above its least.
+def _balance(bits, tied, alive, sent, own):
+    """Fills in the messages to the other ends, and adds everything to the nodes; `own` becomes what is above its least.
 
     Returns the least of every node, and the largest magnitude met.
     """
+    offsets, first, second, table_at, tables = tied
+    at_second, at, messages, other_at, other = sent
     n = len(offsets) - 1
     never = np.int64(2**62)
     most = 0.0
@@ -265,11 +284,10 @@ def _balance(
 
 
 @compiled
-def _reach(
-    bits, offsets, first, second, table_at, tables, alive, at_second, at, messages, other_at, other, own, room, reach,
-    dead,
-):  # fmt: skip
+def _reach(bits, tied, alive, sent, own, room, reach, dead):
     """Per strategy the least that it costs above the bound, up to `room`; marks pairs that cost `room` or more."""
+    offsets, first, second, table_at, tables = tied
+    at_second, at, messages, other_at, other = sent
     never = np.int64(2**62)
     for a in range(len(own)):
         reach[a] = own[a] if alive[a] else never

@@ -1,0 +1,231 @@
+"""`autoshard.jit`: a function that is planned when it is first called, and runs as planned."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, overload
+
+from autoshard.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from autoshard.api.plans import Plan
+    from autoshard.costmodels import Machine, Profile
+    from autoshard.frontends.jax.function import TracedFunction
+
+AXES = ("data", "model")
+"""Axes of the mesh whose sizes are searched where none is given."""
+_OF_FUNCTION = ("donate_argnums", "static_argnums", "static_argnames", "argnames", "effects")
+
+
+@overload
+def jit(f: Callable[..., Any], **words: Any) -> PlannedFunction: ...
+
+
+@overload
+def jit(f: None = None, **words: Any) -> Callable[[Callable[..., Any]], PlannedFunction]: ...
+
+
+def jit(
+    f: Callable[..., Any] | None = None,
+    *,
+    mesh: Any = None,
+    hardware: str | Path | Profile | Machine | None = None,
+    keep: bool = True,
+    **words: Any,
+) -> Any:
+    """A function like `f` that is planned at its first call and runs as planned, as `jax.jit` compiles at the first.
+
+    mesh: as for `autoshard.plan`; where none is given, all devices that JAX sees along ``data`` and ``model``, whose
+        sizes are searched too. hardware: the machine that these devices are (``tpu_v5e``), by their kind where not
+        given.
+    keep: keep plans on disk (``~/.cache/autoshard/plans``, or the folder that ``AUTOSHARD_PLANS`` names), by program,
+        mesh, machine, statements and versions: the next process that calls the function starts from there.
+    words: other keywords of `autoshard.plan`: constraints, memory_limit, donate_argnums, static_argnums, carry,
+        time_limit and so on.
+
+    Arguments of other shapes, types or static values are planned anew. `InputError` where there are fewer devices than
+    the mesh has; other errors are those of `autoshard.plan`.
+
+    >>> import jax.numpy as jnp
+    >>> double = jit(lambda x: 2 * x, mesh={"data": 1}, hardware="cpu_sim", keep=False)
+    >>> double(jnp.ones(4)).tolist(), double.plan.status
+    ([2.0, 2.0, 2.0, 2.0], 'optimal')
+    """
+    if f is None:
+        return functools.partial(jit, mesh=mesh, hardware=hardware, keep=keep, **words)
+    if not callable(f):
+        raise InputError(f"jit takes a function, found {type(f).__name__}")
+    return PlannedFunction(f, mesh, hardware, keep, words)
+
+
+class PlannedFunction:
+    """What `autoshard.jit` returns: called like the function. `plan` is the one of its last call."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        mesh: Any,
+        hardware: str | Path | Profile | Machine | None,
+        keep: bool,
+        words: Mapping[str, Any],
+    ) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self.function = function
+        self._mesh, self._hardware, self._keep, self._words = mesh, hardware, keep, dict(words)
+        self.__name__: str = getattr(function, "__name__", type(function).__name__)
+        self._ready: dict[Any, list[_Ready]] = {}
+        self._last: Plan | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the last call (or of the last `planned` or `lower`)."""
+        if self._last is None:
+            raise InputError(
+                f"{self.__name__} has no plan yet: it is made at the first call, or by planned(*arguments)"
+            )
+        return self._last
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        ready, arrays = self._for(args, kwargs)
+        return ready(arrays)
+
+    def planned(self, *args: Any, **kwargs: Any) -> Plan:
+        """The plan for arguments like these (arrays, or anything with shape and dtype); nothing is executed."""
+        return self._for(args, kwargs)[0].plan
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """As of a jitted function: the lowered stage for arguments like these, with `compile`."""
+        return self.planned(*args, **kwargs).jit().lower(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def _for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Ready, tuple[Any, ...]]:
+        """What serves these arguments, and the arrays among them."""
+        known = self._ready.setdefault(_signature(args, kwargs), [])
+        for ready in known:
+            try:
+                arrays = ready.arrays(args, kwargs)
+            except InputError:  # planned for other static values
+                continue
+            self._last = ready.plan
+            return ready, arrays
+        ready = _Ready(self._plan(args, kwargs))
+        known.append(ready)
+        self._last = ready.plan
+        return ready, ready.arrays(args, kwargs)
+
+    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
+        from autoshard.api.kept import keep, kept_plan, key_of
+        from autoshard.api.verbs import plan_request
+        from autoshard.frontends.jax.function import trace
+        from autoshard.request.arguments import argument_numbers
+        from autoshard.request.request import request_of
+
+        words = dict(self._words)
+        told = {name: words.pop(name) for name in _OF_FUNCTION if name in words}
+        for name in ("donate_argnums", "static_argnums"):
+            if name in told:
+                told[name] = argument_numbers(told[name], name)
+        specs, named = _types((args, kwargs))
+        traced: TracedFunction = trace(self.function, *specs, keywords=named, **told)
+        request = request_of(traced, mesh=self._mesh_given(), hardware=self._machine(), **words)
+        key = key_of(request) if self._keep else None
+        plan = None if key is None else kept_plan(key, traced)
+        if plan is None:
+            plan = plan_request(request)
+            if key is not None:
+                keep(key, plan)
+        return plan
+
+    def _mesh_given(self) -> Any:
+        if self._mesh is not None:
+            return self._mesh
+        import jax
+
+        count = len(jax.devices())
+        return {"data": 1} if count == 1 else {"devices": count, "axes": list(AXES)}
+
+    def _machine(self) -> Any:
+        if self._hardware is not None:
+            return self._hardware
+        import jax
+
+        from autoshard.costmodels import ProfileError
+        from autoshard.costmodels.devices import profile_of_device
+
+        try:
+            return profile_of_device(jax.devices()[0].device_kind)
+        except ProfileError as error:
+            raise InputError(f"hardware: {error}") from None
+
+
+class _Ready:
+    """A plan with its compiled function."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    @functools.cached_property
+    def _run(self) -> Any:
+        return self.plan.lowered.jit()
+
+    @functools.cached_property
+    def _shardings(self) -> Any:
+        return self.plan.in_shardings
+
+    def arrays(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments that are arrays; `InputError` where those that are none are not those of the plan."""
+        call = self.plan.lowered.traced.call
+        return args if call is None else call.taken(args, kwargs)
+
+    def __call__(self, arrays: tuple[Any, ...]) -> Any:
+        import jax
+
+        call = self.plan.lowered.traced.call
+        results = self._run(*jax.tree.map(_placed, arrays, self._shardings))
+        return results if call is None else call.given_back(results)
+
+
+def _placed(value: Any, sharding: Any) -> Any:
+    """The value where the plan wants it; what lies there already is not touched."""
+    import jax
+
+    if isinstance(value, jax.Array) and value.sharding.is_equivalent_to(sharding, value.ndim):
+        return value
+    return jax.device_put(value, sharding)
+
+
+def _types(tree: Any) -> Any:
+    """The same with arrays as shapes and types: where an argument lies is no statement about the plan."""
+    import jax
+
+    def one(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array):
+            return leaf
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
+
+    return jax.tree.map(one, tree)
+
+
+def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Equal for calls that one plan may serve: tree, shapes and types of arrays, what is neither array nor number."""
+    import jax
+
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    return tree, tuple(_leaf(leaf) for leaf in leaves)
+
+
+def _leaf(leaf: Any) -> Any:
+    if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+        return tuple(leaf.shape), str(leaf.dtype), bool(getattr(leaf, "weak_type", False))
+    if isinstance(leaf, bool | int | float | complex):
+        return type(leaf)  # an argument, or static: `_Ready.arrays` tells
+    try:
+        hash(leaf)
+    except TypeError:
+        return type(leaf), id(leaf)
+    return type(leaf), leaf

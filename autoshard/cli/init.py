@@ -1,0 +1,77 @@
+"""The command that begins: an example or a frame for one's own function, written as a config to change."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autoshard.cli.common import reports_errors
+from autoshard.errors import InputError, listing
+
+FRAME = """\
+# What to plan, on which mesh and machine. Change what is below, then: autoshard solve {file}
+function: {function} # module:name; the module is looked for beside this file first
+args: # shape and type of every argument, by name; pytrees as mappings and lists
+  x: "float32[128, 512]"
+
+mesh: {{data: 2, model: 4}} # or {{devices: 8, axes: [data, model]}}: the sizes are searched
+hardware: {hardware} # autoshard hardware lists the machines
+
+# pins: # shardings that must hold; {{}} is not cut, ? may be cut further
+#   x: '[{{"data"}}, {{?}}]'
+# memory_limit: 12GiB # per device; the device's own where nothing is said
+# donate_argnums: 0
+time_limit: 60s
+verify: true # check the plan, also against one device
+"""
+
+
+def examples() -> dict[str, Path]:
+    """The configs that come with autoshard, by name."""
+    folder = Path(__file__).resolve().parent.parent / "examples"
+    return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+
+
+@reports_errors
+def init(
+    example: Annotated[
+        str | None, typer.Argument(help="The example to begin with; quickstart where none is named.")
+    ] = None,
+    function: Annotated[
+        str | None, typer.Option("--function", help="A frame for a function of yours, module:name, instead.")
+    ] = None,
+    hardware: Annotated[str, typer.Option("--hardware", help="The machine in that frame.")] = "tpu_v5e",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file; <name>.yaml where not given.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the examples.")] = False,
+) -> None:
+    """Begin: write a config to change, an example or a frame for a function of your own."""
+    from autoshard.files import check_writable, write_text
+
+    known = examples()
+    if show_list:
+        for name, file in known.items():
+            first = file.read_text(encoding="utf-8").splitlines()[0]
+            print(f"{name:<16}{first.removeprefix('#').strip()}")
+        return
+    if function is not None:
+        if example is not None:
+            raise InputError(f"give either an example ({example}) or --function {function}")
+        module, colon, name = function.partition(":")
+        if not colon or not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+            raise InputError(f"--function: found {function!r}; write module:name, such as train:step")
+        file = output or Path(f"{name}.yaml")
+        text = FRAME.format(file=file, function=function, hardware=hardware)
+    else:
+        wanted = example or "quickstart"
+        if wanted not in known:
+            raise InputError(f"there is no example {wanted!r}; {listing(wanted, known)}")
+        file = output or Path(f"{wanted}.yaml")
+        text = known[wanted].read_text(encoding="utf-8")
+    if file.exists() and not force:
+        raise InputError(f"{file} exists; --output names another file, --force replaces it")
+    check_writable(file)
+    write_text(file, text)
+    print(f"wrote {file}\nnext: autoshard solve {file}")

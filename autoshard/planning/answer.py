@@ -1,0 +1,47 @@
+"""Answering: a decision, or an error that explains why there is none."""
+
+from collections.abc import Sequence
+
+from autoshard.errors import AutoshardError
+from autoshard.planning.contradiction import contradiction
+from autoshard.planning.decide import search_plan
+from autoshard.planning.decision import Decision
+from autoshard.planning.model import Model
+from autoshard.planning.no_plan import NoAnswerError
+from autoshard.planning.options import SearchOptions
+from autoshard.solver.solution import Stopped
+
+
+def answer(model: Model, options: SearchOptions | None = None, *, starts: Sequence[Sequence[int]] = ()) -> Decision:
+    """As `decide`; where there is no plan the error names the smallest set of statements at odds, and what helps."""
+    try:
+        return search_plan(model, options, starts=starts)
+    except NoAnswerError as end:
+        raise explained(end) from None
+
+
+def explained(end: NoAnswerError) -> AutoshardError:
+    """The error that tells why there is no plan, as far as there is time to find out."""
+    problem = end.model.problem
+    if end.proved:
+        lowest = None if problem.memory_limit is None else end.lowest
+        return contradiction(problem, proved=True, reason=end.reason, achieved_bytes=lowest)
+    if end.within and end.stopped is not Stopped.TIME:
+        return contradiction(problem, proved=False, achieved_bytes=end.lowest)
+    return end.plain()
+
+
+def check_room(model: Model) -> None:
+    """Raise `InfeasibleError` at once where the decisions hold more than the memory limit whatever is chosen."""
+    limit = model.problem.memory_limit
+    delta: dict[int, int] = {}
+    for usages in model.encoded.network.usages:
+        for usage in usages:
+            least = int(usage.amounts.min())
+            delta[usage.start] = delta.get(usage.start, 0) + least
+            delta[usage.stop] = delta.get(usage.stop, 0) - least
+    live = 0
+    for time_ in sorted(delta):
+        live += delta[time_]
+        if limit is not None and live > limit:
+            raise contradiction(model.problem, proved=True)

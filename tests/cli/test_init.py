@@ -1,0 +1,60 @@
+"""``autoshard init``: an example or a frame is written, never over a file that is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from autoshard.cli import main
+from autoshard.cli.init import examples
+from autoshard.config import load_config
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_without_a_name_it_is_the_quickstart(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init"]) == 0
+    assert Path("quickstart.yaml").read_text() == (repository / "configs" / "quickstart.yaml").read_text()
+    assert capsys.readouterr().out == "wrote quickstart.yaml\nnext: autoshard solve quickstart.yaml\n"
+
+
+def test_a_file_that_is_there_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.yaml").write_text("mine")
+    assert main(["init", "llama3_8b", "-o", "mine.yaml"]) == 2
+    assert Path("mine.yaml").read_text() == "mine"
+    assert "--force replaces it" in capsys.readouterr().err
+    assert main(["init", "llama3_8b", "-o", "mine.yaml", "--force"]) == 0
+    assert load_config("mine.yaml").mesh.size == 256
+
+
+def test_all_examples_are_listed_with_what_they_are(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "--list"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in told] == sorted(p.stem for p in (repository / "configs").glob("*.yaml"))
+    assert all(len(line.split()) > 3 for line in told) and list(examples()) == [line.split()[0] for line in told]
+
+
+def test_a_frame_for_a_function_is_a_config_that_can_be_solved(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("init_train.py").write_text("import jax.numpy as jnp\ndef step(x):\n    return jnp.tanh(x).sum(1)\n")
+    assert main(["init", "--function", "init_train:step", "--hardware", "h100"]) == 0
+    text = Path("step.yaml").read_text()
+    Path("step.yaml").write_text(re.sub(r"verify: true", "verify: false", text))
+    assert main(["solve", "step.yaml"]) == 0
+    assert "step on h100, mesh data=2 x model=4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["quickstat"], "did you mean 'quickstart'?"),
+        (["--function", "train"], "write module:name"),
+        (["quickstart", "--function", "train:step"], "give either an example"),
+    ],
+)
+def test_what_cannot_be_written_is_told(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", *arguments]) == 2
+    assert says in capsys.readouterr().err
