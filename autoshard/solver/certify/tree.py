@@ -143,6 +143,7 @@ class Tree:
 
         def trial(node: int, kept: np.ndarray) -> float:
             self.check()
+            self.work += 2 * len(whole.flat.tables)  # made consistent and cut out
             alive = self._kept(whole, node, kept)
             if not make_consistent(whole.flat, alive):
                 return math.inf
@@ -167,6 +168,7 @@ class Tree:
 
     def _taken_up(self, at: _Open) -> Part:
         """The part as it was when it was put by; its tables are cut out again, since those of all would take much."""
+        self.work += len(self.flat.tables)
         part = restrict(self.start, at.alive)
         part.dual.to_second, part.dual.to_first = at.to_second, at.to_first
         return part
