@@ -152,7 +152,8 @@ class _Run:
             if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and known is not None):
                 break
             if nearest is not None and room.knows(nearest):
-                chosen = room.missing(nearest, limit, chosen)
+                more = room.around if self.small else room.missing  # few rounds, where the network stays small
+                chosen = more(nearest, limit, chosen)
                 assert chosen != solved, "the network says less than the simulation although it knows of all of it"
             network, solved = model.within(limit, chosen), chosen
             near = starts if nearest is None else (*starts, nearest)

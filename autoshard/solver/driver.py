@@ -212,6 +212,12 @@ def _run(
         quick.go_on(QUICK_WORK)
         if race.settled():
             return
+        if race.cost is None and work.limit is not None:
+            none = prover(race, work, costs=False)
+            none.begin()
+            none.go_on(QUICK_WORK)
+            if race.settled():
+                return
         race.enter("exact")
         search_exactly(race, work, int(QUICK_BACKTRACKS * min(effort, MOST_QUICK_EFFORT)), slots)
         race.enter("proof")
@@ -227,6 +233,8 @@ def _run(
     race.enter("flatten")
     state = Portfolio(race, work, seed, budget)
 
+    if race.settled():  # nothing was left that fits
+        return
     race.last_resort = lambda seen: state.stand(seen, STANDING)
     if workers <= 1:
         _bound_and_search(state, effort, starts, stats, slots)

@@ -73,7 +73,9 @@ class Portfolio:
         if ground is None:
             raise Infeasible("no strategies are left that fit together within the limit")
         self.ground = ground
-        race.standing = Standing(list(work.log or ()), ground, work.constant)
+        left, visited = ground.shaved(race.check)
+        self.budget -= visited
+        race.standing = Standing(list(work.log or ()), ground, work.constant, left)
         self.prices: duals.Prices | None = None
         self.decoded, self.given_up = 0, 0
         self.hand_over: Callable[[np.ndarray], None] | None = None
