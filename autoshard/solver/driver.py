@@ -233,8 +233,6 @@ def _run(
     race.enter("flatten")
     state = Portfolio(race, work, seed, budget)
 
-    if race.settled():  # nothing was left that fits
-        return
     race.last_resort = lambda seen: state.stand(seen, STANDING)
     if workers <= 1:
         _bound_and_search(state, effort, starts, stats, slots)

@@ -73,9 +73,7 @@ class Portfolio:
         if ground is None:
             raise Infeasible("no strategies are left that fit together within the limit")
         self.ground = ground
-        left, visited = ground.shaved(race.check)
-        self.budget -= visited
-        race.standing = Standing(list(work.log or ()), ground, work.constant, left)
+        race.standing = Standing(list(work.log or ()), ground, work.constant)
         self.prices: duals.Prices | None = None
         self.decoded, self.given_up = 0, 0
         self.hand_over: Callable[[np.ndarray], None] | None = None

@@ -32,6 +32,8 @@ SETTLING = 6
 """Double passes that let messages settle before they are written down."""
 ROOT_PASSES = 400
 """Most double passes on a network that nothing is known of."""
+SHAVED_AT_ONCE = 4
+"""Table entries that shaving looks at in the time in which other work looks at one."""
 LEAST_GAIN = 0.01
 LOOKED_AT = 10
 
@@ -217,7 +219,7 @@ class Prover:
         """Shave what is looked at for the first time; False where nothing is left."""
         self.shaved = True
         left, visited = ground.shaved(self.check)
-        self.effort += visited
+        self.effort += visited // SHAVED_AT_ONCE
         if not left:
             self.costs = False  # that holds whatever anything costs
             self.proof.stages.append(ground.records)

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.solver.dual.fixing import make_consistent
+from autoshard.solver.compiled import compiled
+from autoshard.solver.dual.arrays import Graph
+from autoshard.solver.dual.fixing import NOTHING_FITS, drop_alone, drop_unfitting
 from autoshard.solver.dual.flat import Flat
 
 SWEEPS = 4
 """Most times that all nodes are looked at."""
 WORTH_ANOTHER = 0.95
 """They are looked at again when fewer than this share of the strategies are left."""
-MOST_WORK = 400_000_000
-"""Table entries that shaving may visit, one look at all of them for every attempt."""
+MOST_WORK = 2_000_000_000
+"""Table entries that shaving may visit."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,10 @@ def _shave_node(flat: Flat, alive: np.ndarray, node: int, done: Shaved) -> bool:
             held = alive.copy()
             held[low:high] = False
             held[low + tried] = True
-            done.work += len(flat.tables)
-            if not make_consistent(flat, held):
+            if not _consistent_from(flat, held, node, done):
                 done.steps.append(Shave(node, tried))
                 alive[low + tried] = False
-                if not make_consistent(flat, alive):
+                if not _consistent_from(flat, alive, node, done):
                     done.left = False
                     return False
                 continue
@@ -82,3 +83,61 @@ def _shave_node(flat: Flat, alive: np.ndarray, node: int, done: Shaved) -> bool:
             half = len(tried) // 2
             waiting += [tried[half:], tried[:half]]
     return True
+
+
+def _consistent_from(flat: Flat, alive: np.ndarray, node: int, done: Shaved) -> bool:
+    """`fixing.make_consistent` where only one node has lost strategies since; False where nothing is left."""
+    changed = np.zeros(flat.n, dtype=np.bool_)
+    changed[node] = True
+    while True:
+        visited = _spread(flat.graph, alive, changed)
+        done.work += abs(visited)
+        if visited < 0:
+            return False
+        counts = np.add.reduceat(alive, flat.offsets[:-1], dtype=np.int64)
+        gone = drop_unfitting(flat.offsets, flat.held, flat.slots, alive)
+        if gone == NOTHING_FITS:
+            return False
+        if gone == 0:
+            return True
+        left = np.add.reduceat(alive, flat.offsets[:-1], dtype=np.int64)
+        if not left.all():
+            return False
+        changed = left < counts
+
+
+@compiled
+def _spread(graph: Graph, alive: np.ndarray, changed: np.ndarray):
+    """Clears strategies without a partner on some edge of nodes that have changed, and so on; `changed` is cleared.
+
+    Returns how many table entries were looked at, at most; negative where a node is left with nothing.
+    """
+    offsets, first, second = graph.offsets, graph.first, graph.second
+    visited = 1
+    more = True
+    while more:
+        more = False
+        for i in range(len(changed)):
+            if not changed[i]:
+                continue
+            changed[i] = False
+            for k in range(graph.incident_at[i], graph.incident_at[i + 1]):
+                e = graph.incident[k]
+                low = offsets[i]
+                d = offsets[i + 1] - low
+                at = graph.table_at[e]
+                if first[e] == i:
+                    j = second[e]
+                    c = offsets[j + 1] - offsets[j]
+                    left, gone = drop_alone(graph.tables, at, 1, c, alive, offsets[j], c, low, d)
+                else:
+                    j = first[e]
+                    c = offsets[j + 1] - offsets[j]
+                    left, gone = drop_alone(graph.tables, at, d, 1, alive, offsets[j], c, low, d)
+                visited += c * d
+                if left == 0:
+                    return -visited
+                if gone > 0:
+                    changed[j] = True
+                    more = True
+    return visited
