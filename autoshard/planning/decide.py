@@ -35,7 +35,8 @@ _ROUGH_GAP, _SMALL_ROUGH_GAP = 2e-2, 0.25
 """The gap at which searches within the memory limit end until the answer of one fits, and that in small networks: most
 that early answers cost is the network's, which does not know yet what they hold too much of."""
 _FEW_NODES = 50
-"""Up to so many nodes all that any plan may hold at moments that were too full is decided at once: few rounds follow."""
+"""Up to so many nodes all that any plan may hold at moments that were too full is decided at once, so that few rounds
+follow."""
 _SMALL_NODES = 400
 """Up to so many nodes rough searches get little effort. In larger networks they are mostly making ready, and are made
 to the finer gap only."""

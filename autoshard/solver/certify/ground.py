@@ -18,8 +18,8 @@ from autoshard.solver.dual.flat import Flat
 class Ground:
     """part: the network with the strategies in `alive`, and the messages of a run; always consistent.
 
-    records: what justifies that others are gone, in order. bound: the best that they prove, inf where nothing is left below the
-    threshold of the last one. costs: whether costs count, or only what can be held.
+    records: what justifies that others are gone, in order. bound: the best that they prove, inf where nothing is left
+    below the threshold of the last one. costs: whether costs count, or only what can be held.
     """
 
     whole: Whole
