@@ -37,6 +37,8 @@ that early answers cost is the network's, which does not know yet what they hold
 _FEW_NODES = 50
 """Up to so many nodes all that any plan may hold at moments that were too full is decided at once, so that few rounds
 follow."""
+_FULL_EFFORT = 1.0
+"""The effort from which on that is done: with less, large networks are not searched to an answer."""
 _SMALL_NODES = 400
 """Up to so many nodes rough searches get little effort. In larger networks they are mostly making ready, and are made
 to the finer gap only."""
@@ -155,7 +157,7 @@ class _Run:
             if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and known is not None):
                 break
             if nearest is not None and room.knows(nearest):
-                few = self.model.repeats.network.n_nodes <= _FEW_NODES
+                few = self.model.repeats.network.n_nodes <= _FEW_NODES and self.options.effort >= _FULL_EFFORT
                 more = room.around if few else room.missing
                 chosen = more(nearest, limit, chosen)
                 assert chosen != solved, "the network says less than the simulation although it knows of all of it"
