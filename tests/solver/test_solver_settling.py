@@ -114,9 +114,9 @@ def test_charges_are_exact():
             prices = tuple((t, int(rng.integers(0, 2**18))) for t in range(flat.slots))
             for bits, price_bits in ((0, 30), (0, 24), (4, 10), (0, 0), (6, 2)) if top < 40 else ((0, 30), (0, 45)):
                 nothing = np.zeros(0, dtype=np.int64)
-                asked = charged(flat, Record(10**6, bits, 0, price_bits, prices, nothing))
-                assert asked is not None
-                extra, charge = asked
+                found = charged(flat, Record(10**6, bits, 0, price_bits, prices, nothing))
+                assert found is not None
+                extra, charge = found
                 total = [0] * len(flat.unary)
                 for r, node in enumerate(flat.held_node.tolist()):
                     asked = sum(p for t, p in prices if flat.held_start[r] <= t < flat.held_stop[r])
