@@ -31,9 +31,9 @@ _MOST_ROUNDS = 30
 """How often what an answer holds too much of is decided in the network and the search made again."""
 _IDLE_ROUNDS = 3
 """Rounds that raise no bound, after which a plan that is known is the answer."""
-_ROUGH_GAP, _SMALL_ROUGH_GAP = 2e-2, 0.25
-"""The gap at which searches within the memory limit end until the answer of one fits, and that in small networks: most
-that early answers cost is the network's, which does not know yet what they hold too much of."""
+_ROUGH_GAPS = (0.25, 2e-2)
+"""Gaps at which searches within the memory limit end until the answer of one fits, then of the next: most that early
+answers cost is the network's, which does not know yet what they hold too much of."""
 _FEW_NODES = 50
 """Up to so many nodes all that any plan may hold at moments that were too full is decided at once, so that few rounds
 follow."""
@@ -151,7 +151,7 @@ class _Run:
         stopped = Stopped.INTERRUPT if interrupted_in(self.rounds) else None
         starts = [*self.starts, *([] if known is None or known[0].assignment is None else [known[0].assignment])]
         solved: dict[int, frozenset[int]] | None = None
-        idle, gaps = 0, iter((_SMALL_ROUGH_GAP if self.small else _ROUGH_GAP, 0.0))
+        idle, gaps = 0, iter((*_ROUGH_GAPS[0 if self.small else -1 :], 0.0))
         rough = next(gaps)
         for number in range(_MOST_ROUNDS):
             if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and known is not None):
@@ -334,8 +334,7 @@ class _Run:
 
         solution = solve(
             network, time_limit_s=seconds, effort=options.effort * share, seed=options.seed, starts=given,
-            gap=0.0 if network.usage_limit is None else options.accepted_gap, rough=rough,
-            progress=told,
+            gap=0.0 if network.usage_limit is None or self.small else options.accepted_gap, rough=rough, progress=told,
         )  # fmt: skip
         bound = solution.lower_bound
         self.rounds.append(
