@@ -233,6 +233,12 @@ class Memory:
         held = [excess.amounts.at(whole) for excess in self.excesses]
         return self._at([(a, b) for a, b, _ in self._full(assignment, held, limit)], chosen, held)
 
+    def around(self, assignment: Sequence[int], limit: int, chosen: Chosen) -> dict[int, frozenset[int]]:
+        """`chosen`, and every excess that some assignment may hold at times when this one exceeds `limit`."""
+        whole = self._whole(assignment)
+        full = self._full(assignment, [excess.amounts.at(whole) for excess in self.excesses], limit)
+        return self._at([(a, b) for a, b, _ in full], chosen, None)
+
     def there(self, assignment: Sequence[int], limit: int, chosen: Chosen) -> dict[int, frozenset[int]]:
         """`chosen`, and every excess that some assignment may hold at the time when this one exceeds `limit` most."""
         whole = self._whole(assignment)

@@ -34,6 +34,11 @@ _IDLE_ROUNDS = 3
 _ROUGH_GAPS = (0.25, 2e-2)
 """Gaps at which searches within the memory limit end until the answer of one fits, then of the next: most that early
 answers cost is the network's, which does not know yet what they hold too much of."""
+_FEW_NODES = 50
+"""Up to so many nodes all that any plan may hold at moments that were too full is decided at once, so that few rounds
+follow."""
+_FULL_EFFORT = 1.0
+"""The effort from which on that is done: with less, large networks are not searched to an answer."""
 _SMALL_NODES = 400
 """Up to so many nodes rough searches get little effort. In larger networks they are mostly making ready, and are made
 to the finer gap only."""
@@ -152,7 +157,9 @@ class _Run:
             if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and known is not None):
                 break
             if nearest is not None and room.knows(nearest):
-                chosen = room.missing(nearest, limit, chosen)
+                few = self.model.repeats.network.n_nodes <= _FEW_NODES and self.options.effort >= _FULL_EFFORT
+                more = room.around if few else room.missing
+                chosen = more(nearest, limit, chosen)
                 assert chosen != solved, "the network says less than the simulation although it knows of all of it"
             network, solved = model.within(limit, chosen), chosen
             near = starts if nearest is None else (*starts, nearest)
@@ -327,8 +334,7 @@ class _Run:
 
         solution = solve(
             network, time_limit_s=seconds, effort=options.effort * share, seed=options.seed, starts=given,
-            gap=0.0 if network.usage_limit is None else options.accepted_gap, rough=rough,
-            progress=told,
+            gap=0.0 if network.usage_limit is None or self.small else options.accepted_gap, rough=rough, progress=told,
         )  # fmt: skip
         bound = solution.lower_bound
         self.rounds.append(

@@ -212,6 +212,12 @@ def _run(
         quick.go_on(QUICK_WORK)
         if race.settled():
             return
+        if race.cost is None and work.limit is not None:
+            none = prover(race, work, costs=False)
+            none.begin()
+            none.go_on(QUICK_WORK)
+            if race.settled():
+                return
         race.enter("exact")
         search_exactly(race, work, int(QUICK_BACKTRACKS * min(effort, MOST_QUICK_EFFORT)), slots)
         race.enter("proof")

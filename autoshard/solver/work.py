@@ -138,6 +138,16 @@ class Work:
         for other in list(self.tables[node]):
             self.set_edge(node, other, self.tables[node][other][mask])
 
+    def forget_costs(self) -> None:
+        """Make every cost 0, so that only what is allowed and what fits counts."""
+        self.note("forget")
+        self.constant = 0
+        for node in self.nodes():
+            self.costs[node] = np.zeros_like(self.cost(node))
+        for i, j in self.edges():
+            table = self.tables[i][j]
+            self.set_edge(i, j, np.where(table >= FORBIDDEN_FROM, FORBIDDEN, 0))
+
     def remove(self, node: int, step: Step) -> None:
         """Take a node out, with its edges; `step` can bring its choice back."""
         for other in list(self.tables[node]):

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from autoshard.solver.certify.proof import Proof
+from autoshard.solver.certify.shaving import Shave
 from autoshard.solver.certify.tree import Step
 from autoshard.solver.certify.weigh import Record
 from autoshard.solver.work import Event
 
 FORMAT = "autoshard-certificate-1"
-END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART = range(11)
+END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART, FORGET, SHAVE = range(13)
 
 
 def certificate_of(proof: Proof, bound: int | None) -> bytes:
@@ -29,14 +30,18 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
 
     claimed = 0 if bound is None else bound
     for stage in proof.stages:
-        if stage and isinstance(stage[0], Record):
+        if stage and isinstance(stage[0], Record | Shave):
             put([PART])
             for record in stage:
-                assert isinstance(record, Record)
-                _record(put, record, claimed)
+                if isinstance(record, Shave):
+                    put([SHAVE, record.node, len(record.strategies)])
+                    put(record.strategies)
+                else:
+                    assert isinstance(record, Record)
+                    _record(put, record, claimed)
             put([END])
         else:
-            _events(put, [event for event in stage if not isinstance(event, Record)])
+            _events(put, [event for event in stage if isinstance(event, tuple)])
     if proof.tree is not None:
         put([TREE])
         _tree(put, proof.tree, claimed)
@@ -64,6 +69,8 @@ def _events(put, events: list[Event]) -> None:
             put([FOLLOW, *rest])
         elif name == "separate":
             put([SEPARATE, *rest])
+        elif name == "forget":
+            put([FORGET])
         elif name == "times":
             times = np.asarray(rest[0], dtype=np.int64)
             put([TIMES, len(times)])

@@ -1,10 +1,12 @@
 """What records leave of one flat network: strategies, their messages, and the records so far."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from autoshard.solver.certify.shaving import Shave, shave
 from autoshard.solver.certify.weigh import Record, Weighed, Whole, weigh
 from autoshard.solver.certify.write import record_of
 from autoshard.solver.dual import passes as duals
@@ -16,15 +18,15 @@ from autoshard.solver.dual.flat import Flat
 class Ground:
     """part: the network with the strategies in `alive`, and the messages of a run; always consistent.
 
-    records: what justifies that others are gone. bound: the best that they prove, inf where nothing is left below the
-    threshold of the last one. costs: whether costs count, or only what can be held.
+    records: what justifies that others are gone, in order. bound: the best that they prove, inf where nothing is left
+    below the threshold of the last one. costs: whether costs count, or only what can be held.
     """
 
     whole: Whole
     part: Part
     alive: np.ndarray
     costs: bool = True
-    records: list[Record] = field(default_factory=list)
+    records: list[Record | Shave] = field(default_factory=list)
     bound: float = -math.inf
 
     @staticmethod
@@ -42,6 +44,21 @@ class Ground:
         part = restrict(self.part, np.ones(len(self.part.origin), dtype=bool))
         part.dual.passes = self.part.dual.passes
         return replace(self, part=part, alive=self.alive.copy(), records=list(self.records))
+
+    def shaved(self, check: Callable[[], None]) -> tuple[bool, int]:
+        """Shave under a limit: (False where nothing is left, table entries visited)."""
+        flat = self.whole.flat
+        if flat.limit is None:
+            return True, 0
+        left = self.alive.copy()
+        found = shave(flat, left, check)
+        self.records.extend(found.steps)
+        if not found.left:
+            self.bound = math.inf
+        elif not left[self.alive].all():
+            self.part = restrict(self.part, left[self.alive])
+            self.alive = left
+        return found.left, found.work
 
     def weighed(self, threshold: int, *, pairs: bool = False) -> tuple[Record, Weighed] | None:
         """What messages and prices prove as they stand; None where the numbers do not fit."""

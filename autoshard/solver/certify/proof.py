@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from autoshard.solver.work import Event
 
 if TYPE_CHECKING:
+    from autoshard.solver.certify.shaving import Shave
     from autoshard.solver.certify.tree import Step
     from autoshard.solver.certify.weigh import Record
 
@@ -19,7 +20,7 @@ class Proof:
     bound: what is proved, in the original network's costs; inf: that there is no assignment.
     """
 
-    stages: "list[list[Event] | list[Record]]" = field(default_factory=list)
+    stages: "list[list[Event] | list[Record | Shave]]" = field(default_factory=list)
     tree: "Step | None" = None
     bound: float = -math.inf
     parts: int = 0

@@ -32,6 +32,8 @@ SETTLING = 6
 """Double passes that let messages settle before they are written down."""
 ROOT_PASSES = 400
 """Most double passes on a network that nothing is known of."""
+SHAVED_AT_ONCE = 4
+"""Table entries that shaving looks at in the time in which other work looks at one."""
 LEAST_GAIN = 0.01
 LOOKED_AT = 10
 
@@ -60,6 +62,7 @@ class Prover:
         self.tree: Tree | None = None
         self.effort = 0
         self.reach: np.ndarray | None = None
+        self.shaved = False
 
     @property
     def bound(self) -> float:
@@ -87,16 +90,22 @@ class Prover:
         than this is left at its first bound.
         """
         known = (prices, self.work.times)
+        self.shaved = ground is not None
+        if not self.costs and not self._forget():
+            self._conclude(math.inf)
+            return
         for _ in range(ROUNDS):
             self._take_log()
             if not self.work.nodes():
-                self._conclude(self.work.constant if self.costs else 0)
+                self._nothing_left()
                 return
             if ground is None:
                 flat = self._flat()
                 ground = Ground.of(flat, self.costs)
                 if ground is None:
                     self._conclude(-math.inf if Whole.of(flat) is None else math.inf)
+                    return
+                if not self.shaved and not self._shave(ground):
                     return
             else:
                 self._flat()  # what nodes hold, as certificates have it
@@ -154,7 +163,7 @@ class Prover:
         """Begin the tree on what is left."""
         self._take_log()
         if not self.work.nodes():
-            self._conclude(self.work.constant if self.costs else 0)
+            self._nothing_left()
             return
         ground = Ground.of(self._flat(), self.costs)
         if ground is None:
@@ -207,6 +216,32 @@ class Prover:
         if log:
             self.proof.stages.append(list(log))
             log.clear()
+
+    def _shave(self, ground: Ground) -> bool:
+        """Shave what is looked at for the first time; False where nothing is left."""
+        self.shaved = True
+        left, visited = ground.shaved(self.check)
+        self.effort += visited // SHAVED_AT_ONCE
+        if not left:
+            self.costs = False  # that holds whatever anything costs
+            self.proof.stages.append(ground.records)
+            self._conclude(math.inf)
+        return left
+
+    def _forget(self) -> bool:
+        """Reduce what is left without costs, where most strategies are no better than another; False: nothing fits."""
+        self.work.forget_costs()
+        try:
+            reduce_network(self.work, check=self.check)
+        except Infeasible:
+            return False
+        return True
+
+    def _nothing_left(self) -> None:
+        """Every node was folded away: one assignment is as good as any."""
+        if not self.costs:
+            self.offer(self.work.complete({}))
+        self._conclude(self.work.constant if self.costs else 0)
 
     def _conclude(self, bound: float) -> None:
         """The end of the proof; without costs any bound but none at all says that there is no assignment."""

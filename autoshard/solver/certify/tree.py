@@ -1,8 +1,8 @@
 """Branch and bound that leaves a proof: parts of a network, each closed by a record of messages and prices.
 
-The open part with the least bound is split next, so that the bound of the whole rises. A part is split at a node where
-recent decodings disagree or the last one pays most; each half is made consistent, its messages and prices go on from
-where they stood, and what they rule out is dropped by the record that goes into the certificate.
+The open part with the least bound is split next, so that the bound of the whole rises; `branching` says where. Each
+half is made consistent, its messages and prices go on from where they stood, and what they rule out is dropped by the
+record that goes into the certificate.
 """
 
 import heapq
@@ -13,16 +13,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from autoshard.solver.certify.branching import Branching, Options
 from autoshard.solver.certify.weigh import Record, Weighed, Whole, weigh
 from autoshard.solver.certify.write import record_of
 from autoshard.solver.dual import passes as duals
 from autoshard.solver.dual.fixing import Part, make_consistent, restrict
 from autoshard.solver.dual.flat import Flat
-from autoshard.solver.dual.passes import prefix_of
 from autoshard.solver.dual.settling import Stop
 
 PASSES = 40
 """Most double passes between two records: compiled as one loop, they cost less than the parts that they save."""
+ROOT_PASSES = 200
+"""The same on the whole network."""
+TRIED_PASSES = 4
+"""Double passes that show what a split is worth."""
 LEAST_PASSES = 4
 LOOKED_AT = 4
 """Double passes between two looks at how much the bound rises."""
@@ -34,8 +38,6 @@ RECORDS = 3
 """Most records of one part before it is split."""
 LOOKED_BACK = 12
 """Decodings that choose where to split."""
-PRICE_RATE = 0.2
-"""Size of the first steps of a part's prices, which begin where those of the part that was split ended."""
 
 
 @dataclass
@@ -55,15 +57,17 @@ class Step:
 
 @dataclass(frozen=True)
 class _Open:
-    """A part to split: its strategies, where its messages and prices stand, and where it is to be split."""
+    """A part to split: its strategies, where its messages and prices stand, how long the steps of its prices were, and
+    where it may be split.
+    """
 
     step: Step
     alive: np.ndarray
     to_second: np.ndarray
     to_first: np.ndarray
     prices: np.ndarray | None
-    node: int
-    first_half: np.ndarray
+    rate: float
+    options: Options
 
 
 @dataclass
@@ -89,6 +93,7 @@ class Tree:
     def __post_init__(self) -> None:
         flat = self.whole.flat
         self.start = Part(duals.start(flat), np.arange(len(flat.unary)))
+        self.branching = Branching(flat)
 
     @property
     def flat(self) -> Flat:
@@ -102,61 +107,104 @@ class Tree:
 
     def begin(self, part: Part, prices: np.ndarray | None) -> None:
         """Settle the whole network, from messages and prices that are known."""
-        self._settle(self.root, part, prices, -math.inf)
+        self._settle(self.root, part, prices, -math.inf, ROOT_PASSES)
 
     def run(self, most_work: int) -> bool:
         """Split parts until none is open, or so many table entries have been visited; True when none is."""
         until = self.work + most_work
         while self.open and self.work < until:
-            bound, _, at = heapq.heappop(self.open)
-            if bound >= self.threshold():
+            bound, number, at = heapq.heappop(self.open)
+            missing = self.threshold() - bound
+            if missing <= 0:
                 continue
+            parts = self.parts
             try:
-                at.step.node, at.step.first_half = at.node, at.first_half
-                at.step.halves = [Step(bound=bound), Step(bound=bound)]
                 whole = self._taken_up(at)
-                low, high = self.flat.offsets[at.node], self.flat.offsets[at.node + 1]
-                for half, outside in zip(at.step.halves, (~at.first_half, at.first_half), strict=True):
-                    gone = np.zeros(len(self.flat.unary), dtype=bool)
-                    gone[low:high] = outside
-                    self._half(half, whole, ~gone[whole.origin], at.prices, bound)
+                node = self._where(whole, at, bound, missing)
+                first = at.options[node]
+                at.step.node, at.step.first_half = node, first
+                at.step.halves = [Step(bound=bound), Step(bound=bound)]
+                for side, (half, kept) in enumerate(zip(at.step.halves, (first, ~first), strict=True)):
+                    self._half(half, whole, self._kept(whole, node, kept), at.prices, bound, at.rate)
+                    self.branching.learn(node, side, (half.bound - bound) / missing)
             except BaseException:
-                heapq.heappush(self.open, (bound, self.parts, at))
+                self.open = [entry for entry in self.open if entry[1] <= parts]  # halves of what is open again
+                heapq.heapify(self.open)
+                heapq.heappush(self.open, (bound, number, at))
                 at.step.halves, at.step.node = [], -1
                 raise
         return not self.open
 
+    def _where(self, whole: Part, at: _Open, bound: float, missing: float) -> int:
+        """The node to split a part at."""
+        if len(at.options) == 1:
+            return next(iter(at.options))
+        threshold = self.threshold()
+        stop = Stop(threshold, threshold if self.costs else math.inf, TRIED_PASSES, TRIED_PASSES, 0.0)
+
+        def trial(node: int, kept: np.ndarray) -> float:
+            self.check()
+            self.work += 2 * len(whole.flat.tables)  # made consistent and cut out
+            alive = self._kept(whole, node, kept)
+            if not make_consistent(whole.flat, alive):
+                return math.inf
+            part = restrict(whole, alive)
+            decoded, _ = duals.settle(part.dual, self._prices(part, at.prices, at.rate), TRIED_PASSES, stop)
+            self.work += 2 * len(decoded) * len(part.flat.tables)
+            return part.dual.bound
+
+        return self.branching.choose(at.options, bound, missing, trial)
+
+    def _kept(self, whole: Part, node: int, kept: np.ndarray) -> np.ndarray:
+        """Which strategies of a part stay where only these of a node do."""
+        alive = np.ones(len(self.flat.unary), dtype=bool)
+        alive[self.flat.offsets[node] : self.flat.offsets[node + 1]] = kept
+        return alive[whole.origin]
+
+    def _prices(self, part: Part, start: np.ndarray | None, rate: float) -> duals.Prices:
+        """Where the prices of a part begin: at those of the part that was split, with steps of the same length."""
+        if start is not None:
+            duals.set_prices(part.dual, start)
+        return duals.aiming_prices(part.flat.slots, start, rate)
+
     def _taken_up(self, at: _Open) -> Part:
         """The part as it was when it was put by; its tables are cut out again, since those of all would take much."""
+        self.work += len(self.flat.tables)
         part = restrict(self.start, at.alive)
         part.dual.to_second, part.dual.to_first = at.to_second, at.to_first
         return part
 
-    def _half(self, step: Step, whole: Part, alive: np.ndarray, prices: np.ndarray | None, bound: float) -> None:
+    def _half(
+        self, step: Step, whole: Part, alive: np.ndarray, prices: np.ndarray | None, bound: float, rate: float
+    ) -> None:
         """Settle what is left of a part, if anything is."""
         self.work += len(self.flat.tables) // 4
         if make_consistent(whole.flat, alive):
-            self._settle(step, restrict(whole, alive), prices, bound)
+            self._settle(step, restrict(whole, alive), prices, bound, rate=rate)
         else:
             step.bound = math.inf
 
     # -- one part ------------------------------------------------------------------------------------
 
-    def _settle(self, step: Step, part: Part, start: np.ndarray | None, inherited: float) -> None:
+    def _settle(
+        self,
+        step: Step,
+        part: Part,
+        start: np.ndarray | None,
+        inherited: float,
+        passes: int = PASSES,
+        rate: float = 1.0,
+    ) -> None:
         """Raise the bound of a consistent part, drop what is too dear, and queue it where it stays open."""
         self.parts += 1
         if len(part.origin) == self.flat.n:
             self._single(step, part)
             return
-        if start is None:
-            prices = duals.no_prices(part.flat.slots)
-        else:
-            duals.set_prices(part.dual, start)
-            prices = duals.known_prices(start, PRICE_RATE)
+        prices = self._prices(part, start, rate)
         recent: deque[np.ndarray] = deque(maxlen=LOOKED_BACK)
         bound = inherited
         for _ in range(RECORDS):
-            self._passes(part, prices, recent)
+            self._passes(part, prices, recent, passes)
             weighed = self._record(step, part, prices)
             if weighed is None:
                 break
@@ -184,12 +232,12 @@ class Tree:
         if step.bound < self.threshold():
             self.stuck = min(self.stuck, step.bound)
 
-    def _passes(self, part: Part, prices: duals.Prices, recent: deque[np.ndarray]) -> None:
+    def _passes(self, part: Part, prices: duals.Prices, recent: deque[np.ndarray], most: int) -> None:
         """Raise the bound by passes, and offer what they decode on the way."""
         self.check()
         threshold = self.threshold()
         stop = Stop(threshold, threshold if self.costs else math.inf, LEAST_PASSES, LOOKED_AT, LEAST_GAIN)
-        decoded, worth = duals.settle(part.dual, prices, PASSES, stop)
+        decoded, worth = duals.settle(part.dual, prices, most, stop)
         self.work += 2 * len(decoded) * len(part.flat.tables)
         positions = part.positions(decoded)
         recent.extend(positions[-LOOKED_BACK:])
@@ -217,84 +265,10 @@ class Tree:
         best = prices.best if prices.asked else None
         alive = np.zeros(len(self.flat.unary), dtype=bool)
         alive[part.origin] = True
-        node, half = self._split(alive, part, best, recent)
-        if node < 0:
+        options, visited = self.branching.options(alive, part, best, recent)
+        self.work += visited
+        if not options:
             self.stuck = min(self.stuck, bound)
             return
-        entry = _Open(step, alive, part.dual.to_second, part.dual.to_first, best, node, half)
+        entry = _Open(step, alive, part.dual.to_second, part.dual.to_first, best, prices.pace.rate, options)
         heapq.heappush(self.open, (bound, self.parts, entry))
-
-    # -- where to split ------------------------------------------------------------------------------
-
-    def _split(
-        self, alive: np.ndarray, part: Part, prices: np.ndarray | None, recent: deque[np.ndarray]
-    ) -> tuple[int, np.ndarray]:
-        """A node and, over its strategies, the first half; node -1 when no node has a choice left."""
-        flat = self.flat
-        counts = np.add.reduceat(alive.astype(np.int64), flat.offsets[:-1])
-        open_ = counts > 1
-        if not open_.any():
-            return -1, np.zeros(0, dtype=bool)
-        if prices is not None and len(recent):
-            found = self._by_memory(alive, prices, recent)
-            if found is not None:
-                return found
-        chosen = recent[-1] if recent and alive[recent[-1]].all() else None
-        reach = self._excess(part, alive)
-        score = np.where(open_, 0.0, -1.0)
-        if chosen is not None:
-            score += np.where(open_, self._paid(part, alive, chosen), 0.0)
-        if not score.max() > 0:
-            close = np.where(alive, np.where(np.isfinite(reach), reach, 0.0), 0.0)
-            score = np.where(open_, np.add.reduceat(close, flat.offsets[:-1]) / np.maximum(counts, 1) + 1e-9, -1.0)
-        node = int(np.argmax(score))
-        a, b = int(flat.offsets[node]), int(flat.offsets[node + 1])
-        mine = np.flatnonzero(alive[a:b])
-        order = mine[np.argsort(reach[a:b][mine], kind="stable")]
-        half = np.zeros(b - a, dtype=bool)
-        half[order[: max(1, len(order) // 2)]] = True
-        return node, half
-
-    def _excess(self, part: Part, alive: np.ndarray) -> np.ndarray:
-        from autoshard.solver.dual.fixing import reduced_costs
-
-        reach = np.full(len(alive), np.inf)
-        reach[part.origin] = reduced_costs(part.dual).reach
-        self.work += len(part.flat.tables)
-        return reach
-
-    def _paid(self, part: Part, alive: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        """Per node what the last decoding pays above the bound at it and on its edges."""
-        flat = part.flat
-        own, rest, _, _ = duals.left_over(part.dual)
-        number = np.full(len(alive), -1)
-        number[part.origin] = np.arange(len(part.origin))
-        places = number[chosen]
-        paid = np.where(np.isfinite(own[places]), own[places], 0.0)
-        local = places - flat.offsets[:-1]
-        at = flat.table_at[:-1] + local[flat.first] * flat.sizes[flat.second] + local[flat.second]
-        on_edge = np.where(np.isfinite(rest[at]), rest[at], 1e18)
-        np.add.at(paid, flat.first, on_edge)
-        np.add.at(paid, flat.second, on_edge)
-        return paid
-
-    def _by_memory(
-        self, alive: np.ndarray, prices: np.ndarray, recent: deque[np.ndarray]
-    ) -> tuple[int, np.ndarray] | None:
-        """A node whose priced memory differs most among recent decodings; None where it differs nowhere."""
-        flat = self.flat
-        prefix = prefix_of(prices)
-        weight = np.zeros(len(flat.unary))
-        per_unit = prefix[flat.held_stop] - prefix[flat.held_start]
-        np.add.at(weight, flat.held_places, np.repeat(per_unit, flat.held_lengths) * flat.amounts)
-        seen = np.array([weight[p] for p in recent])  # of strategies that have gone since as well
-        spread = seen.max(axis=0) - seen.min(axis=0)
-        node = int(np.argmax(spread))
-        if not spread[node] > 0:
-            return None
-        a, b = int(flat.offsets[node]), int(flat.offsets[node + 1])
-        light = weight[a:b] <= (seen[:, node].max() + seen[:, node].min()) / 2
-        mine = alive[a:b]
-        if not (light & mine).any() or (light | ~mine).all():
-            return None
-        return node, light

@@ -144,7 +144,10 @@ def weigh(whole: Whole, alive: np.ndarray, record: Record) -> Weighed | None:
     flat = whole.flat
     spread = np.zeros(int(whole.at[-1]), dtype=np.int64)
     spread[alive[whole.ends]] = record.messages << record.step
-    extra, charge = charged(flat, record)
+    asked = charged(flat, record)
+    if asked is None:
+        return None
+    extra, charge = asked
     own = (whole.unary << record.bits) + extra if record.costs else extra
     tables = whole.tables if record.costs else np.where(whole.tables < NEVER, 0, NEVER)
     other = np.zeros(int(whole.other_at[-1]), dtype=np.int64)
@@ -164,8 +167,11 @@ def weigh(whole: Whole, alive: np.ndarray, record: Record) -> Weighed | None:
     return Weighed(bound, alive & (reach < room), dead if record.pairs else None, reach)
 
 
-def charged(flat: Flat, record: Record) -> tuple[np.ndarray, int]:
-    """What prices add to every strategy, rounded down, and the limit's share, rounded up; in units of the record."""
+def charged(flat: Flat, record: Record) -> tuple[np.ndarray, int] | None:
+    """What prices add to every strategy, rounded down, and the limit's share, rounded up; in units of the record.
+
+    None where it does not fit.
+    """
     if not record.prices:
         return np.zeros(len(flat.unary), dtype=np.int64), 0
     assert flat.limit is not None
@@ -188,7 +194,8 @@ def charged(flat: Flat, record: Record) -> tuple[np.ndarray, int]:
     per_unit = np.repeat(running[flat.held_stop] - running[flat.held_start], flat.held_lengths)
     total = np.zeros(len(flat.unary), dtype=object)
     np.add.at(total, flat.held_places, per_unit.astype(object) * flat.amounts.astype(object))
-    return np.array([_shifted(int(x), down) for x in total], dtype=np.int64), charge
+    extra = [_shifted(int(x), down) for x in total]
+    return None if max(map(abs, extra), default=0) > LARGEST else (np.array(extra, dtype=np.int64), charge)
 
 
 @compiled

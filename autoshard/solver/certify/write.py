@@ -31,7 +31,8 @@ def record_of(
     unit = max(2.0**-FINEST, margin * ROUNDED_AWAY / max(1, len(whole.flat.first)))
     exponent = math.floor(math.log2(unit))
     bits, step = max(0, -exponent), max(0, exponent)
-    while bits and whole.total * 2.0**bits > LARGEST:
+    total = whole.total + float(np.abs(dual.priced).max(initial=0.0))
+    while bits and total * 2.0**bits > LARGEST:
         bits -= 1
     flat = dual.flat
     near = np.where(whole.at_second, flat.second, flat.first)

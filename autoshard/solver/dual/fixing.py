@@ -135,7 +135,7 @@ def make_consistent(flat: Flat, alive: np.ndarray) -> bool:
             return False
         if flat.limit is None or not len(flat.held_node):
             return True
-        gone = _drop_unfitting(flat.offsets, flat.held, flat.slots, alive)
+        gone = drop_unfitting(flat.offsets, flat.held, flat.slots, alive)
         if gone == NOTHING_FITS:
             return False
         if gone == 0:
@@ -161,11 +161,11 @@ def supported(
             d = offsets[first[e] + 1] - i
             c = offsets[second[e] + 1] - j
             at = table_at[e]
-            left, gone = _drop_alone(tables, at, c, 1, alive, i, d, j, c)
+            left, gone = drop_alone(tables, at, c, 1, alive, i, d, j, c)
             changed = changed or gone > 0
             if left == 0:
                 return False
-            left, gone = _drop_alone(tables, at, 1, c, alive, j, c, i, d)
+            left, gone = drop_alone(tables, at, 1, c, alive, j, c, i, d)
             changed = changed or gone > 0
             if left == 0:
                 return False
@@ -181,7 +181,7 @@ def supported(
 
 
 @compiled
-def _drop_alone(
+def drop_alone(
     tables: np.ndarray,
     at: int,
     stride: int,
@@ -215,7 +215,7 @@ def _drop_alone(
 
 
 @compiled
-def _drop_unfitting(offsets: np.ndarray, held: Held, slots: int, alive: np.ndarray):
+def drop_unfitting(offsets: np.ndarray, held: Held, slots: int, alive: np.ndarray):
     """Clears what does not fit beside the least of all others; how many went, or `NOTHING_FITS`."""
     node, start, stop, held_at, amounts, limit = held
     least = np.zeros(slots + 1, dtype=np.int64)

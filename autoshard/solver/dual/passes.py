@@ -14,6 +14,7 @@ from autoshard.solver.dual.arrays import Messages
 from autoshard.solver.dual.flat import Flat
 from autoshard.solver.dual.messages import message_pass, rests
 from autoshard.solver.dual.pricing import (
+    AIMED,
     FIRST_RATE,
     FOUND,
     UNPRICED,
@@ -222,6 +223,13 @@ def no_prices(slots: int) -> Prices:
     """Before any are asked."""
     arrays = PerSlot(*np.zeros((5, slots)))
     return Prices(arrays, Pace(-math.inf, 0, FIRST_RATE, 0, 0, 0, UNPRICED))
+
+
+def aiming_prices(slots: int, known: np.ndarray | None = None, rate: float = AIMED) -> Prices:
+    """For `settle`, whose steps aim at a bound: from good prices, or before any are asked. rate: of the first."""
+    begun = no_prices(slots) if known is None else known_prices(known, rate)
+    begun.pace = begun.pace._replace(rate=rate)
+    return begun
 
 
 def first_prices(dual: Dual, live: np.ndarray) -> Prices:

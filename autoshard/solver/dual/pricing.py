@@ -46,13 +46,28 @@ FOUND = -1
 """`Pace.scale` once the magnitude is found."""
 UNPRICED = -2
 """`Pace.scale` while no assignment has exceeded the limit, so that no prices are asked."""
+AIMED = 1.0
+"""Steps towards a bound begin as long as would reach it if the bound were linear."""
+LONGER = 1.3
+"""How much longer the next step is made after one that raised the bound."""
+SHORTEST = 1.0 / 64
+"""No step is made shorter, so that parts of parts can still move."""
+IN_VAIN = 3
+"""Such steps without a better bound after which they are made half as long, from the best prices."""
+DEFLECTED = 1.5
+"""How far a step is turned away from the last one where the two disagree."""
+FARTHEST = 0.5
+"""The most that one step aims to raise the best bound by, as a share of it: where no assignment is known, the bound
+aimed at says nothing."""
+FAR_BELOW = 4.0
+"""So many times what is aimed at below the best bound, prices go back to the best ones at once."""
 
 
 class PerSlot(NamedTuple):
     """Arrays of the search for good prices, one number per time slot.
 
     current: prices. best: those of the best bound. shape: prices tried first are multiples of it. mean, square: running
-    first and second moments of the relative excess.
+    first and second moments of the relative excess; of steps that aim at a bound (`aim`), mean is the last direction.
     """
 
     current: np.ndarray
@@ -228,3 +243,49 @@ def move(slots: PerSlot, rate: float, steps: int, limit: int, live: np.ndarray):
         top = max(top, slots.current[t])
     for t in range(len(live)):
         slots.current[t] = max(slots.current[t], LEAST_PRICE * top)
+
+
+@compiled
+def aim(slots: PerSlot, pace: Pace, limit: int, bound: float, live: np.ndarray, target: float):
+    """One step towards a bound of `target`, after a pass with this bound and these amounts live.
+
+    Along what is too much or too little in each slot, turned away from the last step where the two disagree (Camerini,
+    Fratta and Maffioli 1975), and so far as would reach the target if the bound were linear (Polyak 1969). A price that
+    was nothing may become one in a single step, which matters after a split: what binds then may be another slot.
+    Returns where the search stands.
+    """
+    best = pace.bound
+    rate = pace.rate
+    if bound > best:
+        best = bound
+        slots.best[:] = slots.current
+        idle = 0
+        rate = min(AIMED, LONGER * rate)
+    else:
+        idle = pace.idle + 1
+    farthest = min(target - best, FARTHEST * abs(best) + 1.0)
+    if idle >= IN_VAIN or bound < best - FAR_BELOW * farthest:
+        slots.current[:] = slots.best
+        slots.mean[:] = 0.0
+        return Pace(best, pace.steps + 1, max(SHORTEST, 0.5 * rate), 0, 0, 0, FOUND)
+    most = max(1.0, float(limit))
+    along = 0.0
+    length = 0.0
+    for t in range(len(live)):
+        excess = live[t] / most - 1.0
+        if slots.current[t] > 0.0 or excess > 0.0:
+            along += excess * slots.mean[t]
+        length += slots.mean[t] * slots.mean[t]
+    turned = -DEFLECTED * along / length if along < 0.0 and length > 0.0 else 0.0
+    length = 0.0
+    for t in range(len(live)):
+        excess = live[t] / most - 1.0
+        if slots.current[t] <= 0.0 and excess < 0.0:
+            excess = 0.0
+        slots.mean[t] = excess + turned * slots.mean[t]
+        length += slots.mean[t] * slots.mean[t]
+    if length > 0.0:
+        step = rate * (best + farthest - bound) / length / most
+        for t in range(len(live)):
+            slots.current[t] = max(0.0, slots.current[t] + step * slots.mean[t])
+    return Pace(best, pace.steps + 1, rate, idle, 0, 0, FOUND)

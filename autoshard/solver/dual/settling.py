@@ -11,7 +11,7 @@ import numpy as np
 from autoshard.solver.compiled import compiled
 from autoshard.solver.dual.arrays import Graph, Held, Messages
 from autoshard.solver.dual.messages import message_pass
-from autoshard.solver.dual.pricing import UNPRICED, Pace, PerSlot, begin_prices, charge, fill_live, step_prices
+from autoshard.solver.dual.pricing import UNPRICED, Pace, PerSlot, aim, charge, fill_live
 
 EXACT_QUANTA = 2.0**52
 """Below this many quanta float64 sums are exact: half of the 2**53 up to which it holds every whole number."""
@@ -106,7 +106,8 @@ def settle(
 ):  # fmt: skip
     """Double passes, with a step of the prices after each, until they hardly raise the bound; ends at the best prices.
 
-    At most as many as `moving.decoded` has rows. Returns where the search for prices stands, and the bounds.
+    Steps aim at the threshold. At most as many passes as `moving.decoded` has rows. Returns where the search for prices
+    stands, and the bounds.
     """
     bound = -np.inf
     before = -np.inf
@@ -131,16 +132,12 @@ def settle(
             if pace.scale != UNPRICED and last > pace.bound:  # these prices closed the part: they are the best
                 slots.best[:] = slots.current
             break
-        if pace.scale == UNPRICED and k > stop.least and most > held.limit:
-            pace = begin_prices(slots, live, held.limit, last)
-        if pace.scale != UNPRICED:
-            pace, new = step_prices(slots, pace, held.limit, last, live)
-            if new:
-                total = charge(held, graph.offsets, graph.unary, quantum, slots.current, moving.prices, moving.priced)
-                share = total * held.limit
+        if last > -np.inf and (pace.scale != UNPRICED or most > held.limit):
+            pace = aim(slots, pace, held.limit, last, live, threshold)
+            total = charge(held, graph.offsets, graph.unary, quantum, slots.current, moving.prices, moving.priced)
+            share = total * held.limit
         if k % stop.looked_at == 0:
-            searching = pace.scale >= 0 or pace.wait > 0
-            if k > stop.least and not searching and bound - before < stop.gain * (threshold - bound):
+            if k > stop.least and bound - before < stop.gain * (threshold - bound):
                 break
             before = max(before, bound)
     if pace.scale != UNPRICED and (slots.current != slots.best).any():

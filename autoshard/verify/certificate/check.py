@@ -9,7 +9,7 @@ from autoshard.verify.certificate.state import State
 from autoshard.verify.certificate.stream import CertificateFault, Stream
 from autoshard.verify.certificate.weights import Layout, read_record
 
-END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART = range(11)
+END, TIMES, DROP, DOMINATED, ELIMINATE, FOLLOW, SEPARATE, RECORD, SPLIT, TREE, PART, FORGET, SHAVE = range(13)
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,11 @@ class _Judge:
             count = stream.count(2**31, "the number of time slots")
             state.only_times(np.cumsum(stream.some(count)))
             return
+        if code == FORGET:
+            if self.claimed is not None:
+                raise CertificateFault("costs are forgotten, but what is claimed is a bound on them")
+            state.forget_costs()
+            return
         node = stream.count(n - 1, "a node")
         if code == ELIMINATE:
             state.eliminate(node)
@@ -136,7 +141,11 @@ class _Judge:
         if not layout.consistent(alive):
             return True
         dead: np.ndarray | None = None
-        while (code := self.stream.one()) == RECORD:
+        while (code := self.stream.one()) in (RECORD, SHAVE):
+            if code == SHAVE:
+                if not self._shaved(layout, alive):
+                    return True
+                continue
             closes, alive, gone = self._weighed(layout, alive)
             if closes or not layout.consistent(alive):
                 return True
@@ -146,6 +155,15 @@ class _Judge:
             raise CertificateFault(f"an unknown step among records: {code}")
         self.cut(layout, alive, dead)
         return self.state.empty
+
+    def _shaved(self, layout: Layout, alive: np.ndarray) -> bool:
+        """Take out strategies that leave nothing when their node is held to them; False where nothing is left then."""
+        held, rest = self._sides(layout, alive)
+        self.steps += 1
+        if layout.consistent(held):
+            raise CertificateFault("strategies are shaved that something goes with")
+        alive &= rest
+        return layout.consistent(alive)
 
     def cut(self, layout: Layout, left: np.ndarray, dead: np.ndarray | None) -> None:
         """Take strategies and pairs out of the state."""
@@ -211,18 +229,23 @@ class _Judge:
 
     def _halves(self, layout: Layout, alive: np.ndarray | None) -> list[np.ndarray | None]:
         """Both parts of a split; every strategy that is left is in one of them."""
+        if alive is None:
+            self._sides(layout, np.zeros(len(layout.cost), dtype=bool))
+            return [None, None]
+        return list(self._sides(layout, alive))
+
+    def _sides(self, layout: Layout, alive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Read a node and some of its strategies: what is left where it has one of them, and where it has none."""
         node = self.stream.count(len(layout.nodes) - 1, "a node")
         low, high = int(layout.at[node]), int(layout.at[node + 1])
         chosen = self.stream.some(self.stream.count(high - low, "the number of strategies"))
         if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < high - low:
             raise CertificateFault(f"a split names strategies that node {layout.nodes[node]} does not have")
-        if alive is None:
-            return [None, None]
         inside = np.zeros(len(alive), dtype=bool)
         inside[low + chosen] = True
         outside = ~inside
         inside[:low] = inside[high:] = True
-        return [alive & inside, alive & outside]
+        return alive & inside, alive & outside
 
 
 _ENDS = np.zeros(0, dtype=bool)

@@ -105,6 +105,14 @@ class State:
         self.tables[i][j] = table
         self.tables[j][i] = table.T
 
+    def forget_costs(self) -> None:
+        """Whatever is allowed costs nothing from here on: for proofs that there is no assignment at all."""
+        self.constant = 0
+        for i in self.nodes():
+            self.unary[i] = np.where(self._unary(i) < ALLOWED_BELOW, 0, NOT_ALLOWED)
+        for i, j in self.edges():
+            self._set(i, j, np.where(self.tables[i][j] < ALLOWED_BELOW, 0, NOT_ALLOWED))
+
     def _remove(self, node: int) -> None:
         for other in self.tables[node]:
             del self.tables[other][node]

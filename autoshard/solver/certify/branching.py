@@ -1,0 +1,142 @@
+"""Where a part of a proof is split: at the node that promises most for the worse of its two halves.
+
+Candidates are the nodes at which recent decodings hold different amounts of memory at the prices of the part, and those
+at which the last one pays most above the bound. What a split there is worth is tried by a few passes on both halves
+until a node has been tried, or split at, often enough; from then on it is taken to give what it gave on average
+(reliability branching; Achterberg, Koch and Martin 2005). Splits at the memory of nodes that follow from others say
+little and are seldom worth much, and no rule fixed beforehand tells them apart as well.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoshard.solver.dual import passes as duals
+from autoshard.solver.dual.fixing import Part, reduced_costs
+from autoshard.solver.dual.flat import Flat
+
+CANDIDATES = 8
+"""Most nodes that are considered for one split."""
+RELIABLE = 2
+"""Halves of a node that have been seen before it is taken to give what it gave on average."""
+LEAST_GAIN = 1e-3
+"""Gains count as this share of what is missing at least, so that one good half counts for something."""
+
+Options = dict[int, np.ndarray]
+"""Per node where a part may be split, over its strategies, the first half; the most promising node first."""
+Trial = Callable[[int, np.ndarray], float]
+"""The bound of what is left of a part with only these strategies of a node, after a few passes."""
+
+
+@dataclass
+class Branching:
+    """gains: per node, for first and second halves, how much of what was missing they closed: the sum, and how many."""
+
+    flat: Flat
+    gains: dict[int, tuple[list[float], list[int]]] = field(default_factory=dict)
+
+    def learn(self, node: int, half: int, share: float) -> None:
+        """How much of what was missing a half has closed."""
+        total, count = self.gains.setdefault(node, ([0.0, 0.0], [0, 0]))
+        total[half] += min(1.0, max(0.0, share))
+        count[half] += 1
+
+    def choose(self, options: Options, bound: float, missing: float, trial: Trial) -> int:
+        """The node to split at; missing: from the bound of the part to the threshold."""
+        best, chosen = LEAST_GAIN**2, next(iter(options))
+        for node, first in options.items():
+            if node not in self.gains or min(self.gains[node][1]) < RELIABLE:
+                shares = [(trial(node, kept) - bound) / max(missing, 1.0) for kept in (first, ~first)]
+                for half, share in enumerate(shares):
+                    self.learn(node, half, share)
+                if min(shares) >= 1.0:
+                    return node
+            else:
+                total, count = self.gains[node]
+                shares = [total[half] / count[half] for half in (0, 1)]
+            score = math.prod(min(1.0, max(share, LEAST_GAIN)) for share in shares)
+            if score > best:
+                best, chosen = score, node
+        return chosen
+
+    def options(
+        self, alive: np.ndarray, part: Part, prices: np.ndarray | None, recent: deque[np.ndarray]
+    ) -> tuple[Options, int]:
+        """Where a part may be split, none where no node has a choice left; and table entries visited on the way."""
+        flat = self.flat
+        counts = np.add.reduceat(alive.astype(np.int64), flat.offsets[:-1])
+        open_ = counts > 1
+        if not open_.any():
+            return {}, 0
+        reach = np.full(len(alive), np.inf)
+        reach[part.origin] = reduced_costs(part.dual).reach
+        seen = None
+        score = np.where(open_, 0.0, -1.0)
+        if prices is not None and len(recent):
+            weight = self._weights(prices)
+            seen = np.array([weight[p] for p in recent])  # of strategies that have gone since as well
+            score += np.where(open_, _scaled(seen.max(axis=0) - seen.min(axis=0)), 0.0)
+        chosen = recent[-1] if recent and alive[recent[-1]].all() else None
+        if chosen is not None:
+            score += np.where(open_, _scaled(_paid(flat, part, alive, chosen)), 0.0)
+        if not score.max() > 0:
+            close = np.where(alive, np.where(np.isfinite(reach), reach, 0.0), 0.0)
+            score = np.where(open_, np.add.reduceat(close, flat.offsets[:-1]) / np.maximum(counts, 1) + 1e-9, -1.0)
+        out: Options = {}
+        for node in np.argsort(-score, kind="stable")[:CANDIDATES].tolist():
+            if score[node] > 0:
+                a, b = int(flat.offsets[node]), int(flat.offsets[node + 1])
+                half = None if seen is None else _by_memory(weight[a:b], seen[:, node], alive[a:b])
+                out[node] = _by_cost(reach[a:b], alive[a:b]) if half is None else half
+        return out, 2 * len(part.flat.tables)
+
+    def _weights(self, prices: np.ndarray) -> np.ndarray:
+        """Per strategy what its memory costs."""
+        flat = self.flat
+        prefix = duals.prefix_of(prices)
+        weight = np.zeros(len(flat.unary))
+        per_unit = prefix[flat.held_stop] - prefix[flat.held_start]
+        np.add.at(weight, flat.held_places, np.repeat(per_unit, flat.held_lengths) * flat.amounts)
+        return weight
+
+
+def _scaled(values: np.ndarray) -> np.ndarray:
+    most = float(values.max(initial=0.0))
+    return values / most if most > 0 else np.zeros(len(values))
+
+
+def _by_memory(weight: np.ndarray, seen: np.ndarray, alive: np.ndarray) -> np.ndarray | None:
+    """The strategies of a node with less priced memory than halfway between what was seen; None where that splits
+    nothing."""
+    if not seen.max() > seen.min():
+        return None
+    light = weight <= (seen.max() + seen.min()) / 2
+    return None if not (light & alive).any() or (light | ~alive).all() else light
+
+
+def _by_cost(reach: np.ndarray, alive: np.ndarray) -> np.ndarray:
+    """The half of a node's strategies that cost least above the bound."""
+    mine = np.flatnonzero(alive)
+    order = mine[np.argsort(reach[mine], kind="stable")]
+    half = np.zeros(len(alive), dtype=bool)
+    half[order[: max(1, len(order) // 2)]] = True
+    return half
+
+
+def _paid(flat: Flat, part: Part, alive: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Per node what a decoding pays above the bound at it and on its edges."""
+    own, rest, _, _ = duals.left_over(part.dual)
+    number = np.full(len(alive), -1)
+    number[part.origin] = np.arange(len(part.origin))
+    places = number[chosen]
+    paid = np.where(np.isfinite(own[places]), own[places], 0.0)
+    mine = part.flat
+    local = places - mine.offsets[:-1]
+    at = mine.table_at[:-1] + local[mine.first] * mine.sizes[mine.second] + local[mine.second]
+    on_edge = np.where(np.isfinite(rest[at]), rest[at], 1e18)
+    np.add.at(paid, mine.first, on_edge)
+    np.add.at(paid, mine.second, on_edge)
+    return paid

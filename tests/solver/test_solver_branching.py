@@ -1,0 +1,75 @@
+"""Where a part of a proof is split, and how steps of prices aim at a bound."""
+
+import numpy as np
+
+from autoshard.solver.certify.branching import RELIABLE, Branching
+from autoshard.solver.dual import pricing
+from autoshard.solver.dual.flat import flatten
+from autoshard.solver.dual.passes import aiming_prices
+from autoshard.solver.network import CostNetwork
+from autoshard.solver.work import from_network
+
+HALF = np.array([True, False])
+
+
+def branching() -> Branching:
+    costs = [np.zeros(2, dtype=np.int64)] * 3
+    return Branching(flatten(from_network(CostNetwork(costs, ()))))
+
+
+def test_the_node_whose_worse_half_gains_more_is_split() -> None:
+    bounds = {0: iter((19.0, 10.0)), 1: iter((14.0, 14.0)), 2: iter((10.0, 11.0))}
+    chosen = branching().choose(dict.fromkeys(range(3), HALF), 10.0, 10.0, lambda node, _: next(bounds[node]))
+    assert chosen == 1
+
+
+def test_a_split_that_closes_both_halves_is_taken_at_once() -> None:
+    tried: list[int] = []
+
+    def trial(node: int, kept: np.ndarray) -> float:
+        tried.append(node)
+        return 20.0 if node == 1 else 12.0
+
+    assert branching().choose(dict.fromkeys(range(3), HALF), 10.0, 10.0, trial) == 1
+    assert tried == [0, 0, 1, 1]
+
+
+def test_nodes_seen_often_enough_are_not_tried_again() -> None:
+    found = branching()
+    for _ in range(RELIABLE):
+        for node, share in ((0, 0.1), (1, 0.5)):
+            for half in (0, 1):
+                found.learn(node, half, share)
+
+    def trial(node: int, kept: np.ndarray) -> float:
+        raise AssertionError(f"node {node} was tried")
+
+    assert found.choose(dict.fromkeys(range(2), HALF), 10.0, 10.0, trial) == 1
+
+
+def aimed(bounds: list[float]) -> tuple[list[float], list[float]]:
+    """Steps with one slot that is too full by half, after passes with these bounds: prices, and lengths of steps."""
+    prices = aiming_prices(1)
+    rates, asked = [], []
+    for bound in bounds:
+        prices.pace = pricing.aim.py_func(prices.slots, prices.pace, 10, bound, np.array([15]), 100.0)
+        rates.append(prices.pace.rate)
+        asked.append(float(prices.slots.current[0]))
+    return asked, rates
+
+
+def test_the_first_step_would_reach_half_of_the_bound_more_if_it_were_linear() -> None:
+    asked, _ = aimed([40.0])
+    assert asked[0] * 10 * 0.5 == 40.0 * pricing.FARTHEST + 1.0
+
+
+def test_steps_in_vain_go_back_to_the_best_prices_and_get_shorter_but_not_endlessly() -> None:
+    asked, rates = aimed([40.0, *[39.0] * 60])
+    assert asked[pricing.IN_VAIN] == 0.0
+    assert rates[pricing.IN_VAIN] == 0.5 * rates[0]
+    assert rates[-1] == pricing.SHORTEST
+
+
+def test_steps_that_raise_the_bound_get_longer_again() -> None:
+    _, rates = aimed([40.0, *[39.0] * 9, 41.0])
+    assert rates[-1] == pricing.LONGER * rates[-2]
