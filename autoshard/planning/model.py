@@ -264,7 +264,7 @@ def build_model(
     if shared is None or not shared.fits(problem):
         shared = Shared.of(problem)
     fusion, liveness, prices = shared.fusion, shared.liveness, shared.prices
-    say("enumerating strategies")
+    say("enumerating states")
     analyses = Analyses(fusion, liveness, shared.exposure)
     collected = Collector(
         program, mesh, analyses, stated=_by_target(problem), ties=ties, axis_orders=shared.orders, trips=problem.trips,

@@ -20,10 +20,10 @@ FOLLOWED, ELIMINATED = 0, 1
 
 
 class Trail(NamedTuple):
-    """Steps in the order in which they are undone; step s is about node[s], whose strategies start at domain_at[s].
+    """Steps in the order in which they are undone; step s is about node[s], whose states start at domain_at[s].
 
     Of a neighbour k = near_at[s]..near_at[s + 1]: its node, where its domain then starts and how long it is, and where
-    its table [strategy of the node, place in that domain] starts in `tables` (for a followed node: its partners).
+    its table [state of the node, place in that domain] starts in `tables` (for a followed node: its partners).
     """
 
     kind: np.ndarray
@@ -41,7 +41,7 @@ class Trail(NamedTuple):
     tables: np.ndarray
 
     def undo(self, chosen: np.ndarray) -> None:
-        """Fill in the original strategies of the nodes that the steps removed."""
+        """Fill in the original states of the nodes that the steps removed."""
         _undo(self, chosen)
 
 
@@ -91,14 +91,14 @@ def trail_of(steps: Sequence[Step]) -> Trail | None:
 
 
 class Completion:
-    """The way between positions in a flat network and original strategies. n: nodes of the original network."""
+    """The way between positions in a flat network and original states. n: nodes of the original network."""
 
     def __init__(self, work: Work, flat: Flat, n: int) -> None:
         self.work, self.flat, self.n = work, flat, n
         domains = [work.domains[int(node)] for node in flat.nodes]
-        self.strategies = np.concatenate([*domains, np.zeros(0, dtype=np.int64)], dtype=np.int64)
-        self.span = int(self.strategies.max(initial=0)) + 1
-        self.keys = np.repeat(np.arange(flat.n), flat.sizes) * self.span + self.strategies
+        self.states = np.concatenate([*domains, np.zeros(0, dtype=np.int64)], dtype=np.int64)
+        self.span = int(self.states.max(initial=0)) + 1
+        self.keys = np.repeat(np.arange(flat.n), flat.sizes) * self.span + self.states
 
     @cached_property
     def trail(self) -> Trail | None:
@@ -106,8 +106,8 @@ class Completion:
         return trail_of(self.work.trail)
 
     def complete(self, chosen: np.ndarray) -> np.ndarray:
-        """Original strategies of all nodes, from positions in the flat network."""
-        own = self.strategies[self.flat.offsets[:-1] + chosen]
+        """Original states of all nodes, from positions in the flat network."""
+        own = self.states[self.flat.offsets[:-1] + chosen]
         if self.trail is None:
             whole = self.work.complete(dict(zip(self.flat.nodes.tolist(), own.tolist(), strict=True)))
             return np.array([whole[i] for i in range(self.n)], dtype=np.int64)
@@ -117,7 +117,7 @@ class Completion:
         return out
 
     def positions(self, assignment: Sequence[int] | np.ndarray) -> np.ndarray | None:
-        """Positions in the flat network of original strategies; None where reductions dropped one of them."""
+        """Positions in the flat network of original states; None where reductions dropped one of them."""
         own = np.asarray(assignment, dtype=np.int64)[self.flat.nodes]
         keys = np.arange(self.flat.n) * self.span + np.minimum(own, self.span - 1)
         at = np.searchsorted(self.keys, keys)
@@ -127,13 +127,13 @@ class Completion:
 
 
 @compiled
-def _place(domains: np.ndarray, at: int, size: int, strategy: int):
-    """Where a strategy stands in an increasing stretch of `domains`."""
+def _place(domains: np.ndarray, at: int, size: int, state: int):
+    """Where a state stands in an increasing stretch of `domains`."""
     low = 0
     high = size
     while low < high:
         middle = (low + high) // 2
-        if domains[at + middle] < strategy:
+        if domains[at + middle] < state:
             low = middle + 1
         else:
             high = middle

@@ -121,7 +121,7 @@ def solve(
             not 0 <= int(x) < len(c) for x, c in zip(start, network.costs, strict=False)
         ):
             raise InputError(
-                f"a start needs one strategy index per node ({network.n_nodes}), each within its node's range"
+                f"a start needs one state index per node ({network.n_nodes}), each within its node's range"
             )
     deadline = began + time_limit_s if time_limit_s is not None else math.inf
     race = Race(network, began, deadline, progress, endless=math.isinf(effort), accepted_gap=rough)
@@ -316,7 +316,7 @@ def _bound_and_search(
             state.budget -= proving.effort - spent
             if race.settled():
                 return
-        elif reach is not None and round_:  # the first prices are too rough to thin out strategies by
+        elif reach is not None and round_:  # the first prices are too rough to thin out states by
             risen = math.inf if before[1] is None or race.lower is None else race.lower - before[1]
             if fallen < WORTH_PIECES * risen and skipped < MOST_SKIPPED:
                 skipped += 1

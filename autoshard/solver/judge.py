@@ -19,7 +19,7 @@ MAX_LIVE = 2**62
 
 
 def judge_of(network: CostNetwork) -> Callable[[np.ndarray], Evaluation]:
-    """A function from assignments (int64, one strategy per node) to what `evaluate` says of them."""
+    """A function from assignments (int64, one state per node) to what `evaluate` says of them."""
     tables = {id(edge.costs): edge.costs for edge in network.edges}
     if len(network.edges) < LARGE or sum(table.size for table in tables.values()) > MOST_ENTRIES:
         return lambda chosen: evaluate(network, chosen.tolist())

@@ -1,8 +1,8 @@
-"""Cost networks: nodes with strategies, pairwise edge costs, and a limit on what is live at once.
+"""Cost networks: nodes with states, pairwise edge costs, and a limit on what is live at once.
 
 This is the problem of the public IOPDDL contest (google/iopddl, ASPLOS/EuroSys 2025), with two
 extensions: a node may hold several usages (one per tensor it defines), and a node may carry *facets*,
-labels per strategy that let a search vary one aspect (one mesh axis) and keep the others.
+labels per state that let a search vary one aspect (one mesh axis) and keep the others.
 
 Costs are integers (the planner states what a tick is worth). `IMPOSSIBLE` and anything above it
 means "not allowed"; it is never added up.
@@ -21,7 +21,7 @@ IMPOSSIBLE = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a node keeps live in the half-open interval [start, stop): an amount for each strategy (int64, bytes)."""
+    """What a node keeps live in the half-open interval [start, stop): an amount for each state (int64, bytes)."""
 
     start: int
     stop: int
@@ -30,7 +30,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Costs over the product of two nodes' strategies: ``costs[a, b]``, int64."""
+    """Costs over the product of two nodes' states: ``costs[a, b]``, int64."""
 
     first: int
     second: int
@@ -43,8 +43,8 @@ class CostNetwork:
 
     costs: one int64 vector per node. edges: two nodes may have several, which add up.
     usages: per node a (possibly empty) sequence. usage_limit: None for no limit.
-    facets: per node None or an int array [strategies, facets]; equal labels mean "same choice there", label 0
-    means "nothing chosen there" where a node has such strategies (a search builds up from it).
+    facets: per node None or an int array [states, facets]; equal labels mean "same choice there", label 0
+    means "nothing chosen there" where a node has such states (a search builds up from it).
     """
 
     costs: Sequence[np.ndarray]
@@ -62,7 +62,7 @@ class CostNetwork:
             object.__setattr__(self, "edges", edges)
         for index, cost in enumerate(self.costs):
             if cost.ndim != 1 or not len(cost):
-                raise InputError(f"node {index} has no strategies")
+                raise InputError(f"node {index} has no states")
         for edge in self.edges:
             if not (0 <= edge.first < len(self.costs) and 0 <= edge.second < len(self.costs)):
                 raise InputError(f"edge ({edge.first}, {edge.second}) names nodes of 0..{len(self.costs) - 1} only")
@@ -70,7 +70,7 @@ class CostNetwork:
             if edge.costs.shape != want:
                 raise InputError(
                     f"edge ({edge.first}, {edge.second}) has costs of shape {edge.costs.shape}, "
-                    f"its nodes have {want} strategies"
+                    f"its nodes have {want} states"
                 )
 
     @property

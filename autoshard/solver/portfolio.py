@@ -1,6 +1,6 @@
 """Message passing and local search on one reduced network: the one raises the bound, the other lowers the cost.
 
-The dual side works on a part of the network that shrinks as the bound rules strategies out; the primal side keeps
+The dual side works on a part of the network that shrinks as the bound rules states out; the primal side keeps
 the whole reduced network, so that every assignment stays reachable.
 """
 
@@ -24,11 +24,11 @@ from autoshard.solver.work import Infeasible, Work
 
 PIECE_NODES = 1_000
 PIECE_ENTRIES = 200_000
-"""Table entries that a piece may touch before its strategies are thinned out."""
+"""Table entries that a piece may touch before its states are thinned out."""
 PIECE_BACKTRACKS = 300
 """Backtracks of exact search on one piece: most good pieces are found by then."""
 KEPT_IN_PIECES = (3, 2, 4, 3, 6)
-"""Strategies that every node of a piece keeps, round after round."""
+"""States that every node of a piece keeps, round after round."""
 LEAST_SECONDS = 0.1
 """Seconds that an engine gets at least."""
 UNPRICED_PASSES = 8
@@ -40,7 +40,7 @@ MOST_IDLE = 2
 MOST_GIVEN_UP = 6
 """Looking ahead that fails is tried in one of 2, 4, 8, ... cases: at the rarest in one of two to the power of this."""
 MOST_THRESHOLD = 2.0**58
-"""Costs at which records drop strategies stay below this, so that they can be added up in int64."""
+"""Costs at which records drop states stay below this, so that they can be added up in int64."""
 STANDING_PASSES = 4
 """Double passes between two attempts to reach a bound again that was seen."""
 AT_BEST_PRICES = 2
@@ -51,7 +51,7 @@ SHAKES = 20
 DECODED_EVERY = 20
 """Double passes between decodings that are repaired and polished."""
 WORTH_CUTTING = 0.9
-"""The part is cut down when fewer than this share of its strategies are left."""
+"""The part is cut down when fewer than this share of its states are left."""
 STALLED = 1e-2
 """Message passing ends when `DECODED_EVERY` passes close less of the gap twice: in networks without a memory limit, and
 in those small enough to branch."""
@@ -71,7 +71,7 @@ class Portfolio:
         self.flat = flatten(work)
         ground = Ground.of(self.flat)
         if ground is None:
-            raise Infeasible("no strategies are left that fit together within the limit")
+            raise Infeasible("no states are left that fit together within the limit")
         self.ground = ground
         race.standing = Standing(list(work.log or ()), ground, work.constant)
         self.prices: duals.Prices | None = None
@@ -149,7 +149,7 @@ class Portfolio:
                     break
 
     def begin_from(self, start: Sequence[int] | np.ndarray) -> None:
-        """Repair and polish an assignment of the original network, unless reductions dropped a strategy of it."""
+        """Repair and polish an assignment of the original network, unless reductions dropped a state of it."""
         places = self.completion.positions(start)
         if places is not None:
             self.decode(places)
@@ -171,7 +171,7 @@ class Portfolio:
         return self.part.positions(chosen) - self.flat.offsets[:-1]
 
     def cut(self) -> bool:
-        """Drop the strategies that the bound rules out; False when nothing better than the target is left."""
+        """Drop the states that the bound rules out; False when nothing better than the target is left."""
         if self.race.cost is None:
             return True
         record_and_reach = self.ground.weighed(math.floor(self.target()) + 1)
@@ -237,9 +237,9 @@ class Portfolio:
                 self.searcher.wander(1)
 
     def pieces(self, reach: np.ndarray, count: int, round_: int) -> None:
-        """Solve large connected pieces exactly, each node with its few most promising strategies.
+        """Solve large connected pieces exactly, each node with its few most promising states.
 
-        reach: per strategy what it costs above the bound.
+        reach: per state what it costs above the bound.
         """
         race, searcher = self.race, self.searcher
         if not searcher.restart() or not toulbar2.available():

@@ -1,7 +1,7 @@
 """A mutable copy of a cost network that reductions rewrite, and the way back to the original indices.
 
 Forbidden entries are `FORBIDDEN` (2**61): twice it still fits into int64, so that two tables can be
-added and clipped again. Every strategy keeps its original index in `domains`, and every reduction
+added and clipped again. Every state keeps its original index in `domains`, and every reduction
 leaves a step in `trail` that can complete an assignment of what remains (Kolmogorov-style reparametrisation
 is not used here: all numbers stay exact integers).
 """
@@ -33,7 +33,7 @@ class Step(Protocol):
     """One applied reduction."""
 
     def invert(self, choice: dict[int, int]) -> None:
-        """Complete `choice` (node -> original strategy) for the node this step removed."""
+        """Complete `choice` (node -> original state) for the node this step removed."""
         ...
 
 
@@ -43,7 +43,7 @@ Event = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a node keeps live during the compressed time slots [start, stop), per remaining strategy."""
+    """What a node keeps live during the compressed time slots [start, stop), per remaining state."""
 
     start: int
     stop: int
@@ -54,7 +54,7 @@ class Held:
 class Work:
     """The network under reduction.
 
-    costs, domains: per node, or None once it is gone. tables[i][j]: costs oriented [strategy of i, strategy of j];
+    costs, domains: per node, or None once it is gone. tables[i][j]: costs oriented [state of i, state of j];
     tables[j][i] is its transposed view. held: per node. limit: None when memory cannot bind. constant: cost
     of what has been removed. slots: number of time slots; times: when each begins, in the time of the original network.
     log: what was done so far, for who checks it (see `solver.certify`); None: nobody asks.
@@ -90,17 +90,17 @@ class Work:
         return sum(self.tables[i][j].size for i, j in self.edges())
 
     def sizes(self) -> dict[str, int]:
-        """Nodes, edges, strategies and table entries that are left."""
+        """Nodes, edges, states and table entries that are left."""
         nodes = self.nodes()
         return {
             "nodes": len(nodes),
             "edges": sum(len(self.tables[i]) for i in nodes) // 2,
-            "strategies": sum(len(self.domains[i]) for i in nodes),
+            "states": sum(len(self.domains[i]) for i in nodes),
             "entries": self.entries(),
         }
 
     def set_edge(self, i: int, j: int, table: np.ndarray) -> None:
-        """Give a pair these costs [strategy of i, strategy of j], in place of any it has."""
+        """Give a pair these costs [state of i, state of j], in place of any it has."""
         self.tables[i][j] = table
         self.tables[j][i] = table.T
 
@@ -120,9 +120,9 @@ class Work:
             self.log.append(event)
 
     def keep(self, node: int, mask: np.ndarray, better: np.ndarray | None = None) -> None:
-        """Restrict a node to the strategies where `mask` is true.
+        """Restrict a node to the states where `mask` is true.
 
-        better: where others are dominated, per strategy the place of one that is better; else they have no partner on
+        better: where others are dominated, per state the place of one that is better; else they have no partner on
         some edge, or no room.
         """
         cost = self.cost(node)
@@ -157,7 +157,7 @@ class Work:
         self.trail.append(step)
 
     def complete(self, choice: dict[int, int]) -> dict[int, int]:
-        """Original strategies of all nodes, from those of the remaining ones."""
+        """Original states of all nodes, from those of the remaining ones."""
         out = dict(choice)
         for step in reversed(self.trail):
             step.invert(out)
@@ -170,11 +170,11 @@ class Work:
             self.limit, self.slots, self.constant, list(self.trail), self.times,
         )  # fmt: skip
 
-    def position(self, node: int, strategy: int) -> int | None:
-        """Where an original strategy stands in the remaining domain."""
+    def position(self, node: int, state: int) -> int | None:
+        """Where an original state stands in the remaining domain."""
         domain = self.domains[node]
-        at = int(np.searchsorted(domain, strategy))
-        return at if at < len(domain) and domain[at] == strategy else None
+        at = int(np.searchsorted(domain, state))
+        return at if at < len(domain) and domain[at] == state else None
 
 
 def clipped(costs: np.ndarray) -> np.ndarray:
@@ -187,8 +187,8 @@ def from_network(
 ) -> Work:
     """Parallel edges are added up, loops folded into nodes, forbidden costs marked, times compressed.
 
-    allowed: per node a boolean mask (or None for all) of the strategies to keep. logged: write down what is done.
-    Raises `Infeasible` when a node has no allowed strategy left.
+    allowed: per node a boolean mask (or None for all) of the states to keep. logged: write down what is done.
+    Raises `Infeasible` when a node has no allowed state left.
     """
     n = network.n_nodes
     costs: list[np.ndarray | None] = []
@@ -206,7 +206,7 @@ def from_network(
         keep = given < IMPOSSIBLE
         domain = np.flatnonzero(keep if mask is None else keep & mask)
         if not len(domain):
-            raise Infeasible(f"every strategy of node {i} is forbidden by its own cost")
+            raise Infeasible(f"every state of node {i} is forbidden by its own cost")
         costs.append(np.asarray(given, dtype=np.int64)[domain])
         domains.append(domain)
     kept, kept_starts = joined([cost for cost in costs if cost is not None])
@@ -242,7 +242,7 @@ def from_network(
         if (cost >= FORBIDDEN_FROM).any():
             mask = cost < FORBIDDEN_FROM
             if not mask.any():
-                raise Infeasible(f"every strategy of node {i} is forbidden by its edges to itself")
+                raise Infeasible(f"every state of node {i} is forbidden by its edges to itself")
             work.keep(i, mask)
     _compress_times(network, work)
     return work

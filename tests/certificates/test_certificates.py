@@ -26,10 +26,10 @@ def judged(network: CostNetwork, data: bytes) -> Verdict:
     return check_certificate(data, network.costs, edges, usages, network.usage_limit)
 
 
-def tight(seed: int, nodes: int = 7, strategies: int = 4) -> CostNetwork:
+def tight(seed: int, nodes: int = 7, states: int = 4) -> CostNetwork:
     """A cycle with chords whose memory limit binds: too dense to be reduced away."""
     rng = np.random.default_rng(seed)
-    sizes = rng.integers(2, strategies + 1, nodes)
+    sizes = rng.integers(2, states + 1, nodes)
     costs = [rng.integers(0, 40, d) for d in sizes]
     edges = []
     for i in range(nodes):
@@ -53,7 +53,7 @@ def truth(number: int) -> int | None:
     return optimum(CASES[number])
 
 
-CASES = [random_network(seed, nodes=6, strategies=4) for seed in range(40)] + [tight(seed) for seed in range(60)]
+CASES = [random_network(seed, nodes=6, states=4) for seed in range(40)] + [tight(seed) for seed in range(60)]
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
@@ -71,7 +71,7 @@ def test_some_of_the_cases_are_split_and_some_are_infeasible() -> None:
 
 
 def test_a_run_that_ends_early_has_a_certificate_of_its_bound() -> None:
-    network = tight(1, nodes=30, strategies=6)
+    network = tight(1, nodes=30, states=6)
     found = solve(network, effort=0.001)
     data = found.certificate()
     assert found.status in ("feasible", "unknown")

@@ -1,4 +1,4 @@
-"""Steps of proofs that nothing fits: costs are forgotten, and strategies that leave nothing consistent are shaved."""
+"""Steps of proofs that nothing fits: costs are forgotten, and states that leave nothing consistent are shaved."""
 
 import math
 
@@ -90,7 +90,7 @@ def test_a_shave_of_what_fits_is_refused() -> None:
         judge(two_of_four_are_large(limit=22), proof, None)
 
 
-def test_a_shave_of_strategies_that_are_not_there_is_refused() -> None:
+def test_a_shave_of_states_that_are_not_there_is_refused() -> None:
     proof = Proof([[Shave(0, np.array([5]))]], None, math.inf)
     with pytest.raises(CertificateFault):
         judge(two_of_four_are_large(limit=21), proof, None)

@@ -150,5 +150,5 @@ def test_a_time_limit_ends_with_the_best_plan_so_far_and_a_bound() -> None:
 def test_progress_is_told_in_words() -> None:
     said: list[str] = []
     plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", progress=said.append)
-    assert said[:3] == ["tracing", "enumerating strategies", "pricing ops and reshards"]
+    assert said[:3] == ["tracing", "enumerating states", "pricing ops and reshards"]
     assert any(text.startswith("solving") for text in said)

@@ -44,11 +44,11 @@ def limited(network: CostNetwork, share: float) -> CostNetwork:
 def networks() -> list[tuple[str, CostNetwork]]:
     """With and without limits and forbidden pairs; the last ones are past what search repairs easily."""
     return [
-        *((f"random {seed}", random_network(seed, nodes=9, strategies=5, forbidden=0.1)) for seed in range(12)),
+        *((f"random {seed}", random_network(seed, nodes=9, states=5, forbidden=0.1)) for seed in range(12)),
         *((f"layered {seed}", limited(layered_network(seed, layers=24), 0.3)) for seed in range(2)),
-        *((f"hard {seed}", hard_network(seed, nodes=50, strategies=6, forbidden=0.5, room=1.1)) for seed in range(3)),
-        ("tight", hard_network(7, nodes=60, strategies=5, forbidden=0.7, room=1.0)),
-        ("slots", hard_network(8, nodes=220, strategies=4, forbidden=0.1, room=1.02)),
+        *((f"hard {seed}", hard_network(seed, nodes=50, states=6, forbidden=0.5, room=1.1)) for seed in range(3)),
+        ("tight", hard_network(7, nodes=60, states=5, forbidden=0.7, room=1.0)),
+        ("slots", hard_network(8, nodes=220, states=4, forbidden=0.1, room=1.02)),
         ("star", star(420)),
     ]
 
@@ -120,7 +120,7 @@ def searched(flat: Flat, prices: np.ndarray, chosen: np.ndarray) -> list[Any]:
     found: list[Any] = []
 
     def state() -> list[Any]:
-        return listed(field.chosen, field.live, field.blocks, field.state)
+        return listed(field.chosen, field.live, field.blocks, field.random_state)
 
     for start in (chosen, search.least_memory(field)):
         search.place(field, start)

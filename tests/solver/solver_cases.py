@@ -11,7 +11,7 @@ def random_network(
     seed: int,
     *,
     nodes: int = 6,
-    strategies: int = 4,
+    states: int = 4,
     forbidden: float = 0.2,
     memory: bool = True,
     density: float = 0.35,
@@ -19,7 +19,7 @@ def random_network(
     """Negative costs, forbidden entries, parallel edges, loops, and nodes with up to two usages."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, nodes + 1))
-    sizes = rng.integers(1, strategies + 1, n)
+    sizes = rng.integers(1, states + 1, n)
     costs = [rng.integers(-5, 30, d) for d in sizes]
     costs = [np.where(rng.random(len(c)) < 0.1, 10**18, c) for c in costs]
     edges = []
@@ -47,7 +47,7 @@ def optimum(network: CostNetwork) -> int | None:
 
 
 def layered_network(seed: int, layers: int = 60, labels: int = 3, facets: int = 2) -> CostNetwork:
-    """A chain with side branches and skips; strategies are combinations of `facets` labels."""
+    """A chain with side branches and skips; states are combinations of `facets` labels."""
     rng = np.random.default_rng(seed)
     grid = np.array(list(itertools.product(range(labels), repeat=facets)))
     costs = [rng.integers(0, 1000, len(grid)) for _ in range(layers)]
@@ -101,23 +101,23 @@ def optimum_by_tensor(network: CostNetwork) -> int | None:
 
 
 def hard_network(
-    seed: int, nodes: int = 1_000, strategies: int = 8, forbidden: float = 0.6, room: float = 1.03
+    seed: int, nodes: int = 1_000, states: int = 8, forbidden: float = 0.6, room: float = 1.03
 ) -> CostNetwork:
     """Most pairs forbidden and little room, with an assignment hidden in it that is feasible.
 
     Every node is joined to one shortly before it, some to one far before. `room`: the limit as a multiple of what
-    the hidden assignment holds at most; other strategies hold less or more.
+    the hidden assignment holds at most; other states hold less or more.
     """
     rng = np.random.default_rng(seed)
-    hidden = rng.integers(0, strategies, nodes)
-    costs = [rng.integers(0, 1_000, strategies) for _ in range(nodes)]
+    hidden = rng.integers(0, states, nodes)
+    costs = [rng.integers(0, 1_000, states) for _ in range(nodes)]
     edges = []
     for i in range(1, nodes):
         others = {max(0, i - int(rng.integers(1, 6)))}
         if rng.random() < 0.5:
             others.add(int(rng.integers(0, i)))
         for j in sorted(others):
-            table = rng.integers(0, 3_000, (strategies, strategies))
+            table = rng.integers(0, 3_000, (states, states))
             bad = rng.random(table.shape) < forbidden
             bad[hidden[j], hidden[i]] = False
             edges.append(Edge(j, i, np.where(bad, 10**18, table)))
@@ -125,6 +125,6 @@ def hard_network(
     for i in range(nodes):
         start = int(rng.integers(max(0, i - 2), i + 1))
         stop = start + int(rng.integers(1, 12 if rng.random() < 0.9 else nodes // 3))
-        usages.append((Usage(start, stop, rng.integers(1, 100, strategies)),))
+        usages.append((Usage(start, stop, rng.integers(1, 100, states)),))
     whole = CostNetwork(costs, edges, usages, None)
     return CostNetwork(costs, edges, usages, int(evaluate(whole, hidden.tolist()).peak * room))

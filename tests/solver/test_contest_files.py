@@ -130,7 +130,7 @@ def test_networks_may_be_built_of_lists() -> None:
         ([[1.5, 2]], [], "costs of node 0 are float64; give whole numbers"),
         ([[1, 2]], [Edge(0, 1, np.zeros((2, 2), np.int64))], r"edge \(0, 1\) names nodes of 0..0 only"),
         ([[1, 2]] * 2, [Edge(0, 1, np.zeros((2, 2)))], r"costs of edge \(0, 1\) are float64"),
-        ([[]], [], "node 0 has no strategies"),
+        ([[]], [], "node 0 has no states"),
     ],
 )
 def test_networks_that_are_none_are_refused(costs: Any, edges: Any, message: str) -> None:

@@ -12,16 +12,16 @@ COSTS = [np.array([607961232, 1389625635, 0]), np.array([1, 1]), np.array([40017
          np.array([392423, 4027567, 4027567])]  # fmt: skip
 AMOUNTS = ((10616832, 84934656, 84934656), (65568768, 8196096), (524288, 33554432), (262283264, 32785408, 32785408))
 LIMIT = 127382792
-OPTIMUM = 8029318  # strategies 2, 1, 0, 1
+OPTIMUM = 8029318  # states 2, 1, 0, 1
 UPPER = 1282165600
-"""Below the cost of strategy 1, which the search may drop at once; strategy 2 was lost with it."""
+"""Below the cost of state 1, which the search may drop at once; state 2 was lost with it."""
 
 needs_toulbar2 = pytest.mark.skipif(not toulbar2.available(), reason="pytoulbar2 has no wheel for this machine")
 
 
 @needs_toulbar2
 @pytest.mark.parametrize("upper", [None, UPPER, OPTIMUM + 1])
-def test_strategies_that_hold_the_same_are_not_lost(upper: int | None) -> None:
+def test_states_that_hold_the_same_are_not_lost(upper: int | None) -> None:
     found = toulbar2.solve_exact(COSTS, [], upper=upper, rows=[Row((0, 1, 2, 3), AMOUNTS, LIMIT)])
     assert found is not None
     assert found.lower == OPTIMUM

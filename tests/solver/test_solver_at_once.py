@@ -26,7 +26,7 @@ def test_judge_of_arrays_is_evaluate(monkeypatch):
     monkeypatch.setattr(judges, "LARGE", 1)
     rng = np.random.default_rng(0)
     for seed in range(60):
-        network = random_network(seed, nodes=6, strategies=3)
+        network = random_network(seed, nodes=6, states=3)
         if not network.edges or not any(network.usages):
             continue
         judge = judges.judge_of(network)
@@ -41,8 +41,8 @@ def test_judge_of_arrays_adds_up_costs_that_pass_int64(monkeypatch):
     network = CostNetwork(
         [np.array([big, -big])] * 20_000, [Edge(0, 1, np.zeros((2, 2), dtype=np.int64))], [(Usage(0, 1, np.ones(2)),)]
     )
-    for strategy in (0, 1):
-        chosen = np.full(20_000, strategy)
+    for state in (0, 1):
+        chosen = np.full(20_000, state)
         found = judges.judge_of(network)(chosen)
         assert found == evaluate(network, chosen.tolist()) and abs(found.cost or 0) > 2**63
 
@@ -53,7 +53,7 @@ def completed(work: Work, network: CostNetwork, positions: tuple[int, ...]) -> l
 
 
 def with_partners(network: CostNetwork, seed: int) -> CostNetwork:
-    """The network with a third of its square edges allowing one partner per strategy only."""
+    """The network with a third of its square edges allowing one partner per state only."""
     rng = np.random.default_rng(seed)
     edges = []
     for edge in network.edges:
@@ -69,7 +69,7 @@ def with_partners(network: CostNetwork, seed: int) -> CostNetwork:
 def test_compiled_completion_is_that_of_the_steps_and_leads_back():
     seen, followed, eliminated = 0, 0, 0
     for seed in range(400):
-        network = with_partners(random_network(seed, nodes=7, strategies=3), seed)
+        network = with_partners(random_network(seed, nodes=7, states=3), seed)
         try:
             work = from_network(network)
             arc_consistency(work)
@@ -94,7 +94,7 @@ def test_compiled_completion_is_that_of_the_steps_and_leads_back():
     assert seen > 200 and followed > 20 and eliminated > 20
 
 
-def test_positions_are_none_where_a_strategy_was_dropped():
+def test_positions_are_none_where_a_state_was_dropped():
     network = CostNetwork(
         [np.array([0, 10**15, 3]), np.zeros(2, dtype=np.int64)], [Edge(0, 1, np.array([[0, 5], [0, 0], [7, 1]]))]
     )
@@ -108,7 +108,7 @@ def test_positions_are_none_where_a_strategy_was_dropped():
 def test_arc_consistency_at_once_leaves_what_edge_by_edge_leaves(monkeypatch):
     shrunk = 0
     for seed in range(150):
-        network = random_network(seed, nodes=7, strategies=4)
+        network = random_network(seed, nodes=7, states=4)
         rng = np.random.default_rng(seed)
         edges = [
             dataclasses.replace(e, costs=np.where(rng.random(e.costs.shape) < 0.5, 10**15, e.costs))
@@ -129,13 +129,13 @@ def test_arc_consistency_at_once_leaves_what_edge_by_edge_leaves(monkeypatch):
     assert shrunk > 20
 
 
-def test_compiled_comparison_of_strategies_is_the_plain_one():
+def test_compiled_comparison_of_states_is_the_plain_one():
     rng = np.random.default_rng(0)
     for _ in range(300):
         d = int(rng.integers(2, 6))
         cost = rng.integers(0, 4, d)
         tables = [rng.integers(0, 3, (d, int(rng.integers(1, 4)))) for _ in range(int(rng.integers(0, 4)))]
-        for t in tables:  # each strategy keeps a partner
+        for t in tables:  # each state keeps a partner
             t[:, 1:][rng.random(t[:, 1:].shape) < 0.1] = FORBIDDEN
         assert (compiled_comparison(cost, tables) == comparison(cost, tables)).all()
 

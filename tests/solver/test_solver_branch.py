@@ -22,7 +22,7 @@ def root_of(network):
 
 def limited(seed: int):
     """A random network with a limit that binds where the seed gives it memory, and with consistent edges."""
-    network = random_network(seed, nodes=6, strategies=3, forbidden=0.05)
+    network = random_network(seed, nodes=6, states=3, forbidden=0.05)
     try:
         work, part = root_of(network)
     except Infeasible:
@@ -68,10 +68,10 @@ def test_branching_ends_with_the_optimum():
         network, work, part = case
         found = [math.inf]
 
-        def offer(strategies, network=network, work=work, part=part, found=found):
+        def offer(states, network=network, work=work, part=part, found=found):
             choice = {
                 int(n): int(work.domains[n][x - low])
-                for n, x, low in zip(part.flat.nodes, part.origin[strategies], flatten(work).offsets, strict=False)
+                for n, x, low in zip(part.flat.nodes, part.origin[states], flatten(work).offsets, strict=False)
             }
             whole = work.complete(choice)
             result = evaluate(network, [whole[i] for i in range(network.n_nodes)])

@@ -30,7 +30,7 @@ def test_two_runs_give_the_same_assignment(without_toulbar2):
 
 
 def test_a_row_excludes_what_the_costs_prefer():
-    # strategies 0 and 0 cost nothing but hold 6 + 6 > 10
+    # states 0 and 0 cost nothing but hold 6 + 6 > 10
     unary = [np.array([0, 5]), np.array([0, 7])]
     row = Row((0, 1), ((6, 1), (6, 1)), 10)
     found = cpsat.solve_exact(unary, [(0, 1, np.zeros((2, 2), np.int64))], upper=None, rows=[row])

@@ -32,7 +32,7 @@ def test_optimum_equals_brute_force_and_infeasible_is_proved(block):
 @pytest.mark.slow
 def test_optimum_equals_brute_force_on_many_larger_networks():
     for seed in range(1000, 5000):
-        network = random_network(seed, nodes=8, strategies=3)
+        network = random_network(seed, nodes=8, states=3)
         assert solve(network).cost == optimum(network), seed
 
 
@@ -63,7 +63,7 @@ def test_infeasible_memory_gives_the_least_peak():
     assert "at least 120" in found.reason
 
 
-def test_node_without_allowed_strategy_is_named():
+def test_node_without_allowed_state_is_named():
     found = solve(CostNetwork([np.zeros(1, int), np.array([IMPOSSIBLE, 10**18])], []))
     assert found.status == "infeasible" and "node 1" in found.reason
 
@@ -90,7 +90,7 @@ def test_result_is_never_worse_than_a_start():
 
 
 def test_start_of_wrong_length_is_refused():
-    with pytest.raises(InputError, match="one strategy index per node"):
+    with pytest.raises(InputError, match="one state index per node"):
         solve(layered_network(0), starts=[[0]])
 
 

@@ -10,11 +10,11 @@ BY_DEFAULT = 300
 
 
 def network_of(seed: int) -> CostNetwork:
-    """Up to 12 nodes with 2 or 3 strategies each, from sparse and free to dense with many forbidden pairs."""
+    """Up to 12 nodes with 2 or 3 states each, from sparse and free to dense with many forbidden pairs."""
     return random_network(
         seed,
         nodes=12,
-        strategies=2 + seed % 2,
+        states=2 + seed % 2,
         forbidden=(0.02, 0.08, 0.2)[seed % 3],
         density=(0.08, 0.15, 0.3)[seed % 7 % 3],
     )
@@ -35,7 +35,7 @@ def judge(seed: int) -> str:
 
 def test_the_two_brute_forces_agree():
     for seed in range(200):
-        network = random_network(seed, nodes=5, strategies=3)
+        network = random_network(seed, nodes=5, states=3)
         assert optimum_by_tensor(network) == optimum(network), seed
 
 

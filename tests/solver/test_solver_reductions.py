@@ -9,7 +9,7 @@ from solver_cases import optimum, random_network
 from autoshard.solver import CostNetwork, Edge, Usage, evaluate
 from autoshard.solver.reductions import (
     REDUCTIONS,
-    dominated_strategies,
+    dominated_states,
     follow_all,
     min_plus,
     reduce_network,
@@ -41,7 +41,7 @@ APPLIED |= {"nothing": lambda work: None, "all": reduce_network}
 @pytest.mark.parametrize("name", APPLIED)
 def test_reduction_alone_keeps_the_optimum(name):
     for seed in range(80):
-        network = random_network(seed, nodes=5, strategies=3)
+        network = random_network(seed, nodes=5, states=3)
         best = optimum(network)
         try:
             work = from_network(network)
@@ -53,7 +53,7 @@ def test_reduction_alone_keeps_the_optimum(name):
 
 
 def bijective_network(seed: int) -> CostNetwork:
-    """Many edges that let each strategy go with one partner only, usages that touch, equal amounts."""
+    """Many edges that let each state go with one partner only, usages that touch, equal amounts."""
     rng = np.random.default_rng(seed)
     n, d = 6, 3
     costs = [rng.integers(0, 30, d) for _ in range(n)]
@@ -90,7 +90,7 @@ def test_node_that_a_neighbour_determines_is_merged_with_its_memory():
     work = from_network(CostNetwork([np.zeros(2, int)] * 2, [Edge(0, 1, only)], usages, 1))
     assert follow_all(work) == 1
     (left,) = work.nodes()
-    # strategy a of one goes with strategy 1 - a of the other; both hold the same amounts, so the intervals join
+    # state a of one goes with state 1 - a of the other; both hold the same amounts, so the intervals join
     assert [(h.start, h.stop) for h in work.held[left]] == [(0, 2)]
 
 
@@ -107,10 +107,10 @@ def test_parallel_edges_add_up():
 
 
 def test_dominance_respects_memory():
-    # strategy 1 is cheaper but larger: it must stay, and so must strategy 0
+    # state 1 is cheaper but larger: it must stay, and so must state 0
     network = CostNetwork([np.array([5, 1])], [], [[Usage(0, 1, np.array([1, 9]))]], 5)
     work = from_network(network)
-    assert dominated_strategies(work, 0) == 0
+    assert dominated_states(work, 0) == 0
 
 
 def test_min_plus_keeps_forbidden_entries():

@@ -27,7 +27,7 @@ def networks(count: int):
     seed = 0
     while count:
         seed += 1
-        network = random_network(seed, nodes=7, strategies=4, forbidden=0.05)
+        network = random_network(seed, nodes=7, states=4, forbidden=0.05)
         try:
             flat = flatten(from_network(network))
         except Infeasible:
@@ -90,7 +90,7 @@ def test_the_loop_is_the_passes_one_by_one(plain, monkeypatch):
 def test_records_weigh_the_same_on_a_part_as_on_the_whole():
     dropped = 0
     for seed, flat, alive, part in networks(60):
-        best = optimum(random_network(seed, nodes=7, strategies=4, forbidden=0.05))
+        best = optimum(random_network(seed, nodes=7, states=4, forbidden=0.05))
         whole = Whole.of(flat)
         assert whole is not None
         prices = duals.aiming_prices(flat.slots)

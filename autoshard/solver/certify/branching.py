@@ -26,9 +26,9 @@ LEAST_GAIN = 1e-3
 """Gains count as this share of what is missing at least, so that one good half counts for something."""
 
 Options = dict[int, np.ndarray]
-"""Per node where a part may be split, over its strategies, the first half; the most promising node first."""
+"""Per node where a part may be split, over its states, the first half; the most promising node first."""
 Trial = Callable[[int, np.ndarray], float]
-"""The bound of what is left of a part with only these strategies of a node, after a few passes."""
+"""The bound of what is left of a part with only these states of a node, after a few passes."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Branching:
         score = np.where(open_, 0.0, -1.0)
         if prices is not None and len(recent):
             weight = self._weights(prices)
-            seen = np.array([weight[p] for p in recent])  # of strategies that have gone since as well
+            seen = np.array([weight[p] for p in recent])  # of states that have gone since as well
             score += np.where(open_, _scaled(seen.max(axis=0) - seen.min(axis=0)), 0.0)
         chosen = recent[-1] if recent and alive[recent[-1]].all() else None
         if chosen is not None:
@@ -94,7 +94,7 @@ class Branching:
         return out, 2 * len(part.flat.tables)
 
     def _weights(self, prices: np.ndarray) -> np.ndarray:
-        """Per strategy what its memory costs."""
+        """Per state what its memory costs."""
         flat = self.flat
         prefix = duals.prefix_of(prices)
         weight = np.zeros(len(flat.unary))
@@ -109,7 +109,7 @@ def _scaled(values: np.ndarray) -> np.ndarray:
 
 
 def _by_memory(weight: np.ndarray, seen: np.ndarray, alive: np.ndarray) -> np.ndarray | None:
-    """The strategies of a node with less priced memory than halfway between what was seen; None where that splits
+    """The states of a node with less priced memory than halfway between what was seen; None where that splits
     nothing."""
     if not seen.max() > seen.min():
         return None
@@ -118,7 +118,7 @@ def _by_memory(weight: np.ndarray, seen: np.ndarray, alive: np.ndarray) -> np.nd
 
 
 def _by_cost(reach: np.ndarray, alive: np.ndarray) -> np.ndarray:
-    """The half of a node's strategies that cost least above the bound."""
+    """The half of a node's states that cost least above the bound."""
     mine = np.flatnonzero(alive)
     order = mine[np.argsort(reach[mine], kind="stable")]
     half = np.zeros(len(alive), dtype=bool)

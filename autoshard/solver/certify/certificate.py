@@ -34,8 +34,8 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
             put([PART])
             for record in stage:
                 if isinstance(record, Shave):
-                    put([SHAVE, record.node, len(record.strategies)])
-                    put(record.strategies)
+                    put([SHAVE, record.node, len(record.states)])
+                    put(record.states)
                 else:
                     assert isinstance(record, Record)
                     _record(put, record, claimed)
@@ -55,13 +55,13 @@ def certificate_of(proof: Proof, bound: int | None) -> bytes:
 def _events(put, events: list[Event]) -> None:
     for name, *rest in events:
         if name == "drop":
-            node, strategies = rest
-            put([DROP, node, len(strategies)])
-            put(strategies)
+            node, states = rest
+            put([DROP, node, len(states)])
+            put(states)
         elif name == "dominated":
-            node, strategies, better = rest
-            put([DOMINATED, node, len(strategies)])
-            put(strategies)
+            node, states, better = rest
+            put([DOMINATED, node, len(states)])
+            put(states)
             put(better)
         elif name == "eliminate":
             put([ELIMINATE, rest[0]])

@@ -1,4 +1,4 @@
-"""What records leave of one flat network: strategies, their messages, and the records so far."""
+"""What records leave of one flat network: states, their messages, and the records so far."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from autoshard.solver.dual.flat import Flat
 
 @dataclass
 class Ground:
-    """part: the network with the strategies in `alive`, and the messages of a run; always consistent.
+    """part: the network with the states in `alive`, and the messages of a run; always consistent.
 
     records: what justifies that others are gone, in order. bound: the best that they prove, inf where nothing is left
     below the threshold of the last one. costs: whether costs count, or only what can be held.
@@ -31,7 +31,7 @@ class Ground:
 
     @staticmethod
     def of(flat: Flat, costs: bool = True) -> "Ground | None":
-        """All of a network, without messages; None where no strategies are consistent. See also `Whole.of`."""
+        """All of a network, without messages; None where no states are consistent. See also `Whole.of`."""
         whole = Whole.of(flat)
         alive = np.ones(len(flat.unary), dtype=bool)
         if whole is None or not make_consistent(flat, alive):

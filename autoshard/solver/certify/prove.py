@@ -23,11 +23,11 @@ from autoshard.solver.work import FORBIDDEN, Event, Infeasible, Work, without_ov
 ROUNDS = 6
 """How often what a bound leaves is reduced again before it is split."""
 WORTH_REDUCING = 0.8
-"""It is reduced again when fewer than this share of its strategies are left."""
+"""It is reduced again when fewer than this share of its states are left."""
 RECORDS = 8
 """Most records on one network before what they leave is reduced."""
 WORTH_ANOTHER = 0.85
-"""The next one follows at once when fewer than this share of the strategies are left."""
+"""The next one follows at once when fewer than this share of the states are left."""
 SETTLING = 6
 """Double passes that let messages settle before they are written down."""
 ROOT_PASSES = 400
@@ -42,7 +42,7 @@ class Prover:
     """Works on a proof for one network; can be asked to go on.
 
     work: the reduced network, with the log of what was done. threshold: returns the cost (constants included) from
-    which on assignments are of no interest. offer: takes original strategies per node of the reduced network. costs:
+    which on assignments are of no interest. offer: takes original states per node of the reduced network. costs:
     False to show that there is no assignment at all.
     """
 
@@ -229,7 +229,7 @@ class Prover:
         return left
 
     def _forget(self) -> bool:
-        """Reduce what is left without costs, where most strategies are no better than another; False: nothing fits."""
+        """Reduce what is left without costs, where most states are no better than another; False: nothing fits."""
         self.work.forget_costs()
         try:
             reduce_network(self.work, check=self.check)

@@ -1,8 +1,8 @@
-"""Shaving: strategies that leave nothing consistent when their node is held to them go, before any bound is asked.
+"""Shaving: states that leave nothing consistent when their node is held to them go, before any bound is asked.
 
-Consistency looks at one edge, and at the least that nodes hold, at a time. With a node held to some of its strategies
+Consistency looks at one edge, and at the least that nodes hold, at a time. With a node held to some of its states
 it sees what they bring about elsewhere: under a memory limit that is often that nothing fits, and no price on memory
-says so as long as others may be chosen in part. Halves of a node's strategies are tried before single ones, so that
+says so as long as others may be chosen in part. Halves of a node's states are tried before single ones, so that
 few steps say much.
 """
 
@@ -19,17 +19,17 @@ from autoshard.solver.dual.flat import Flat
 SWEEPS = 4
 """Most times that all nodes are looked at."""
 WORTH_ANOTHER = 0.95
-"""They are looked at again when fewer than this share of the strategies are left."""
+"""They are looked at again when fewer than this share of the states are left."""
 MOST_WORK = 2_000_000_000
 """Table entries that shaving may visit."""
 
 
 @dataclass(frozen=True)
 class Shave:
-    """Held to these strategies (places in its domain), the node leaves nothing that is consistent: they go."""
+    """Held to these states (places in its domain), the node leaves nothing that is consistent: they go."""
 
     node: int
-    strategies: np.ndarray
+    states: np.ndarray
 
 
 @dataclass
@@ -86,7 +86,7 @@ def _shave_node(flat: Flat, alive: np.ndarray, node: int, done: Shaved) -> bool:
 
 
 def _consistent_from(flat: Flat, alive: np.ndarray, node: int, done: Shaved) -> bool:
-    """`fixing.make_consistent` where only one node has lost strategies since; False where nothing is left."""
+    """`fixing.make_consistent` where only one node has lost states since; False where nothing is left."""
     changed = np.zeros(flat.n, dtype=np.bool_)
     changed[node] = True
     while True:
@@ -108,7 +108,7 @@ def _consistent_from(flat: Flat, alive: np.ndarray, node: int, done: Shaved) -> 
 
 @compiled
 def _spread(graph: Graph, alive: np.ndarray, changed: np.ndarray):
-    """Clears strategies without a partner on some edge of nodes that have changed, and so on; `changed` is cleared.
+    """Clears states without a partner on some edge of nodes that have changed, and so on; `changed` is cleared.
 
     Returns how many table entries were looked at, at most; negative where a node is left with nothing.
     """

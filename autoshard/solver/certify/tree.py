@@ -33,7 +33,7 @@ LOOKED_AT = 4
 LEAST_GAIN = 0.005
 """Passes end when so many of them close less than this share of what is missing."""
 WORTH_ANOTHER = 0.85
-"""A part is recorded again at once when fewer than this share of its strategies are left."""
+"""A part is recorded again at once when fewer than this share of its states are left."""
 RECORDS = 3
 """Most records of one part before it is split."""
 LOOKED_BACK = 12
@@ -44,7 +44,7 @@ LOOKED_BACK = 12
 class Step:
     """A part of the proof: records one after the other, then the two halves of a split, if there is one.
 
-    node: of the network that was split, with the strategies (as places in its domain) of the first half. bound: of
+    node: of the network that was split, with the states (as places in its domain) of the first half. bound: of
     the last record; inf where nothing is left.
     """
 
@@ -57,7 +57,7 @@ class Step:
 
 @dataclass(frozen=True)
 class _Open:
-    """A part to split: its strategies, where its messages and prices stand, how long the steps of its prices were, and
+    """A part to split: its states, where its messages and prices stand, how long the steps of its prices were, and
     where it may be split.
     """
 
@@ -156,7 +156,7 @@ class Tree:
         return self.branching.choose(at.options, bound, missing, trial)
 
     def _kept(self, whole: Part, node: int, kept: np.ndarray) -> np.ndarray:
-        """Which strategies of a part stay where only these of a node do."""
+        """Which states of a part stay where only these of a node do."""
         alive = np.ones(len(self.flat.unary), dtype=bool)
         alive[self.flat.offsets[node] : self.flat.offsets[node + 1]] = kept
         return alive[whole.origin]
@@ -245,7 +245,7 @@ class Tree:
             self.offer(positions[k])
 
     def _record(self, step: Step, part: Part, prices: duals.Prices) -> Weighed | None:
-        """Write down where messages and prices stand, and what that proves; over the strategies of the part."""
+        """Write down where messages and prices stand, and what that proves; over the states of the part."""
         self.work += 2 * len(part.flat.tables)
         known = part.dual.prices if prices.asked else None
         record = record_of(self.whole, part.dual, known, self.threshold(), costs=self.costs)

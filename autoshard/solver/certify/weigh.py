@@ -1,7 +1,7 @@
 """The bound of a network by one set of messages and prices, in whole numbers: what a record of a certificate says.
 
 Message passing works in floating point; what it finds is rounded to whole multiples of a power of two and weighed again
-here, exactly. For every edge one message is written down, to the end with fewer strategies (the second one where they
+here, exactly. For every edge one message is written down, to the end with fewer states (the second one where they
 are as many); the other message is the most that the table leaves beside it.
 """
 
@@ -17,7 +17,7 @@ from autoshard.solver.dual import passes as duals
 from autoshard.solver.dual.flat import Flat
 
 NEVER = 2**62
-"""More than any cost: of strategies that are gone."""
+"""More than any cost: of states that are gone."""
 LARGEST = 2.0**60
 """Whole numbers up to this magnitude are added up in int64."""
 SPLIT_BITS = 20
@@ -60,7 +60,7 @@ class Whole:
         )  # fmt: skip
 
     def cut(self, part: Flat) -> "Whole":
-        """The same network with fewer strategies; `part` has them as `fixing.restrict` leaves them."""
+        """The same network with fewer states; `part` has them as `fixing.restrict` leaves them."""
         sizes = part.sizes
         near, far = np.where(self.at_second, part.second, part.first), np.where(self.at_second, part.first, part.second)
         return Whole(
@@ -70,7 +70,7 @@ class Whole:
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """Per message entry the strategy (of all nodes) that it is about."""
+        """Per message entry the state (of all nodes) that it is about."""
         near = np.where(self.at_second, self.flat.second, self.flat.first)
         return duals.message_places(self.flat, near)
 
@@ -79,9 +79,9 @@ class Whole:
 class Record:
     """One set of messages and prices, as it is written down.
 
-    threshold: strategies that cost as much or more are dropped. bits: messages count in units of 2**-bits of a cost;
+    threshold: states that cost as much or more are dropped. bits: messages count in units of 2**-bits of a cost;
     step: they are multiples of 2**step such units. prices: (time slot, price) in units of 2**-price_bits per unit live.
-    messages: of the strategies that were left, edge after edge. pairs: pairs that cost too much are dropped as well.
+    messages: of the states that were left, edge after edge. pairs: pairs that cost too much are dropped as well.
     costs: whether costs count; without them the record shows that memory or forbidden pairs leave nothing.
     """
 
@@ -140,7 +140,7 @@ def whole_entries(tables):
 
 
 def weigh(whole: Whole, alive: np.ndarray, record: Record) -> Weighed | None:
-    """The bound that a record proves for the strategies in `alive`, and what it leaves; None where numbers overflow."""
+    """The bound that a record proves for the states in `alive`, and what it leaves; None where numbers overflow."""
     flat = whole.flat
     spread = np.zeros(int(whole.at[-1]), dtype=np.int64)
     spread[alive[whole.ends]] = record.messages << record.step
@@ -168,7 +168,7 @@ def weigh(whole: Whole, alive: np.ndarray, record: Record) -> Weighed | None:
 
 
 def charged(flat: Flat, record: Record) -> tuple[np.ndarray, int] | None:
-    """What prices add to every strategy, rounded down, and the limit's share, rounded up; in units of the record.
+    """What prices add to every state, rounded down, and the limit's share, rounded up; in units of the record.
 
     None where it does not fit.
     """
@@ -200,7 +200,7 @@ def charged(flat: Flat, record: Record) -> tuple[np.ndarray, int] | None:
 
 @compiled
 def _charges(held, offsets, running, upper, lower):
-    """Adds up per strategy what it is charged, whose upper and lower part are taken apart at `SPLIT_BITS`."""
+    """Adds up per state what it is charged, whose upper and lower part are taken apart at `SPLIT_BITS`."""
     for r in range(len(held.node)):
         per_unit = running[held.stop[r]] - running[held.start[r]]
         if per_unit == 0:
@@ -293,7 +293,7 @@ def _balance(bits, tied, alive, sent, own):
 
 @compiled
 def _reach(bits, tied, alive, sent, own, room, reach, dead):
-    """Per strategy the least that it costs above the bound, up to `room`; marks pairs that cost `room` or more."""
+    """Per state the least that it costs above the bound, up to `room`; marks pairs that cost `room` or more."""
     offsets, first, second, table_at, tables = tied
     at_second, at, messages, other_at, other = sent
     never = np.int64(2**62)

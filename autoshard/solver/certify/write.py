@@ -21,7 +21,7 @@ def record_of(
 ) -> Record | None:
     """What the messages of a backward pass say to the end of every edge that is written down; None where it won't fit.
 
-    dual: on the strategies of `whole` that are left. Messages are rounded as finely as their bound (`dual.last`) needs.
+    dual: on the states of `whole` that are left. Messages are rounded as finely as their bound (`dual.last`) needs.
     """
     if whole.total > LARGEST:
         return None

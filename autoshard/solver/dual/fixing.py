@@ -1,6 +1,6 @@
 """What a bound leaves of a flat network: reduced costs, consistency of what survives, and the smaller network itself.
 
-A strategy whose reduced cost exceeds the gap is in no better assignment. What is left is made consistent (a partner on
+A state whose reduced cost exceeds the gap is in no better assignment. What is left is made consistent (a partner on
 every edge, room beside the least memory of all others), cut out of the arrays, and the messages go on from where
 they stood: bounds stay valid, and passes become as cheap as the network is small.
 """
@@ -23,8 +23,8 @@ NOTHING_FITS = -1
 
 @dataclass(frozen=True)
 class ReducedCosts:
-    """bound: of the reparametrised network, without the work network's constant. reach: per strategy the least amount
-    above it that any assignment with this strategy costs.
+    """bound: of the reparametrised network, without the work network's constant. reach: per state the least amount
+    above it that any assignment with this state costs.
     """
 
     bound: float
@@ -46,7 +46,7 @@ def reduced_costs(dual: Dual) -> ReducedCosts:
 
 @compiled
 def _add_messages(graph: Graph, messages: Messages, own: np.ndarray):
-    """Adds all incoming messages to what strategies cost."""
+    """Adds all incoming messages to what states cost."""
     offsets, first, second = graph.offsets, graph.first, graph.second
     second_at, first_at, to_second, to_first = messages
     for e in range(len(first)):
@@ -87,7 +87,7 @@ def _set_shares(
 
 @compiled
 def _add_edges(graph: Graph, messages: Messages, own: np.ndarray, share: np.ndarray, reach: np.ndarray):
-    """Adds to every strategy, edge by edge, the least that a partner costs above the least of the edge.
+    """Adds to every state, edge by edge, the least that a partner costs above the least of the edge.
 
     Returns the sum over edges of those least costs.
     """
@@ -96,7 +96,7 @@ def _add_edges(graph: Graph, messages: Messages, own: np.ndarray, share: np.ndar
     second_at, first_at, to_second, to_first = messages
     bound = 0.0
     widest = widest_of(offsets)
-    into = np.empty(widest)  # per strategy of the second node its cheapest partner
+    into = np.empty(widest)  # per state of the second node its cheapest partner
     term = np.empty(widest)  # what its share and its message leave of it
     for e in range(len(first)):
         i = offsets[first[e]]
@@ -151,7 +151,7 @@ def supported(
     tables: np.ndarray,
     alive: np.ndarray,
 ):
-    """Clears strategies that some edge leaves without a partner; False when a node or an edge is left with nothing."""
+    """Clears states that some edge leaves without a partner; False when a node or an edge is left with nothing."""
     changed = True
     while changed:
         changed = False
@@ -192,9 +192,9 @@ def drop_alone(
     other_low: int,
     other_count: int,
 ):
-    """Clears strategies of one end of an edge that no living one of the other end goes with: (how many live, went).
+    """Clears states of one end of an edge that no living one of the other end goes with: (how many live, went).
 
-    at: where the table starts; stride: how far apart the entries of neighbouring strategies of this end are.
+    at: where the table starts; stride: how far apart the entries of neighbouring states of this end are.
     """
     left = 0
     gone = 0
@@ -265,12 +265,12 @@ class Part:
         return self.dual.flat
 
     def positions(self, chosen: np.ndarray) -> np.ndarray:
-        """An assignment of the part as indices into the strategies of the unrestricted network."""
+        """An assignment of the part as indices into the states of the unrestricted network."""
         return self.origin[self.flat.offsets[:-1] + chosen]
 
 
 def restrict(part: Part, alive: np.ndarray) -> Part:
-    """The part with the strategies where `alive` is true (consistent: see `make_consistent`); messages carried over."""
+    """The part with the states where `alive` is true (consistent: see `make_consistent`); messages carried over."""
     old, flat = part.dual, part.flat
     offsets, table_at, second_at, first_at, held_at = _cut_starts(flat.graph, flat.held_node, alive)
     tables = np.empty(int(table_at[-1]))
@@ -293,7 +293,7 @@ def restrict(part: Part, alive: np.ndarray) -> Part:
 
 @compiled
 def _cut_starts(graph: Graph, held_node: np.ndarray, alive: np.ndarray):
-    """Where strategies, tables, messages to second and first nodes, and amounts start among those that are left."""
+    """Where states, tables, messages to second and first nodes, and amounts start among those that are left."""
     offsets, first, second = graph.offsets, graph.first, graph.second
     n = len(offsets) - 1
     nodes = np.zeros(n + 1, dtype=np.int64)
@@ -321,7 +321,7 @@ def _cut_starts(graph: Graph, held_node: np.ndarray, alive: np.ndarray):
 def _cut_vectors(
     offsets: np.ndarray, node: np.ndarray, at: np.ndarray, values: np.ndarray, alive: np.ndarray, length: int
 ):  # fmt: skip
-    """Of vectors over the strategies of nodes, one after the other, the entries of strategies that are left."""
+    """Of vectors over the states of nodes, one after the other, the entries of states that are left."""
     out = np.empty(length, dtype=values.dtype)
     k = 0
     for v in range(len(node)):
@@ -335,7 +335,7 @@ def _cut_vectors(
 
 @compiled
 def _cut_tables(graph: Graph, alive: np.ndarray, out: np.ndarray):
-    """Writes the entries of tables whose two strategies are left, one table after the other."""
+    """Writes the entries of tables whose two states are left, one table after the other."""
     offsets, first, second = graph.offsets, graph.first, graph.second
     table_at, tables = graph.table_at, graph.tables
     at = 0

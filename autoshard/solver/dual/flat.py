@@ -14,7 +14,7 @@ class Flat:
     """Nodes 0..n-1 stand for `nodes[k]` of the work network; all costs float64, forbidden ones inf.
 
     unary[offsets[k]:offsets[k + 1]]: costs of node k. Edge e joins first[e] < second[e]; its table
-    (rows: strategies of first) starts at table_at[e] in `tables`. Edges of node k:
+    (rows: states of first) starts at table_at[e] in `tables`. Edges of node k:
     incident[incident_at[k]:incident_at[k + 1]].
     Usage record r: node held_node[r], slots [held_start[r], held_stop[r]), amounts from held_at[r].
     """
@@ -43,17 +43,17 @@ class Flat:
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """The number of strategies of every node."""
+        """The number of states of every node."""
         return np.diff(self.offsets)
 
     @cached_property
     def held_lengths(self) -> np.ndarray:
-        """Strategies of the node of every usage record."""
+        """States of the node of every usage record."""
         return np.diff(self.held_at)
 
     @cached_property
     def held_places(self) -> np.ndarray:
-        """The strategy, among all, that every amount is about."""
+        """The state, among all, that every amount is about."""
         starts = self.offsets[self.held_node] - self.held_at[:-1]
         return np.repeat(starts, self.held_lengths) + np.arange(len(self.amounts))
 
@@ -72,7 +72,7 @@ class Flat:
         )  # fmt: skip
 
     def table(self, edge: int) -> np.ndarray:
-        """The table of an edge: rows are strategies of its first node, columns of its second one."""
+        """The table of an edge: rows are states of its first node, columns of its second one."""
         rows, columns = self.sizes[self.first[edge]], self.sizes[self.second[edge]]
         at = self.table_at[edge]
         return self.tables[at : at + rows * columns].reshape(rows, columns)

@@ -23,9 +23,9 @@ def message_pass(
 ):
     """One pass over all nodes; returns (bound, largest magnitude met).
 
-    forward: visit nodes upwards and send to higher ones, else downwards. priced: costs of the strategies with prices on
-    memory. messages: both directions are updated in place. total: receives per strategy the node's cost plus all
-    incoming messages at its visit. chosen: receives per node a strategy decoded on the way downwards.
+    forward: visit nodes upwards and send to higher ones, else downwards. priced: costs of the states with prices on
+    memory. messages: both directions are updated in place. total: receives per state the node's cost plus all
+    incoming messages at its visit. chosen: receives per node a state decoded on the way downwards.
     The bound is the sum over nodes of the least left-over plus the sum over edges of the normalisations.
     """
     # one function for a whole node: a call for each edge would pass all arrays each time and nearly double the time
@@ -40,7 +40,7 @@ def message_pass(
     share = np.empty(widest)  # what each edge that is sent along gets of that
     left = np.empty(widest)  # the share less the message that came along the edge
     message = np.empty(widest)
-    decode = np.empty(widest)  # what strategies cost beside the choices made so far
+    decode = np.empty(widest)  # what states cost beside the choices made so far
     fixed = np.empty(0 if forward else len(to_first))  # the rows of tables at what the second node has chosen
     for step in range(n):
         i = step if forward else n - 1 - step
@@ -123,7 +123,7 @@ def message_pass(
 
 @compiled
 def widest_of(offsets: np.ndarray):
-    """The number of strategies of the node that has most, at least 1."""
+    """The number of states of the node that has most, at least 1."""
     widest = 1
     for i in range(len(offsets) - 1):
         widest = max(widest, offsets[i + 1] - offsets[i])
@@ -132,7 +132,7 @@ def widest_of(offsets: np.ndarray):
 
 @compiled
 def cheapest(decode: np.ndarray, own: np.ndarray, d: int):
-    """The first of d strategies that is cheapest; where earlier choices forbid them all, by the messages alone."""
+    """The first of d states that is cheapest; where earlier choices forbid them all, by the messages alone."""
     best = 0
     for a in range(1, d):
         if decode[a] < decode[best]:

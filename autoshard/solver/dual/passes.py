@@ -41,9 +41,9 @@ SETTLED_RATE = 2e-3
 class Dual:
     """Messages on a flat network.
 
-    quantum: what all numbers are multiples of. Messages are laid out as `arrays.Messages` says. total: per strategy its
+    quantum: what all numbers are multiples of. Messages are laid out as `arrays.Messages` says. total: per state its
     cost plus all incoming messages when a pass last visited it. prices: per time slot, on what is live in it.
-    priced: costs of strategies with them. charge: what the limit gives back for them. bound: best proven so far
+    priced: costs of states with them. charge: what the limit gives back for them. bound: best proven so far
     (without the work network's constant), -inf before any. last: of the last pass. passes: made so far.
     """
 
@@ -141,7 +141,7 @@ def flat_cost(flat: Flat, chosen: np.ndarray) -> float:
 
 
 def reparametrise(dual: Dual) -> tuple[float, np.ndarray, np.ndarray]:
-    """(bound, left-over per strategy, rest per table entry): non-negative, and together equal to the priced network
+    """(bound, left-over per state, rest per table entry): non-negative, and together equal to the priced network
     minus `bound`; laid out as `Flat.unary` and `Flat.tables`.
 
     `bound` already gives back the charge for the limit.
@@ -152,7 +152,7 @@ def reparametrise(dual: Dual) -> tuple[float, np.ndarray, np.ndarray]:
 
 
 def left_over(dual: Dual) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """What is left per strategy, and per table entry, above the least of each node and each table, which follow.
+    """What is left per state, and per table entry, above the least of each node and each table, which follow.
 
     Follows the messages of a backward pass.
     """
@@ -174,7 +174,7 @@ def left_over(dual: Dual) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarra
 
 
 def message_places(flat: Flat, ends: np.ndarray) -> np.ndarray:
-    """For messages to these ends of the edges: the strategy each entry is about."""
+    """For messages to these ends of the edges: the state each entry is about."""
     lengths = flat.sizes[ends]
     at = np.cumsum(lengths) - lengths
     return np.repeat(flat.offsets[ends] - at, lengths) + np.arange(int(lengths.sum()))

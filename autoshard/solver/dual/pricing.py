@@ -123,7 +123,7 @@ def charge(
     prices: np.ndarray,
     priced: np.ndarray,
 ):
-    """Ask `wished[t] >= 0` per unit live in slot t: sets `prices`, and `priced`: what strategies cost with them.
+    """Ask `wished[t] >= 0` per unit live in slot t: sets `prices`, and `priced`: what states cost with them.
 
     Returns the sum of the prices.
 

@@ -20,7 +20,7 @@ COARSER = 16.0
 
 
 class Moving(NamedTuple):
-    """What passes change (see `passes.Dual`); decoded: per double pass the strategies chosen; worth: whether they are
+    """What passes change (see `passes.Dual`); decoded: per double pass the states chosen; worth: whether they are
     cheap enough, and within the limit.
     """
 

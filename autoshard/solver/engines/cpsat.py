@@ -1,7 +1,7 @@
 """CP-SAT as an exact engine for small cores: memory rows are linear constraints for it, and it can be installed where
 toulbar2 has no wheel.
 
-Every table becomes pair variables that agree with the strategies of both nodes (the local polytope), so the root
+Every table becomes pair variables that agree with the states of both nodes (the local polytope), so the root
 relaxation is that of the linear program. One worker, a fixed seed and a limit in deterministic time: the same answer on
 every run; the wall clock only guards.
 """

@@ -42,7 +42,7 @@ def profile(work: Work, positions: tuple[int, ...]) -> np.ndarray:
 def solve_work(
     work: Work, *, upper: int | None, backtracks: int, seconds: float, slots: list[int], vac: int = 0
 ) -> tuple[dict[int, int] | None, int, bool, bool] | None:
-    """(original strategies of all nodes, proven bound, complete, out of time), or None where no engine can.
+    """(original states of all nodes, proven bound, complete, out of time), or None where no engine can.
 
     toulbar2 goes first where it is installed. CP-SAT takes over on small cores: where it is not, where it cannot
     represent the costs, and where memory rows keep it from ending within its backtracks.

@@ -1,6 +1,6 @@
 """Descent over facets: keep all but one or two facets of every node, solve what is then open, repeat.
 
-A facet is a label per strategy (the planner gives one per mesh axis); restricting every node to the strategies that
+A facet is a label per state (the planner gives one per mesh axis); restricting every node to the states that
 agree with the incumbent in all other facets leaves a small network that can be solved exactly or nearly so.
 """
 
@@ -28,7 +28,7 @@ def facet_count(network: CostNetwork) -> int:
 
 
 def agreeing(network: CostNetwork, assignment: Sequence[int], free: Sequence[int]) -> list[np.ndarray | None]:
-    """Per node the strategies that share every facet outside `free` with the assignment (nodes without facets: all)."""
+    """Per node the states that share every facet outside `free` with the assignment (nodes without facets: all)."""
     count = facet_count(network)
     fixed = [f for f in range(count) if f not in free]
     out: list[np.ndarray | None] = []
@@ -63,7 +63,7 @@ def solve_restricted(
 
 
 def build_up(race: Race, *, backtracks: int, largest: int) -> bool:
-    """From scratch: facet by facet, the later ones at label 0 ("nothing chosen") where a node has such a strategy."""
+    """From scratch: facet by facet, the later ones at label 0 ("nothing chosen") where a node has such a state."""
     network = race.network
     count = facet_count(network)
     plain: list[np.ndarray | None] = []

@@ -40,7 +40,7 @@ LARGEST_COST = 2**50
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A limit on a sum: per node of `scope` amounts per strategy; their sum is at most `limit`."""
+    """A limit on a sum: per node of `scope` amounts per state; their sum is at most `limit`."""
 
     scope: tuple[int, ...]
     amounts: tuple[tuple[int, ...], ...]
@@ -54,7 +54,7 @@ class Row:
 def told_apart(row: Row) -> Row:
     """The same row with no amount twice at one node.
 
-    pytoulbar2 1.4.0.1 groups strategies of equal amounts; when the upper bound rules one of them out it forgets the
+    pytoulbar2 1.4.0.1 groups states of equal amounts; when the upper bound rules one of them out it forgets the
     others of its group too, and calls complete what is not (tests/solver/test_engines_word.py has four variables that
     show it). Amounts are scaled by more than all that is then added to tell them apart, and so is the limit.
     """

@@ -18,7 +18,7 @@ class Memory(NamedTuple):
     """What nodes hold: records record_at[i]:record_at[i + 1] are about node i.
 
     Record r keeps, in the slots [start[r], stop[r]), as much live as `amounts` says from at[r] on, one amount per
-    strategy. No slot may rise above the limit.
+    state. No slot may rise above the limit.
     """
 
     record_at: np.ndarray
@@ -30,7 +30,7 @@ class Memory(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """An assignment: per node the strategy, per slot what is live, and the most of that in each block of slots."""
+    """An assignment: per node the state, per slot what is live, and the most of that in each block of slots."""
 
     chosen: np.ndarray
     live: np.ndarray
@@ -73,7 +73,7 @@ def most_live(live: np.ndarray, blocks: np.ndarray, start: int, stop: int):
 
 @compiled
 def try_switch(i: int, a: int, memory: Memory, assigned: Assigned):
-    """Switch node i to strategy a unless some slot would rise above the limit; returns whether it did."""
+    """Switch node i to state a unless some slot would rise above the limit; returns whether it did."""
     record_at, start, stop, at, amounts, limit = memory
     chosen, live, blocks = assigned
     x = chosen[i]

@@ -25,10 +25,10 @@ NONE_LEFT = -1
 
 
 class Remaining(NamedTuple):
-    """What is left of the strategies, and how to bring back what went.
+    """What is left of the states, and how to bring back what went.
 
-    alive: per strategy. left: per node the number of those. trail: the strategies that went, one after the other.
-    owner: the node of every strategy. weight: per node how often its edges led into dead ends, from 1 on.
+    alive: per state. left: per node the number of those. trail: the states that went, one after the other.
+    owner: the node of every state. weight: per node how often its edges led into dead ends, from 1 on.
     inside, waiting: nodes whose neighbours are to be looked at, as a mask, and room for them as a ring.
     """
 
@@ -53,7 +53,7 @@ class Choices(NamedTuple):
 def decode_consistently(dual: Dual) -> np.ndarray | None:
     """An assignment (positions in the flat domains) without forbidden pairs, led by the messages; None: given up.
 
-    Nodes are chosen in the order of a backward pass at first. Where that fails, those that have few strategies
+    Nodes are chosen in the order of a backward pass at first. Where that fails, those that have few states
     left for how often their edges led into dead ends come first (dom/wdeg: F. Boussemart et al., "Boosting systematic
     search by weighting constraints", ECAI 2004).
     """
@@ -86,7 +86,7 @@ def _decode(
 ):
     """0: `chosen` forbids nothing. `NONE_LEFT`, or else the choices undone when it was given up.
 
-    weighted: choose nodes by strategies left over `weight`, which grows at dead ends; else from the last to the first.
+    weighted: choose nodes by states left over `weight`, which grows at dead ends; else from the last to the first.
     hard: whether an edge forbids anything.
     """
     n = len(graph.offsets) - 1
@@ -149,7 +149,7 @@ def _decode(
 
 @compiled
 def _all_remaining(graph: Graph, weight: np.ndarray):
-    """Every strategy that its own cost does not forbid; all nodes wait."""
+    """Every state that its own cost does not forbid; all nodes wait."""
     offsets, unary = graph.offsets, graph.unary
     n = len(offsets) - 1
     owner = np.empty(len(unary), dtype=np.int64)
@@ -167,7 +167,7 @@ def _all_remaining(graph: Graph, weight: np.ndarray):
 
 @compiled
 def _spread(graph: Graph, hard: np.ndarray, remaining: Remaining, length: int):
-    """Arc consistency from the nodes that wait: (whether all nodes keep a strategy, length of the trail)."""
+    """Arc consistency from the nodes that wait: (whether all nodes keep a state, length of the trail)."""
     offsets, _, first, second, table_at, tables, incident_at, incident = graph
     alive, left, trail, _, weight, inside, waiting = remaining
     count = 0
@@ -192,7 +192,7 @@ def _spread(graph: Graph, hard: np.ndarray, remaining: Remaining, length: int):
             if not hard[e]:
                 continue
             at = table_at[e]
-            rows = first[e] == i  # whether the strategies of i are the rows
+            rows = first[e] == i  # whether the states of i are the rows
             j = second[e] if rows else first[e]
             begin = offsets[j]
             c = offsets[j + 1] - begin
@@ -225,7 +225,7 @@ def _spread(graph: Graph, hard: np.ndarray, remaining: Remaining, length: int):
 
 @compiled
 def _next_node(weighted: bool, last: int, taken: np.ndarray, left: np.ndarray, weight: np.ndarray):
-    """The node to choose for next: `last`, or where `weighted` the one with fewest strategies left over its weight."""
+    """The node to choose for next: `last`, or where `weighted` the one with fewest states left over its weight."""
     if not weighted:
         return last
     best_node = -1
@@ -239,7 +239,7 @@ def _next_node(weighted: bool, last: int, taken: np.ndarray, left: np.ndarray, w
 
 @compiled
 def _cheapest(i: int, graph: Graph, messages: Messages, choices: Choices, alive: np.ndarray, cost: np.ndarray):
-    """The living strategy of node i that is cheapest beside what is chosen, and by the messages of what is not."""
+    """The living state of node i that is cheapest beside what is chosen, and by the messages of what is not."""
     offsets, unary, first, second, table_at, tables, incident_at, incident = graph
     second_at, first_at, to_second, to_first = messages
     chosen, taken = choices.chosen, choices.taken
@@ -267,7 +267,7 @@ def _cheapest(i: int, graph: Graph, messages: Messages, choices: Choices, alive:
 
 @compiled
 def _keep_only(begin: int, end: int, kept: int, alive: np.ndarray, trail: np.ndarray, length: int):
-    """Clears all strategies of a node but one; returns the length of the trail."""
+    """Clears all states of a node but one; returns the length of the trail."""
     for a in range(begin, end):
         if a != kept and alive[a]:
             alive[a] = False

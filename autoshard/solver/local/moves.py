@@ -12,7 +12,7 @@ from autoshard.solver.local.live import Assigned, Memory, try_switch
 
 @compiled
 def local_costs(i: int, graph: Graph, chosen: np.ndarray, out: np.ndarray):
-    """Sets `out` to what each strategy of node i costs with everything else fixed."""
+    """Sets `out` to what each state of node i costs with everything else fixed."""
     offsets, unary, first, second, table_at, tables, incident_at, incident = graph
     low = offsets[i]
     d = offsets[i + 1] - low
@@ -38,7 +38,7 @@ def node_descent(
 ):  # fmt: skip
     """Switch single nodes to what is cheapest at the prices (prefix sums) and fits; returns how many switches.
 
-    scratch: room for one number per strategy of a node.
+    scratch: room for one number per state of a node.
     """
     record_at, start, stop, at, amounts, _ = memory
     offsets, chosen = graph.offsets, assigned.chosen

@@ -15,7 +15,7 @@ from autoshard.solver.local.moves import node_descent
 from autoshard.solver.local.tree_moves import Tree, TreeMoves, tree_search
 
 MOST_TREE_ENTRIES = 200_000
-"""Strategies that the nodes of one tree may have together."""
+"""States that the nodes of one tree may have together."""
 FRONTIER_SPARE = 16
 """The frontier of a tree has room for each node twice, and so many more where there are next to none."""
 NOTHING_LIVE = -(2**62)
@@ -52,7 +52,7 @@ LEAST_FLOOR = 1e-12
 class Field:
     """An assignment with its live amounts, and the memory that the compiled moves work in.
 
-    state: of the random numbers. scratch: one number per strategy of a node. tree: room for one tree.
+    random_state: of the random numbers. scratch: one number per state of a node. tree: room for one tree.
     """
 
     flat: Flat
@@ -60,7 +60,7 @@ class Field:
     chosen: np.ndarray
     live: np.ndarray
     blocks: np.ndarray
-    state: np.ndarray
+    random_state: np.ndarray
     scratch: np.ndarray
     tree: Tree
 
@@ -98,7 +98,7 @@ def field_for(flat: Flat, seed: int) -> Field:
         chosen=np.zeros(n, dtype=np.int64),
         live=np.zeros(max(1, flat.slots), dtype=np.int64),
         blocks=np.zeros(1, dtype=np.int64),
-        state=np.array([mixed], dtype=np.uint64),
+        random_state=np.array([mixed], dtype=np.uint64),
         scratch=np.zeros(int(flat.sizes.max(initial=1))),
         tree=Tree(
             member=np.full(n, -1, dtype=np.int64),
@@ -151,11 +151,11 @@ def trees(
     graph = (field.flat if flat is None else flat).graph
     low, high = (0, field.flat.n) if window is None else window
     moves = TreeMoves(count, size, low, high, scales[0], scales[1], judge)
-    return tree_search(moves, graph, field.memory_within(limit), prefix, field.assigned, field.tree, field.state)
+    return tree_search(moves, graph, field.memory_within(limit), prefix, field.assigned, field.tree, field.random_state)
 
 
 def least_memory(field: Field) -> np.ndarray:
-    """The strategies that hold least over time, whatever they cost and whether they go together."""
+    """The states that hold least over time, whatever they cost and whether they go together."""
     f = field.flat
     lengths = np.diff(f.held_at)
     index = np.repeat(f.offsets[f.held_node] - f.held_at[:-1], lengths) + np.arange(len(f.amounts))

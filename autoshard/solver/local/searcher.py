@@ -45,7 +45,7 @@ SHAKING_TREE = 20
 SHAKING_SHARE = 5
 """Inner nodes of the trees that shake a stretch, one for so many of its nodes."""
 NOISE = 2.0
-"""Mean of the costs added to the strategies of a shaken stretch, as a multiple of what a node costs on average."""
+"""Mean of the costs added to the states of a shaken stretch, as a multiple of what a node costs on average."""
 POLISHING_TREES = (20, 100)
 """Inner nodes of the trees that polish a shaken stretch."""
 
@@ -107,7 +107,7 @@ class Searcher:
         return False
 
     def restart(self) -> bool:
-        """Put the incumbent on the field; False when there is none or reductions dropped a strategy of it."""
+        """Put the incumbent on the field; False when there is none or reductions dropped a state of it."""
         cost, assignment = self.race.incumbent()
         if assignment is None:
             return False

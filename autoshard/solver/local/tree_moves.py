@@ -48,7 +48,7 @@ class Tree(NamedTuple):
 
     member: per node of the network its place in `order`, -1 outside, and everywhere between two trees. parent: per node
     of the tree; parent_edge: the edge to it; both -1 for the root. frontier: nodes that may join. before: what nodes of
-    `order` had chosen. cost: what strategies cost, those of order[p] from cost_at[p] on.
+    `order` had chosen. cost: what states cost, those of order[p] from cost_at[p] on.
     """
 
     member: np.ndarray
@@ -66,13 +66,13 @@ XORSHIFT_MULTIPLIER = np.uint64(2685821657736338717)
 
 
 @compiled
-def next_random(state: np.ndarray):
+def next_random(random_state: np.ndarray):
     """xorshift64*: the same numbers on every machine; the upper 31 bits, as int64."""
-    x = state[0]
+    x = random_state[0]
     x ^= x >> np.uint64(12)
     x ^= x << np.uint64(25)
     x ^= x >> np.uint64(27)
-    state[0] = x
+    random_state[0] = x
     return np.int64((x * XORSHIFT_MULTIPLIER) >> np.uint64(33))
 
 
@@ -84,18 +84,18 @@ def tree_search(
     prefix: np.ndarray,
     assigned: Assigned,
     tree: Tree,
-    state: np.ndarray,
+    random_state: np.ndarray,
 ):
     """Re-choose random induced trees by dynamic programming; returns the gain.
 
     prefix: prices, as sums from the left. A result past the limit is tried again at higher prices. A tree's new choice
-    is kept if it fits and does not cost more. state: of the random numbers.
+    is kept if it fits and does not cost more. random_state: of the random numbers.
     """
     gained = 0.0
     for _ in range(moves.count):
-        root = moves.low + next_random(state) % (moves.high - moves.low)
-        count = grow(root, moves.size, graph, tree, state)
-        part = (next_random(state) % SCALE_STEPS) / (SCALE_STEPS - 1.0)
+        root = moves.low + next_random(random_state) % (moves.high - moves.low)
+        count = grow(root, moves.size, graph, tree, random_state)
+        part = (next_random(random_state) % SCALE_STEPS) / (SCALE_STEPS - 1.0)
         scale = moves.scale_low + (moves.scale_high - moves.scale_low) * part
         gained += rechoose(count, scale, moves.judge, graph, memory, prefix, assigned, tree)
         for p in range(count):
@@ -104,7 +104,7 @@ def tree_search(
 
 
 @compiled
-def grow(root: int, size: int, graph: Graph, tree: Tree, state: np.ndarray):
+def grow(root: int, size: int, graph: Graph, tree: Tree, random_state: np.ndarray):
     """A random induced tree of up to `size` inner nodes around the root, with all of their leaves; its node count.
 
     Induced: a node joins where exactly one of its neighbours is in the tree.
@@ -117,14 +117,14 @@ def grow(root: int, size: int, graph: Graph, tree: Tree, state: np.ndarray):
     used = 0
     frontier[0] = root
     while waiting > 0 and inner < size:
-        pick = next_random(state) % waiting
+        pick = next_random(random_state) % waiting
         i = frontier[pick]
         waiting -= 1
         frontier[pick] = frontier[waiting]
         if member[i] >= 0:
             continue
         degree = incident_at[i + 1] - incident_at[i]
-        if degree > HUB_DEGREE and next_random(state) % HUB_CHANCE != 0:
+        if degree > HUB_DEGREE and next_random(random_state) % HUB_CHANCE != 0:
             continue
         inside = 0
         link = -1
@@ -198,7 +198,7 @@ def rechoose(
 
 @compiled
 def costs_beside(count: int, graph: Graph, chosen: np.ndarray, tree: Tree):
-    """Sets what every strategy of the tree's nodes costs beside the choices outside the tree, without memory."""
+    """Sets what every state of the tree's nodes costs beside the choices outside the tree, without memory."""
     offsets, unary, first, second, table_at, tables, incident_at, incident = graph
     member, order, cost_at, cost = tree.member, tree.order, tree.cost_at, tree.cost
     for p in range(count):
@@ -253,7 +253,7 @@ def cost_now(
 
 @compiled
 def add_prices(count: int, scale: float, offsets: np.ndarray, memory: Memory, prefix: np.ndarray, tree: Tree):
-    """Adds what the nodes hold, at the scaled prices, to the costs of the tree's strategies."""
+    """Adds what the nodes hold, at the scaled prices, to the costs of the tree's states."""
     record_at, start, stop, amount_at, amounts, _ = memory
     order, cost_at, cost = tree.order, tree.cost_at, tree.cost
     for p in range(count):
@@ -268,7 +268,7 @@ def add_prices(count: int, scale: float, offsets: np.ndarray, memory: Memory, pr
 
 @compiled
 def gather_upwards(count: int, graph: Graph, tree: Tree):
-    """Adds to every node, from the leaves to the root, the least that its children cost beside each strategy."""
+    """Adds to every node, from the leaves to the root, the least that its children cost beside each state."""
     offsets, table_at, tables, first = graph.offsets, graph.table_at, graph.tables, graph.first
     member, parent, parent_edge, order, _, _, cost_at, cost = tree
     for p in range(count - 1, 0, -1):

@@ -1,15 +1,15 @@
 """Exact reductions: each keeps the optimum, and what it removed can be brought back.
 
-Every reduction is *applied* by a function that rewrites a `Work` in place (tables stay exact integers, strategies keep
+Every reduction is *applied* by a function that rewrites a `Work` in place (tables stay exact integers, states keep
 their original indices) and is *inverted* by the `Step` it leaves in `Work.trail`: `Work.complete` runs them backwards.
-A reduction that only drops strategies, edges or time slots leaves no step: its inverse is the identity.
+A reduction that only drops states, edges or time slots leaves no step: its inverse is the identity.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from autoshard.solver.reductions.consistency import arc_consistency, consistent_edge, least_usage, usage_consistency
-from autoshard.solver.reductions.dominance import dominated_strategies
+from autoshard.solver.reductions.dominance import dominated_states
 from autoshard.solver.reductions.edges import separable_edge, separable_edges
 from autoshard.solver.reductions.elimination import Eliminated, eliminate, fix_single, min_plus
 from autoshard.solver.reductions.fixpoint import reduce_network
@@ -31,12 +31,12 @@ class Reduction:
 
     @staticmethod
     def invert(work: Work, choice: dict[int, int]) -> dict[int, int]:
-        """Original strategies of all nodes, from those of the remaining ones."""
+        """Original states of all nodes, from those of the remaining ones."""
         return work.complete(choice)
 
 
 def _dominance(work: Work) -> int:
-    return sum(dominated_strategies(work, node) for node in work.nodes())
+    return sum(dominated_states(work, node) for node in work.nodes())
 
 
 def _elimination(work: Work) -> int:
@@ -77,7 +77,7 @@ __all__ = [
     "arc_consistency",
     "compressed",
     "consistent_edge",
-    "dominated_strategies",
+    "dominated_states",
     "eliminate",
     "fewer_slots",
     "fix_single",

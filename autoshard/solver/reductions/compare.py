@@ -1,4 +1,4 @@
-"""Strategies of one node compared, compiled."""
+"""States of one node compared, compiled."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from autoshard.solver.compiled import compiled
 def beats(cost: np.ndarray, joint: np.ndarray, ends: np.ndarray, forbidden: int):
     """[a, b]: b never costs more than a, whatever the neighbours choose.
 
-    joint: the tables of all edges side by side [strategy, neighbour's strategy]; those of edge e end before ends[e].
+    joint: the tables of all edges side by side [state, neighbour's state]; those of edge e end before ends[e].
     """
     d = len(cost)
     out = np.zeros((d, d), dtype=np.bool_)

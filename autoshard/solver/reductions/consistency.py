@@ -1,4 +1,4 @@
-"""Removes strategies without a partner on some edge, or without room beside the least of all other nodes.
+"""Removes states without a partner on some edge, or without room beside the least of all other nodes.
 
 Domains keep original indices, so that nothing has to be undone.
 """
@@ -18,7 +18,7 @@ MOST_AT_ONCE = 50_000_000
 
 
 def arc_consistency(work: Work, nodes: Iterable[int] | None = None) -> int:
-    """Remove strategies that some edge leaves without a partner; returns how many went."""
+    """Remove states that some edge leaves without a partner; returns how many went."""
     removed = 0
     if nodes is None:
         removed, nodes = _at_once(work)
@@ -27,7 +27,7 @@ def arc_consistency(work: Work, nodes: Iterable[int] | None = None) -> int:
     while waiting:
         i = waiting.popleft()
         inside.discard(i)
-        for j in list(work.tables[i]):  # strategies of j need a partner in i
+        for j in list(work.tables[i]):  # states of j need a partner in i
             table = work.tables[i][j]
             if np.maximum.reduce(table, axis=None) < FORBIDDEN_FROM:  # most tables forbid nothing
                 continue
@@ -36,7 +36,7 @@ def arc_consistency(work: Work, nodes: Iterable[int] | None = None) -> int:
                 continue
             if not supported.any():
                 raise Infeasible(
-                    f"the edge between nodes {min(i, j)} and {max(i, j)} forbids every pair of strategies "
+                    f"the edge between nodes {min(i, j)} and {max(i, j)} forbids every pair of states "
                     f"that is left ({len(work.domains[i])} x {len(work.domains[j])})"
                 )
             removed += int((~supported).sum())
@@ -48,7 +48,7 @@ def arc_consistency(work: Work, nodes: Iterable[int] | None = None) -> int:
 
 
 def _at_once(work: Work) -> tuple[int, list[int]]:
-    """Arc consistency of a large network by compiled code: how many strategies went, and the nodes left to look at.
+    """Arc consistency of a large network by compiled code: how many states went, and the nodes left to look at.
 
     All nodes are left where the network is small or huge, or has no solution (so that the one who looks can say why).
     """
@@ -78,7 +78,7 @@ def _at_once(work: Work) -> tuple[int, list[int]]:
 
 
 def forbidding_edges(work: Work) -> list[tuple[int, int]]:
-    """The edges (smaller node first) that forbid some pair of strategies."""
+    """The edges (smaller node first) that forbid some pair of states."""
     edges, forbidding = work.edges(), []
     for begin, end in stretches([work.tables[i][j].size for i, j in edges]):
         entries, starts = joined([work.tables[i][j].ravel("K") for i, j in edges[begin:end]])
@@ -94,7 +94,7 @@ def consistent_edge(work: Work, i: int, j: int) -> None:
     for a, b in ((i, j), (j, i)):
         supported = np.asarray(np.minimum.reduce(work.tables[a][b], axis=1) < FORBIDDEN_FROM)
         if not supported.any():
-            raise Infeasible(f"nodes {i} and {j} have no pair of strategies that the nodes between them allow")
+            raise Infeasible(f"nodes {i} and {j} have no pair of states that the nodes between them allow")
         if not supported.all():
             work.keep(a, supported)
 
@@ -106,7 +106,7 @@ def least_usage(work: Work) -> np.ndarray:
 
 
 def usage_consistency(work: Work) -> int:
-    """Remove strategies that exceed the limit even when every other node takes its least."""
+    """Remove states that exceed the limit even when every other node takes its least."""
     if work.limit is None:
         return 0
     removed = 0
@@ -127,7 +127,7 @@ def usage_consistency(work: Work) -> int:
             return removed
         for node, fit in fits.items():
             if not fit.any():
-                raise Infeasible(f"memory: no strategy of node {node} fits beside the least of all others")
+                raise Infeasible(f"memory: no state of node {node} fits beside the least of all others")
             removed += int((~fit).sum())
             work.keep(node, fit)
         arc_consistency(work, list(fits))

@@ -1,4 +1,4 @@
-"""Removes strategies that another one beats, whatever the neighbours choose, with no more memory.
+"""Removes states that another one beats, whatever the neighbours choose, with no more memory.
 
 Domains keep original indices, so that nothing has to be undone.
 """
@@ -10,13 +10,13 @@ import numpy as np
 from autoshard.solver.work import FORBIDDEN, Work
 
 Compare = Callable[[np.ndarray, list[np.ndarray]], np.ndarray]
-"""(costs, tables [strategy, neighbour's strategy]) -> beats[a, b]: b never costs more than a."""
+"""(costs, tables [state, neighbour's state]) -> beats[a, b]: b never costs more than a."""
 
 
-def dominated_strategies(work: Work, node: int, budget: int = 2_000_000, compare: Compare | None = None) -> int:
-    """Remove strategies that another one beats whatever the neighbours choose, with no more memory.
+def dominated_states(work: Work, node: int, budget: int = 2_000_000, compare: Compare | None = None) -> int:
+    """Remove states that another one beats whatever the neighbours choose, with no more memory.
 
-    Of equal strategies the first stays. Skipped (0) when the comparison needs more than `budget` operations.
+    Of equal states the first stays. Skipped (0) when the comparison needs more than `budget` operations.
     compare: another way to compute the same, as `compiled_comparison` is.
     """
     cost = work.cost(node)
@@ -31,7 +31,7 @@ def dominated_strategies(work: Work, node: int, budget: int = 2_000_000, compare
     if work.limit is not None:
         for h in work.held[node]:
             beats &= h.amounts[None, :] <= h.amounts[:, None]
-    if np.count_nonzero(beats) == d:  # every strategy beats itself
+    if np.count_nonzero(beats) == d:  # every state beats itself
         return 0
     order = np.arange(d)
     strictly = beats & (~beats.T | (order[None, :] < order[:, None]))

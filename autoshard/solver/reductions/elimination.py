@@ -1,4 +1,4 @@
-"""Nodes that hold no memory and have few neighbours, or one strategy, are folded into their neighbours.
+"""Nodes that hold no memory and have few neighbours, or one state, are folded into their neighbours.
 
 `Eliminated.invert` chooses for them what is cheapest beside their neighbours' choices.
 """
@@ -75,7 +75,7 @@ def eliminate(work: Work, node: int) -> None:
 
 
 def fix_single(work: Work, node: int) -> None:
-    """Fold a node with one strategy left and no memory into its neighbours, whatever its degree."""
+    """Fold a node with one state left and no memory into its neighbours, whatever its degree."""
     others = tuple(work.tables[node])
     step = Eliminated(node, work.cost(node), work.domains[node], ())
     work.constant += int(work.cost(node)[0])
@@ -90,6 +90,6 @@ def fix_single(work: Work, node: int) -> None:
 def _drop_forbidden(work: Work, node: int, because: int) -> None:
     mask = work.cost(node) < FORBIDDEN_FROM
     if not mask.any():
-        raise Infeasible(f"node {node} has no strategy left that its neighbour {because} allows")
+        raise Infeasible(f"node {node} has no state left that its neighbour {because} allows")
     if not mask.all():
         work.keep(node, mask)

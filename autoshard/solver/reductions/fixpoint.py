@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from autoshard.solver.reductions.consistency import arc_consistency, consistent_edge, usage_consistency
-from autoshard.solver.reductions.dominance import compiled_comparison, dominated_strategies
+from autoshard.solver.reductions.dominance import compiled_comparison, dominated_states
 from autoshard.solver.reductions.edges import separable_edge, separable_edges
 from autoshard.solver.reductions.elimination import eliminate, fix_single
 from autoshard.solver.reductions.follow import follow_all
@@ -12,7 +12,7 @@ from autoshard.solver.reductions.slots import fewer_slots
 from autoshard.solver.work import Work
 
 MOST_COMPARED = 3
-"""How often one node's strategies are compared: later comparisons find little and cost as much."""
+"""How often one node's states are compared: later comparisons find little and cost as much."""
 MANY_NODES = 1_000
 """Networks with more nodes left than this are worth compiled code."""
 FEW_SLOTS = 0.05
@@ -83,7 +83,7 @@ def reduce_network(
                 separable_edge(work, i, j)
         elif compared[node] < MOST_COMPARED:
             compared[node] += 1
-            if not dominated_strategies(work, node, dominance, compare):
+            if not dominated_states(work, node, dominance, compare):
                 continue
             before = {node: d}
         else:
@@ -92,7 +92,7 @@ def reduce_network(
         shrunk |= _spread(work, shrunk)
         touched = shrunk | set(before)
         again(t for t in sorted(touched) if len(work.tables[t]) <= REVISITED_DEGREE)
-        for t in sorted(shrunk):  # a smaller domain may make an edge separable, or a neighbour's strategy dominated
+        for t in sorted(shrunk):  # a smaller domain may make an edge separable, or a neighbour's state dominated
             if len(work.tables[t]) <= REVISITED_DEGREE and work.costs[t] is not None:
                 neighbours = list(work.tables[t])
                 separable_edges(work, [t])

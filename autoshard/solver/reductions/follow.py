@@ -1,6 +1,6 @@
-"""Nodes whose strategy follows from a neighbour's are merged into it, with their edges and their memory.
+"""Nodes whose state follows from a neighbour's are merged into it, with their edges and their memory.
 
-`Followed.invert` reads their strategy off the neighbour's.
+`Followed.invert` reads their state off the neighbour's.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from autoshard.solver.work import FORBIDDEN_FROM, Held, Work
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A node whose strategy follows from another's: `domain[partner[b]]` when that one has `leader_domain[b]`."""
+    """A node whose state follows from another's: `domain[partner[b]]` when that one has `leader_domain[b]`."""
 
     node: int
     domain: np.ndarray
@@ -24,13 +24,13 @@ class Followed:
     partner: np.ndarray
 
     def invert(self, choice: dict[int, int]) -> None:
-        """Read the node's strategy off its leader's."""
+        """Read the node's state off its leader's."""
         at = np.searchsorted(self.leader_domain, choice[self.leader])
         choice[self.node] = int(self.domain[self.partner[at]])
 
 
 def functional(table: np.ndarray) -> bool:
-    """Whether every column allows exactly one row: the row node's strategy follows from the column node's."""
+    """Whether every column allows exactly one row: the row node's state follows from the column node's."""
     rows, columns = table.shape
     if rows > columns or (rows > 1 and table[0, 0] < FORBIDDEN_FROM and table[1, 0] < FORBIDDEN_FROM):
         return False

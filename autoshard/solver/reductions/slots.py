@@ -1,6 +1,6 @@
 """Removes time slots that cannot bind: those contained in others, and those that stay within the limit anyway.
 
-Nodes and strategies stay, so that nothing has to be undone.
+Nodes and states stay, so that nothing has to be undone.
 """
 
 from collections.abc import Sequence

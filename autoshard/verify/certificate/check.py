@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.verify.certificate.state import State
+from autoshard.verify.certificate.residual import Residual
 from autoshard.verify.certificate.stream import CertificateFault, Stream
 from autoshard.verify.certificate.weights import Layout, read_record
 
@@ -38,16 +38,16 @@ def check_certificate(
     Raises `CertificateFault` where it does not prove the bound that it claims.
     """
     stream = Stream(data)
-    return _Judge(stream, State(costs, edges, usages, limit)).run()
+    return _Judge(stream, Residual(costs, edges, usages, limit)).run()
 
 
 class _Judge:
-    def __init__(self, stream: Stream, state: State) -> None:
-        self.stream, self.state = stream, state
+    def __init__(self, stream: Stream, residual: Residual) -> None:
+        self.stream, self.residual = stream, residual
         self.claimed: int | None = stream.head["bound"]
         self.steps = self.records = self.leaves = 0
         self.layout: Layout | None = None
-        self.closed = state.empty
+        self.closed = residual.empty
 
     def run(self) -> Verdict:
         stream = self.stream
@@ -63,36 +63,36 @@ class _Judge:
                 break
             else:
                 self._step(code)
-                self.closed = self.state.empty
+                self.closed = self.residual.empty
         return Verdict(self.claimed, self.steps, self.records, max(1, self.leaves))
 
     def _step(self, code: int) -> None:
-        stream, state = self.stream, self.state
+        stream, residual = self.stream, self.residual
         self.steps += 1
         self.layout = None
-        n = len(state.unary)
+        n = len(residual.unary)
         if code == TIMES:
             count = stream.count(2**31, "the number of time slots")
-            state.only_times(np.cumsum(stream.some(count)))
+            residual.only_times(np.cumsum(stream.some(count)))
             return
         if code == FORGET:
             if self.claimed is not None:
                 raise CertificateFault("costs are forgotten, but what is claimed is a bound on them")
-            state.forget_costs()
+            residual.forget_costs()
             return
         node = stream.count(n - 1, "a node")
         if code == ELIMINATE:
-            state.eliminate(node)
+            residual.eliminate(node)
         elif code == FOLLOW:
-            state.follow(node, stream.count(n - 1, "a node"))
+            residual.follow(node, stream.count(n - 1, "a node"))
         elif code == SEPARATE:
-            state.separate(node, stream.count(n - 1, "a node"))
+            residual.separate(node, stream.count(n - 1, "a node"))
         elif code == DROP:
             wanted: dict[int, np.ndarray] = {}
             while True:
-                strategies = stream.some(stream.count(2**31, "the number of strategies"))
-                state.known(node)
-                places = state.places(node, strategies[np.isin(strategies, state.domain[node])])
+                states = stream.some(stream.count(2**31, "the number of states"))
+                residual.known(node)
+                places = residual.places(node, states[np.isin(states, residual.domain[node])])
                 if node in wanted:
                     places = np.union1d(places, wanted[node])
                 wanted[node] = places
@@ -102,10 +102,10 @@ class _Judge:
                 stream.one()
                 node = stream.count(n - 1, "a node")
                 self.steps += 1
-            state.drop(wanted)
+            residual.drop(wanted)
         elif code == DOMINATED:
-            count = stream.count(2**31, "the number of strategies")
-            state.dominated(node, stream.some(count), stream.some(count))
+            count = stream.count(2**31, "the number of states")
+            residual.dominated(node, stream.some(count), stream.some(count))
         else:
             raise CertificateFault(f"an unknown step: {code}")
 
@@ -113,7 +113,7 @@ class _Judge:
 
     def _laid_out(self) -> Layout:
         if self.layout is None:
-            self.layout = Layout(self.state)
+            self.layout = Layout(self.residual)
         return self.layout
 
     def _weighed(self, layout: Layout, alive: np.ndarray) -> tuple[bool, np.ndarray, np.ndarray | None]:
@@ -123,12 +123,12 @@ class _Judge:
         if record.costs:
             if self.claimed is None:
                 raise CertificateFault("a record counts costs, but what is claimed is that there is no assignment")
-            if record.threshold + self.state.constant < self.claimed:
+            if record.threshold + self.residual.constant < self.claimed:
                 raise CertificateFault("a record drops what costs less than the claimed bound")
         elif record.threshold != 1:
             raise CertificateFault(f"a record without costs has the threshold {record.threshold}, not 1")
         bound, left, dead = layout.weigh(alive, record)
-        aim = 1 if not record.costs else (self.claimed or 0) - self.state.constant
+        aim = 1 if not record.costs else (self.claimed or 0) - self.residual.constant
         return bound >= aim, left, dead
 
     def _part(self) -> bool:
@@ -154,30 +154,30 @@ class _Judge:
         if code != END:
             raise CertificateFault(f"an unknown step among records: {code}")
         self.cut(layout, alive, dead)
-        return self.state.empty
+        return self.residual.empty
 
     def _shaved(self, layout: Layout, alive: np.ndarray) -> bool:
-        """Take out strategies that leave nothing when their node is held to them; False where nothing is left then."""
+        """Take out states that leave nothing when their node is held to them; False where nothing is left then."""
         held, rest = self._sides(layout, alive)
         self.steps += 1
         if layout.consistent(held):
-            raise CertificateFault("strategies are shaved that something goes with")
+            raise CertificateFault("states are shaved that something goes with")
         alive &= rest
         return layout.consistent(alive)
 
     def cut(self, layout: Layout, left: np.ndarray, dead: np.ndarray | None) -> None:
-        """Take strategies and pairs out of the state."""
-        state = self.state
+        """Take states and pairs out of the residual."""
+        residual = self.residual
         if dead is not None:
             for e in np.unique(layout.edge[dead]).tolist():
                 i, j = layout.nodes[layout.first[e]], layout.nodes[layout.second[e]]
-                table = state.tables[i][j]
+                table = residual.tables[i][j]
                 gone = dead[layout.pair_at[e] : layout.pair_at[e + 1]].reshape(table.shape)
-                state._set(i, j, np.where(gone, 2**61, table))
+                residual._set(i, j, np.where(gone, 2**61, table))
         for k, node in enumerate(layout.nodes):
             mask = left[layout.at[k] : layout.at[k + 1]]
             if not mask.all():
-                state.keep(node, mask)
+                residual.keep(node, mask)
         self.layout = None
 
     def _leaf(self, closed: bool) -> None:
@@ -191,10 +191,10 @@ class _Judge:
 
     def _nothing_left(self) -> bool:
         """Whether no assignment is left, or everything was folded away at a cost of at least the bound."""
-        if self.state.nodes():
+        if self.residual.nodes():
             layout = self._laid_out()
             return not layout.consistent(np.ones(len(layout.cost), dtype=bool))
-        return self.claimed is not None and self.state.constant >= self.claimed
+        return self.claimed is not None and self.residual.constant >= self.claimed
 
     def _tree(self) -> None:
         """Read the branches: halves of what is left, halves of these, and so on; no recursion, trees may be deep."""
@@ -228,19 +228,19 @@ class _Judge:
                     raise CertificateFault("a branch goes on after its two halves")
 
     def _halves(self, layout: Layout, alive: np.ndarray | None) -> list[np.ndarray | None]:
-        """Both parts of a split; every strategy that is left is in one of them."""
+        """Both parts of a split; every state that is left is in one of them."""
         if alive is None:
             self._sides(layout, np.zeros(len(layout.cost), dtype=bool))
             return [None, None]
         return list(self._sides(layout, alive))
 
     def _sides(self, layout: Layout, alive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Read a node and some of its strategies: what is left where it has one of them, and where it has none."""
+        """Read a node and some of its states: what is left where it has one of them, and where it has none."""
         node = self.stream.count(len(layout.nodes) - 1, "a node")
         low, high = int(layout.at[node]), int(layout.at[node + 1])
-        chosen = self.stream.some(self.stream.count(high - low, "the number of strategies"))
+        chosen = self.stream.some(self.stream.count(high - low, "the number of states"))
         if len(chosen) and not 0 <= int(chosen.min()) <= int(chosen.max()) < high - low:
-            raise CertificateFault(f"a split names strategies that node {layout.nodes[node]} does not have")
+            raise CertificateFault(f"a split names states that node {layout.nodes[node]} does not have")
         inside = np.zeros(len(alive), dtype=bool)
         inside[low + chosen] = True
         outside = ~inside

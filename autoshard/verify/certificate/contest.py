@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from autoshard.errors import InputError
-from autoshard.verify.certificate.state import FORBIDDEN_COST
+from autoshard.verify.certificate.residual import FORBIDDEN_COST
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The bound that messages and prices prove, in whole numbers, over the strategies that are left of a network.
+"""The bound that messages and prices prove, in whole numbers, over the states that are left of a network.
 
 For any messages and any prices that are not negative: the sum over nodes of their least (cost, messages received,
 price of what is held), less price times limit, is at most the cost of every assignment within the limit, as long as no
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autoshard.verify.certificate.state import ALLOWED_BELOW, State, stretches
+from autoshard.verify.certificate.residual import ALLOWED_BELOW, Residual, stretches
 from autoshard.verify.certificate.stream import CertificateFault, Stream
 
 HUGE = 2**62
@@ -22,7 +22,7 @@ MOST_BITS = 64
 
 @dataclass(frozen=True)
 class Record:
-    """A record of `docs/certificates.md`; its messages are for the strategies that are left, edge after edge."""
+    """A record of `docs/certificates.md`; its messages are for the states that are left, edge after edge."""
 
     threshold: int
     bits: int
@@ -50,24 +50,24 @@ def read_record(stream: Stream, claimed: int) -> Record:
 
 
 class Layout:
-    """A network laid out flat: all strategies, then all pairs, edge after edge in the order of their nodes.
+    """A network laid out flat: all states, then all pairs, edge after edge in the order of their nodes.
 
-    Strategy s is of node `of[s]`. Pair p is of edge `edge[p]`, of strategies one[p] and two[p], rows first.
+    State s is of node `of[s]`. Pair p is of edge `edge[p]`, of states one[p] and two[p], rows first.
     """
 
-    def __init__(self, state: State) -> None:
-        self.nodes = state.nodes()
+    def __init__(self, residual: Residual) -> None:
+        self.nodes = residual.nodes()
         number = {node: k for k, node in enumerate(self.nodes)}
-        units = [state.unary[i] for i in self.nodes]
+        units = [residual.unary[i] for i in self.nodes]
         sizes = np.array([len(u) for u in units if u is not None], dtype=np.int64)
         self.sizes = sizes
         self.at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self.cost = np.concatenate([*(u for u in units if u is not None), np.zeros(0, dtype=np.int64)])
         self.of = np.repeat(np.arange(len(sizes)), sizes)
-        edges = [(number[i], number[j]) for i, j in state.edges()]
+        edges = [(number[i], number[j]) for i, j in residual.edges()]
         ends = np.array(edges, dtype=np.int64).reshape(-1, 2)
         self.first, self.second = ends[:, 0], ends[:, 1]
-        tables = [state.tables[self.nodes[a]][self.nodes[b]].ravel() for a, b in edges]
+        tables = [residual.tables[self.nodes[a]][self.nodes[b]].ravel() for a, b in edges]
         self.pair_cost = np.concatenate([*tables, np.zeros(0, dtype=np.int64)])
         counts = np.array([len(t) for t in tables], dtype=np.int64)
         self.pair_at = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -77,13 +77,13 @@ class Layout:
         self.one = self.at[self.first][self.edge] + inside // np.maximum(columns, 1)
         self.two = self.at[self.second][self.edge] + inside % np.maximum(columns, 1)
         self.allowed = self.pair_cost < ALLOWED_BELOW
-        # a message is written down for the end with fewer strategies, for the second where both have as many
+        # a message is written down for the end with fewer states, for the second where both have as many
         self.to_second = sizes[self.second] <= sizes[self.first]
         near = np.where(self.to_second, self.second, self.first)
         self.message_at = np.concatenate([[0], np.cumsum(sizes[near])]).astype(np.int64)
         of_edge = np.repeat(np.arange(len(edges)), sizes[near])
         self.message_for = self.at[near][of_edge] + np.arange(int(self.message_at[-1])) - self.message_at[:-1][of_edge]
-        # for each pair: its message at that end, and its place among all (edge, strategy of the other end)
+        # for each pair: its message at that end, and its place among all (edge, state of the other end)
         towards = np.where(self.to_second[self.edge], self.two - self.at[self.second][self.edge],
                            self.one - self.at[self.first][self.edge])  # fmt: skip
         self.message_of = self.message_at[:-1][self.edge] + towards
@@ -94,30 +94,30 @@ class Layout:
         self.other_of = self.other_at[:-1][self.edge] + away
         of_far = np.repeat(np.arange(len(edges)), sizes[far])
         self.other_for = self.at[far][of_far] + np.arange(int(self.other_at[-1])) - self.other_at[:-1][of_far]
-        self.limit, self.slots = state.limit, len(state.times)
+        self.limit, self.slots = residual.limit, len(residual.times)
         self._known: dict[bool, tuple[np.ndarray, int, np.ndarray]] = {}
-        counts_held = state.limit is not None
+        counts_held = residual.limit is not None
         self.held = [
             (k, a, b, amounts)
             for k, i in enumerate(self.nodes)
-            for a, b, amounts in (stretches(state.held[i]) if counts_held else ())
+            for a, b, amounts in (stretches(residual.held[i]) if counts_held else ())
         ]
 
     # -- what cannot be ------------------------------------------------------------------------------
 
     def consistent(self, alive: np.ndarray) -> bool:
-        """Clear from `alive` strategies without a partner on some edge or without room, until none is left of these.
+        """Clear from `alive` states without a partner on some edge or without room, until none is left of these.
 
-        Returns False where a node has no strategy left, or where the least that is held exceeds the limit.
+        Returns False where a node has no state left, or where the least that is held exceeds the limit.
         """
         while True:
             before = int(alive.sum())
             fine = self.allowed & alive[self.one] & alive[self.two]
             for first in (True, False):
-                place, count, strategy = self._per_edge(first)
+                place, count, state = self._per_edge(first)
                 seen = np.zeros(count, dtype=bool)
                 seen[place[fine]] = True
-                alive[strategy[~seen]] = False
+                alive[state[~seen]] = False
             if not self._some_left(alive):
                 return False
             if self.limit is not None and not self._fit(alive, self.limit):
@@ -151,9 +151,9 @@ class Layout:
     # -- bounds --------------------------------------------------------------------------------------
 
     def weigh(self, alive: np.ndarray, record: Record) -> tuple[int, np.ndarray, np.ndarray | None]:
-        """The bound of a record, the strategies that can cost less than its threshold, and the pairs that cannot.
+        """The bound of a record, the states that can cost less than its threshold, and the pairs that cannot.
 
-        The bound is without the constant of the state. `alive` must be consistent.
+        The bound is without the constant of the residual. `alive` must be consistent.
 
         Raises `CertificateFault` where the record's numbers do not fit the network.
         """
@@ -161,7 +161,7 @@ class Layout:
         kept = alive[self.message_for]
         if int(kept.sum()) != len(record.messages):
             raise CertificateFault(
-                f"a record has {len(record.messages)} messages, the strategies that are left need {int(kept.sum())}"
+                f"a record has {len(record.messages)} messages, the states that are left need {int(kept.sum())}"
             )
         top = float(np.abs(record.messages).max(initial=0)) * 2.0**record.step
         largest = float(np.abs(self.pair_cost[self.allowed]).max(initial=0)) + float(np.abs(self.cost).max(initial=0))
@@ -194,18 +194,18 @@ class Layout:
     def _within(
         self, alive: np.ndarray, record: Record, pairs: np.ndarray, slack: np.ndarray, excess: np.ndarray, room: int
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Strategies that cost less than `room` above the bound, and, where the record asks, pairs that cost more."""
+        """States that cost less than `room` above the bound, and, where the record asks, pairs that cost more."""
         one, two = self.one[pairs], self.two[pairs]
         out = alive & (excess < room)
         total = np.where(out, excess, 0)
         for theirs, first in ((two, True), (one, False)):
-            place, count, strategy = self._per_edge(first)
+            place, count, state = self._per_edge(first)
             beside = np.full(count, HUGE, dtype=np.int64)
             np.minimum.at(beside, place[pairs], slack + excess[theirs])
             far = beside >= room
-            out[strategy[far]] = False
+            out[state[far]] = False
             near = ~far
-            np.add.at(total, strategy[near], beside[near])
+            np.add.at(total, state[near], beside[near])
         out &= total < room
         dead = None
         if record.pairs:
@@ -214,7 +214,7 @@ class Layout:
         return out, dead
 
     def _per_edge(self, first: bool) -> tuple[np.ndarray, int, np.ndarray]:
-        """Places of (edge, strategy of its first or second node): those of pairs, their number, their strategies."""
+        """Places of (edge, state of its first or second node): those of pairs, their number, their states."""
         if first not in self._known:
             node, owner = (self.first, self.one) if first else (self.second, self.two)
             sizes = self.sizes[node]

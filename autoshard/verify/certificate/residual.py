@@ -1,7 +1,7 @@
 """The network that a certificate speaks of, changed step by step; each step is judged before it is done.
 
 Nothing here comes from the solver. Numbers are exact integers; costs at or above `FORBIDDEN_COST` are not allowed. A
-certificate names a strategy by its index in the original network, even where others before it are gone.
+certificate names a state by its index in the original network, even where others before it are gone.
 """
 
 from bisect import bisect_right
@@ -19,11 +19,11 @@ MOST_TOTAL = 2**59
 """Networks whose costs add up to more cannot be checked in 64 bits."""
 
 
-class State:
-    """Nodes that are left, with the strategies that are left.
+class Residual:
+    """Nodes that are left, with the states that are left.
 
-    unary[i]: costs of node i, None where it is gone. tables[i][j]: costs of an edge, rows are strategies of i. held[i]:
-    (first slot, last slot + 1, amounts per strategy). domain[i]: original indices of its strategies. times: when each
+    unary[i]: costs of node i, None where it is gone. tables[i][j]: costs of an edge, rows are states of i. held[i]:
+    (first slot, last slot + 1, amounts per state). domain[i]: original indices of its states. times: when each
     time slot begins that still counts. limit: for each slot. constant: the cost of nodes that were folded away.
     """
 
@@ -121,7 +121,7 @@ class State:
         self.held[node] = []
 
     def keep(self, node: int, mask: np.ndarray) -> None:
-        """Keep the strategies of a node for which `mask` is true."""
+        """Keep the states of a node for which `mask` is true."""
         self.unary[node] = self._unary(node)[mask]
         self.domain[node] = self.domain[node][mask]
         self.held[node] = [(a, b, amounts[mask]) for a, b, amounts in self.held[node]]
@@ -130,19 +130,19 @@ class State:
         if not mask.any():
             self.empty = True
 
-    def places(self, node: int, strategies: np.ndarray) -> np.ndarray:
-        """Places, among the strategies that a node has left, of some that are named by original index."""
+    def places(self, node: int, states: np.ndarray) -> np.ndarray:
+        """Places, among the states that a node has left, of some that are named by original index."""
         self._unary(node)
         domain = self.domain[node]
-        at = np.searchsorted(domain, strategies)
-        if len(strategies) and (not len(domain) or (domain[np.minimum(at, len(domain) - 1)] != strategies).any()):
-            raise CertificateFault(f"node {node}: strategies {strategies.tolist()[:5]} are not all there (any more)")
+        at = np.searchsorted(domain, states)
+        if len(states) and (not len(domain) or (domain[np.minimum(at, len(domain) - 1)] != states).any()):
+            raise CertificateFault(f"node {node}: states {states.tolist()[:5]} are not all there (any more)")
         return at
 
-    # -- strategies that cannot be -------------------------------------------------------------------
+    # -- states that cannot be -------------------------------------------------------------------
 
     def partnerless(self, node: int, places: np.ndarray) -> np.ndarray:
-        """Which of the strategies at `places` are not allowed by their own cost, or have no partner on some edge."""
+        """Which of the states at `places` are not allowed by their own cost, or have no partner on some edge."""
         out = self._unary(node)[places] >= ALLOWED_BELOW
         for table in self.tables[node].values():
             out = out | (table[places].min(axis=1, initial=NOT_ALLOWED) >= ALLOWED_BELOW)
@@ -159,7 +159,7 @@ class State:
         return np.cumsum(delta)[:-1]
 
     def roomless(self, node: int, places: np.ndarray, least: np.ndarray) -> np.ndarray:
-        """Which of the strategies at `places` hold more than there is room for beside the least of all other nodes."""
+        """Which of the states at `places` hold more than there is room for beside the least of all other nodes."""
         out = np.zeros(len(places), dtype=bool)
         if self.limit is None:
             return out
@@ -173,7 +173,7 @@ class State:
         return self.limit is not None and bool(len(least)) and int(least.max()) > self.limit
 
     def drop(self, wanted: dict[int, np.ndarray]) -> None:
-        """Drop strategies (places per node) that have no partner or no room, in an order in which each shows that."""
+        """Drop states (places per node) that have no partner or no room, in an order in which each shows that."""
         least: np.ndarray | None = None
         if len(wanted) == 1:  # most steps are about one node
             ((node, places),) = wanted.items()
@@ -183,7 +183,7 @@ class State:
                 gone |= self.roomless(node, places, least) | self.overfull(least)
             if not gone.all():
                 raise CertificateFault(
-                    f"node {node}: strategy {int(self.domain[node][places[~gone][0]])} is dropped, but has partners on "
+                    f"node {node}: state {int(self.domain[node][places[~gone][0]])} is dropped, but has partners on "
                     "all edges and room"
                 )
             mask = np.ones(len(self._unary(node)), dtype=bool)
@@ -209,11 +209,11 @@ class State:
             if not some:
                 node = min(left)
                 raise CertificateFault(
-                    f"node {node}: strategy {int(left[node][0])} is dropped, but has partners on all edges and room"
+                    f"node {node}: state {int(left[node][0])} is dropped, but has partners on all edges and room"
                 )
 
     def _close(self, nodes: Sequence[int]) -> None:
-        """Drop strategies that are not allowed by their own cost."""
+        """Drop states that are not allowed by their own cost."""
         for i in nodes:
             mask = self._unary(i) < ALLOWED_BELOW
             if not mask.all():
@@ -221,11 +221,11 @@ class State:
 
     # -- steps ---------------------------------------------------------------------------------------
 
-    def dominated(self, node: int, strategies: np.ndarray, better: np.ndarray) -> None:
-        """Drop strategies for others (`better`) that never cost more, whatever the neighbours choose, nor hold more."""
-        a, b = self.places(node, strategies), self.places(node, better)
+    def dominated(self, node: int, states: np.ndarray, better: np.ndarray) -> None:
+        """Drop states for others (`better`) that never cost more, whatever the neighbours choose, nor hold more."""
+        a, b = self.places(node, states), self.places(node, better)
         if np.isin(b, a).any():
-            raise CertificateFault(f"node {node}: a strategy goes because of another one that goes as well")
+            raise CertificateFault(f"node {node}: a state goes because of another one that goes as well")
         own = self._unary(node)
         worse = own[b] - own[a]  # by how much the better one can cost more
         for table in self.tables[node].values():
@@ -238,14 +238,14 @@ class State:
             fine &= amounts[b] <= amounts[a]
         if not fine.all():
             raise CertificateFault(
-                f"node {node}: strategy {int(strategies[~fine][0])} is not dominated by {int(better[~fine][0])}"
+                f"node {node}: state {int(states[~fine][0])} is not dominated by {int(better[~fine][0])}"
             )
         mask = np.ones(len(own), dtype=bool)
         mask[a] = False
         self.keep(node, mask)
 
     def eliminate(self, node: int) -> None:
-        """Fold a node that holds nothing into its neighbours; it has at most two, or one strategy left."""
+        """Fold a node that holds nothing into its neighbours; it has at most two, or one state left."""
         own, others = self._unary(node), sorted(self.tables[node])
         if self.limit is not None and any(amounts.any() for _, _, amounts in self.held[node]):
             raise CertificateFault(f"node {node} is eliminated, but what it holds can count")
@@ -267,21 +267,19 @@ class State:
                 np.minimum(best, left[x][:, None] + right[x][None, :], out=best)
             self._add(i, j, np.where(best >= ALLOWED_BELOW, NOT_ALLOWED, best))
         else:
-            raise CertificateFault(
-                f"node {node} is eliminated, but has {len(others)} neighbours and {len(own)} strategies"
-            )
+            raise CertificateFault(f"node {node} is eliminated, but has {len(others)} neighbours and {len(own)} states")
         self._remove(node)
         self._close(others)
 
     def follow(self, node: int, leader: int) -> None:
-        """Merge a node into a neighbour each of whose strategies allows exactly one of the node's."""
+        """Merge a node into a neighbour each of whose states allows exactly one of the node's."""
         own = self._unary(node)
         if leader not in self.tables[node]:
             raise CertificateFault(f"node {node} is said to follow {leader}, but there is no edge between them")
         table = self.tables[node][leader]
         allowed = table < ALLOWED_BELOW
         if (allowed.sum(axis=0) != 1).any():
-            raise CertificateFault(f"node {node} does not follow from {leader}: some strategy allows none or several")
+            raise CertificateFault(f"node {node} does not follow from {leader}: some state allows none or several")
         partner = np.argmax(allowed, axis=0)
         columns = np.arange(table.shape[1])
         self.unary[leader] = _sum(_sum(self._unary(leader), own[partner]), table[partner, columns])
@@ -366,7 +364,7 @@ class State:
 
 
 def _as_much(own: Sequence[tuple[int, int, np.ndarray]], starts: list[int], slot: int, amounts: np.ndarray) -> bool:
-    """Whether a node holds at least these amounts at a slot, for each strategy. own: its stretches, starts: theirs."""
+    """Whether a node holds at least these amounts at a slot, for each state. own: its stretches, starts: theirs."""
     k = bisect_right(starts, slot) - 1
     if k >= 0 and slot < own[k][1]:
         return bool((amounts <= own[k][2]).all())
