@@ -8,12 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 from asked_cases import MANUAL, NAMED, STATED, Json, plain, planned_from
+from changed_plans import Changes
 from plan_cases import f32
 
 import autoshard
 from autoshard.verify import check_plan
-
-CASES: list[Any] = []
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +61,7 @@ def test_plans_as_made_agree_with_themselves(name: str, request: pytest.FixtureR
     assert [str(f) for f in check_plan(plan).findings] == []
 
 
-def change(expected: str, of: str = "named") -> Callable[[Callable[[Json], None]], Callable[[Json], None]]:
-    """Register a change of the plan `of`, and what must be said about it (a regular expression)."""
-
-    def register(do: Callable[[Json], None]) -> Callable[[Json], None]:
-        CASES.append(pytest.param(of, do, expected, id=do.__name__))
-        return do
-
-    return register
+change = Changes(of="named")
 
 
 def group(plan: Json) -> Json:
@@ -366,10 +358,10 @@ def own(plan: Json) -> Json:
 
 def test_there_are_fifty_two_kinds_of_change_and_no_name_twice() -> None:
     """docs/verification.md states the count."""
-    assert len(CASES) == len({case.id for case in CASES}) == 52
+    assert len(change.cases) == len({case.id for case in change.cases}) == 52
 
 
-@pytest.mark.parametrize(("of", "do", "expected"), CASES)
+@pytest.mark.parametrize(("of", "do", "expected"), change.cases)
 def test_claims_that_do_not_agree_are_caught(
     of: str, do: Callable[[Json], None], expected: str, request: pytest.FixtureRequest
 ) -> None:
