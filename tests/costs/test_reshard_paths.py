@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from every_plan import Reshards, every_layout
+from every_choice import Reshards, every_layout
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import atoms, machine, steps_of

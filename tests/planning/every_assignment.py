@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
-from every_plan import has, holds
+from every_choice import has, holds
 
 from autoshard.constraints import MatchedPin
 from autoshard.formulation.fixed import Cut, Fixed
