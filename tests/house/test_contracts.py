@@ -4,7 +4,7 @@ import re
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grimp
 import pytest
@@ -127,10 +127,60 @@ def test_the_rooms_of_the_architecture_page_are_those_of_the_contracts() -> None
     )
 
 
-def test_the_walk_of_a_pin_names_each_file_once_and_all_are_there() -> None:
+class Stop(NamedTuple):
+    """One row of the walk of a pin in docs/architecture.md."""
+
+    file: str
+    turn: int
+    callers: tuple[str, ...]
+
+    @property
+    def module(self) -> str:
+        return module_of(self.file)
+
+
+def module_of(file: str) -> str:
+    return "autoshard." + file.removesuffix(".py").replace("/", ".")
+
+
+@pytest.fixture(scope="module")
+def walk() -> list[Stop]:
     text = (REPOSITORY / "docs" / "architecture.md").read_text()
-    walk = text.split("### A pin's walk")[1].split("\n## ")[0]
-    files = re.findall(r"^\| `([a-z_/]+\.py)` \|", walk, re.MULTILINE)
-    assert len(files) > 10
+    page = text.split("### A pin's walk")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\S+)` \| (\d+) \| (.*?) ?\| .+ \|$", page, re.MULTILINE)
+    assert len(rows) == page.count("\n| `") > 10
+    return [Stop(file, int(turn), tuple(re.findall(r"`(\S+)`", callers))) for file, turn, callers in rows]
+
+
+def test_the_walk_of_a_pin_names_each_file_once_and_all_are_there(walk: list[Stop]) -> None:
+    files = [stop.file for stop in walk]
     assert len(set(files)) == len(files)
     assert [file for file in files if not (REPOSITORY / "autoshard" / file).exists()] == []
+
+
+def test_the_walk_of_a_pin_goes_from_the_top_of_the_house_to_its_cellar(walk: list[Stop]) -> None:
+    rooms = next(contract["layers"] for contract in SETTINGS["contracts"] if contract["type"] == "layers")
+    floors = [rooms.index(stop.file.split("/")[0]) for stop in walk]
+    assert floors == sorted(floors)
+
+
+def test_the_walk_of_a_pin_calls_only_what_is_further_down(walk: list[Stop]) -> None:
+    above: list[str] = []
+    for stop in walk:
+        assert set(stop.callers) <= set(above), stop.file
+        assert bool(stop.callers) is bool(above), "only the first is called by nobody of the list"
+        above.append(stop.file)
+
+
+def test_the_callers_in_the_walk_of_a_pin_import_what_they_call(walk: list[Stop], graph: Any) -> None:
+    for stop in walk:
+        for caller in stop.callers:
+            imported = graph.find_modules_directly_imported_by(module_of(caller))
+            room = ".".join(stop.module.split(".")[:2])  # which hands on what is in its files
+            assert imported & {stop.module, room}, (caller, stop.file)
+
+
+def test_the_turns_of_the_walk_of_a_pin_count_up_from_callers_to_what_they_call(walk: list[Stop]) -> None:
+    turns = {stop.file: stop.turn for stop in walk}
+    assert sorted(turns.values()) == list(range(1, len(walk) + 1))
+    assert all(min(turns[caller] for caller in stop.callers) < stop.turn for stop in walk if stop.callers)
