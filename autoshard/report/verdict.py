@@ -51,7 +51,9 @@ def losses_text(losses: Sequence[float]) -> str:
 
 def _subject(plan: Json) -> str:
     mesh = " x ".join(f"{axis}={size}" for axis, size in plan["mesh"]["axes"].items())
-    return f"{plan['program']['name']} on {plan['hardware']['name']}, mesh {mesh}"
+    overlap = (plan.get("options") or {}).get("objective") == "overlap"
+    text = f"{plan['program']['name']} on {plan['hardware']['name']}, mesh {mesh}"
+    return f"{text}; objective overlap" if overlap else text
 
 
 def _step(plan: Json) -> str:

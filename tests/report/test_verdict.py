@@ -89,3 +89,8 @@ def test_what_was_checked_is_counted_and_what_is_wrong_is_named() -> None:
     assert losses_text([2.0, 1.5]) == "2 train steps, loss 2.0000 -> 1.5000"
     told = verdict(plan(), checked="1 of 1 checks green", ran=losses_text([2.0]))
     assert line("checked", told) == "1 of 1 checks green; 1 train step, loss 2.0000"
+
+
+def test_an_objective_that_is_not_the_default_stands_beside_the_plan() -> None:
+    assert line("plan", verdict(plan(options={"objective": "overlap"}))).endswith("; objective overlap")
+    assert "objective" not in line("plan", verdict(plan(options={"objective": "serial"})))
