@@ -9,7 +9,8 @@ from onnx import defs, helper
 
 from autoshard.onnx import load
 from autoshard.onnx.check import check
-from autoshard.onnx.rules import SILENT_0007
+from autoshard.onnx.graph import ValueType
+from autoshard.onnx.rules import SILENT_0007, Call, rule_of
 from autoshard.onnx.rules.table import DESCRIBED, LISTED_0007
 from autoshard.onnx.specs import ShardingSpec, read_annotations
 from autoshard.onnx.walk import Walk
@@ -327,6 +328,26 @@ def test_a_transpose_moves_the_cut() -> None:
     assert output(model) == "y[1: 2 of 4] on {0,1} {2,3}"
 
 
+@pytest.mark.parametrize(
+    ("op", "domain", "source", "target", "expected"),
+    [
+        ("TfIdfVectorizer", "", (4, 12), (4, 7), "([i, j])->([i, k]) whole={j, k}"),
+        ("TfIdfVectorizer", "", (12,), (7,), "([i])->([j]) whole={i, j}"),
+        ("TreeEnsemble", "ai.onnx.ml", (4, 3), (4, 2), "([i, j])->([i, k]) whole={j, k}"),
+    ],
+)
+def test_rows_are_turned_into_other_rows(op: str, domain: str, source: tuple, target: tuple, expected: str) -> None:
+    call = Call(op, (ValueType("float32", source),), (ValueType("float32", target),))
+    rule = rule_of(call, domain)
+    assert rule is not None
+    assert rule.text() == expected
+
+
+def test_an_op_of_one_domain_has_no_rule_in_another() -> None:
+    call = Call("TreeEnsemble", (ValueType("float32", (4, 3)),), (ValueType("float32", (4, 2)),))
+    assert rule_of(call, "") is None
+
+
 # -- S1.40 and ops without a rule --------------------------------------------------------------------------------------
 
 
@@ -343,7 +364,7 @@ def test_convolutions_have_a_rule_of_ours_and_the_answer_is_no_rule() -> None:
     assert output(one_op("Conv", shapes, channels)) == "y[] on {0,1}"
 
 
-@pytest.mark.parametrize("op", ["LSTM", "SequenceEmpty", "DFT", "TfIdfVectorizer"])
+@pytest.mark.parametrize("op", ["LSTM", "SequenceEmpty", "DFT", "STFT"])
 def test_ops_that_nobody_described_have_no_rule(op: str) -> None:
     # S1.4: "makes no sense" and "not supported" are different answers
     found = check(load(one_op(op, {"x": (4, 6, 8)}, [spec("x", *ROWS)], opset=22)))
