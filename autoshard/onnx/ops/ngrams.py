@@ -67,7 +67,7 @@ def _counts(x: Any, grams: np.ndarray, skips: int) -> Any:
         starts = x.shape[-1] - step * (size - 1)
         if starts <= 0:
             break
-        found = None
+        found: Any = None
         for k in range(size):
             here = lax.slice_in_dim(x, k * step, k * step + starts, axis=-1)[..., None] == grams[:, k]
             found = here if found is None else found & here
