@@ -125,7 +125,7 @@ def ask_inference(
 
     >>> answer = ask_inference("llama3_70b", 8, "tpu_v5e", batch=32, context=8192, weight_dtype="int8", kv_dtype="int8")
     >>> round(answer.seconds, 4), answer.bound  # the book's 17 ms, chapter 8
-    (0.0175, 'memory')
+    (0.0174, 'memory')
     """
     card = load_model(model)
     profile = hardware if isinstance(hardware, Profile) else load_profile(hardware)

@@ -55,9 +55,9 @@ def test_without_statements_none_are_spoken_of() -> None:
 
 
 def test_statements_that_take_the_room_are_named_beside_the_limit() -> None:
-    told = refusal(Pin("w1", "[{}, {}]", source="a.yaml:1"), Pin("x", "[{?}, {?}]", source="a.yaml:2"), limit=36_000)
+    told = refusal(Pin("w1", "[{}, {}]", source="a.yaml:1"), Pin("x", "[{?}, {?}]", source="a.yaml:2"), limit=ROOMY)
     assert isinstance(told, InfeasibleError)
-    assert "36000 bytes per device and this statement cannot hold together (proved)" in str(told).splitlines()[0]
+    assert f"{ROOMY} bytes per device and this statement cannot hold together (proved)" in str(told).splitlines()[0]
     assert "a.yaml:1" in str(told) and "a.yaml:2" not in str(told)
 
 

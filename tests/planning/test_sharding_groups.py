@@ -146,7 +146,7 @@ def test_a_config_states_groups_with_their_place(tmp_path: Path) -> None:
     file.write_text(
         "model: mlp\nmesh: {data: 2, model: 4}\nhardware: tpu_v5e\nsame_sharding:\n  - [state/params/*, out/0]\n"
     )
-    (group,) = load_config(file).same_sharding
+    (group,) = load_config(file).statements
     assert group.patterns == ("state/params/*", "out/0")
     assert group.source == f"{file}:5:5"
     file.write_text("model: mlp\nmesh: {data: 2}\nhardware: tpu_v5e\nsame_sharding: [[]]\n")

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,9 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_a_plan_says_with_which_options_it_was_made(made: Plan) -> None:
-    assert made.to_dict()["options"] == {**MADE, "share_repeats": True, "sub_axes": None, "strategy": None}
+    assert made.to_dict()["options"] == {
+        **MADE, "share_repeats": True, "sub_axes": None, "strategy": None, "objective": "serial",
+    }  # fmt: skip
 
 
 def test_instead_searches_with_the_options_of_the_plan(made: Plan, searches: Any) -> None:
@@ -77,10 +80,14 @@ def test_options_given_to_the_question_win(made: Plan, searches: Any) -> None:
     assert _searched(options_of(other)) == (0.5, 1, 0.02)  # and those of questions to the answer
 
 
-def test_the_accepted_gap_is_that_of_the_plan_where_memory_is_limited(made: Plan, searches: Any) -> None:
+@pytest.mark.parametrize(("most_of_a_small_one", "gap"), [(0, 0.02), (400, 0.0)])
+def test_the_accepted_gap_is_that_of_the_plan_in_large_networks_within_a_limit(
+    made: Plan, searches: Any, monkeypatch: pytest.MonkeyPatch, most_of_a_small_one: int, gap: float
+) -> None:
+    monkeypatch.setattr(import_module("autoshard.planning.decide"), "_SMALL_NODES", most_of_a_small_one)
     solve_again(made, Changed(memory_limit=made.memory.peak_bytes - 1))
     within = [s["gap"] for s in searches[1:]]
-    assert within and set(within) == {0.02}
+    assert within and set(within) == {gap}
 
 
 def test_break_even_takes_the_seed_and_a_tenth_of_the_effort(made: Plan, searches: Any) -> None:

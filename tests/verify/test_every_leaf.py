@@ -20,7 +20,7 @@ UNSEEN = {
     "memory_limit": {"left out"},
     "options": {"left out", "emptied"},
     **{f"options.{key}": {"left out"} for key in ("effort", "seed", "accepted_gap", "share_repeats")},
-    **{f"options.{key}": {"left out"} for key in ("sub_axes", "strategy")},
+    **{f"options.{key}": {"left out"} for key in ("sub_axes", "strategy", "objective")},
     # told as not certified
     "certificate": {"left out"},
     "stages.*.certificate": {"left out"},
