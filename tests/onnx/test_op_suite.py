@@ -8,6 +8,8 @@ import pytest
 
 _FILE = Path(__file__).parents[2] / "experiments" / "onnx_suite" / "cases.py"
 SAMPLE = [
+    "test_ai_onnx_ml_tree_ensemble_set_membership",
+    "test_ai_onnx_ml_tree_ensemble_single_tree",
     "test_attention_4d_gqa",
     "test_argmax_keepdims_example_select_last_index",
     "test_averagepool_2d_ceil",
@@ -48,6 +50,7 @@ SAMPLE = [
     "test_slice_neg_steps",
     "test_split_variable_parts_2d_opset18",
     "test_squeeze_negative_axes",
+    "test_tfidfvectorizer_tf_batch_uniandbigrams_skip5",
     "test_top_k_smallest",
     "test_tril_neg",
     "test_where_example",
@@ -70,12 +73,14 @@ def test_case(suite, name):
 
 
 SHARDED = [
+    "test_ai_onnx_ml_tree_ensemble_single_tree",
     "test_basic_conv_with_padding",
     "test_cast_UINT2_to_FLOAT",
     "test_gemm_all_attributes",
     "test_layer_normalization_3d_axis1_epsilon",
     "test_reduce_log_sum_exp_empty_set",
     "test_slice_start_out_of_bounds",
+    "test_tfidfvectorizer_tf_batch_uniandbigrams_skip5",
 ]
 
 

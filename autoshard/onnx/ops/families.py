@@ -12,6 +12,7 @@ def load() -> None:
         indexing,
         linalg,
         needing_values,
+        ngrams,
         normalization,
         quantization,
         recurrent,
@@ -20,6 +21,7 @@ def load() -> None:
         shapes,
         signal,
         training,
+        trees,
         types,
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autoshard.errors import UnsupportedError
+from autoshard.errors import InputError, UnsupportedError
 
 ML = "ai.onnx.ml"
 TRAINING = "ai.onnx.preview.training"
@@ -64,6 +64,10 @@ class Node:
     def unsupported(self, what: str) -> UnsupportedError:
         """The error that says that this node asks for `what`, which is not supported; not raised here."""
         return UnsupportedError(f"{self.where}: {what}")
+
+    def malformed(self, what: str) -> InputError:
+        """The error that says that the attributes or inputs of this node make no sense; not raised here."""
+        return InputError(f"{self.where}: {what}")
 
 
 @dataclass(frozen=True)

@@ -78,12 +78,16 @@ _RULES: dict[str, RuleFunction] = {
     "Slice": structure.slices,
     "Split": structure.split,
     "Squeeze": structure.squeeze,
+    "TfIdfVectorizer": structure.leading_pass(0, last=1),
     "Tile": structure.tile,
     "TopK": structure.one_axis_whole(-1),
     "Transpose": structure.transpose,
     "Trilu": structure.leading_pass(0, last=2),
     "Unsqueeze": structure.unsqueeze,
 }
+
+_RULES_ML: dict[str, RuleFunction] = {"TreeEnsemble": structure.leading_pass(0, last=1)}
+_BY_DOMAIN = {"": _RULES, "ai.onnx": _RULES, "ai.onnx.ml": _RULES_ML}
 
 DESCRIBED = frozenset(_RULES)
 """Operators of the default domain that have a rule."""
@@ -94,5 +98,5 @@ def rule_of(call: Call, domain: str = "") -> OpRule | None:
 
     Raises `RankUnknown` and `ShapesDisagree`.
     """
-    found = _RULES.get(call.op) if domain in ("", "ai.onnx") else None
+    found = _BY_DOMAIN.get(domain, {}).get(call.op)
     return None if found is None else found(call)
