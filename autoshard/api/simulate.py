@@ -1,7 +1,7 @@
 """`simulate`: plans on a clock, as the machine's compiler orders them or as our own scheduler does."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -63,13 +63,8 @@ def simulate(
 
 def compiled_text(plan: Plan, form: str) -> str:
     """The scheduled text of the plan's program for a described TPU slice; takes seconds to minutes."""
-    from jax import tree_util
-
-    target = plan.lower(form)
     devices = tpu.devices_of(plan.machine, plan.schedule.mesh.mesh.device_ids)
-    traced = plan.lowered.traced
-    specs = tree_util.tree_unflatten(traced.in_tree, traced.in_types)
-    return tpu.scheduled_text(target._jit(devices, {}).lower(*specs))
+    return tpu.scheduled_text(plan.lower(form).staged(devices))
 
 
 def read(plan: Plan, module: Module, title: str, form: str, clock: str) -> Simulation:
@@ -79,13 +74,15 @@ def read(plan: Plan, module: Module, title: str, form: str, clock: str) -> Simul
     if not module.cycles_known:
         clocks = ["roofline"]
         notes.append("the compiler printed no cycles for this program: work is timed by its roofline")
+    if not module.is_scheduled:
+        notes.append("the compiled text has no schedule: its order is that of the text, not of execution")
     lines = {c: timeline(module, plan.machine, c) for c in clocks}
     first = lines[clocks[0]]
     notes += [f"nothing says how often the compiled loop {x} runs: counted as one trip" for x in first.unknown_loops]
     planned = planned_traffic(plan)
     return Simulation(
         plan=title, form=form, scheduler=f"{tpu.compiler_version()}, ahead of time", clocks=dict(lines),
-        planned_s=plan.cost.step_s, planned_compute_s=plan.cost.compute_s, estimate_s=plan.step_time.estimate_s,
+        planned_s=plan.cost.step_s, estimate_s=plan.step_time.estimate_s,
         planned=planned, changes=changes_between(planned, first), notes=tuple(notes),
     )  # fmt: skip
 
@@ -95,7 +92,7 @@ def _own(plan: Plan, title: str, form: str, notes: tuple[str, ...]) -> Simulatio
         raise InputError(f"our own scheduler knows the planned collectives only: --form explicit, found {form!r}")
     return Simulation(
         plan=title, form=form, scheduler=_OWN, clocks={"plan": own_timeline(plan)}, planned_s=plan.cost.step_s,
-        planned_compute_s=plan.cost.compute_s, estimate_s=plan.step_time.estimate_s, planned=planned_traffic(plan),
+        estimate_s=plan.step_time.estimate_s, planned=planned_traffic(plan),
         notes=notes,
     )  # fmt: skip
 
@@ -108,8 +105,3 @@ def planned_traffic(plan: Plan) -> Traffic:
             times, bytes_ = out.get(row.kind, (0.0, 0.0))
             out[row.kind] = (times + row.times, bytes_ + row.times * whole_bytes(row, plan.schedule.mesh))
     return out
-
-
-def ranked(simulations: Sequence[Simulation]) -> list[Simulation]:
-    """Fastest first; of equal ones the first stays first."""
-    return sorted(simulations, key=lambda s: s.seconds)

@@ -159,14 +159,18 @@ class Target:
     def __str__(self) -> str:
         return self.stablehlo()
 
+    def staged(self, devices: Sequence[Any] | None = None) -> Any:
+        """The jitted function lowered for its own argument types on `devices`, ready to be compiled."""
+        traced = self.lowered.traced
+        return self._jit(devices, {}).lower(*tree_util.tree_unflatten(traced.in_tree, traced.in_types))
+
     def report(self, devices: Sequence[Any] | None = None) -> TargetReport:
         """Compile the function, and compare its collectives with the planned ones by kind, axes, bytes and count.
 
         `InputError` where JAX has too few devices for the mesh.
         """
         mesh, lowered = self.lowered.schedule.mesh, self.lowered
-        specs = tree_util.tree_unflatten(lowered.traced.in_tree, lowered.traced.in_types)
-        staged = self._jit(devices, {}).lower(*specs)
+        staged = self.staged(devices)
         on_cpu = jax.default_backend() == "cpu"
         # XLA merges collectives that are written out later on; the report counts them before that
         options = dict(UNCOMBINED) if self.name == "explicit" and on_cpu else None

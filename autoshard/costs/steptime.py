@@ -147,7 +147,7 @@ def step_time(
     for row in cost.rows:
         if not row.is_collective:
             continue
-        parts = _parts(mesh, row.atoms)
+        parts = axis_parts(mesh, row.atoms)
         amount = whole_bytes(row, mesh) * row.times
         for link, per_byte in machine.link_seconds(row.kind, parts).items():
             resources[link] = resources.get(link, 0.0) + per_byte * amount
@@ -189,7 +189,8 @@ def whole_bytes(row: CommRow, mesh: AtomMesh) -> float:
     return row.bytes * (mesh.size(row.atoms) if row.kind == StepKind.ALL_TO_ALL else 1)
 
 
-def _parts(mesh: AtomMesh, atoms: Sequence[int]) -> tuple[AxisPart, ...]:
+def axis_parts(mesh: AtomMesh, atoms: Sequence[int]) -> tuple[AxisPart, ...]:
+    """The (sub-)axes that atoms stand for, as the cost models take them."""
     refs = [(mesh.atoms[a], mesh.sizes[a]) for a in sorted(atoms)]
     return tuple(AxisPart(ref.name, ref.pre_size or 1, size) for ref, size in refs)
 
@@ -210,7 +211,7 @@ def _group(
     axes, kind, role = key
     passes = PASSES.get(kind, 1)
     amount = sum(whole_bytes(r, mesh) * r.times for r in rows)
-    beta = machine.alpha_beta(kind, _parts(mesh, rows[0].atoms))[1]
+    beta = machine.alpha_beta(kind, axis_parts(mesh, rows[0].atoms))[1]
     ratio = local_flop / (passes * amount) if amount else float("inf")
     needed = peak * beta / passes
     finite = np.isfinite(ratio) and ratio > 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from autoshard.costmodels.collectives import CollectiveKind, LevelCost, Piece, level_costs
 from autoshard.costmodels.machine import Machine
-from autoshard.costmodels.profile import TorusLevel
+from autoshard.costmodels.profile import SwitchLevel, TorusLevel
 from autoshard.simulation.places import places
 
 Groups = tuple[tuple[int, ...], ...]
@@ -107,13 +107,14 @@ class Links:
                     a[dim + 1] = (a[dim + 1] + (1 if step > 0 else -1)) % size
                 far += abs(step)
             hops = max(hops, far)
-        rate = level.link.value if not hasattr(level, "egress") else level.egress.value  # type: ignore[union-attr]
+        rate = level.egress.value if isinstance(level, SwitchLevel) else level.link.value
         per_byte = max(load.values(), default=0) / rate
         latency = hops * level.latency.value
         names = {f"{level.name}:{link[1]}" if torus is not None else level.name for link in load}
         if crosses:
             outer = self.machine.profile.levels[1]
-            per_byte = max(per_byte, 1 / outer.egress.value)  # type: ignore[union-attr]
+            assert isinstance(outer, SwitchLevel), "only the innermost level is anything else"
+            per_byte = max(per_byte, 1 / outer.egress.value)
             latency += outer.latency.value
             names.add(outer.name)
         return latency, per_byte, tuple(sorted(names))

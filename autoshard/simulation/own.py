@@ -10,10 +10,10 @@ what the next layer of a loop needs is not fetched during this one.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from autoshard.costmodels.machine import AxisPart
 from autoshard.costs.critical import matmul_order
 from autoshard.costs.exposure import hidden_share
 from autoshard.costs.price import CommRow, When, multiplicities
+from autoshard.costs.steptime import axis_parts
 from autoshard.costs.work import MATMUL_KINDS
 from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Block, Op
@@ -122,7 +122,9 @@ class _Walk:
                 start, self.now = self.now, self.now + row.seconds
                 self.events.append(Event(COPIES, row.where, COPY, start, self.now, times, "", row.bytes))
                 continue
-            links = tuple(self.plan.machine.link_seconds(row.kind, _parts(self.plan, row))) or ("links",)
+            links = tuple(self.plan.machine.link_seconds(row.kind, axis_parts(self.plan.schedule.mesh, row.atoms))) or (
+                "links",
+            )
             asynchronous = hidden_share(self.plan.machine, row.kind, self.order.role(row)) > 0
             ready = self._ready(row) if asynchronous else self.now
             start = max([ready, *(self.free.get(link, 0.0) for link in links)])
@@ -148,9 +150,3 @@ class _Walk:
             if stop > self.now:
                 self.events.append(Event(CORE, name, waiting(kind), self.now, stop, times))
                 self.now = stop
-
-
-def _parts(plan: PlanRecord, row: CommRow) -> tuple[AxisPart, ...]:
-    mesh = plan.schedule.mesh
-    refs = [(mesh.atoms[a], mesh.sizes[a]) for a in sorted(row.atoms)]
-    return tuple(AxisPart(ref.name, ref.pre_size or 1, size) for ref, size in refs)

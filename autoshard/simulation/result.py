@@ -23,7 +23,6 @@ class Simulation:
     scheduler: str
     clocks: dict[str, Timeline]
     planned_s: float
-    planned_compute_s: float
     estimate_s: float
     planned: Traffic
     changes: tuple[str, ...] = ()

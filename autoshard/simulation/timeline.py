@@ -34,8 +34,8 @@ def timeline(module: Module, machine: Machine, clock: Clock = "expected") -> Tim
     """The module on the clock of a machine whose positions are the module's devices."""
     walk = _Walk(module, machine, clock)
     walk.run(module.computations[module.entry], 1.0)
-    end = max([walk.now, *walk.free.values()]) if walk.free else walk.now
-    return Timeline(max(walk.now, end if walk.pending else walk.now), tuple(walk.events), tuple(walk.unknown))
+    end = max([walk.now, *(running.done_s for running in walk.pending.values())])
+    return Timeline(end, tuple(walk.events), tuple(walk.unknown))
 
 
 @dataclass

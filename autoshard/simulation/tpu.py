@@ -18,13 +18,11 @@ from autoshard.errors import UnsupportedError
 from autoshard.simulation.places import places
 
 TOPOLOGIES: Final[Mapping[str, str]] = {
-    "tpu_v4": "v4",
     "tpu_v5e": "v5e",
     "tpu_v5p": "v5p",
     "tpu_v6e": "v6e",
-    "tpu_v7x": "tpu7x",
 }
-"""Profile -> the name under which libtpu knows the chip."""
+"""Profile -> the name under which libtpu knows the chip; those of which a device of JAX is a whole chip there."""
 
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "JAX_PLATFORMS": "cpu",  # programs run on the CPU; the TPU is only compiled for
@@ -49,8 +47,6 @@ def missing(machine: Machine) -> str | None:
         return f"there is no ahead-of-time compiler for {name}; for {', '.join(TOPOLOGIES)} there is one in libtpu"
     if util.find_spec("libtpu") is None:
         return "the TPU compiler is not installed: pip install 'autoshard[tpu]' brings libtpu, no TPU is needed"
-    if machine.profile.devices_per_chip > 1:
-        return f"a chip of {name} is {machine.profile.devices_per_chip} devices to JAX, and the plan's mesh is of chips"
     return None
 
 

@@ -19,12 +19,9 @@ Clock = Literal["expected", "cycles", "roofline"]
 """How work is timed: see `Work.seconds`."""
 
 MATRIX_UNITS: Final[dict[str, int]] = {
-    "tpu_v3": 4 * 128 * 128,
-    "tpu_v4": 8 * 128 * 128,
     "tpu_v5e": 4 * 128 * 128,
     "tpu_v5p": 8 * 128 * 128,
     "tpu_v6e": 4 * 256 * 256,
-    "tpu_v7x": 16 * 256 * 256,
 }
 """Multipliers of the matrix units of a chip (cores x units x rows x columns). Clock = peak / (2 x multipliers)."""
 
@@ -102,9 +99,10 @@ class Worker:
             self._flops[name] = {}
             computation = self.module.computations.get(name)
             total: dict[str, float] = {}
-            for inner in computation.instructions.values() if computation else ():
-                for dtype, flop in self._matmuls_of(inner, computation).items():  # type: ignore[arg-type]
-                    total[dtype] = total.get(dtype, 0.0) + flop
+            if computation is not None:
+                for inner in computation.instructions.values():
+                    for dtype, flop in self._matmuls_of(inner, computation).items():
+                        total[dtype] = total.get(dtype, 0.0) + flop
             self._flops[name] = total
         return self._flops[name]
 

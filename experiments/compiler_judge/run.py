@@ -125,7 +125,7 @@ def run(case: Case, wanted: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
             if key not in known:
                 began = time.monotonic()
                 target = Target(form, lower(traced, schedule))
-                text = tpu.scheduled_text(target._jit(devices, {}).lower(*model.specs))
+                text = tpu.scheduled_text(target.staged(devices))
                 took = time.monotonic() - began
                 module = read_module(text)
                 line = timeline(module, machine)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import autoshard
 from autoshard.api.simulate import simulate
 from autoshard.cli import main
-from autoshard.errors import AutoshardError, InputError, UnsupportedError
+from autoshard.errors import InputError, UnsupportedError
 from autoshard.simulation.trace import trace_events
 
 needs_libtpu = pytest.mark.skipif(util.find_spec("libtpu") is None, reason="libtpu is not installed")
@@ -100,10 +100,7 @@ def test_wrong_words_end_the_command_with_2(tmp_path, capsys, words):
 @needs_libtpu
 def test_the_tpu_compiler_schedules_the_planned_collectives():
     plan = planned({"a": 2, "b": 2}, rows=2048, width=1024)
-    try:
-        found = simulate(plan, compiler="tpu")
-    except AutoshardError as error:  # another process holds the compiler
-        pytest.skip(str(error))
+    found = simulate(plan, compiler="tpu")
     assert found.scheduler.startswith("libtpu ")
     assert found.clocks["roofline"].seconds <= found.clocks["cycles"].seconds
     assert found.timeline.total("matmul") == pytest.approx(plan.cost.compute_s, rel=1.0)
