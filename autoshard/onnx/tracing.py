@@ -21,6 +21,7 @@ from autoshard.onnx.attributes import as_proto, attributes_of
 from autoshard.onnx.fold import can_fold, folded
 from autoshard.onnx.ops.families import find
 from autoshard.onnx.ops.registry import NeedsValueError, Node, NotMappedError, full_name, normal
+from autoshard.onnx.ops.unmapped import reason, unmapped
 
 Values = dict[str, Any]
 
@@ -66,8 +67,8 @@ class Walk:
             return self._call(own, node, inputs, scope, {})
         version = self._version(node, domain, scope)
         attributes = attributes_of(node, version, scope.attributes)
-        if domain == "" and node.op_type in _KNOWN:
-            found = _KNOWN[node.op_type](attributes, inputs)
+        if domain == "" and node.op_type in WITHOUT_ELEMENTS:
+            found = WITHOUT_ELEMENTS[node.op_type](attributes, inputs)
             if found is not None:
                 return [found]
         if can_fold(node.op_type, version, inputs):
@@ -76,7 +77,8 @@ class Walk:
                 return list(found)
         mapped = find(domain, node.op_type, version)
         if mapped is None:
-            body = _schema_body(_alone(node, attributes), domain, version, inputs)
+            told = unmapped(domain, node.op_type)
+            body = None if told else _schema_body(_alone(node, attributes), domain, version, inputs)
             if body is None:
                 raise _not_mapped(node, domain, version)
             return self._call(body, node, inputs, scope, attributes)
@@ -245,7 +247,8 @@ def _size(attributes: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
     return np.asarray(np.prod(np.shape(inputs[0]), dtype=np.int64), np.int64)
 
 
-_KNOWN = {"Constant": _constant, "Shape": _shape, "Size": _size}
+WITHOUT_ELEMENTS = {"Constant": _constant, "Shape": _shape, "Size": _size}
+"""Ops whose results are known while a model is read, whatever the elements of their inputs are."""
 
 
 # -- bodies that schemas have -------------------------------------------------------------------------------------
@@ -291,8 +294,6 @@ def _type_of(x: Any) -> Any:
 
 def _not_mapped(node: Any, domain: str, version: int) -> NotMappedError:
     name = full_name(domain, node.op_type)
-    return NotMappedError(
-        f"{name} node {_name(node)!r}: the op {name} of opset {version} has no mapping to JAX "
-        "(docs/onnx.md lists what has); take the node out, or write it as a function of ops that have one",
-        name,
-    )
+    output = next((o for o in node.output if o), "")
+    why = reason(domain, node.op_type, output)
+    return NotMappedError(f"{name} node {_name(node)!r} (opset {version}) cannot be planned: {why}", name)

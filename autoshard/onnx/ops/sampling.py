@@ -224,54 +224,6 @@ def grid_sample(node: Node, x: Any, grid: Any) -> Any:
     return jax.vmap(lambda image, *points: _sample(image, points, mode, node["padding_mode"], borders))(x, *at)
 
 
-@op("RoiAlign", since=10)
-def roi_align(node: Node, x: Any, rois: Any, batch: Any) -> Any:
-    """RoiAlign: each region pooled to one size, from interpolated samples."""
-    ratio = node["sampling_ratio"]
-    if ratio <= 0:
-        raise node.unsupported("sampling_ratio 0 takes as many samples as a region needs; state a positive number")
-    half = (node["coordinate_transformation_mode"] or "output_half_pixel") == "half_pixel"
-    height, width = x.shape[2:]
-
-    def one(roi: Any, image: Any) -> Any:
-        x1, y1, x2, y2 = (roi[k] * node["spatial_scale"] - (0.5 if half else 0.0) for k in range(4))
-        rows = _roi_points(y1, y2, node["output_height"], ratio, half)
-        columns = _roi_points(x1, x2, node["output_width"], ratio, half)
-        return _roi_values(node, x[image], rows, columns, (height, width))
-
-    return jax.vmap(one)(rois, batch)
-
-
-def _roi_points(start: Any, end: Any, bins: int, ratio: int, half: bool) -> Any:
-    size = end - start if half else jnp.maximum(end - start, 1.0)
-    return start + (jnp.arange(bins * ratio) // ratio) * (size / bins) + (
-        (jnp.arange(bins * ratio) % ratio) + 0.5
-    ) * (size / bins / ratio)  # fmt: skip
-
-
-def _roi_values(node: Node, image: Any, rows: Any, columns: Any, size: tuple[int, int]) -> Any:
-    def parts(v: Any, n: int) -> Any:
-        out = (v < -1.0) | (v > n)
-        v = jnp.clip(v, 0, n - 1)
-        low = jnp.minimum(jnp.floor(v).astype(jnp.int32), n - 1)
-        t = v - low
-        zero = jnp.zeros((), v.dtype)
-        return (low, jnp.where(out, zero, 1 - t)), (jnp.minimum(low + 1, n - 1), jnp.where(out, zero, t))
-
-    values = [
-        wr[:, None] * wc[None, :] * image[:, r][:, :, c]
-        for (r, wr), (c, wc) in product(parts(rows, size[0]), parts(columns, size[1]))
-    ]
-    ratio = node["sampling_ratio"]
-    split = lambda v: v.reshape(v.shape[0], v.shape[1] // ratio, ratio, -1, ratio)  # noqa: E731
-    if node["mode"] == "max":
-        best = values[0]
-        for v in values[1:]:
-            best = jnp.maximum(best, v)
-        return jnp.max(split(best), axis=(2, 4))
-    return jnp.mean(split(sum(values)), axis=(2, 4))
-
-
 @op("DeformConv", since=19)
 def deform_conv(node: Node, x: Any, w: Any, offset: Any, b: Any = None, mask: Any = None) -> Any:
     """Samples at shifted points, then a product of matrices. Two spatial axes."""
