@@ -22,6 +22,7 @@ from autoshard.onnx.specs import (
     write_annotations,
     write_configurations,
 )
+from autoshard.onnx.structure import nodes_of_model
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
@@ -56,7 +57,8 @@ def annotated(
     placements: the sharding that a value is kept in, by its name; values without one are replicated on all devices.
     uses: the sharding that a node needs an input in, after any reshard, by (name or index of the node, name or number
     of the input); without one it is that of the value. skip: nodes that get none, by name or by a value they make.
-    stages: pipeline stages by node. Annotations for other configurations stay.
+    stages: pipeline stages by node. Annotations for other configurations stay. Those for this one that are inside of
+    functions and bodies go, as they are for the devices that it had before.
     """
     mesh = mesh if isinstance(mesh, Mesh) else Mesh.from_dict(mesh)
     writer = _Writer(model, mesh, placements, uses or {}, configuration)
@@ -70,18 +72,31 @@ def annotated(
     said = ORDER.format(name=configuration, mesh=mesh)
     if said not in copy.doc_string:
         copy.doc_string = f"{copy.doc_string}\n{said}" if copy.doc_string else said
+    for node in _nodes_inside(copy):
+        write_annotations(node, [a for a in read_annotations(node) if a.configuration != configuration])
     left_out = frozenset(skip)
     count = 0
     for index, node in enumerate(copy.graph.node):
         kept = [a for a in read_annotations(node) if a.configuration != configuration]
-        if node.name in left_out or any(o in left_out for o in node.output):
-            write_annotations(node, kept)
-            continue
         stage = (stages or {}).get(index, (stages or {}).get(node.name)) if stages else None
+        if node.name in left_out or any(o in left_out for o in node.output):
+            alone = [] if stage is None else [NodeAnnotation(configuration, (), stage)]
+            write_annotations(node, [*kept, *alone])
+            continue
         write_annotations(node, [*kept, NodeAnnotation(configuration, writer.specs(node, index), stage)])
         count += 1
     writer.check_all_used()
     return Annotated(copy, dict(sorted(writer.lost.items())), count)
+
+
+def annotated_inside(proto: "ModelProto", configuration: str) -> int:
+    """How many nodes of functions and bodies have an annotation for a configuration."""
+    return sum(any(a.configuration == configuration for a in read_annotations(n)) for n in _nodes_inside(proto))
+
+
+def _nodes_inside(proto: "ModelProto") -> list["NodeProto"]:
+    """The nodes of functions and bodies that are annotated."""
+    return [node for path, _, _, node in nodes_of_model(proto) if path and node.device_configurations]
 
 
 def write_annotated(proto: "ModelProto", model: ModelFile, path: str | os.PathLike[str]) -> None:

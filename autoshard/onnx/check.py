@@ -70,10 +70,26 @@ def require_sound(model: ModelFile, configuration: str | None) -> Checked:
     """Check a model; `InputError` with the first errors where there are any."""
     checked = check(model, configuration=configuration)
     if not checked.ok:
-        shown = "\n".join(f"  {f}" for f in checked.errors[:SHOWN_ERRORS])
-        more = f"\n  and {len(checked.errors) - SHOWN_ERRORS} more" if len(checked.errors) > SHOWN_ERRORS else ""
-        raise InputError(f"{model.name}: the annotations are malformed or contradict each other:\n{shown}{more}")
+        raise _refused(model, "the annotations are malformed or contradict each other", checked.errors)
     return checked
+
+
+def require_well_formed(model: ModelFile, configuration: Configuration) -> tuple[str, ...]:
+    """`InputError` where annotations are malformed; else the nodes whose specs make no sense together."""
+    name = configuration.name or ""
+    findings, faulty, _ = structure_findings(model, name)
+    visits = Walk(model, configuration, faulty=faulty.get(name, frozenset())).run()
+    findings += [_finding(p, v.scope, v.node, v.index, name) for v in visits for p in v.faults]
+    malformed = tuple(dict.fromkeys(f for f in findings if f.severity == ERROR))
+    if malformed:
+        raise _refused(model, "the annotations are malformed", malformed)
+    return tuple(visit.name for visit in visits if not visit.outcome.fits)
+
+
+def _refused(model: ModelFile, what: str, errors: tuple[Finding, ...]) -> InputError:
+    shown = "\n".join(f"  {f}" for f in errors[:SHOWN_ERRORS])
+    more = f"\n  and {len(errors) - SHOWN_ERRORS} more" if len(errors) > SHOWN_ERRORS else ""
+    return InputError(f"{model.name}: {what}:\n{shown}{more}")
 
 
 def chosen_configurations(model: ModelFile, configuration: str | None) -> list[Configuration]:
