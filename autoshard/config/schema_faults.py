@@ -19,6 +19,8 @@ def schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
         kind, context, found = fault["type"], fault.get("ctx", {}), fault["input"]
         if fault["loc"][-1] == "str" and isinstance(found, Mapping):
             continue  # the fault of the value as a mapping is reported
+        if fault["loc"][-1] == "constrained-int" and isinstance(found, list):
+            continue  # the fault of an element is reported
         expected = _EXPECTED.get(kind)
         if kind == "extra_forbidden":
             message = f"unknown key {path[-1]!r}; {listing(str(path[-1]), _known_keys(path[:-1]))}"
@@ -54,7 +56,7 @@ def _without_choices(path: KeyPath, data: Any) -> KeyPath:
 
 def _is_form(step: str | int) -> bool:
     return isinstance(step, str) and (
-        step.endswith("Section") or step in ("str", "bool") or step.startswith("literal[")
+        step.endswith("Section") or step in ("str", "bool") or step.startswith(("literal[", "constrained-", "list["))
     )
 
 

@@ -84,6 +84,8 @@ def function(
     model = getattr(model, "proto", model)
     graph = model.graph
     versions = opsets_of(model)
+    if not graph.output:
+        raise InputError("the model has no outputs: there is nothing to compute")
     fixed = {k: np.asarray(v) for k, v in (constants or {}).items()}
     stored = stored_tensors(graph)
     if graph.sparse_initializer:
@@ -158,7 +160,10 @@ def _abstract(shape: tuple[int, ...], number: int, what: str) -> jax.ShapeDtypeS
 
     if number in (TensorProto.STRING, TensorProto.UNDEFINED):
         raise UnsupportedError(f"{what} holds {TensorProto.DataType.Name(number).lower()}s, which JAX has no type for")
-    return jax.ShapeDtypeStruct(shape, jax_type(number))
+    try:
+        return jax.ShapeDtypeStruct(shape, jax_type(number))
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None
 
 
 def _narrow_notes(model: Any, names: Mapping[str, Any]) -> set[str]:

@@ -21,7 +21,9 @@ from autoshard.onnx.attributes import as_proto, attributes_of
 from autoshard.onnx.fold import can_fold, folded
 from autoshard.onnx.ops.families import find
 from autoshard.onnx.ops.registry import NeedsValueError, Node, NotMappedError, full_name, normal
+from autoshard.onnx.ops.types import type_message
 from autoshard.onnx.ops.unmapped import reason, unmapped
+from autoshard.onnx.schema_check import check_schema
 
 Values = dict[str, Any]
 
@@ -87,16 +89,19 @@ class Walk:
             run=lambda graph, *args: self.graph(graph, args, scope, values),
             constants=[x if isinstance(x, np.ndarray) else None for x in inputs],
         )  # fmt: skip
-        given = [self._argument(x, k in mapped.static, seen, k) for k, x in enumerate(inputs)]
+        operands = [self._argument(x, k in mapped.static, seen, k) for k, x in enumerate(inputs)]
+        schema = (_alone(node, attributes), domain, version, inputs, scope.opsets, seen.where)
         try:
-            results = mapped.function(seen, *given)
+            results = mapped.function(seen, *operands)
         except AutoshardError:
             raise
         except Exception as error:  # shapes that do not fit, types that an op does not take
+            check_schema(*schema)  # which has the better message
             raise UnsupportedError(
                 f"{seen.where} cannot be computed on {', '.join(map(_type_text, inputs))}: "
                 f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             ) from error
+        check_schema(*schema)
         return list(results) if isinstance(results, tuple) else [results]
 
     def graph(self, graph: Any, args: Sequence[Any], scope: Scope, values: Mapping[str, Any]) -> list[Any]:
@@ -268,7 +273,7 @@ def _schema_body(node: Any, domain: str, version: int, inputs: Sequence[Any]) ->
         body = schema.get_function_with_opset_version(at)
     elif schema.has_context_dependent_function:
         at = _latest(schema.context_dependent_function_opset_versions, version)
-        types = [_type_of(x).SerializeToString() for x in inputs]
+        types = [type_message(x).SerializeToString() for x in inputs]
         body = schema.get_context_dependent_function_with_opset_version(at, node.SerializeToString(), types)
     else:
         return None
@@ -281,15 +286,6 @@ def _schema_body(node: Any, domain: str, version: int, inputs: Sequence[Any]) ->
 
 def _latest(versions: Sequence[int], version: int) -> int:
     return max((v for v in versions if v <= version), default=min(versions))
-
-
-def _type_of(x: Any) -> Any:
-    import onnx
-    from onnx import helper
-
-    if x is None:
-        return onnx.TypeProto()
-    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype)), x.shape)
 
 
 def _not_mapped(node: Any, domain: str, version: int) -> NotMappedError:
