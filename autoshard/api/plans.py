@@ -35,7 +35,7 @@ class Plan(PlanRecord):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its file is: without the function and what differs from run to run."""
-        return type(self).from_dict, (self.to_dict(),)
+        return type(self).from_dict, ({**self.to_dict(), "config": self.config},)
 
     def _repr_html_(self) -> str:
         """In notebooks: the verdict, baselines and the largest inputs."""
