@@ -121,11 +121,11 @@ def _coordinates(mesh: Mesh, device: int) -> str:
     >>> _coordinates(Mesh.from_dict({"data": 2, "model": 4}), 3)
     'data=0,model=3'
     """
-    found = []
+    coordinates = []
     for axis, size in zip(reversed(mesh.axis_names), reversed(mesh.axis_sizes), strict=True):
-        found.append(f"{axis}={device % size}")
+        coordinates.append(f"{axis}={device % size}")
         device //= size
-    return ",".join(reversed(found))
+    return ",".join(reversed(coordinates))
 
 
 class _Writer:
@@ -148,24 +148,24 @@ class _Writer:
 
     def specs(self, node: "NodeProto", index: int) -> tuple:
         """One spec for every tensor of a node, inputs first."""
-        found = {}
+        of_tensor = {}
         for at, name in enumerate(node.input):
             if name:
-                given = self._use(node, index, at, name)
-                if name in found and given is not None and found[name] != given:
+                wanted = self._use(node, index, at, name)
+                if name in of_tensor and wanted is not None and of_tensor[name] != wanted:
                     raise InputError(
                         f"node {node_name(node, index)} reads {name!r} twice, in two shardings; a node has one spec "
                         "for a tensor"
                     )
-                if given is not None or name not in found:
-                    found[name] = given if given is not None else self._value(name)
+                if wanted is not None or name not in of_tensor:
+                    of_tensor[name] = wanted if wanted is not None else self._value(name)
         for name in node.output:
             if name:
-                found[name] = self._value(name)
+                of_tensor[name] = self._value(name)
         types = self.model.types
         return tuple(
             spec_of(placed, name, written_dims(self.model, placed, types.get(name, UNKNOWN).dims))
-            for name, placed in found.items()
+            for name, placed in of_tensor.items()
         )
 
     def _use(self, node: "NodeProto", index: int, at: int, name: str) -> Placement | None:
@@ -181,11 +181,11 @@ class _Writer:
         self.seen_values.add(name)
         return self._placement(name, self.placements[name])
 
-    def _placement(self, name: str, given: Given) -> Placement:
+    def _placement(self, name: str, stated: Given) -> Placement:
         kind = self.model.types.get(name, UNKNOWN)
-        key = (given, kind)
+        key = (stated, kind)
         if key not in self.known:
-            sharding = TensorSharding.from_text(given) if isinstance(given, str) else given
+            sharding = TensorSharding.from_text(stated) if isinstance(stated, str) else stated
             _check(sharding, self.mesh, name, kind)
             missing = tuple(w for w in lost(sharding) if w in ("pending partial sums", "priorities"))
             dims = written_dims(self.model, replicated(1), kind.dims)

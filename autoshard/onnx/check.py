@@ -125,7 +125,7 @@ def structure_findings(model: ModelFile, configuration: str | None) -> tuple[lis
             if configuration in (None, name) or name not in declared:
                 findings.append(_finding(problem, scope, node, index, name))
     findings = model_findings(proto, bool(annotated)) + findings
-    return findings, {name: frozenset(found) for name, found in faulty.items()}, annotated
+    return findings, {name: frozenset(specs) for name, specs in faulty.items()}, annotated
 
 
 def _finding(problem: Problem, scope: str, node: "NodeProto", index: int, configuration: str) -> Finding:
@@ -145,9 +145,9 @@ def _finding(problem: Problem, scope: str, node: "NodeProto", index: int, config
 
 
 def _visit_findings(visit: Visit, configuration: Configuration) -> list[Finding]:
-    given = [*visit.faults, *visit.outcome.problems]
-    found = [_finding(p, visit.scope, visit.node, visit.index, configuration.name or "") for p in given]
-    return [_with_origin(f, visit) for f in found]
+    problems = [*visit.faults, *visit.outcome.problems]
+    findings = [_finding(p, visit.scope, visit.node, visit.index, configuration.name or "") for p in problems]
+    return [_with_origin(f, visit) for f in findings]
 
 
 def _with_origin(finding: Finding, visit: Visit) -> Finding:
@@ -162,7 +162,7 @@ def _with_origin(finding: Finding, visit: Visit) -> Finding:
 def _stage_findings(visits: list[Visit], configuration: Configuration) -> list[Finding]:
     """Warnings about values that lead back to an earlier pipeline stage."""
     made: dict[tuple, tuple[int, str]] = {}
-    found = []
+    findings = []
     for visit in visits:
         stage = visit.annotation.stage if visit.annotation else None
         if stage is None:
@@ -177,10 +177,10 @@ def _stage_findings(visits: list[Visit], configuration: Configuration) -> list[F
                     "let stages grow along the graph",
                     tensor=use.tensor,
                 )
-                found.append(_finding(problem, visit.scope, visit.node, visit.index, configuration.name or ""))
+                findings.append(_finding(problem, visit.scope, visit.node, visit.index, configuration.name or ""))
         for use in visit.outputs:
             made[visit.path, use.tensor] = (stage, visit.name)
-    return found
+    return findings
 
 
 def _notes(model: ModelFile, visits: list[Visit], configuration: Configuration) -> list[str]:

@@ -188,22 +188,22 @@ class _Reader:
 
     def _wanted(self, ops: Any, value: int) -> set[Layout]:
         """The layouts in which the ops of a node take a value."""
-        schedule, found = self.plan.schedule, set()
+        schedule, layouts = self.plan.schedule, set()
         for op in ops:
             for slot, operand in enumerate(op.operands):
                 if operand == value:
                     reshard = schedule.uses.get(Use(op.id, slot))
-                    found.add(schedule.form_before_use(value) if reshard is None else reshard.target)
-        return found
+                    layouts.add(schedule.form_before_use(value) if reshard is None else reshard.target)
+        return layouts
 
     def _ops_of_nodes(self) -> Mapping[int, list[Any]]:
         by_label = {label: index for index, label in labels_of(self.model.graph).items()}
-        found: dict[int, list[Any]] = {}
+        of_node: dict[int, list[Any]] = {}
         for op in self.plan.program.body.ops:
             steps = scopes(op.source)[0]
             for end in range(len(steps), 0, -1):
                 index = by_label.get("/".join(steps[:end]))
                 if index is not None:
-                    found.setdefault(index, []).append(op)
+                    of_node.setdefault(index, []).append(op)
                     break
-        return found
+        return of_node

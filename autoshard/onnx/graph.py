@@ -83,21 +83,21 @@ def tensor_type(tensor: "TensorProto") -> ValueType:
 
 def initializer_types(graph: "GraphProto") -> dict[str, ValueType]:
     """Type of every initializer; sparse ones have that of the dense tensor."""
-    found = {tensor.name: tensor_type(tensor) for tensor in graph.initializer}
+    types = {tensor.name: tensor_type(tensor) for tensor in graph.initializer}
     for sparse in graph.sparse_initializer:
-        found[sparse.values.name] = ValueType(dtype_name(sparse.values.data_type), tuple(sparse.dims))
-    return found
+        types[sparse.values.name] = ValueType(dtype_name(sparse.values.data_type), tuple(sparse.dims))
+    return types
 
 
 def value_types(graph: "GraphProto") -> dict[str, ValueType]:
     """The types that one graph states: of inputs, weights, value_info and outputs."""
-    found: dict[str, ValueType] = {}
+    types: dict[str, ValueType] = {}
     for infos in (graph.output, graph.value_info, graph.input):
         for info in infos:
             kind = type_of(info)
-            if kind.dims is not None or info.name not in found:
-                found[info.name] = kind
-    return found | initializer_types(graph)
+            if kind.dims is not None or info.name not in types:
+                types[info.name] = kind
+    return types | initializer_types(graph)
 
 
 def subgraphs(node: "NodeProto") -> Iterator[tuple[str, "GraphProto"]]:

@@ -76,8 +76,8 @@ def stated_shardings(
             else:
                 left.setdefault(_BETWEEN, {})[name] = None
     left |= {_INSIDE: dict.fromkeys(_inside(model, chosen))}
-    left |= {_DIFFER: dict.fromkeys(name for name, found in taken.items() if len(found) > 1)}
-    alike = [(name, *next(iter(found.items()))) for name, found in taken.items() if len(found) == 1]
+    left |= {_DIFFER: dict.fromkeys(name for name, placed in taken.items() if len(placed) > 1)}
+    alike = [(name, *next(iter(placed.items()))) for name, placed in taken.items() if len(placed) == 1]
     told = {name for name, _, _ in made}
     unsaid = {why: tuple(n for n in names if n not in told) for why, names in left.items()}
     stages = sum(
@@ -99,9 +99,9 @@ def chosen_configuration(model: "ModelFile", name: str | None) -> Configuration:
     known = read_configurations(model.proto)
     names = [str(c.name) for c in known]
     if name is not None:
-        for one in known:
-            if one.name == name:
-                return one
+        for each in known:
+            if each.name == name:
+                return each
         raise InputError(f"{model.name} has no configuration {name!r}; it has: {', '.join(names) or 'none'}")
     if len(known) != 1:
         raise InputError(

@@ -70,13 +70,13 @@ class Walk:
         version = self._version(node, domain, scope)
         attributes = attributes_of(node, version, scope.attributes)
         if domain == "" and node.op_type in WITHOUT_ELEMENTS:
-            found = WITHOUT_ELEMENTS[node.op_type](attributes, inputs)
-            if found is not None:
-                return [found]
+            results_known = WITHOUT_ELEMENTS[node.op_type](attributes, inputs)
+            if results_known is not None:
+                return [results_known]
         if can_fold(node.op_type, version, inputs):
-            found = folded(_alone(node, attributes), version, inputs)
-            if found is not None:
-                return list(found)
+            results_known = folded(_alone(node, attributes), version, inputs)
+            if results_known is not None:
+                return list(results_known)
         mapped = find(domain, node.op_type, version)
         if mapped is None:
             told = unmapped(domain, node.op_type)
@@ -120,16 +120,16 @@ class Walk:
         """A function of the model or of a schema, in the place of a node that calls it."""
         from autoshard.onnx.attributes import value_of
 
-        given = {**{a.name: value_of(a) for a in body.attribute_proto}, **defaults}
+        arguments = {**{a.name: value_of(a) for a in body.attribute_proto}, **defaults}
         for attribute in node.attribute:
             if not attribute.ref_attr_name:
-                given[attribute.name] = value_of(attribute)
+                arguments[attribute.name] = value_of(attribute)
             elif attribute.ref_attr_name in scope.attributes:
-                given[attribute.name] = scope.attributes[attribute.ref_attr_name]
+                arguments[attribute.name] = scope.attributes[attribute.ref_attr_name]
         opsets = {**scope.opsets, **{normal(o.domain): o.version for o in body.opset_import}}
         values: Values = dict.fromkeys(body.input)
         values.update(zip(body.input, inputs))
-        below = Scope(opsets, given)
+        below = Scope(opsets, arguments)
         self.nodes(body.node, values, below)
         return [values.get(name) for name in body.output]
 

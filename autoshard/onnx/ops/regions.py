@@ -73,9 +73,9 @@ def max_roi_pool(node: Node, x: Any, rois: Any) -> Any:
     def one(image: Any, row: Any, column: Any) -> Any:
         lowest = jnp.asarray(-jnp.inf, x.dtype)
         across = jnp.max(jnp.where(column[None, None], x[image][:, :, None, :], lowest), axis=3)  # C, H, bins
-        found = jnp.max(jnp.where(row[None, :, :, None], across[:, None], lowest), axis=2)
+        pooled = jnp.max(jnp.where(row[None, :, :, None], across[:, None], lowest), axis=2)
         empty = ~(jnp.any(row, axis=1)[:, None] & jnp.any(column, axis=1))
-        return jnp.where(empty, jnp.zeros((), x.dtype), found)
+        return jnp.where(empty, jnp.zeros((), x.dtype), pooled)
 
     return jax.vmap(one)(rois[:, 0].astype(jnp.int32), rows, columns)
 

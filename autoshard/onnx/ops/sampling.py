@@ -101,10 +101,10 @@ def _resize_axis(node: Node, x: Any, axis: int, out: int, scale: float, roi: tup
 
 def _resize(node: Node, x: Any, axes: Sequence[int], outs: Sequence[int], scales: Sequence[float], roi: Any) -> Any:
     for k, axis in enumerate(axes):
-        given = (0.0, 1.0) if roi is None or not len(roi) else (float(roi[k]), float(roi[k + len(axes)]))
+        region = (0.0, 1.0) if roi is None or not len(roi) else (float(roi[k]), float(roi[k + len(axes)]))
         same = outs[k] == x.shape[axis] and scales[k] == 1
         if not same or node["coordinate_transformation_mode"] == "tf_crop_and_resize":
-            x = _resize_axis(node, x, axis, outs[k], scales[k], given)
+            x = _resize_axis(node, x, axis, outs[k], scales[k], region)
     return x
 
 
@@ -134,9 +134,9 @@ def resize(node: Node, x: Any, roi: Any = None, scales: Any = None, sizes: Any =
         by = [w / x.shape[a] for w, a in zip(wanted, axes, strict=True)]
         policy = node["keep_aspect_ratio_policy"] or "stretch"
         if policy != "stretch":
-            one = min(by) if policy == "not_larger" else max(by)
-            by = [one] * len(axes)
-            wanted = [floor(one * x.shape[a] + 0.5) for a in axes]
+            factor = min(by) if policy == "not_larger" else max(by)
+            by = [factor] * len(axes)
+            wanted = [floor(factor * x.shape[a] + 0.5) for a in axes]
     else:
         by = [float(s) for s in scales]
         wanted = [floor(x.shape[a] * s) for a, s in zip(axes, by, strict=True)]
@@ -176,8 +176,8 @@ def _pixels(x: Any, at: Sequence[Any], padding: str, borders: Sequence[tuple[flo
         elif padding == "reflection":
             i = _reflected(i, low, high)
         where.append(jnp.clip(i.astype(jnp.int32), 0, n - 1))
-    found = x[(slice(None), *where)]
-    return found if inside is None else jnp.where(inside, found, jnp.zeros((), x.dtype))
+    pixels = x[(slice(None), *where)]
+    return pixels if inside is None else jnp.where(inside, pixels, jnp.zeros((), x.dtype))
 
 
 def _sample(x: Any, at: Sequence[Any], mode: str, padding: str, borders: Sequence[tuple[float, float]]) -> Any:
@@ -245,8 +245,8 @@ def deform_conv(node: Node, x: Any, w: Any, offset: Any, b: Any = None, mask: An
         return _sample(image, at, "linear", "zeros", borders) * keep
 
     images = x.reshape(x.shape[0], parts, x.shape[1] // parts, *x.shape[2:])
-    found = jax.vmap(jax.vmap(one))(images, shifts, kept)
-    columns = found.reshape(x.shape[0], group, x.shape[1] // group, kh, kw, oh, ow)
+    sampled = jax.vmap(jax.vmap(one))(images, shifts, kept)
+    columns = sampled.reshape(x.shape[0], group, x.shape[1] // group, kh, kw, oh, ow)
     kernel = w.reshape(group, w.shape[0] // group, *w.shape[1:])
     out = jnp.einsum("ngcijhw,gocij->ngohw", columns, kernel).reshape(x.shape[0], w.shape[0], oh, ow)
     return out if b is None else out + b.reshape(1, -1, 1, 1)
