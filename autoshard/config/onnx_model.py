@@ -22,9 +22,9 @@ KEYS = ("shapes", "annotations", "configuration")
 _PATTERN = ("weights/", "inputs/", "out/", "@", "scope:", "**")
 
 
-def is_file(given: Any) -> bool:
+def is_file(model: Any) -> bool:
     """Whether the ``model`` of a config is an ONNX file and not a model of the library."""
-    return isinstance(given, str) and given.lower().endswith(ENDINGS)
+    return isinstance(model, str) and model.lower().endswith(ENDINGS)
 
 
 def faults(config: Config) -> list[tuple[tuple[str, ...], str]]:
@@ -120,18 +120,18 @@ def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[tuple[Pin, ...],
     shapes = function(model, config.settings.shapes or {}).value_shapes()
     with_sizes = replace(model, shapes=_symbols(model, config.settings.shapes or {}))
     read = stated_shardings(with_sizes, config.mesh, shapes, configuration=config.settings.configuration)
-    found, left = [], {why: list(names) for why, names in read.left.items()}
+    taken_pins, left = [], {why: list(names) for why, names in read.left.items()}
     for name, sharding, source in read.shardings:
         pattern = paths.get(name)
         if pattern is None or pattern in taken:
             left.setdefault(_PINNED if pattern in taken else NO_VALUE, []).append(name)
         elif how == "hints":
             opened = tuple(replace(d, is_open=True) for d in sharding.dims)
-            found.append(Pin(pattern, replace(sharding, dims=opened), source, HINT_PRIORITY))
+            taken_pins.append(Pin(pattern, replace(sharding, dims=opened), source, HINT_PRIORITY))
         else:
-            found.append(Pin(pattern, sharding, source))
+            taken_pins.append(Pin(pattern, sharding, source))
     file = config.settings.model_file or ""
-    notes = [_annotation_note(file, how, len(found), left)]
+    notes = [_annotation_note(file, how, len(taken_pins), left)]
     if read.senseless:
         notes.append(
             f"annotations of {file}: the specs of {_shown(read.senseless)} make no sense together (autoshard check "
@@ -142,7 +142,7 @@ def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[tuple[Pin, ...],
             f"annotations of {file}: {read.stages} state pipeline stages, which are not planned: all devices "
             "run every node"
         )
-    return (*stated, *found), tuple(notes)
+    return (*stated, *taken_pins), tuple(notes)
 
 
 def _ignored_note(model: Model, file: str) -> tuple[str, ...]:
