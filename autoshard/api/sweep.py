@@ -149,7 +149,7 @@ def _figures(config: Config, time_limit_s: float | None) -> Row:
         "mfu": step["mfu"].get("estimate"),
         "objective_s": plan.objective_s,
         "bound_s": plan.bound_s,
-        "gap": plan.gap,
+        "gap": float(plan.gap),
         "compute_s": plan.cost.compute_s,
         "communication_s": plan.cost.communication_s,
         "peak_bytes": plan.memory.peak_bytes,

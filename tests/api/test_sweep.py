@@ -74,7 +74,7 @@ def test_rows_of_another_config_are_refused(config: Path, tmp_path: Path) -> Non
     config.write_text(CONFIG + "verify: false\n")
     with pytest.raises(InputError, match=r"t\.csv:2: this row is of another config or version"):
         sweep(config, {"mesh": MESHES[:1]}, results=table)
-    with pytest.raises(InputError, match="is no table of this sweep"):
+    with pytest.raises(InputError, match="is no table of this sweep, whose columns are hardware"):
         sweep(config, {"hardware": ["cpu_sim"]}, results=table)
 
 
