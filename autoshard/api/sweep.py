@@ -147,11 +147,11 @@ def _figures(config: Config, time_limit_s: float | None) -> Row:
         "status": plan.status,
         "step_s": step["estimate_s"],
         "mfu": step["mfu"].get("estimate"),
-        "objective_s": plan.objective_s,
-        "bound_s": plan.bound_s,
+        "objective_s": float(plan.objective_s),
+        "bound_s": float(plan.bound_s),
         "gap": float(plan.gap),
-        "compute_s": plan.cost.compute_s,
-        "communication_s": plan.cost.communication_s,
+        "compute_s": float(plan.cost.compute_s),
+        "communication_s": float(plan.cost.communication_s),
         "peak_bytes": plan.memory.peak_bytes,
     }
 
@@ -162,9 +162,7 @@ def _known(results: str | Path | None, keys: Sequence[str], digest: str) -> dict
         return {}
     reader = csv.DictReader(io.StringIO(read_text(results, what="table")))
     if reader.fieldnames != [*keys, *FIGURES, CONFIG]:
-        raise InputError(
-            f"{results} is no table of this sweep (its columns begin with {', '.join(keys)}); name another"
-        )
+        raise InputError(f"{results} is no table of this sweep, whose columns are {', '.join(keys)}, ...; name another")
     known: dict[tuple[str, ...], Row] = {}
     for line, row in enumerate(reader, start=2):
         if row[CONFIG] != digest:
