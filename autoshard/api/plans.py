@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from autoshard.constraints import MatchedKernel
+from autoshard.constraints.kernels_of import with_kernels
 from autoshard.errors import InputError
 from autoshard.plan_record import PlanRecord
 from autoshard.program.as_json import plain, program_to_json, without_places
@@ -195,6 +197,8 @@ class Plan(PlanRecord):
                 in_code=own.in_code,
             ),
         )
+        kernels = [s for s in self.stated if isinstance(s, MatchedKernel)]
+        traced = replace(traced, program=with_kernels(traced.program, kernels))
         traced_json, planned_json = (without_places(program_to_json(p)) for p in (traced.program, self.program))
         if plain(traced_json) != plain(planned_json):
             raise InputError(

@@ -226,6 +226,7 @@ class _Run:
 
     def plan(self, question: Asked, told: Sequence[str], seconds: Mapping[str, float]) -> Plan:
         """The plan, with everything that its record holds."""
+        from autoshard.frontends.jax.function import with_locals
         from autoshard.questions.carried import carry_notes
         from autoshard.strategies.named import batch_size
 
@@ -258,7 +259,7 @@ class _Run:
             model_flop=request.model_flop,
             batch=None if roles is None else batch_size(program, roles),
             run={"seconds": dict(seconds), "interrupted": decision.interrupted, **decision.stats},
-            traced=replace(request.traced, program=program),
+            traced=with_locals(replace(request.traced, program=program), question.locals),
             stages=decision.stages,
             joint=decision.joint,
             sharing=None if self.sharing is None else self.sharing.price,

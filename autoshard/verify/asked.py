@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.config.load import Config
 from autoshard.constraints import (
+    Kernel,
     MatchedPin,
     Pin,
     Restricting,
@@ -23,10 +24,12 @@ from autoshard.constraints import (
 )
 from autoshard.constraints.carry import carried
 from autoshard.constraints.in_code import groups_in_code, in_code_given, manual_statements, statements_in_code
+from autoshard.constraints.kernels_of import match_kernels
 from autoshard.constraints.orders import in_orders
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 from autoshard.errors import InputError
 from autoshard.program.as_json import plain, program_from_json
+from autoshard.program.program import Program
 from autoshard.request.arguments import match_jax_pins, mesh_given, pins_of_specs, stated_order, statements_given
 from autoshard.request.mesh_sizes import MeshSearch
 from autoshard.sharding.mesh import Mesh
@@ -128,6 +131,7 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         replace(program, host_inputs=frozenset(), host_outputs=frozenset(), orders=(), carried=()), asked.carry
     )
     bare = replace(bare, in_code=in_code_given(asked.in_code))
+    kernels = match_kernels(_kernels(asked), bare)
     whole = None if traced is None else replace(traced, program=bare)
     mesh, machine, links = _placed(asked, plan)
     statements_asked = (*statements_given(asked.constraints, registry.stated(), registry.stated_names()), *of_carry)
@@ -151,7 +155,7 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         limits = [said for said in limits if said["kind"] != "memory_limit"]
         limits += [] if limit["bytes"] is None else [{"kind": "memory_limit", "bytes": limit["bytes"]}]
     stated = [s.to_dict() for s in (*pins, *groups, *restrictions)]
-    statements = [*stated, *limits, *(s.to_dict() for s in manual_statements(bare))]
+    statements = [*stated, *limits, *(s.to_dict() for s in (*manual_statements(bare), *kernels.statements))]
     facts: dict[str, Any] = {
         "source": asked.source,
         "statements": statements,
@@ -191,6 +195,17 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
     if asked.priorities and asked.roles is None:
         facts["trust"].append("the logical axes of the inputs")
     return plain(facts)
+
+
+def _kernels(asked: Asked) -> list[Kernel]:
+    """The statements about kernels that were asked for."""
+    given = statements_given(asked.constraints, registry.stated(), registry.stated_names())
+    return [statement for statement in given if isinstance(statement, Kernel)]
+
+
+def locals_asked(asked: Asked | None, program: Program) -> dict[int, Any]:
+    """What a device runs in the place of kernels of a program, by op, where the caller gave functions."""
+    return {} if asked is None else dict(match_kernels(_kernels(asked), program).locals)
 
 
 def _of_argument(statement: Mapping[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -148,6 +148,14 @@ def trace(
     )  # fmt: skip
 
 
+def with_locals(traced: TracedFunction, functions: Mapping[int, Any]) -> TracedFunction:
+    """The function with what a device runs in the place of some of its kernels, by op id."""
+    if not functions:
+        return traced
+    ops = {id_: replace(op, local=functions.get(id_, op.local)) for id_, op in traced.jax_ops.items()}
+    return replace(traced, jax_ops=ops)
+
+
 def _without_high_level_types(traced: Any) -> Any:
     """The jaxpr of a `jax.stages.Traced`, with primitives of JAX's high-level extension (0.12) expanded."""
     if not getattr(traced.jaxpr.jaxpr, "is_high", False) or not hasattr(traced, "lojax"):
@@ -180,12 +188,15 @@ class _Rules:
     def of(self, op: DraftOp, in_shard_map: bool) -> ShardingRule:
         from autoshard.rules import LITERALS, rule_for
         from autoshard.rules.rng import IN_PARTS
+        from autoshard.rules.shipped_kernels import rule_of_kernel
 
         operands, results = [v.type for v in op.operands], [v.type for v in op.results]
         literals = {k: v.literal for k, v in enumerate(op.operands) if v.origin is Origin.LITERAL}
         in_parts = op.kind == "random_bits" and made_in_parts(operands[0])
         if op.kind == "random_bits" and not in_parts and not in_shard_map:
             self._warn_of_bits(op)
+        if "kernel" in op.attrs:
+            return rule_of_kernel(op.kind, operands, results, op.attrs["kernel"])
         params = {**op.origin.params, LITERALS: literals, IN_PARTS: in_parts}
         match = rule_for(op.kind, operands, results, params)
         if match.warning and op.kind not in self._warned and not in_shard_map:

@@ -21,6 +21,7 @@ from autoshard.frontends.jax.facts import (
     source_line,
     tensor_type,
 )
+from autoshard.frontends.jax.kernels import is_kernel, kernel_facts
 from autoshard.frontends.jax.placement import KIND as CONSTRAINT
 from autoshard.frontends.jax.placement import constraint_attrs, is_stated
 from autoshard.frontends.jax.rewritten import barrier_primitive, with_scalar_predicate
@@ -60,6 +61,7 @@ class JaxprReader(ShardMapReader):
         self.consts: list[Any] = []
         self.warnings: list[str] = []
         self._literals: dict[str, DraftValue] = {}
+        self._arrays: dict[DraftValue, Any] = {}  # numbers of values, where they are constants
         self._barriers = 0
         self._groups = 0  # number of groups of values that must have equal shardings
         self._manual = 0
@@ -106,11 +108,15 @@ class JaxprReader(ShardMapReader):
             return self._literals.setdefault(scalar.name, scalar)
         if id(array) not in frame.captured:
             frame.captured[id(array)] = (array, _argument(aval, frame.origin))
+            self._arrays[frame.captured[id(array)][1]] = array
         return frame.captured[id(array)][1]
 
-    def _region(self, closed: Any, site: Site) -> Frame:
+    def _region(self, closed: Any, site: Site, operands: Sequence[DraftValue] = ()) -> Frame:
+        """A body. operands: what its first arguments are, all of them or a part, where that does not change."""
         jaxpr, consts = open_jaxpr(closed)
         frame = Frame(Origin.ARG, DraftBlock([_argument(v.aval, Origin.ARG) for v in jaxpr.invars]))
+        inner = zip(frame.block.args, operands, strict=False)
+        self._arrays.update((arg, self._arrays[v]) for arg, v in inner if v in self._arrays)
         if site.source is not None and not is_jax_code(jaxpr):
             site = Site(None, site.scope)
         frame.block.results = self._body(frame, jaxpr, consts, frame.block.args, site)
@@ -163,6 +169,9 @@ class JaxprReader(ShardMapReader):
         if isinstance(params, list):
             return params
         op = DraftOp(kind, operands, [], attrs=collective_attrs(kind, params, describe(here)))
+        if is_kernel(kind):
+            known = {k: self._arrays[v] for k, v in enumerate(operands) if v in self._arrays}
+            op.attrs = {"kernel": kernel_facts(eqn, known)}
         return self._entered(frame, op, eqn, here, params)
 
     def _entered(
@@ -209,9 +218,9 @@ class JaxprReader(ShardMapReader):
 
     def _scan(self, frame: Frame, eqn: Any, operands: list[DraftValue], here: Site) -> DraftOp:
         params = eqn.params
-        body = self._region(params["jaxpr"], here)
-        captured = self._lift(frame, body)
         consts, carry = scan_counts(params, len(eqn.invars))
+        body = self._region(params["jaxpr"], here, operands[:consts])
+        captured = self._lift(frame, body)
         attrs = {
             "num_consts": len(captured) + consts,
             "num_carry": carry,

@@ -1,6 +1,6 @@
 """Reading a `shard_map`: a region on local arrays, without the mesh axes of size 1 (see `unit_axes`)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,11 +23,13 @@ class JaxOp:
     counts: the op's `regions` and `attrs` in the Program count instead (calls in the body are inlined and dead code is
     removed, so carries and operands may be fewer). Of use are only `unroll`, `reverse`, `length` of a ``scan`` and
     `mesh`, `check_vma` of a ``shard_map``.
+    local: of a kernel, what a device runs on its blocks, where the caller gave a function.
     """
 
     primitive: Any
     params: dict[str, Any]
     ctx: Any
+    local: Any = None
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class ShardMapReader:
             return results
         self._manual += 1
         outer, self._inner_axes = self._inner_axes, set()
-        body = self._region(params["jaxpr"], here)
+        body = self._region(params["jaxpr"], here, operands)
         manual = (manual | self._inner_axes) - units
         self._inner_axes, self._units = outer, around
         self._manual -= 1
@@ -131,7 +133,7 @@ class ShardMapReader:
         spec = jax.ShapeDtypeStruct(value.type.shape, value.type.dtype)
         return self._inline(frame, jax.make_jaxpr(f, axis_env=list(axes.items()))(spec), [value], here)[0]
 
-    def _region(self, closed: Any, site: Site) -> Frame:
+    def _region(self, closed: Any, site: Site, operands: Sequence[DraftValue] = ()) -> Frame:
         raise NotImplementedError
 
     def _inline(self, frame: Frame, callee: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from autoshard.constraints import MatchedKernel, registry
+from autoshard.constraints.kernels_of import with_kernels
 from autoshard.errors import AutoshardError
 from autoshard.files import read_json
 from autoshard.program.as_json import (
@@ -102,11 +104,14 @@ def verify_plan(
         second = check_derived(data, asked, traced, problem)
     if runnable is None:
         return Verification(name, (first, second, not_done(TEXTS, reason), not_done(NUMBERS, reason)))
-    return Verification(name, (first, second, *_run(data, runnable)))
+    return Verification(name, (first, second, *_run(data, runnable, asked)))
 
 
-def _run(data: Mapping[str, Any], runnable: Runnable) -> tuple[Check, Check]:
+def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> tuple[Check, Check]:
     """The checks that lower, compile and run the function."""
+    from autoshard.frontends.jax.function import with_locals
+    from autoshard.verify.asked import locals_asked
+
     host = data["program"].get("host", {})
     placed = replace(
         runnable.traced.program,
@@ -114,7 +119,9 @@ def _run(data: Mapping[str, Any], runnable: Runnable) -> tuple[Check, Check]:
         orders=orders_from_json(data["program"]), carried=carried_from_json(data["program"]),
         in_code=in_code_from_json(data["program"]),
     )  # fmt: skip
-    runnable = replace(runnable, traced=replace(runnable.traced, program=placed))
+    kernels = registry.read_only(MatchedKernel, data["statements"])
+    whole = with_locals(replace(runnable.traced, program=with_kernels(placed, kernels)), locals_asked(asked, placed))
+    runnable = replace(runnable, traced=whole)
     now, then = (without_places(p) for p in (plain(program_to_json(runnable.traced.program)), data["program"]))
     change = _difference(now, then)
     if change:
