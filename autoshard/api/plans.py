@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints import MatchedKernel
-from autoshard.constraints.kernels_of import with_kernels
+from autoshard.constraints.kernels_of import called_in, with_kernels
 from autoshard.errors import InputError
 from autoshard.plan_record import PlanRecord
 from autoshard.program.as_json import plain, program_to_json, without_places
@@ -175,7 +175,7 @@ class Plan(PlanRecord):
         traced = trace(
             f, *specs, donate_argnums=donate_argnums or (), static_argnums=static_argnums,
             static_argnames=static_argnames, argnames=argnames, keywords=keywords, name=self.program.name,
-            effects=effects_of(self.program),
+            effects=effects_of(self.program), kernels=called_in(self.program),
         )  # fmt: skip
         if donate_argnums is None:
             traced = replace(traced, program=replace(traced.program, donated=self.program.donated))
@@ -232,6 +232,7 @@ class Plan(PlanRecord):
         runnable = runnable_from(
             f, specs, name=self.program.name, donate_argnums=donate_argnums, static_argnums=static_argnums,
             static_argnames=static_argnames, argnames=argnames, effects=effects_of(self.program),
+            kernels=called_in(self.program),
             keywords={name: given for name, given in asked.items() if name not in words},
         )  # fmt: skip
         asked = {name: given for name, given in asked.items() if name in words}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.api.carry_hint import tells_of_carry
 from autoshard.api.plans import Plan
+from autoshard.constraints.kernels_of import called_names
 from autoshard.costmodels import Machine, Profile, ProfileError
 from autoshard.errors import InputError
 from autoshard.plan_record import ToldLimit
@@ -117,7 +118,13 @@ def plan(
     told: dict[str, Any] = {name: words.pop(name, None) for name in ("static_argnames", "argnames", "effects")}
     static = argument_numbers(words.pop("static_argnums", None), "static_argnums")
     traced = trace(
-        f, *specs, donate_argnums=argument_numbers(donate_argnums), static_argnums=static, keywords=words, **told
+        f,
+        *specs,
+        donate_argnums=argument_numbers(donate_argnums),
+        static_argnums=static,
+        keywords=words,
+        kernels=called_names(constraints),
+        **told,
     )
     traced_s = time.monotonic() - began
     request = request_of(

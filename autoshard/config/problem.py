@@ -10,6 +10,7 @@ from autoshard.config.by_name import by_name
 from autoshard.config.load import Config
 from autoshard.config.schema import is_leaf, parse_leaf
 from autoshard.config.workload import Workload
+from autoshard.constraints import Kernel
 from autoshard.errors import InputError, listing
 
 
@@ -78,6 +79,21 @@ def import_reference(reference: str, directory: Path) -> Any:
             raise InputError(f"module {module_name!r} has no {attribute!r}; {listing(attribute, public, most=12)}")
         target = getattr(target, attribute)
     return target
+
+
+def check_locals(config: Config) -> None:
+    """Raise `InputError` where a function that a device is to run in the place of a kernel cannot be imported."""
+    for statement in config.statements:
+        if isinstance(statement, Kernel) and isinstance(statement.local, str):
+            try:
+                function = import_reference(statement.local, config.directory)
+            except InputError as error:
+                raise InputError(f"{statement.source}: kernels: {statement.name}: local: {error}") from error.__cause__
+            if not callable(function):
+                found = type(function).__name__
+                raise InputError(
+                    f"{statement.source}: kernels: {statement.name}: {statement.local} is a {found}, not a function"
+                )
 
 
 def _callable(reference: str, config: Config, key: str) -> Callable[..., Any]:

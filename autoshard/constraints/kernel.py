@@ -29,9 +29,10 @@ class Kernel(Statement):
         ``replicate``. whole: its factors that must not be cut. reduction: those whose cut leaves partial sums.
     grid: in the place of a rule, the grid dimensions of a Pallas kernel along which programs may run on different
         devices.
-    flop, bytes: of one call on whole arrays, a number or a formula of factors, ``4*b*h*q*k*d``; in the place of what the
-        kernel says of itself. unit: what does the FLOP, ``matmul`` or ``vector``.
-    local: what a device runs on its blocks, a function or ``module:function``; by default the kernel itself.
+    flop, bytes: of one call on whole arrays, a number or a formula of factors, ``4*b*h*q*k*d``; in the place of what
+        the kernel says of itself. unit: what does the FLOP, ``matmul`` or ``vector``.
+    local: what a device runs on its blocks, a function or ``module:function``; by default the kernel itself. With it,
+        `name` may be that of a jitted function, which is one op then.
     calls: only these calls of the kernel, numbered from 0 in the order of the program.
 
     The first entry that has the name and fits the ranks of a call counts. Raises `RuleError` where it is malformed.

@@ -11,8 +11,8 @@ from autoshard.program.program import Block, Op, Program
 from autoshard.program.rule import ShardingRule, rule_from_text
 from autoshard.rules.build import Call
 from autoshard.rules.custom import factor_names
-from autoshard.rules.kernels import formula_value, grid_rule, shardy_rule, text_rule
-from autoshard.rules.shipped_kernels import shipped_rule, shipped_work, whole_rule_only
+from autoshard.rules.kernels import CALLED_KERNELS, FROM_ESTIMATE, formula_value, grid_rule, shardy_rule, text_rule
+from autoshard.rules.shipped_kernels import CALLED, shipped_rule, shipped_work, whole_rule_only
 
 NO_WORK = {"flop": None, "transcendentals": 0.0, "bytes": None, "unit": "matmul", "from": "nothing"}
 
@@ -29,8 +29,8 @@ class KernelRules:
 def match_kernels(stated: Sequence[Kernel], program: Program) -> KernelRules:
     """Find the rule, the work and the local function of every kernel of a program.
 
-    Raises `RuleError` where no entry of its name fits a call, `InputError` for a kernel without a rule, and for an entry
-    whose kernel the program does not have.
+    Raises `RuleError` where no entry of its name fits a call, `InputError` for a kernel without a rule, and for an
+    entry whose kernel the program does not have.
     """
     read = {v for op, _ in program.walk() for v in op.operands} | set(program.body.results)
     read |= {v for op, _ in program.walk() for region in op.regions for v in region.results}
@@ -57,14 +57,28 @@ def match_kernels(stated: Sequence[Kernel], program: Program) -> KernelRules:
         notes.update(dict.fromkeys(one.notes))
         if (entry := one.entry) is not None and entry.local is not None and not isinstance(entry.local, str):
             functions[op.id] = entry.local
-    if missing:
-        raise InputError("\n".join(missing.values()))
-    for entry in stated:
-        if entry.name != DEFAULT and id(entry) not in spoken:
-            known = sorted(calls) or ["none: the program has no custom kernel"]
-            where = f"{entry.source or entry.written}: " if entry.source or entry.written else ""
-            raise InputError(f"{where}{entry} speaks of no kernel of the program; {listing(entry.name, known)}")
+    idle = [_speaks_of_nothing(e, calls) for e in stated if e.name != DEFAULT and id(e) not in spoken]
+    if missing or idle:
+        raise InputError("\n".join((*idle, *missing.values())))
     return KernelRules(tuple(statements), functions, tuple(notes))
+
+
+def _speaks_of_nothing(entry: Kernel, calls: Mapping[str, int]) -> str:
+    where = f"{entry.source or entry.written}: " if entry.source or entry.written else ""
+    known = listing(entry.name, sorted(calls)) if calls else "it has no custom kernel"
+    return f"{where}{entry} speaks of no kernel of the program; {known}"
+
+
+def called_names(stated: Any) -> tuple[str, ...]:
+    """The names of kernels that may be jitted functions of the program: those for which a device runs a function."""
+    given = stated if isinstance(stated, list | tuple) else (stated,)
+    return tuple(s.name for s in given if isinstance(s, Kernel) and s.local is not None and ":" not in s.name)
+
+
+def called_in(program: Program) -> tuple[str, ...]:
+    """The names of the jitted functions that are kernels of a program."""
+    names = (op.attrs["kernel"]["name"] for op, _ in program.walk() if op.kind in CALLED_KERNELS)
+    return tuple(dict.fromkeys(names))
 
 
 class _OneCall:
@@ -82,7 +96,7 @@ class _OneCall:
         """The statement about the call; None where nothing says how it may be cut."""
         sizes: dict[str, int] = {}
         rule, by, local = None, "", None
-        saying = [e for e in entries if e.says_how]
+        saying = [e for e in entries if e.says_how or (e.local is not None and self.facts["name"] in CALLED)]
         if saying:
             rule, sizes = self._stated(saying)
             by, local = "stated", None if self.entry is None else self.entry.local_name
@@ -117,6 +131,9 @@ class _OneCall:
     def _of(self, entry: Kernel) -> tuple[ShardingRule, dict[str, int]]:
         if entry.rule == REPLICATE:
             return self.call.conservative(), {}
+        if not entry.says_how:  # local= alone, for a function whose rule is shipped
+            text, whole, _ = CALLED[self.facts["name"]]
+            return text_rule(self.call, self.facts["name"], text, whole=whole)
         if entry.grid is not None:
             return grid_rule(self.call, self.facts, entry.grid, self.unread), {}
         return text_rule(
@@ -144,7 +161,10 @@ class _OneCall:
 
     def _work(self, entries: Sequence[Kernel], sizes: dict[str, int]) -> dict[str, Any]:
         """FLOP and bytes: as stated, else as the kernel says, else as shipped. Tells what is not known."""
-        work = dict(self.facts["work"] or shipped_work(self.call, self.facts) or NO_WORK)
+        own = self.facts["work"]
+        if own is None or own["from"] != FROM_ESTIMATE:
+            own = shipped_work(self.call, self.facts) or self._called_work(sizes) or own
+        work = dict(own or NO_WORK)
         for entry in entries:
             if not sizes and entry.rule not in ("", REPLICATE):
                 sizes = text_rule(self.call, self.facts["name"], entry.rule)[1]
@@ -161,6 +181,13 @@ class _OneCall:
             )
         return work
 
+    def _called_work(self, sizes: Mapping[str, int]) -> dict[str, Any] | None:
+        """The shipped work of a jitted function; None where none is shipped, or another rule is stated."""
+        name = self.facts["name"]
+        if name not in CALLED or not sizes or self.entry is None or self.entry.says_how:
+            return None
+        return {**NO_WORK, "flop": formula_value(CALLED[name][2], sizes, name), "from": "a shipped formula"}
+
     def what_to_write(self) -> str:
         """The message about a kernel without a rule."""
         name = self.facts["name"]
@@ -169,7 +196,7 @@ class _OneCall:
             ", ".join("[" + ", ".join(next(letters) if n > 1 else "_" for n in t.shape) + "]" for t in side)
             for side in (self.call.operands, self.call.results)
         ]
-        parallel = [k for k in self.facts.get("parallel", ())]
+        parallel = list(self.facts.get("parallel", ()))
         grid = (
             f", or grid={parallel or [0]} where programs along these dimensions of its grid "
             f"{self.facts['grid']} do not depend on each other"
@@ -178,9 +205,9 @@ class _OneCall:
         )
         return (
             f"{self.call}{self.where} has no sharding rule, and would run whole on every device. Write "
-            f"autoshard.Kernel({name!r}, rule=...) among the constraints (kernels: in a config), with one letter for all "
-            f"dimensions that are cut together in ({sides[0]})->({sides[1]}){grid}; or permit it: rule='{REPLICATE}', "
-            f"for all kernels autoshard.Kernel('{DEFAULT}', rule='{REPLICATE}')"
+            f"autoshard.Kernel({name!r}, rule=...) among the constraints (kernels: in a config), with one letter for "
+            f"all dimensions that are cut together in ({sides[0]})->({sides[1]}){grid}; or permit it: "
+            f"rule='{REPLICATE}', for all kernels autoshard.Kernel('{DEFAULT}', rule='{REPLICATE}')"
         )
 
 

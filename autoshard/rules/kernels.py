@@ -7,7 +7,6 @@ can be derived again from a plan file.
 import ast
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from typing import Any, Final
 
 from autoshard.errors import RuleError
@@ -23,6 +22,9 @@ CUDNN: Final = frozenset(
         "scaled_matmul_wrapper", "cudnn_fusion",
     }
 )  # fmt: skip
+FROM_ESTIMATE: Final = "its cost_estimate"
+CALLED_KERNELS: Final = ("jit", "pjit")
+"""Primitives that call a function of a name, which may be said to be a kernel."""
 KERNEL_KINDS: Final = CUDNN | {
     "pallas_call", "core_map", "custom_partitioning", "ffi_call", "tpu_custom_call", "mosaic_gpu_p",
     "triton_kernel_call",
@@ -229,11 +231,6 @@ def formula_value(formula: str | float, sizes: Mapping[str, int], what: str) -> 
     return found
 
 
-def whole_elements(rule: ShardingRule) -> int:
-    """The product of all factors: what the work of a kernel is shared by."""
-    return prod(rule.factor_sizes)
-
-
 __all__ = [
-    "CUDNN", "KERNEL_KINDS", "factor_names", "formula_value", "grid_rule", "shardy_rule", "text_rule", "whole_elements",
+    "CALLED_KERNELS", "CUDNN", "FROM_ESTIMATE", "KERNEL_KINDS", "factor_names", "formula_value", "grid_rule", "shardy_rule", "text_rule",
 ]  # fmt: skip

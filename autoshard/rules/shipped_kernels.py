@@ -69,11 +69,17 @@ def _grid(*chosen: int) -> Callable[[Call, Facts, Sequence[int]], ShardingRule]:
 def _splash(call: Call, facts: Facts, unread: Sequence[int]) -> ShardingRule:
     """Heads, where they share one mask: the arrays that tell which blocks to skip have one row for all of them."""
     masks = [t for t in call.operands if t.dtype in ("int8", "int16", "int32") and t.rank == 3]
-    shared = all(t.shape[0] == 1 for t in masks)
-    if shared:
+    query, ties = next(
+        (t, ties)
+        for t, ties in zip(call.operands, facts["ties"], strict=False)
+        if t.rank >= 3 and t.dtype not in ("int8", "int16", "int32")
+    )
+    along = ties[query.rank - 3]
+    own = [k for k in range(len(facts["grid"])) if k not in facts["vmapped"]]
+    if along is not None and along[0] in own and all(t.shape[0] == 1 for t in masks):
         try:
-            return grid_rule(call, facts, [0], unread)
-        except RuleError:  # several query heads of one key head along another grid dimension
+            return grid_rule(call, facts, [own.index(along[0])], unread)
+        except RuleError:  # the grid goes over heads in another way
             pass
     return grid_rule(call, facts, [], unread)
 
@@ -179,9 +185,19 @@ _WORK: Final[Mapping[str, Callable[[Call, Facts], float | None]]] = {
 }
 
 
+CALLED: Final[Mapping[str, tuple[str, str, str]]] = {
+    "paged_attention": (
+        "([b, hg, d], [h, p, s, e], [h, p, s, f], [b], [b, n])->([b, hg, c])",
+        "gdpsefnc",
+        "4*b*h*g*d*n*s",
+    ),
+}
+"""Jitted functions with a shipped rule, for those who say what a device runs: the rule, its whole factors, its FLOP."""
+
+
 def whole_rule_only(facts: Facts) -> bool:
     """Whether the shipped rule cuts nothing, because the kernel computes with the sizes of whole arrays."""
     return _entry(_RULES, facts) is _whole
 
 
-__all__ = ["rule_of_kernel", "shipped_names", "shipped_rule", "shipped_work", "whole_rule_only"]
+__all__ = ["CALLED", "rule_of_kernel", "shipped_names", "shipped_rule", "shipped_work", "whole_rule_only"]

@@ -75,6 +75,7 @@ def trace(
     static_argnames: str | Iterable[str] | None = None,
     keywords: Mapping[str, Any] | None = None,
     effects: str | None = None,
+    kernels: Sequence[str] = (),
     name: str | None = None,
     argnames: Sequence[str] | None = None,
 ) -> TracedFunction:
@@ -85,6 +86,7 @@ def trace(
     donate_argnums: arguments whose buffers the program may reuse, all their leaves; static_argnums, static_argnames:
         arguments that are no arrays. By default those of a `jax.jit` around `f`.
     effects: for debug output (`jax.debug.print`, `jax.debug.callback`): ``refuse``, or ``drop`` to leave it out.
+    kernels: names of jitted functions that are kernels: ops of their own instead of the ops in them.
     argnames: first keys of the input names; by default the parameter names of `f`.
 
     Inputs are named by argument and pytree keys (``state/params/layers/wq``, ``state/opt/0/mu/layers/wq``), outputs
@@ -112,7 +114,7 @@ def trace(
     function = f if call.plain else call.traced()
     traced = jax.jit(function).trace(*abstract)
     jaxpr = _without_high_level_types(traced)
-    reader = JaxprReader(effects_given(effects))
+    reader = JaxprReader(effects_given(effects), kernels)
     body = reader.read(jaxpr)
     work = LiveWork(body)
     prune(body, [True] * len(body.results))

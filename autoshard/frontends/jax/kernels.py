@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from autoshard.frontends.jax.facts import dtype_name
-from autoshard.frontends.jax.pallas import grid_facts, kernel_name, work_facts
+from autoshard.frontends.jax.pallas import counted_work, grid_facts, kernel_name, work_facts
 from autoshard.rules.kernels import CUDNN, KERNEL_KINDS
 
 _MASKED = "splash_attention_kernel.py"
@@ -31,7 +31,7 @@ def kernel_facts(eqn: Any, arrays: Mapping[int, Any]) -> dict[str, Any]:
         work = work_facts(params)
         if file == _MASKED and work["bytes"] is None and 1 in arrays:
             visited = np.count_nonzero(np.asarray(arrays[1])) / max(1, np.size(arrays[1]))
-            work = {key: n * visited if key in ("flop", "transcendentals") else n for key, n in work.items()}
+            work = {key: float(n * visited) if key in ("flop", "transcendentals") else n for key, n in work.items()}
             work["from"] = "its body, at the places of its grid that its mask does not skip"
         return {"name": name, "file": file, "work": work, **grid_facts(params)}
     if kind == "custom_partitioning":
@@ -47,6 +47,11 @@ def kernel_facts(eqn: Any, arrays: Mapping[int, Any]) -> dict[str, Any]:
         return {"name": kind, "file": "", "work": None, "params": plain}
     name = params.get("target_name") or params.get("kernel_name") or params.get("name") or kind
     return {"name": str(name), "file": "", "work": None}
+
+
+def called_facts(eqn: Any) -> dict[str, Any]:
+    """The entry ``kernel`` in the attrs of a call of a jitted function that is said to be a kernel."""
+    return {"name": str(eqn.params["name"]), "file": "", "work": counted_work(eqn.params["jaxpr"])}
 
 
 def _shardy_rule(eqn: Any) -> dict[str, Any] | None:

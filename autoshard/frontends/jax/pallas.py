@@ -13,6 +13,7 @@ from typing import Any
 from jax.extend import core as jax_core
 
 from autoshard.errors import UnsupportedError
+from autoshard.rules.kernels import FROM_ESTIMATE
 
 Tie = tuple[int, int, int]
 """A grid dimension, the elements of a block along a dimension, and how many programs in a row have the same block."""
@@ -33,9 +34,9 @@ def kernel_name(params: Mapping[str, Any]) -> tuple[str, str]:
 def grid_facts(params: Mapping[str, Any]) -> dict[str, Any]:
     """How the grid cuts the arrays, as plain data.
 
-    ``grid``: sizes, None where a size comes with the data. ``vmapped``: dimensions that `jax.vmap` put in. ``ties``: for
-    each operand and result, for each dimension, a `Tie` or None. ``bound``: grid dimensions on which blocks depend in
-    other ways. ``parallel``: those that the kernel itself calls parallel.
+    ``grid``: sizes, None where a size comes with the data. ``vmapped``: dimensions that `jax.vmap` put in. ``ties``:
+    for each operand and result, for each dimension, a `Tie` or None. ``bound``: grid dimensions on which blocks depend
+    in other ways. ``parallel``: those that the kernel itself calls parallel.
     """
     mapping = params["grid_mapping"]
     grid = [n if isinstance(n, int) else None for n in mapping.grid]
@@ -109,7 +110,7 @@ def work_facts(params: Mapping[str, Any]) -> dict[str, Any]:
     if estimate is not None:
         return {
             "flop": float(estimate.flops), "transcendentals": float(estimate.transcendentals),
-            "bytes": float(estimate.bytes_accessed), "unit": unit, "from": "its cost_estimate",
+            "bytes": float(estimate.bytes_accessed), "unit": unit, "from": FROM_ESTIMATE,
         }  # fmt: skip
     matmul, vector, special = _count(params["jaxpr"])
     places = prod(n for n in params["grid_mapping"].grid if isinstance(n, int))
@@ -119,12 +120,26 @@ def work_facts(params: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def counted_work(jaxpr: Any) -> dict[str, Any]:
+    """The work of a function that is a kernel, counted from its jaxpr and the kernels in it."""
+    matmul, vector, special = _count(jaxpr)
+    return {
+        "flop": matmul or vector, "transcendentals": special, "bytes": None,
+        "unit": "matmul" if matmul else "vector", "from": "its body",
+    }  # fmt: skip
+
+
 def _count(jaxpr: Any) -> tuple[float, float, float]:
     """FLOP of matmuls, of other arithmetic, and transcendentals. Of branches the most; a while loop runs once."""
     total = [0.0, 0.0, 0.0]
     for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns:
         kind, inner = str(eqn.primitive.name), [_count(j) for j in _bodies(eqn)]
-        if kind == "cond":
+        if kind == "pallas_call":
+            work = work_facts(eqn.params)
+            of = 0 if work["unit"] == "matmul" else 1
+            found = [0.0, 0.0, work["transcendentals"]]
+            found[of] = work["flop"]
+        elif kind == "cond":
             found = [max(branch[k] for branch in inner) for k in range(3)]
         elif inner:
             times = eqn.params["length"] if kind == "scan" else 1

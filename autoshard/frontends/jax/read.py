@@ -4,6 +4,7 @@ This uses `jax.extend` and the parameters of primitives by name; nothing is exec
 """
 
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from jax.extend import core as jax_core
@@ -21,7 +22,7 @@ from autoshard.frontends.jax.facts import (
     source_line,
     tensor_type,
 )
-from autoshard.frontends.jax.kernels import is_kernel, kernel_facts
+from autoshard.frontends.jax.kernels import called_facts, is_kernel, kernel_facts
 from autoshard.frontends.jax.placement import KIND as CONSTRAINT
 from autoshard.frontends.jax.placement import constraint_attrs, is_stated
 from autoshard.frontends.jax.rewritten import barrier_primitive, with_scalar_predicate
@@ -29,6 +30,7 @@ from autoshard.frontends.jax.shard_maps import Frame, JaxOp, ShardMapReader
 from autoshard.frontends.jax.sites import Site, describe, joined, named_site
 from autoshard.frontends.jax.trip_count import while_trips
 from autoshard.program.program import Origin
+from autoshard.rules.kernels import CALLED_KERNELS
 
 # Calls that are inlined, with the parameter that holds the callee.
 _CALLS = {
@@ -53,10 +55,11 @@ _PLACEMENT = frozenset({"sharding_constraint", "device_put", "layout_constraint"
 class JaxprReader(ShardMapReader):
     """Reads one closed jaxpr; `consts` are the arrays of the captured arguments after `read`.
 
-    effects: of debug output, ``refuse`` or ``drop``.
+    effects: of debug output, ``refuse`` or ``drop``. kernels: names of jitted functions that become one op each.
     """
 
-    def __init__(self, effects: str = "refuse") -> None:
+    def __init__(self, effects: str = "refuse", kernels: Sequence[str] = ()) -> None:
+        self._kernels = tuple(kernels)
         self._drop = effects == "drop"
         self.consts: list[Any] = []
         self.warnings: list[str] = []
@@ -135,6 +138,9 @@ class JaxprReader(ShardMapReader):
             return self._barrier(frame, operands, [True] * len(operands), JaxOp(eqn.primitive, {}, eqn.ctx), here)
         if kind in _REMAT:
             return self._remat(frame, eqn, operands, here)
+        if kind in CALLED_KERNELS and any(fnmatchcase(str(params["name"]), name) for name in self._kernels):
+            refuse_effects(eqn, describe(here))
+            return self._entered(frame, DraftOp(kind, operands, [], attrs={"kernel": called_facts(eqn)}), eqn, here)
         if kind in _CALLS:
             callee = next((params[p] for p in _CALLS[kind] if p in params), None)
             if callee is not None:

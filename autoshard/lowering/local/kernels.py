@@ -74,11 +74,11 @@ def cudnn(ctx: LocalOp, *operands: Any) -> Sequence[Any]:
     return ctx.bind(operands)
 
 
-@local("tpu_custom_call", "mosaic_gpu_p", "triton_kernel_call", "core_map")
+@local("jit", "pjit", "tpu_custom_call", "mosaic_gpu_p", "triton_kernel_call", "core_map")
 @_or_stated
 def compiled(ctx: LocalOp, *operands: Any) -> Sequence[Any]:
-    """Only as the caller says: the kernel is compiled for whole arrays."""
-    ctx.unsupported("this kernel is compiled for whole arrays; give its autoshard.Kernel a local= function")
+    """Only as the caller says: the kernel is made for whole arrays."""
+    ctx.unsupported("this kernel is made for whole arrays; give its autoshard.Kernel a local= function")
 
 
 @local("custom_partitioning")

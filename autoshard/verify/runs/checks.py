@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints import MatchedKernel, registry
-from autoshard.constraints.kernels_of import with_kernels
+from autoshard.constraints.kernels_of import called_names, with_kernels
 from autoshard.errors import AutoshardError
 from autoshard.files import read_json
 from autoshard.program.as_json import (
@@ -155,6 +155,7 @@ def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
         argnames=problem.argnames,
         name=name,
         effects=read.settings.effects,
+        kernels=called_names(read.statements),
     )
 
     def arguments() -> tuple[Any, ...]:
