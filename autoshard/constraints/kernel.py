@@ -54,13 +54,18 @@ class Kernel(Statement):
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise RuleError(f"kernel {self.name!r}: expected a name such as my_kernel, or flash_attention.py:*")
+        for what in ("whole", "reduction"):
+            object.__setattr__(self, what, factor_names(getattr(self, what)))
+        object.__setattr__(self, "calls", tuple(self.calls))
+        if self.grid is not None:
+            object.__setattr__(self, "grid", tuple(self.grid))
         if self.rule and self.grid is not None:
             raise RuleError(f"kernel {self.name}: give a rule, or grid dimensions, not both")
         if self.rule and self.rule != REPLICATE:
             operands, results = parse_tensors(self.name, self.rule)
             used = {f for t in (*operands, *results) for d in t for f in d}
             for what in ("whole", "reduction"):
-                if unknown := sorted(set(factor_names(getattr(self, what))) - used):
+                if unknown := sorted(set(getattr(self, what)) - used):
                     raise RuleError(f"kernel {self.name}: {what} names {unknown[0]!r}, which rule {self.rule!r} lacks")
         elif self.whole or self.reduction:
             raise RuleError(f"kernel {self.name}: whole and reduction name factors of a rule; give one")

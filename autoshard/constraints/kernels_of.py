@@ -10,7 +10,6 @@ from autoshard.errors import InputError, RuleError, listing
 from autoshard.program.program import Block, Op, Program
 from autoshard.program.rule import ShardingRule, rule_from_text
 from autoshard.rules.build import Call
-from autoshard.rules.custom import factor_names
 from autoshard.rules.kernels import CALLED_KERNELS, FROM_ESTIMATE, formula_value, grid_rule, shardy_rule, text_rule
 from autoshard.rules.shipped_kernels import CALLED, shipped_rule, shipped_work, whole_rule_only
 
@@ -137,8 +136,8 @@ class _OneCall:
         if entry.grid is not None:
             return grid_rule(self.call, self.facts, entry.grid, self.unread), {}
         return text_rule(
-            self.call, self.facts["name"], entry.rule, reduction=factor_names(entry.reduction),
-            whole=factor_names(entry.whole), facts=self.facts if entry.local is None else None,
+            self.call, self.facts["name"], entry.rule, reduction=tuple(entry.reduction),
+            whole=tuple(entry.whole), facts=self.facts if entry.local is None else None,
         )  # fmt: skip
 
     def _own(self) -> tuple[ShardingRule | None, dict[str, int], str]:

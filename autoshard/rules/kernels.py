@@ -12,7 +12,7 @@ from typing import Any, Final
 from autoshard.errors import RuleError
 from autoshard.program.rule import ShardingRule
 from autoshard.rules.build import Call, Compound, Label
-from autoshard.rules.custom import Tensors, factor_names, factor_sizes, parse_tensors
+from autoshard.rules.custom import Tensors, factor_sizes, parse_tensors
 
 CUDNN: Final = frozenset(
     {
@@ -229,8 +229,3 @@ def formula_value(formula: str | float, sizes: Mapping[str, int], what: str) -> 
     if not 0 <= found < float("inf"):
         raise RuleError(f"{what}: {formula!r} is {found}; expected a number from 0")
     return found
-
-
-__all__ = [
-    "CALLED_KERNELS", "CUDNN", "FROM_ESTIMATE", "KERNEL_KINDS", "factor_names", "formula_value", "grid_rule", "shardy_rule", "text_rule",
-]  # fmt: skip

@@ -198,6 +198,3 @@ CALLED: Final[Mapping[str, tuple[str, str, str]]] = {
 def whole_rule_only(facts: Facts) -> bool:
     """Whether the shipped rule cuts nothing, because the kernel computes with the sizes of whole arrays."""
     return _entry(_RULES, facts) is _whole
-
-
-__all__ = ["CALLED", "rule_of_kernel", "shipped_names", "shipped_rule", "shipped_work", "whole_rule_only"]

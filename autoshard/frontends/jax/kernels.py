@@ -43,7 +43,6 @@ def kernel_facts(eqn: Any, arrays: Mapping[int, Any]) -> dict[str, Any]:
         }  # fmt: skip
     if kind in CUDNN:
         plain = {k: v for k, v in params.items() if isinstance(v, bool | int | float | str)}
-        plain["variadic_args"] = [bool(x) for x in params.get("variadic_args", ())]
         return {"name": kind, "file": "", "work": None, "params": plain}
     name = params.get("target_name") or params.get("kernel_name") or params.get("name") or kind
     return {"name": str(name), "file": "", "work": None}

@@ -41,9 +41,9 @@ def grid_facts(params: Mapping[str, Any]) -> dict[str, Any]:
     mapping = params["grid_mapping"]
     grid = [n if isinstance(n, int) else None for n in mapping.grid]
     bound: set[int] = set()
-    ties: list[list[Tie | None]] = [[] for _ in range(mapping.num_dynamic_grid_bounds)]
+    ties: list[Sequence[Tie | None]] = [() for _ in range(mapping.num_dynamic_grid_bounds)]
     index_avals = list(mapping.index_map_avals)[len(grid) :]
-    ties += [[None] * len(getattr(aval, "shape", ())) for aval in index_avals[: mapping.num_index_operands]]
+    ties += [(None,) * len(getattr(aval, "shape", ())) for aval in index_avals[: mapping.num_index_operands]]
     for block in mapping.block_mappings:
         found, others = _ties(block, grid)
         ties.append(found)
@@ -159,12 +159,8 @@ def _count(jaxpr: Any) -> tuple[float, float, float]:
 
 
 def _bodies(eqn: Any) -> list[Any]:
-    found = []
-    for value in eqn.params.values():
-        for item in value if isinstance(value, tuple | list) else (value,):
-            if hasattr(getattr(item, "jaxpr", item), "eqns"):
-                found.append(item)
-    return found
+    items = (x for v in eqn.params.values() for x in (v if isinstance(v, tuple | list) else (v,)))
+    return [item for item in items if hasattr(getattr(item, "jaxpr", item), "eqns")]
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:

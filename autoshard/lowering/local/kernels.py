@@ -105,8 +105,8 @@ def custom_partitioning(ctx: LocalOp, *operands: Any) -> Sequence[Any]:
         for k, (given, one) in enumerate(zip(tree_util.tree_leaves(wanted), planned, strict=True)):
             if not given.is_equivalent_to(one.sharding, len(one.shape)):
                 ctx.unsupported(
-                    f"its partition function wants {what} {k} as {given.spec}, its rule allows {one.sharding.spec}; give "
-                    "its autoshard.Kernel a rule that says so, or a local= function"
+                    f"its partition function wants {what} {k} as {given.spec}, its rule allows {one.sharding.spec}; "
+                    "give its autoshard.Kernel a rule that says so, or a local= function"
                 )
     return tree_util.tree_leaves(function(*params["in_tree"].unflatten(operands)))
 
