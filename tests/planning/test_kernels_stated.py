@@ -14,7 +14,9 @@ from autoshard.config.problem import build_problem
 from autoshard.frontends.jax.function import trace
 from autoshard.request.asking import asked
 from autoshard.request.request import request_of
+from autoshard.verify.derived import check_derived
 from autoshard.verify.plan.checker import check_plan
+from autoshard.verify.report import Status
 
 MESH = {"data": 2, "model": 4}
 ASKED = {"mesh": MESH, "hardware": "tpu_v5e"}
@@ -199,9 +201,13 @@ def test_kernels_of_a_config_are_planned_priced_and_run(plan):
 
 
 def test_plan_of_kernels_is_derived_again_from_its_config(plan):
-    from autoshard.verify.derived import check_derived
+    assert check_derived(json.loads(json.dumps(plan.to_dict())), traced=plan.traced).status is Status.OK
 
-    assert check_derived(json.loads(json.dumps(plan.to_dict())), None, plan.traced, None).ok
+
+def test_config_that_says_another_rule_than_the_plan_is_found(plan):
+    data = json.loads(json.dumps(plan.to_dict()))
+    data["config"]["settings"]["kernels"]["my_kernel"]["whole"] = "i"
+    assert "asked: kernel my_kernel" in str(check_derived(data, traced=plan.traced))
 
 
 @pytest.mark.parametrize("changed", ["rule", "work", "local", "gone"])
