@@ -117,8 +117,8 @@ def test_pallas_kernel_under_vmap_is_cut_along_the_batch():
 def test_no_block_of_a_pallas_kernel_is_cut():
     """32 rows in blocks of 8 are at most 4 parts."""
     plan = autoshard.plan(_scaled, *ARGUMENTS, constraints=[BY_GRID], **ASKED)
-    sizes = _kernels(plan)["blocked"].rule.factor_sizes
-    assert all(sizes[f] == 4 for f in _kernels(plan)["blocked"].rule.shardable)
+    rule = _kernels(plan)["blocked"].rule
+    assert rule is not None and [rule.factor_sizes[f] for f in rule.shardable] == [4, 4]
 
 
 def test_a_local_function_runs_in_the_place_of_the_kernel():
@@ -127,12 +127,31 @@ def test_a_local_function_runs_in_the_place_of_the_kernel():
     np.testing.assert_allclose(plan.jit()(*ARGUMENTS), ARGUMENTS[0] @ ARGUMENTS[1] / 2, rtol=1e-4, atol=1e-4)
 
 
-def test_cut_reduction_of_a_local_function_is_summed():
+@pytest.fixture(scope="module")
+def summed():
+    """A plan that cuts the contraction of a kernel, its function and arguments."""
     whole = autoshard.Kernel("blocked", rule="([i, k], [k, j])->([i, j])", reduction="k", local=jnp.matmul)
-    pins = [autoshard.Pin("x", '[{}, {"model"}]'), autoshard.Pin("y", '[{"model"}, {}]')]
+    pins = [
+        autoshard.Pin("x", '[{}, {"model"}]'),
+        autoshard.Pin("y", '[{"model"}, {}]'),
+        autoshard.Pin("out", "[{}, {}]"),
+    ]
     f = lambda x, y: _scaled(x, y) * 2  # noqa: E731
-    plan = autoshard.plan(f, *ARGUMENTS, constraints=[whole, *pins, autoshard.Pin("out", "[{}, {}]")], **ASKED)
-    _equal(plan, f, *ARGUMENTS)
+    arguments = _random(8, 256), _random(256, 8)
+    return autoshard.plan(f, *arguments, constraints=[whole, *pins], **ASKED), f, arguments
+
+
+def test_cut_reduction_of_a_local_function_is_summed(summed):
+    plan, f, arguments = summed
+    assert _cut(plan, "blocked")[1] == 4
+    _equal(plan, f, *arguments)
+
+
+def test_kernel_is_cut_by_a_shard_map_of_its_own_where_xla_partitions_the_program(summed):
+    plan, f, arguments = summed
+    target = plan.lower("constraints")
+    assert "tensor<8x64xf32>" in target.stablehlo()
+    np.testing.assert_allclose(target.jit()(*arguments), jax.jit(f)(*arguments), rtol=1e-4, atol=1e-4)
 
 
 @jax.jit

@@ -223,6 +223,7 @@ def test_changed_statement_about_a_kernel_is_found(plan, changed):
 
 def test_config_permits_by_a_default():
     (kernel,) = _config("{default: replicate}").statements
+    assert isinstance(kernel, autoshard.Kernel)
     assert kernel == autoshard.Kernel("default", rule="replicate", source=kernel.source)
 
 

@@ -1,6 +1,7 @@
 """Rules and work of the kernels that JAX ships, read from programs that call them."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 import autoshard
 from autoshard.frontends.jax.function import trace
 from autoshard.interop.jax import auto_mesh
+from autoshard.program.rule import ShardingRule
 from autoshard.request.asking import asked
 from autoshard.request.request import request_of
 
@@ -27,11 +29,22 @@ def _kernels(f, *specs, constraints=(), names=()):
     return [op for op, _ in question.problem.program.walk() if "kernel" in op.attrs], question
 
 
+def _rule(op) -> ShardingRule:
+    assert op.rule is not None
+    return op.rule
+
+
+def _cuts(op):
+    """Sizes of the factors that may be cut."""
+    return sorted(_rule(op).factor_sizes[f] for f in _rule(op).shardable)
+
+
 def _shared(op, *dims):
     """Sizes of the factors that may be cut and that all of these (tensor, dimension) have."""
-    tensors = (*op.rule.operands, *op.rule.results)
-    common = set.intersection(*({f for f in tensors[t][d] if f in op.rule.shardable} for t, d in dims))
-    return sorted(op.rule.factor_sizes[f] for f in common)
+    rule = _rule(op)
+    tensors = (*rule.operands, *rule.results)
+    common = set.intersection(*({f for f in tensors[t][d] if f in rule.shardable} for t, d in dims))
+    return sorted(rule.factor_sizes[f] for f in common)
 
 
 # -- attention -----------------------------------------------------------------------------------------------------
@@ -46,7 +59,7 @@ def _flash(q, k, v, ab):
 def test_flash_attention_with_a_bias_is_cut_on_batch_and_heads():
     q = _spec(2, 4, 256, 64)
     ops, _ = _kernels(_flash, q, q, q, _spec(2, 4, 256, 256))
-    assert [op.rule.shardable for op in ops] == [(0, 1)] * 3
+    assert [_cuts(op) for op in ops] == [[2, 4]] * 3
     assert [(_shared(op, (0, 0), (3, 0)), _shared(op, (0, 1), (3, 1))) for op in ops] == [([2], [4])] * 3
 
 
@@ -58,13 +71,14 @@ def test_flash_attention_is_priced_by_its_cost_estimate_and_backward_by_its_body
     assert [round(op.attrs["work"]["flop"] / matmul) for op in ops] == [2, 4, 3]
 
 
-def _splash(sequence, heads=4, block=128, key_heads=None):
+def _splash(sequence, heads=4, block=128):
     """Causal splash attention, and the share of the blocks that it does not skip."""
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
     names = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute", "q_dq", "kv_dq")
-    sizes = kernels.BlockSizes(**{f"block_{name}": block for name in names})
+    words: dict[str, Any] = {f"block_{name}": block for name in names}
+    sizes = kernels.BlockSizes(**words)
     mask = masks.MultiHeadMask([masks.CausalMask((sequence, sequence))] * heads)
     rows = sequence // block
     call = kernels.make_splash_mha(mask, head_shards=1, q_seq_shards=1, block_sizes=sizes)
@@ -76,7 +90,7 @@ def test_splash_attention_is_cut_on_batch_and_key_heads(key_heads):
     call, _ = _splash(256)
     q, k = _spec(2, 4, 256, 128), _spec(2, key_heads, 256, 128)
     (op,), _ = _kernels(jax.vmap(call), q, k, k)
-    assert sorted(op.rule.factor_sizes[f] for f in op.rule.shardable) == [2, key_heads]
+    assert _cuts(op) == [2, key_heads]
 
 
 def _under_shard_map(call):
@@ -109,7 +123,7 @@ def test_splash_attention_with_a_mask_for_each_head_keeps_its_heads_whole():
     call = kernels.make_splash_mha(mask, head_shards=1, q_seq_shards=1)
     q = _spec(2, 4, 256, 128)
     (op,), _ = _kernels(jax.vmap(call), q, q, q)
-    assert [op.rule.factor_sizes[f] for f in op.rule.shardable] == [2]
+    assert _cuts(op) == [2]
 
 
 PAGED = (
@@ -126,7 +140,7 @@ def _paged(*arguments):
 
 def test_paged_attention_runs_whole_and_the_plan_says_so():
     (op,), question = _kernels(_paged, *PAGED)
-    assert not op.rule.shardable and "runs whole on every device" in question.notes[0]
+    assert not _cuts(op) and "runs whole on every device" in question.notes[0]
 
 
 def test_paged_attention_is_priced_by_the_room_in_its_page_table():
@@ -197,4 +211,4 @@ def test_attention_of_cudnn_is_priced_by_its_matmuls():
 
 def test_attention_of_cudnn_with_dropout_stays_whole():
     q = _spec(4, 128, 8, 64, dtype=jnp.bfloat16)
-    assert not any(op.rule.shardable for op in _kernels(_cudnn(0, 0.5), q, q, q)[0])
+    assert not any(_cuts(op) for op in _kernels(_cudnn(0, 0.5), q, q, q)[0])
