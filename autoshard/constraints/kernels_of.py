@@ -28,7 +28,7 @@ class KernelRules:
 def match_kernels(stated: Sequence[Kernel], program: Program) -> KernelRules:
     """Find the rule, the work and the local function of every kernel of a program.
 
-    Raises `RuleError` where no entry of its name fits a call, `InputError` for a kernel without a rule, and for an
+    Raises `RuleError` where no entry of its name fits a call, and for a kernel without a rule; `InputError` for an
     entry whose kernel the program does not have.
     """
     read = {v for op, _ in program.walk() for v in op.operands} | set(program.body.results)
@@ -58,7 +58,7 @@ def match_kernels(stated: Sequence[Kernel], program: Program) -> KernelRules:
             functions[op.id] = entry.local
     idle = [_speaks_of_nothing(e, calls) for e in stated if e.name != DEFAULT and id(e) not in spoken]
     if missing or idle:
-        raise InputError("\n".join((*idle, *missing.values())))
+        raise (RuleError if missing else InputError)("\n".join((*idle, *missing.values())))
     return KernelRules(tuple(statements), functions, tuple(notes))
 
 
@@ -71,7 +71,8 @@ def _speaks_of_nothing(entry: Kernel, calls: Mapping[str, int]) -> str:
 def called_names(stated: Any) -> tuple[str, ...]:
     """The names of kernels that may be jitted functions of the program: those for which a device runs a function."""
     given = stated if isinstance(stated, list | tuple) else (stated,)
-    return tuple(s.name for s in given if isinstance(s, Kernel) and s.local is not None and ":" not in s.name)
+    kernels = (s for s in given if isinstance(s, Kernel) and s.local is not None)
+    return tuple(kernel.name for kernel in kernels if not set(kernel.name) & set(":*?["))
 
 
 def called_in(program: Program) -> tuple[str, ...]:
@@ -100,7 +101,7 @@ class _OneCall:
             rule, sizes = self._stated(saying)
             by, local = "stated", None if self.entry is None else self.entry.local_name
         elif is_local:
-            by = "inside of a shard_map"
+            by = "inside of a shard_map"  # its work is priced, nothing cuts it
         else:
             rule, sizes, by = self._own()
             if rule is None and permitted:
@@ -164,15 +165,13 @@ class _OneCall:
         if own is None or own["from"] != FROM_ESTIMATE:
             own = shipped_work(self.call, self.facts) or self._called_work(sizes) or own
         work = dict(own or NO_WORK)
-        for entry in entries:
-            if not sizes and entry.rule not in ("", REPLICATE):
-                sizes = text_rule(self.call, self.facts["name"], entry.rule)[1]
-            for what in ("flop", "bytes"):
-                given = getattr(entry, what)
-                if given is not None:
-                    work[what] = formula_value(given, sizes, f"kernel {self.facts['name']}: {what}")
-                    work["from"] = "stated"
-            work["unit"] = entry.unit or work["unit"]
+        saying = [*([] if self.entry is None else [self.entry]), *(e for e in entries if not e.says_how)]
+        for what in ("flop", "bytes"):
+            given = next((value for e in saying if (value := getattr(e, what)) is not None), None)
+            if given is not None:
+                work[what] = formula_value(given, sizes, f"kernel {self.facts['name']}: {what}")
+                work["from"] = "stated"
+        work["unit"] = next((e.unit for e in saying if e.unit), work["unit"])
         if work["flop"] is None:
             self.notes.append(
                 f"the FLOP of kernel {self.facts['name']}{self.where} are not known and are not priced, only its bytes "

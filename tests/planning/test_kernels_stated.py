@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.custom_partitioning import custom_partitioning
 
 import autoshard
 from autoshard.api.session import plan_config
@@ -43,7 +44,7 @@ def _work(question):
 
 
 def test_kernel_without_a_rule_is_an_error_that_says_what_to_write():
-    with pytest.raises(autoshard.InputError, match=r"Kernel\('my_kernel', rule=\.\.\.\).*\(\[a, b\]\)->\(\[c, d\]\)"):
+    with pytest.raises(autoshard.RuleError, match=r"Kernel\('my_kernel', rule=\.\.\.\).*\(\[a, b\]\)->\(\[c, d\]\)"):
         _asked(ffi)
 
 
@@ -118,6 +119,32 @@ def test_malformed_statement_is_an_error_where_it_is_made(kernel, message):
         autoshard.Kernel(**{"name": "my_kernel", **kernel})
 
 
+# -- custom_partitioning -------------------------------------------------------------------------------------------
+
+
+def _partitioned(**words):
+    """A function on batches of matrices with this sharding rule."""
+    function = custom_partitioning(lambda x: x * 2)
+    function.def_partition(partition=lambda *_: None, **words)
+    return lambda x: function(x)
+
+
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        ("... i -> ... i", "([i, j, k])->([i, j, k]) {i=8, j=4, k=6}"),
+        ("b i (j k) -> b i (j k)", "([i, j, kl])->([i, j, kl]) {i=8, j=4, k=3, l=2}"),
+        (lambda mesh, ins, outs: "b i j -> b i j", "([i, j, k])->([i, j, k]) {i=8, j=4, k=6}"),
+    ],
+    ids=["ellipsis", "compound", "callable"],
+)
+def test_sharding_rule_of_custom_partitioning_is_read(rule, found):
+    sizes = {"j": 3, "k": 2} if isinstance(rule, str) and "(" in rule else {}
+    x = jax.ShapeDtypeStruct((8, 4, 6), jnp.float32)
+    kernel = autoshard.Kernel("*", flop=1)
+    assert _rules(_asked(_partitioned(sharding_rule=rule, **sizes), kernel, specs=(x,))) == [found]
+
+
 # -- Pallas --------------------------------------------------------------------------------------------------------
 
 
@@ -170,6 +197,11 @@ def test_stated_work_counts_before_the_estimate():
     kernel = autoshard.Kernel("rows", rule="([i, j])->([i, j])", whole="j", flop="3*i*j", bytes=7)
     work = _work(_asked(_pallas, kernel))
     assert (work["flop"], work["bytes"]) == (3 * 64 * 32, 7)
+
+
+def test_work_of_the_first_entry_counts():
+    first = autoshard.Kernel("rows", rule="([i, j])->([i, j])", whole="j", flop=5)
+    assert _work(_asked(_pallas, first, autoshard.Kernel("rows", flop=6, bytes=7)))["flop"] == 5
 
 
 # -- plans and configs ---------------------------------------------------------------------------------------------
