@@ -339,8 +339,7 @@ def critical_values(
     C is the peak rate, W the bytes/s of the part's links (all torus dimensions of the axis, 2w for each ring) and
     alpha = C / W, times the bytes of a number over 2. Data and fsdp need more than alpha tokens per device (times
     experts over experts per token), tensor fewer than F / alpha devices, fsdp+tensor together more than
-    alpha_x alpha_y / F tokens per device if their collectives overlap, 4 times that if they add (How To Scale Your
-    Model, chapter 5).
+    alpha_x alpha_y / F tokens per device if their collectives overlap, 4 times that if they add (the same chapter).
     """
     mesh = dict(machine.axes)
     parts = {part: axes for part, axes in read_strategy(strategy, mesh).items() if part_size(axes, mesh) > 1}
@@ -397,6 +396,5 @@ def strategy_rows(cost: StrategyCost) -> list[dict[str, Any]]:
 
 
 __all__ = [
-    "CriticalBatch", "StrategyCost", "Term", "critical_values", "price_strategy",
-    "strategy_rows",
+    "CriticalBatch", "StrategyCost", "Term", "critical_values", "price_strategy", "strategy_rows",
 ]  # fmt: skip

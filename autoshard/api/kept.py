@@ -96,12 +96,14 @@ def kept_plan(key: str, traced: TracedFunction) -> Plan | None:
 
 def with_stated_locals(plan: Plan, stated: Any) -> Plan:
     """The plan with the functions that statements about kernels hold; a plan that was kept has only their names."""
+    from autoshard.config.problem import imported_locals
     from autoshard.frontends.jax.function import with_locals
 
     kernels = [s for s in (stated if isinstance(stated, list | tuple) else (stated,)) if isinstance(s, Kernel)]
     if plan.traced is None or not kernels:
         return plan
-    return replace(plan, traced=with_locals(plan.traced, match_kernels(kernels, plan.program).locals))
+    found = imported_locals(match_kernels(kernels, plan.program).locals, Path())
+    return replace(plan, traced=with_locals(plan.traced, found))
 
 
 def keep(key: str, plan: Plan) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.api.carry_hint import tells_of_carry
 from autoshard.api.plans import Plan
+from autoshard.config.problem import imported_locals
 from autoshard.constraints.kernels_of import called_names
 from autoshard.costmodels import Machine, Profile, ProfileError
 from autoshard.errors import InputError
@@ -156,6 +157,8 @@ def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     clock = _Clock()
     chosen = None if request.strategy is None else StrategyName.parse(request.strategy)
     question = asked(request)
+    folder = Path((request.config or {}).get("folder") or ".")
+    question = replace(question, locals=imported_locals(question.locals, folder))
     model = build_model(question.problem, request.options.progress)
     check_room(model)
     clock.lap("build")

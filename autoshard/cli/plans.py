@@ -6,8 +6,17 @@ from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import Changes, HardwareOption, MeshOption, config_of, number_or_text, reports_errors
+from autoshard.cli.common import (
+    Changes,
+    HardwareOption,
+    MeshOption,
+    TrustOption,
+    config_of,
+    number_or_text,
+    reports_errors,
+)
 from autoshard.errors import InfeasibleError, InputError, OutOfTimeError
+from autoshard.trust import allow
 
 
 @reports_errors
@@ -65,6 +74,7 @@ def solve(
 @reports_errors
 def verify(
     plan: Annotated[Path, typer.Argument(help="A plan.json written by solve.")],
+    trust: TrustOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Check a plan: statements and costs, compiled collectives, and results against one device."""
@@ -77,6 +87,8 @@ def verify(
             count *= int(size)
     except (KeyError, TypeError, AttributeError, ValueError):
         raise InputError(f"{plan} is not a plan of autoshard: it has no mesh.axes") from None
+    if trust:
+        allow(plan)
     from autoshard.devices import simulate_devices
 
     simulate_devices(count)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from autoshard.constraints.in_config import ConfigKey, Section
+from autoshard.constraints.in_config import ConfigKey, Section, short_form
 from autoshard.constraints.kind import Kind
 from autoshard.constraints.place import written_at
 from autoshard.constraints.statement import KeyPath, Matched, Statement, with_place
@@ -166,7 +166,11 @@ class MatchedKernel(Matched):
         return cls(**{key: data[key] for key in keys})
 
 
-Formula = Annotated[str | float | None, BeforeValidator(lambda x: float(x) if type(x) is int else x)]
+def _float(given: Any) -> Any:
+    return float(given) if type(given) is int else given
+
+
+Formula = Annotated[str | float | None, short_form(_float, {"type": "integer"})]
 
 
 class KernelSection(Section):
@@ -192,8 +196,13 @@ def _by_name(given: Any) -> Any:
     return [{"name": name, **entry} if isinstance(entry, Mapping) else entry for name, entry in entries.items()]
 
 
+_BY_NAME = {
+    "type": "object",
+    "additionalProperties": {"anyOf": [{"type": "string"}, {"type": "object"}]},
+    "description": "entries by name, or a rule",
+}
 KIND = Kind(
     MatchedKernel,
     Kernel,
-    ConfigKey("kernels", Annotated[list[KernelSection], BeforeValidator(_by_name)], by="name"),
+    ConfigKey("kernels", Annotated[list[KernelSection], short_form(_by_name, _BY_NAME)], by="name"),
 )

@@ -18,7 +18,9 @@ NO_WORK = {"flop": None, "transcendentals": 0.0, "bytes": None, "unit": "matmul"
 
 @dataclass(frozen=True)
 class KernelRules:
-    """The kernels of a program. statements: one for each call. locals: what a device runs, by op. notes: for people."""
+    """The kernels of a program. statements: one for each call. locals: what a device runs, by op, as it is
+    stated: a function, or the name of one. notes: for people.
+    """
 
     statements: tuple[MatchedKernel, ...]
     locals: Mapping[int, Any]
@@ -54,7 +56,7 @@ def match_kernels(stated: Sequence[Kernel], program: Program) -> KernelRules:
             continue
         statements.append(found)
         notes.update(dict.fromkeys(one.notes))
-        if (entry := one.entry) is not None and entry.local is not None and not isinstance(entry.local, str):
+        if (entry := one.entry) is not None and entry.local is not None:
             functions[op.id] = entry.local
     idle = [_speaks_of_nothing(e, calls) for e in stated if e.name != DEFAULT and id(e) not in spoken]
     if missing or idle:

@@ -108,9 +108,9 @@ def config_of(plan: Mapping[str, Any]) -> Config:
     Raises `InputError` where it cannot be read, `OSError` where it names a hardware profile whose file is missing.
     """
     settings = dict(plan["config"]["settings"])
-    named = settings.get("hardware")
+    named, folder = settings.get("hardware"), plan["config"].get("folder")
     if isinstance(named, str) and ("/" in named or named.endswith((".yaml", ".yml"))):
-        beside = Path(str(plan["config"]["file"])).resolve().parent / named
+        beside = (Path(folder) if folder else Path(str(plan["config"]["file"])).resolve().parent) / named
         if not beside.exists() and not Path(named).exists():
             raise FileNotFoundError(f"the hardware profile {named} is not there")
     config = Config.from_dict(plan["config"])
@@ -216,7 +216,7 @@ def _kernels(asked: Asked) -> list[Kernel]:
 
 
 def locals_asked(asked: Asked | None, program: Program) -> dict[int, Any]:
-    """What a device runs in the place of kernels of a program, by op, where the caller gave functions."""
+    """What a device runs in the place of kernels of a program, by op, as it is asked for."""
     return {} if asked is None else dict(match_kernels(_kernels(asked), program).locals)
 
 

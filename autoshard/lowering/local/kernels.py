@@ -1,6 +1,5 @@
 """Custom kernels on blocks: a function of the caller's, or the kernel itself, made again for smaller arrays."""
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,7 +8,7 @@ import jax
 from jax import tree_util
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from autoshard.errors import InputError, UnsupportedError
+from autoshard.errors import InputError
 from autoshard.frontends.jax.interpret import bind_local
 from autoshard.frontends.jax.pallas import on_blocks
 from autoshard.interop.jax import auto_abstract_mesh
@@ -22,33 +21,17 @@ def _or_stated(run: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]
     """The caller's function for a kernel where there is one, else `run`."""
 
     def either(ctx: LocalOp, *operands: Any) -> Sequence[Any]:
-        function = ctx.jax_op.local or _imported(ctx)
+        function, said = ctx.jax_op.local, ctx.op.attrs.get("local")
+        if function is None and said is not None:
+            name = ctx.op.attrs["kernel"]["name"]
+            where = "" if said == "?" else f", {said}"
+            raise InputError(
+                f"kernel {name} was planned with a function for the blocks of a device{where}, which a plan from a "
+                f"file does not hold; hand it in: plan.attach(f, *specs, kernels={{{name!r}: function}})"
+            )
         return run(ctx, *operands) if function is None else tree_util.tree_leaves(function(*operands))
 
     return either
-
-
-def _imported(ctx: LocalOp) -> Any:
-    """The function that the op names, ``module:function``; None where it names none."""
-    reference = ctx.op.attrs.get("local")
-    if reference is None:
-        return None
-    name = ctx.op.attrs["kernel"]["name"]
-    if reference == "?":
-        raise UnsupportedError(
-            f"kernel {name} was planned with a local function that has no name in a module; give it as "
-            "module:function, so that plans from files and other processes can find it"
-        )
-    module, _, attributes = reference.partition(":")
-    try:
-        target: Any = importlib.import_module(module)
-        for attribute in attributes.split("."):
-            target = getattr(target, attribute)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"kernel {name}: local {reference} cannot be found: {error}") from None
-    if not callable(target):
-        raise InputError(f"kernel {name}: local {reference} is a {type(target).__name__}, not a function")
-    return target
 
 
 @local("pallas_call")

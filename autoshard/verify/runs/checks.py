@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints import MatchedKernel, registry
@@ -21,6 +22,7 @@ from autoshard.program.as_json import (
     schedule_from_json,
     without_places,
 )
+from autoshard.trust import placed_config
 from autoshard.verify.derived import ASKED, NOT_DERIVED, check_derived
 from autoshard.verify.plan.checker import check_plan
 from autoshard.verify.plan.planned import collectives_of
@@ -67,6 +69,7 @@ def verify_file(path: str | os.PathLike[str]) -> Verification:
     cannot be done says why.
     """
     data = check_header(read_json(path, what="plan"), str(path))
+    data = {**data, "config": placed_config(data.get("config"), path)}
     return verify_plan(data, name=str(path))
 
 
@@ -79,7 +82,8 @@ def verify_plan(
 ) -> Verification:
     """Run the checks on the content of a plan.json.
 
-    runnable: the function; where not given, it is built from the plan's config. asked: what the plan was asked for;
+    runnable: the function; where not given, it is built from the plan's config, if that is ``trusted`` (see
+    `autoshard.trust`: a plan as it stands in its file is not). asked: what the plan was asked for;
     where not given, that is the plan's config (see also `Plan.verify`). name: of the plan, for the report. Raises
     `InputError` where `asked` cannot be read.
     """
@@ -109,8 +113,9 @@ def verify_plan(
 
 def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> tuple[Check, Check]:
     """The checks that lower, compile and run the function."""
+    from autoshard.config.problem import imported_locals
     from autoshard.frontends.jax.function import with_locals
-    from autoshard.verify.asked import locals_asked
+    from autoshard.verify.asked import Asked, config_of, locals_asked
 
     host = data["program"].get("host", {})
     placed = replace(
@@ -120,7 +125,11 @@ def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> 
         in_code=in_code_from_json(data["program"]),
     )  # fmt: skip
     kernels = registry.read_only(MatchedKernel, data["statements"])
-    whole = with_locals(replace(runnable.traced, program=with_kernels(placed, kernels)), locals_asked(asked, placed))
+    folder = Path((data["config"] or {}).get("folder") or ".")
+    if asked is None and data["config"] is not None:  # a function was built from it, so it may be imported from
+        asked = Asked.of_config(config_of(data), runnable.problem)
+    functions = imported_locals(locals_asked(asked, placed), folder)
+    whole = with_locals(replace(runnable.traced, program=with_kernels(placed, kernels)), functions)
     runnable = replace(runnable, traced=whole)
     now, then = (without_places(p) for p in (plain(program_to_json(runnable.traced.program)), data["program"]))
     change = _difference(now, then)
