@@ -77,6 +77,11 @@ def called_names(stated: Any) -> tuple[str, ...]:
     return tuple(kernel.name for kernel in kernels if not set(kernel.name) & set(":*?["))
 
 
+def kernels_in(program: Program) -> tuple[str, ...]:
+    """The names of the custom kernels of a program, each once."""
+    return tuple(dict.fromkeys(op.attrs["kernel"]["name"] for op, _ in program.walk() if "kernel" in op.attrs))
+
+
 def called_in(program: Program) -> tuple[str, ...]:
     """The names of the jitted functions that are kernels of a program."""
     names = (op.attrs["kernel"]["name"] for op, _ in program.walk() if op.kind in CALLED_KERNELS)

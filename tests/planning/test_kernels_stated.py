@@ -251,6 +251,28 @@ def test_config_that_says_another_rule_than_the_plan_is_found(plan):
     assert "asked: kernel my_kernel" in str(check_derived(data, traced=plan.traced))
 
 
+def test_verification_says_which_kernels_this_machine_does_not_run(plan):
+    kernel = autoshard.Kernel("my_kernel", rule="([i, j])->([i, j])", whole="j", flop="1e12*i*j", local="jax.numpy:cos")
+    told = str(plan.verify(ffi, X, constraints=[kernel], **ASKED))
+    assert "the kernels my_kernel are not for the devices of this machine" in told and "failed" not in told
+
+
+@pytest.fixture
+def from_file(plan, tmp_path):
+    """The plan from its file, which nobody has allowed to import."""
+    plan.save(tmp_path / "plan.json")
+    return autoshard.Plan.load(tmp_path / "plan.json")
+
+
+def test_function_that_a_plan_file_names_is_not_imported(from_file):
+    with pytest.raises(autoshard.InputError, match=r"jax\.numpy:cos.*attach\(f, \*specs, kernels="):
+        _ = from_file.attach(ffi, X).lowered
+
+
+def test_plan_from_a_file_takes_the_function_for_a_kernel(from_file):
+    assert (from_file.attach(ffi, X, kernels={"my_kernel": jnp.cos}).jit()(jnp.zeros((64, 32))) == 1).all()
+
+
 @pytest.mark.parametrize("changed", ["rule", "work", "local", "gone"])
 def test_changed_statement_about_a_kernel_is_found(plan, changed):
     data = json.loads(json.dumps(plan.to_dict()))

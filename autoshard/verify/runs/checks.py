@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints import MatchedKernel, registry
-from autoshard.constraints.kernels_of import called_names, with_kernels
+from autoshard.constraints.kernels_of import called_names, kernels_in, with_kernels
 from autoshard.errors import AutoshardError
 from autoshard.files import read_json
 from autoshard.program.as_json import (
@@ -146,7 +146,35 @@ def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> 
         lowered = lower(runnable.traced, schedule)
     except AutoshardError as error:
         return failed(TEXTS, [f"cannot be lowered: {error}"]), not_done(NUMBERS, str(error))
-    return _texts(data, lowered), _numbers(data, lowered, runnable)
+    return (
+        _where_kernels_run(TEXTS, runnable, lambda: _texts(data, lowered)),
+        _where_kernels_run(NUMBERS, runnable, lambda: _numbers(data, lowered, runnable)),
+    )
+
+
+def _where_kernels_run(what: str, runnable: Runnable, check: Callable[[], Check]) -> Check:
+    """A check that compiles or runs the program; not done where its kernels are not for the devices of this machine."""
+    try:
+        return check()
+    except Exception as error:  # what JAX and XLA say of a kernel depends on the kernel
+        names = kernels_in(runnable.traced.program)
+        if not names:
+            raise
+        first = str(error).strip().partition("\n")[0]
+        return not_done(what, f"the kernels {', '.join(names)} are not for the devices of this machine: {first}")
+
+
+def _unsharded(runnable: Runnable) -> Callable[..., Any]:
+    """The function without a plan. Where it has Pallas kernels, they are interpreted on CPUs, which `evaluate` does."""
+    import jax
+
+    from autoshard.frontends.jax.interpret import evaluate
+
+    traced = runnable.traced
+    if jax.default_backend() != "cpu" or not any(op.kind == "pallas_call" for op, _ in traced.program.walk()):
+        return runnable.function
+    leaves = jax.tree_util.tree_leaves
+    return lambda *args: jax.tree_util.tree_unflatten(traced.out_tree, evaluate(traced, *leaves(args)))
 
 
 def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
@@ -310,7 +338,7 @@ def _numbers(data: Mapping[str, Any], lowered: "Lowered", runnable: Runnable) ->
             return jitted(*jax.device_put(args, shardings))
 
     try:
-        report = numeric_check(run, runnable.function, runnable.arguments(), names=program.output_names)
+        report = numeric_check(run, _unsharded(runnable), runnable.arguments(), names=program.output_names)
     except ValueError as error:
         if "incompatible devices" not in str(error):
             raise
