@@ -17,6 +17,7 @@ from autoshard.program.as_json import plain, program_to_json, without_places
 from autoshard.trust import Trust
 
 if TYPE_CHECKING:
+    from autoshard.api.logical_rules import LogicalRules
     from autoshard.api.targets import Target
     from autoshard.frontends.jax.function import TracedFunction
     from autoshard.lowering.lower import Lowered
@@ -132,6 +133,14 @@ class Plan(PlanRecord):
         from autoshard.api.specs import named_shardings
 
         return named_shardings(self, mesh, argument, like=like)
+
+    def logical_axis_rules(self, roles: Mapping[str, Any] | None = None) -> LogicalRules:
+        """Rules from logical names to mesh axes that hold most of the plan, for MaxText and flax, and what they cannot
+        say; `autoshard.api.logical_rules`. roles: logical names by path; by default those of the plan's config.
+        """
+        from autoshard.api.logical_rules import logical_rules
+
+        return logical_rules(self, roles)
 
     # -- running it ----------------------------------------------------------------------------------
 
