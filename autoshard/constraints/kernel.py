@@ -162,8 +162,9 @@ class MatchedKernel(Matched):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], mesh: Mesh | None = None) -> Self:
         """The inverse of `to_dict`."""
-        keys = ("name", "op", "rule", "work", "local", "by", "source")
-        return cls(**{key: data[key] for key in keys})
+        rule, local = (None if data[key] is None else str(data[key]) for key in ("rule", "local"))
+        name, op, by, source = str(data["name"]), int(data["op"]), str(data["by"]), str(data["source"])
+        return cls(name, op, rule, dict(data["work"]), local, by, source)
 
 
 def _float(given: Any) -> Any:

@@ -206,8 +206,10 @@ def test_work_of_the_first_entry_counts():
 
 def test_two_calls_of_one_shape_are_priced_by_their_own_work():
     """1e12 x 64 x 32 and no FLOP: eighths of the first are all the plan's seconds."""
-    rule = {"rule": "([i, j])->([i, j])", "whole": "j"}
-    kernels = [autoshard.Kernel("my_kernel", flop=f, calls=[k], **rule) for k, f in enumerate((2.048e15, 0))]
+    rule = "([i, j])->([i, j])"
+    kernels = [
+        autoshard.Kernel("my_kernel", rule=rule, whole="j", flop=f, calls=[k]) for k, f in enumerate((2.048e15, 0))
+    ]
     plan = autoshard.plan(lambda x: ffi(ffi(x)), X, constraints=kernels, **ASKED)
     first, second = plan.cost.op_seconds.values()
     assert second < 1e-6 * first and plan.objective_s == pytest.approx(first, rel=1e-3)
