@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from autoshard.constraints import (
         AxisOnly,
         Barrier,
+        Kernel,
         ManualComputation,
         MaxReshards,
         MemoryKind,
@@ -51,6 +52,7 @@ _HOMES = {
     "Barrier": "autoshard.constraints",
     "InfeasibleError": "autoshard.errors",
     "InputError": "autoshard.errors",
+    "Kernel": "autoshard.constraints",
     "ManualComputation": "autoshard.constraints",
     "MaxReshards": "autoshard.constraints",
     "MemoryKind": "autoshard.constraints",
@@ -81,6 +83,7 @@ __all__ = [
     "Barrier",
     "InfeasibleError",
     "InputError",
+    "Kernel",
     "ManualComputation",
     "MaxReshards",
     "MemoryKind",

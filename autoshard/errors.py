@@ -23,7 +23,7 @@ class ShardingError(InputError):
 
 
 class RuleError(InputError):
-    """A sharding rule is malformed or does not fit its op."""
+    """A sharding rule is malformed or does not fit its op, or a kernel has none."""
 
 
 class UnsupportedError(AutoshardError):

@@ -119,8 +119,9 @@ class PlannedFunction:
         return ready, ready.arrays(args, kwargs)
 
     def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
-        from autoshard.api.kept import keep, kept_plan, key_of
+        from autoshard.api.kept import keep, kept_plan, key_of, with_stated_locals
         from autoshard.api.verbs import plan_request
+        from autoshard.constraints.kernels_of import called_names
         from autoshard.frontends.jax.function import trace
         from autoshard.request.arguments import argument_numbers
         from autoshard.request.request import request_of
@@ -131,7 +132,9 @@ class PlannedFunction:
             if name in told:
                 told[name] = argument_numbers(told[name], name)
         specs, named = _types((args, kwargs))
-        traced: TracedFunction = trace(self.function, *specs, keywords=named, **told)
+        traced: TracedFunction = trace(
+            self.function, *specs, keywords=named, kernels=called_names(words.get("constraints", ())), **told
+        )
         request = request_of(traced, mesh=self._mesh_given(), hardware=self._machine(), **words)
         key = key_of(request) if self._keep else None
         plan = None if key is None else kept_plan(key, traced)
@@ -139,7 +142,7 @@ class PlannedFunction:
             plan = plan_request(request)
             if key is not None:
                 keep(key, plan)
-        return plan
+        return with_stated_locals(plan, words.get("constraints", ()))
 
     def _mesh_given(self) -> Any:
         if self._mesh is not None:

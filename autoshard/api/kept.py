@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard import __version__
 from autoshard.api.plans import Plan
+from autoshard.constraints import Kernel
+from autoshard.constraints.kernels_of import match_kernels
 from autoshard.errors import AutoshardError
 from autoshard.program.as_json import mesh_to_json, plain, program_to_json, without_places
 from autoshard.request.asking import Asked, asked
@@ -89,6 +92,18 @@ def kept_plan(key: str, traced: TracedFunction) -> Plan | None:
     except (AutoshardError, OSError):
         return None
     return plan
+
+
+def with_stated_locals(plan: Plan, stated: Any) -> Plan:
+    """The plan with the functions that statements about kernels hold; a plan that was kept has only their names."""
+    from autoshard.config.problem import imported_locals
+    from autoshard.frontends.jax.function import with_locals
+
+    kernels = [s for s in (stated if isinstance(stated, list | tuple) else (stated,)) if isinstance(s, Kernel)]
+    if plan.traced is None or not kernels:
+        return plan
+    found = imported_locals(match_kernels(kernels, plan.program).locals, Path())
+    return replace(plan, traced=with_locals(plan.traced, found))
 
 
 def keep(key: str, plan: Plan) -> None:

@@ -6,11 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autoshard.errors import InputError
+from autoshard.constraints import MatchedKernel
+from autoshard.constraints.kernels_of import called_in, with_kernels
+from autoshard.errors import InputError, listing
 from autoshard.plan_record import PlanRecord
 from autoshard.program.as_json import plain, program_to_json, without_places
+from autoshard.trust import Trust
 
 if TYPE_CHECKING:
     from autoshard.api.logical_rules import LogicalRules
@@ -170,11 +174,14 @@ class Plan(PlanRecord):
         static_argnums: int | Sequence[int] | None = None,
         static_argnames: str | Sequence[str] | None = None,
         argnames: Sequence[str] | None = None,
+        kernels: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> Plan:
         """A copy of the plan that can run `f`; `InputError` unless `f` traces to the program that was planned.
 
         The lines of the file on which `f` stands may have changed. donate_argnums: by default those of the plan.
+        kernels: by the name of a kernel, the function that a device runs in its place, where the plan was made with
+        one; those that a plan names are imported only from configs that may be imported from (`autoshard.trust`).
         """
         from autoshard.frontends.jax.effects import effects_of
         from autoshard.frontends.jax.function import trace
@@ -182,16 +189,18 @@ class Plan(PlanRecord):
         traced = trace(
             f, *specs, donate_argnums=donate_argnums or (), static_argnums=static_argnums,
             static_argnames=static_argnames, argnames=argnames, keywords=keywords, name=self.program.name,
-            effects=effects_of(self.program),
+            effects=effects_of(self.program), kernels=called_in(self.program),
         )  # fmt: skip
         if donate_argnums is None:
             traced = replace(traced, program=replace(traced.program, donated=self.program.donated))
-        return self.holding(traced)
+        return self.holding(traced, kernels)
 
-    def holding(self, traced: TracedFunction) -> Plan:
+    def holding(self, traced: TracedFunction, kernels: Mapping[str, Any] | None = None) -> Plan:
         """A copy of the plan with its function, which is traced already; `InputError` where its program is not the
         plan's.
         """
+        from autoshard.frontends.jax.function import with_locals
+
         own = self.program
         traced = replace(
             traced,
@@ -204,6 +213,9 @@ class Plan(PlanRecord):
                 in_code=own.in_code,
             ),
         )
+        stated = [s for s in self.stated if isinstance(s, MatchedKernel)]
+        whole = replace(traced, program=with_kernels(traced.program, stated))
+        traced = with_locals(whole, self._locals(stated, kernels or {}))
         traced_json, planned_json = (without_places(program_to_json(p)) for p in (traced.program, self.program))
         if plain(traced_json) != plain(planned_json):
             raise InputError(
@@ -211,6 +223,19 @@ class Plan(PlanRecord):
                 "have changed since: solve again"
             )
         return replace(self, traced=traced)
+
+    def _locals(self, stated: Sequence[MatchedKernel], given: Mapping[str, Any]) -> dict[int, Any]:
+        """What a device runs in the place of kernels, by op: what is given, else what a trusted plan names."""
+        from autoshard.config.problem import imported_locals
+
+        unknown = sorted(set(given) - {s.name for s in stated})
+        if unknown:
+            raise InputError(f"kernels: {listing(unknown[0], sorted({s.name for s in stated}))}")
+        config = self.config or {}
+        trusted = config.get("trusted") is Trust.GIVEN
+        named = {s.op: s.local for s in stated if trusted and s.local not in (None, "?")}
+        found = {s.op: given[s.name] for s in stated if s.name in given}
+        return imported_locals({**named, **found}, Path(config.get("folder") or "."))
 
     def verify(
         self,
@@ -237,6 +262,7 @@ class Plan(PlanRecord):
         runnable = runnable_from(
             f, specs, name=self.program.name, donate_argnums=donate_argnums, static_argnums=static_argnums,
             static_argnames=static_argnames, argnames=argnames, effects=effects_of(self.program),
+            kernels=called_in(self.program),
             keywords={name: given for name, given in asked.items() if name not in words},
         )  # fmt: skip
         asked = {name: given for name, given in asked.items() if name in words}

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard import __version__
 from autoshard.config.load import Config
-from autoshard.config.problem import build_problem
+from autoshard.config.problem import build_problem, check_locals
 from autoshard.config.workload import Workload
+from autoshard.constraints.kernels_of import called_names
 from autoshard.errors import AutoshardError, InputError, UnsupportedError
 from autoshard.files import check_writable, write_json
 from autoshard.planning.options import SearchOptions
@@ -144,6 +145,7 @@ def plan_config(
     from autoshard.config.asking import request_of_config
 
     options = SearchOptions(progress=progress).within(config.time_limit_s if time_limit_s is None else time_limit_s)
+    check_locals(config)
     traced = trace_config(config, problem, progress)
     traced_s = options.deadline.spent()
     return plan_request(request_of_config(config, problem, traced, options)).with_seconds("trace", traced_s)
@@ -163,6 +165,7 @@ def trace_config(config: Config, problem: Workload, progress: Callable[[str], No
             argnames=problem.argnames,
             name=problem.name,
             effects=config.settings.effects,
+            kernels=called_names(config.statements),
         )
     except AutoshardError:
         raise

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.api.carry_hint import tells_of_carry
 from autoshard.api.plans import Plan
+from autoshard.config.problem import imported_locals
+from autoshard.constraints.kernels_of import called_names
 from autoshard.costmodels import Machine, Profile, ProfileError
 from autoshard.errors import InputError
 from autoshard.plan_record import ToldLimit
@@ -117,7 +119,13 @@ def plan(
     told: dict[str, Any] = {name: words.pop(name, None) for name in ("static_argnames", "argnames", "effects")}
     static = argument_numbers(words.pop("static_argnums", None), "static_argnums")
     traced = trace(
-        f, *specs, donate_argnums=argument_numbers(donate_argnums), static_argnums=static, keywords=words, **told
+        f,
+        *specs,
+        donate_argnums=argument_numbers(donate_argnums),
+        static_argnums=static,
+        keywords=words,
+        kernels=called_names(constraints),
+        **told,
     )
     traced_s = time.monotonic() - began
     request = request_of(
@@ -149,6 +157,8 @@ def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     clock = _Clock()
     chosen = None if request.strategy is None else StrategyName.parse(request.strategy)
     question = asked(request)
+    folder = Path((request.config or {}).get("folder") or ".")
+    question = replace(question, locals=imported_locals(question.locals, folder))
     model = build_model(question.problem, request.options.progress)
     check_room(model)
     clock.lap("build")
@@ -226,6 +236,7 @@ class _Run:
 
     def plan(self, question: Asked, told: Sequence[str], seconds: Mapping[str, float]) -> Plan:
         """The plan, with everything that its record holds."""
+        from autoshard.frontends.jax.function import with_locals
         from autoshard.questions.carried import carry_notes
         from autoshard.strategies.named import batch_size
 
@@ -258,7 +269,7 @@ class _Run:
             model_flop=request.model_flop,
             batch=None if roles is None else batch_size(program, roles),
             run={"seconds": dict(seconds), "interrupted": decision.interrupted, **decision.stats},
-            traced=replace(request.traced, program=program),
+            traced=with_locals(replace(request.traced, program=program), question.locals),
             stages=decision.stages,
             joint=decision.joint,
             sharing=None if self.sharing is None else self.sharing.price,

@@ -10,6 +10,7 @@ from autoshard.config.by_name import by_name
 from autoshard.config.load import Config
 from autoshard.config.schema import is_leaf, parse_leaf
 from autoshard.config.workload import Workload
+from autoshard.constraints import Kernel
 from autoshard.errors import InputError, listing
 from autoshard.trust import refusal
 
@@ -81,6 +82,34 @@ def import_reference(reference: str, directory: Path) -> Any:
             raise InputError(f"module {module_name!r} has no {attribute!r}; {listing(attribute, public, most=12)}")
         target = getattr(target, attribute)
     return target
+
+
+def imported_locals(stated: Mapping[int, Any], directory: Path) -> dict[int, Any]:
+    """What a device runs in the place of kernels, by op: functions, those that are stated by name imported.
+
+    For what the user at hand stated, and plans that are trusted. Raises `InputError` where a function is not found.
+    """
+    return {op: _local(local, directory) if isinstance(local, str) else local for op, local in stated.items()}
+
+
+def _local(reference: str, directory: Path) -> Any:
+    try:
+        function = import_reference(reference, directory)
+    except InputError as error:
+        raise InputError(f"kernels: local: {error}") from error.__cause__
+    if not callable(function):
+        raise InputError(f"kernels: local: {reference} is a {type(function).__name__}, not a function")
+    return function
+
+
+def check_locals(config: Config) -> None:
+    """Raise `InputError` where a function that a device is to run in the place of a kernel cannot be imported."""
+    for statement in config.statements:
+        if isinstance(statement, Kernel) and isinstance(statement.local, str):
+            try:
+                _local(statement.local, config.directory)
+            except InputError as error:
+                raise InputError(f"{statement.source}: {statement.name}: {error}") from error.__cause__
 
 
 def _callable(reference: str, config: Config, key: str) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from autoshard.constraints.groups import MatchedGroup, SameSharding, match_groups
 from autoshard.constraints.host_memory_limit import HostMemoryLimit
+from autoshard.constraints.kernel import Kernel, MatchedKernel
 from autoshard.constraints.matching import conflict
 from autoshard.constraints.memory_limit import MemoryLimit
 from autoshard.constraints.pin import MatchedPin, Pin, match_pins
@@ -25,9 +26,11 @@ __all__ = [
     "AxisOnly",
     "Barrier",
     "HostMemoryLimit",
+    "Kernel",
     "ManualComputation",
     "Matched",
     "MatchedGroup",
+    "MatchedKernel",
     "MatchedPin",
     "MaxReshards",
     "MemoryKind",

@@ -6,7 +6,7 @@ A new kind is a file beside the others and an entry here.
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from autoshard.constraints import groups, host_memory_limit, memory_limit, pin, shard_map
+from autoshard.constraints import groups, host_memory_limit, kernel, memory_limit, pin, shard_map
 from autoshard.constraints.kind import Kind
 from autoshard.constraints.restrictions import (
     axis_only,
@@ -26,6 +26,7 @@ _KINDS: dict[str, Kind] = {
     for kind in (
         pin.KIND, groups.KIND, replicated.KIND, axis_only.KIND, no_collective.KIND, max_reshards.KIND, barrier.KIND,
         memory_kind.KIND, manual_computation.KIND, memory_limit.KIND, host_memory_limit.KIND, shard_map.KIND,
+        kernel.KIND,
     )
 }  # fmt: skip
 """The kinds by name, in the order in which the statements of a config stand in plan.json."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autoshard.costs.price import CommRow
-from autoshard.costs.work import MATMUL_KINDS
+from autoshard.costs.work import is_matmul
 from autoshard.program.program import Block, Op, Program
 from autoshard.program.schedule import PROGRAM
 
@@ -60,7 +60,7 @@ def matmul_order(program: Program) -> MatmulOrder:
 
 
 def _holds_matmul(op: Op) -> bool:
-    return op.kind in MATMUL_KINDS or any(_holds_matmul(inner) for region in op.regions for inner in region.ops)
+    return is_matmul(op) or any(_holds_matmul(inner) for region in op.regions for inner in region.ops)
 
 
 def _entries(op: Op) -> list[tuple[int, int]]:
@@ -106,7 +106,7 @@ def _forward(block: Block, before: set[int]) -> bool:
     changed = False
     for op in block.ops:
         if not op.regions:
-            if op.kind in MATMUL_KINDS or any(v in before for v in op.operands):
+            if is_matmul(op) or any(v in before for v in op.operands):
                 changed |= _add(before, op.results)
             continue
         changed |= _add(before, [inner for outer, inner in _entries(op) if outer in before])
@@ -120,7 +120,7 @@ def _backward(block: Block, after: set[int]) -> bool:
     changed = False
     for op in reversed(block.ops):
         if not op.regions:
-            if op.kind in MATMUL_KINDS or any(v in after for v in op.results):
+            if is_matmul(op) or any(v in after for v in op.results):
                 changed |= _add(after, op.operands)
             continue
         changed |= _add(after, [inner for inner, outer in _exits(op) if outer in after])

@@ -43,6 +43,8 @@ _R2_BYTES: Final = 1.6
 
 def is_root(op: Op) -> bool:
     """Whether an op writes its result to memory instead of fusing into its consumers."""
+    if "kernel" in op.attrs:
+        return True
     if op.kind in _NOT_ROOTS or _one_update_per_row(op):
         return False
     return op.kind in _ROOTS or op.kind.startswith(_ROOT_PREFIXES)

@@ -4,8 +4,9 @@ import numpy as np
 
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.pricing import StepPrices
-from autoshard.costs.work import MATMUL, MATMUL_KINDS, VECTOR, local_flops, local_sizes
+from autoshard.costs.work import MATMUL, VECTOR, is_matmul, kernel_vector_flops, local_flops, local_sizes
 from autoshard.program.program import Op, Program
+from autoshard.rules.build import is_inexact
 
 
 def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, prices: StepPrices) -> np.ndarray:
@@ -18,9 +19,21 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     sizes = local_sizes(rule, shards)
     flops = local_flops(op, program, sizes)
     moved = local_bytes(op, program, sizes, fusion)
-    unit = MATMUL if op.kind in MATMUL_KINDS else VECTOR
-    operands = [program.type_of(v).dtype for v in op.operands] or [program.type_of(op.results[0]).dtype]
-    return np.asarray(prices.machine.compute_s(flops, moved, operands[0], unit), np.float64)
+    unit = MATMUL if is_matmul(op) else VECTOR
+    dtype = dtype_of_work(op, program)
+    if "work" not in op.attrs:
+        return np.asarray(prices.machine.compute_s(flops, moved, dtype, unit), np.float64)
+    matmul = np.asarray(prices.machine.compute_s(flops, moved, dtype, unit), np.float64)
+    beside = np.asarray(prices.machine.compute_s(kernel_vector_flops(op, sizes), 0.0 * moved, dtype, VECTOR))
+    return np.maximum(matmul, beside)
+
+
+def dtype_of_work(op: Op, program: Program) -> str:
+    """The type that an op computes with: that of its first operand; of kernels the first one that is no integer."""
+    dtypes = [program.type_of(v).dtype for v in (*op.operands, *op.results)]
+    if "work" not in op.attrs:
+        return dtypes[0]
+    return next((d for d in dtypes if is_inexact(d)), dtypes[0])
 
 
 def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> np.ndarray:
@@ -39,6 +52,10 @@ def local_bytes(op: Op, program: Program, sizes: np.ndarray, fusion: Fusion) -> 
         used = [f for dim in factors for f in dim]
         elements = sizes[:, used].prod(axis=1).astype(np.float64) if used else np.ones(len(sizes))
         moved += elements * (type_.bytes / max(1, type_.elements))
+    touched = (op.attrs.get("work") or {}).get("bytes")
+    if touched is not None:  # a kernel that says how often it touches its arrays
+        once = sum(program.type_of(v).bytes for v in (*op.operands, *op.results))
+        moved *= touched / once if once else 0.0
     if partial_reads:
         small = (
             rule.results[0]

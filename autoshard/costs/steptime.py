@@ -28,8 +28,8 @@ from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import KINDS as HOST_KINDS
 from autoshard.costs.manual import body_trips
 from autoshard.costs.price import CommRow, PlanCost, multiplicities
-from autoshard.costs.roofline import local_bytes
-from autoshard.costs.work import MATMUL_KINDS, local_flops, local_sizes
+from autoshard.costs.roofline import dtype_of_work, local_bytes
+from autoshard.costs.work import is_matmul, kernel_vector_flops, local_flops, local_sizes
 from autoshard.program.program import Block, Op, Origin, Program
 from autoshard.program.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
@@ -251,8 +251,9 @@ def _work(program: Program, schedule: Schedule, fusion: Fusion, trips: int) -> _
         sizes = local_sizes(op.rule, shards)
         flop = float(local_flops(op, program, sizes)[0]) * weight
         totals["bytes"] += float(local_bytes(op, program, sizes, written)[0]) * weight
-        if op.kind in MATMUL_KINDS:
-            dtype = program.type_of((op.operands or op.results)[0]).dtype
+        totals["vector"] += float(kernel_vector_flops(op, sizes)[0]) * weight
+        if is_matmul(op):
+            dtype = dtype_of_work(op, program)
             matmul[dtype] = matmul.get(dtype, 0.0) + flop
             whole = local_sizes(op.rule, np.ones_like(shards))
             totals["program"] += float(local_flops(op, program, whole)[0]) * weight

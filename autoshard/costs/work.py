@@ -36,6 +36,26 @@ _MOVES_ONLY: Final = frozenset(
 )  # fmt: skip
 
 
+def is_matmul(op: Op) -> bool:
+    """Whether the FLOP of an op are those of the matrix unit; kernels say so themselves."""
+    return op.kind in MATMUL_KINDS or (op.attrs.get("work") or {}).get("unit") == MATMUL
+
+
+def share_of_kernel(rule: ShardingRule, sizes: np.ndarray) -> np.ndarray:
+    """[placement] the share of a kernel's work that one device does: its share of every factor."""
+    whole = [f for f, n in enumerate(rule.factor_sizes) if n > 1]
+    return np.prod(sizes[:, whole] / np.array([rule.factor_sizes[f] for f in whole], np.float64)[None, :], axis=1)
+
+
+def kernel_vector_flops(op: Op, sizes: np.ndarray) -> np.ndarray:
+    """[placement] FLOP that a kernel does on the vector unit beside its matmuls: those of its transcendentals."""
+    rule, work = op.rule, op.attrs.get("work")
+    assert rule is not None
+    if not work or not work["transcendentals"]:
+        return np.zeros(len(sizes))
+    return _PER_ELEMENT["exp"] * work["transcendentals"] * share_of_kernel(rule, sizes)
+
+
 def local_sizes(rule: ShardingRule, shards: np.ndarray) -> np.ndarray:
     """[placement, factor] sizes on one device: ceil(size / parts)."""
     sizes = np.array(rule.factor_sizes, np.int64)
@@ -61,6 +81,8 @@ def local_flops(op: Op, program: Program, sizes: np.ndarray) -> np.ndarray:
         return local_elements(rule.results[k], sizes)
 
     kind = op.kind
+    if "work" in op.attrs:
+        return (op.attrs["work"]["flop"] or 0.0) * share_of_kernel(rule, sizes)
     if kind == "dot_general":
         return 2.0 * sizes.prod(axis=1).astype(np.float64)
     if kind in ("ragged_dot", "ragged_dot_general"):

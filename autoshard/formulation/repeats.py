@@ -18,7 +18,7 @@ from functools import reduce
 
 import numpy as np
 
-from autoshard.costs.work import MATMUL_KINDS
+from autoshard.costs.work import is_matmul
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
 from autoshard.formulation.model import Node
@@ -126,7 +126,7 @@ def find_repeats(program: Program, collected: Collected, encoded: Encoded, *, en
 
 
 def _has_matmul(op: Op) -> bool:
-    return op.kind in MATMUL_KINDS or any(_has_matmul(inner) for region in op.regions for inner in region.ops)
+    return is_matmul(op) or any(_has_matmul(inner) for region in op.regions for inner in region.ops)
 
 
 def _anchored(program: Program, collected: Collected, union: _Union, pair: Sequence[tuple[Op, Op]]) -> bool:

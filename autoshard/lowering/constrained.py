@@ -16,6 +16,7 @@ from jax.sharding import Mesh as JaxMesh
 from autoshard.errors import UnsupportedError
 from autoshard.frontends.jax.interpret import bind_op
 from autoshard.lowering.interpret import LocalInterpreter
+from autoshard.lowering.local import run_local
 from autoshard.lowering.lower import Lowered, flat_arguments, partition_spec
 from autoshard.program.program import Block, Op
 from autoshard.program.schedule import PROGRAM
@@ -62,8 +63,31 @@ class ConstrainedInterpreter(LocalInterpreter):
 
     def op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
         """Results of an op on whole arrays, constrained to the layouts that they are defined in."""
+        if "kernel" in op.attrs:
+            return self.defined(op.results, self.kernel(op, operands))
         results = list(operands) if op.kind in _PLACEMENTS else bind_op(self.jax_ops[op.id], operands)
         return self.defined(op.results, results)
+
+    def kernel(self, op: Op, operands: Sequence[Any]) -> list[Any]:
+        """Results of a custom kernel, which XLA cannot cut: a `shard_map` of its own, cut as planned."""
+        ctx, grid = self.local_op(op), self.schedule.mesh
+        if ctx.is_whole:
+            return bind_op(self.jax_ops[op.id], operands)
+        placement = self.schedule.placements[op.id]
+        summed = tuple(grid.names[a] for f in sorted(ctx.rule.reduction) for a in placement.factors[f])
+
+        def local(*blocks: Any) -> tuple[Any, ...]:
+            results = run_local(ctx, blocks)
+            return tuple(lax.psum(x, summed) if summed else x for x in results)  # rules of kernels combine by add
+
+        body = jax.shard_map(
+            local,
+            mesh=self.mesh,
+            in_specs=tuple(partition_spec(layout, grid) for layout in ctx.operand_layouts),
+            out_specs=tuple(partition_spec(layout, grid) for layout in ctx.result_layouts),
+            check_vma=False,
+        )
+        return list(body(*operands))
 
     def region_op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
         """Results of a loop, a branch or a `shard_map`, constrained to the layouts that they are defined in."""

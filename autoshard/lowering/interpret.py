@@ -91,19 +91,21 @@ class LocalInterpreter:
     def op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
         """Results of an op with a rule, in the layouts that its placement defines."""
         assert op.rule is not None
+        results = run_local(self.local_op(op), operands)
+        atoms = self.schedule.placements[op.id].combine_atoms(op.rule)
+        return [all_reduce(r, op.rule.combiner, atoms, self.grid) for r in results] if atoms else results
+
+    def local_op(self, op: Op) -> LocalOp:
+        """An op as one device sees it."""
         types = self.program.type_of
-        placement = self.schedule.placements[op.id]
-        ctx = LocalOp(
+        return LocalOp(
             op,
             self.jax_ops[op.id],
             tuple(types(v) for v in op.operands),
             tuple(types(v) for v in op.results),
-            placement,
+            self.schedule.placements[op.id],
             self.grid,
         )
-        results = run_local(ctx, operands)
-        atoms = placement.combine_atoms(op.rule)
-        return [all_reduce(r, op.rule.combiner, atoms, self.grid) for r in results] if atoms else results
 
     def region_op(self, op: Op, operands: Sequence[Any]) -> list[Any]:
         """Results of a loop, a branch or a `shard_map`; `UnsupportedError` for other ops with regions."""

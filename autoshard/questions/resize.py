@@ -6,6 +6,8 @@ from typing import Any
 from autoshard.config.load import Config
 from autoshard.config.problem import build_problem
 from autoshard.config.workload import Workload
+from autoshard.constraints import Kernel
+from autoshard.constraints.kernels_of import called_in, match_kernels, with_kernels
 from autoshard.errors import AutoshardError, InputError, UnsupportedError
 from autoshard.frontends.jax.batch import resized
 from autoshard.frontends.jax.effects import effects_of
@@ -35,7 +37,7 @@ def with_rows(plan: PlanRecord, rows: int) -> Program:
     try:
         program = trace(
             workload.function, *specs, donate_argnums=workload.donate_argnums, argnames=workload.argnames,
-            name=workload.name, effects=effects_of(plan.program),
+            name=workload.name, effects=effects_of(plan.program), kernels=called_in(plan.program),
         ).program  # fmt: skip
     except AutoshardError:
         raise
@@ -45,6 +47,8 @@ def with_rows(plan: PlanRecord, rows: int) -> Program:
         ) from error
     if _names(program) != _names(plan.program):
         raise UnsupportedError(f"{workload.name} is another program with a batch of {rows} rows: its values differ")
+    stated = [s for s in Config.from_dict(plan.config or {}).statements if isinstance(s, Kernel)]
+    program = with_kernels(program, match_kernels(stated, program).statements)
     return replace(program, carried=plan.program.carried, in_code=plan.program.in_code)
 
 

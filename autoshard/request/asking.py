@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints import (
     HostMemoryLimit,
+    Kernel,
     Matched,
     MatchedPin,
     MemoryLimit,
@@ -24,6 +25,7 @@ from autoshard.constraints import (
 )
 from autoshard.constraints.carry import carried
 from autoshard.constraints.in_code import groups_in_code, in_code_given, manual_statements, statements_in_code
+from autoshard.constraints.kernels_of import match_kernels, with_kernels
 from autoshard.constraints.orders import in_orders
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 from autoshard.errors import InputError
@@ -53,11 +55,16 @@ Constraint = Statement
 
 @dataclass(frozen=True)
 class Asked:
-    """The problem of a request, its statements as they stand in plan.json, and notes on shardings in the code."""
+    """The problem of a request, its statements as they stand in plan.json, and notes on shardings and kernels in the
+    code.
+
+    locals: what a device runs in the place of a kernel, by op, where the caller gave a function.
+    """
 
     problem: Problem
     statements: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
+    locals: Mapping[int, Any] = field(default_factory=dict)
 
 
 def asked(request: Request) -> Asked:
@@ -65,8 +72,10 @@ def asked(request: Request) -> Asked:
     traced = request.traced
     program, of_carry = carried(traced if isinstance(traced, Program) else traced.program, request.carry)
     program = replace(program, in_code=in_code_given(request.in_code))
-    traced = program if isinstance(traced, Program) else replace(traced, program=program)
     stated = (*statements_given(request.statements, registry.stated(), registry.stated_names()), *of_carry)
+    kernels = match_kernels([c for c in stated if isinstance(c, Kernel)], program)
+    program = with_kernels(program, kernels.statements)
+    traced = program if isinstance(traced, Program) else replace(traced, program=program)
     logical, machine = placed(request.mesh, request.hardware)
     of_jax = [c for c in stated if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
     order = stated_order(traced, of_jax, logical.size)
@@ -87,8 +96,9 @@ def asked(request: Request) -> Asked:
         restrictions=restrictions, host_limit=limits.host, share_repeats=request.share_repeats,
         device_limit=limits.of_device,
     ).minimising(request.objective)  # fmt: skip
-    statements = (*pins, *groups, *restrictions, *_limits(limits), *manual_statements(program))
-    return Asked(problem, tuple(s.to_dict() for s in statements), (*code_notes, *limit_notes(limits, machine)))
+    statements = (*pins, *groups, *restrictions, *_limits(limits), *manual_statements(program), *kernels.statements)
+    notes = (*code_notes, *kernels.notes, *limit_notes(limits, machine))
+    return Asked(problem, tuple(s.to_dict() for s in statements), notes, kernels.locals)
 
 
 def _matched_pins(

@@ -1,7 +1,7 @@
 """Rules of users for their own primitives, as text."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from autoshard.errors import RuleError
 from autoshard.program.rule import ShardingRule
@@ -11,7 +11,7 @@ from autoshard.rules.registry import set_custom
 _FACTOR = re.compile(r"[a-z](?:_?\d+)?")
 _TENSORS = re.compile(r"\(\s*(?:\[[^\[\]()]*\]\s*(?:,\s*\[[^\[\]()]*\]\s*)*)?\)")
 
-_Tensors = tuple[tuple[tuple[str, ...], ...], ...]
+Tensors = tuple[tuple[tuple[str, ...], ...], ...]
 
 
 def register_rule(
@@ -36,9 +36,9 @@ def register_rule(
 
     >>> register_rule("my_kernel", "([i, k], [k, j])->([i, j])", reduction="k")
     """
-    operands, results = _parse(name, text)
+    operands, results = parse_tensors(name, text)
     used = {f for t in (*operands, *results) for d in t for f in d}
-    marked = {"reduction": _names(reduction), "need_replication": _names(need_replication)}
+    marked = {"reduction": factor_names(reduction), "need_replication": factor_names(need_replication)}
     for what, factors in marked.items():
         for factor in factors:
             if factor not in used:
@@ -57,9 +57,9 @@ def register_rule(
             raise RuleError(f"rule {text!r} of {name!r}: linear names operand {k} of {len(operands)}")
 
     def rule(call: Call) -> ShardingRule:
-        sizes = _sizes(call, text, operands, results)
+        sizes = factor_sizes(call, text, operands, results)
 
-        def labels(tensors: _Tensors) -> list[list[Label | Compound | None]]:
+        def labels(tensors: Tensors) -> list[list[Label | Compound | None]]:
             return [[Compound(tuple((f, sizes[f]) for f in dim)) if dim else None for dim in t] for t in tensors]
 
         return call.build(
@@ -80,12 +80,13 @@ def unregister_rule(name: str) -> None:
     set_custom(name, None)
 
 
-def _names(factors: str | Sequence[str]) -> tuple[str, ...]:
+def factor_names(factors: str | Sequence[str]) -> tuple[str, ...]:
     """Names of factors from ``"k"``, ``"i, k"`` or ``["i", "k"]``."""
     return tuple(_FACTOR.findall(factors)) if isinstance(factors, str) else tuple(factors)
 
 
-def _parse(name: str, text: str) -> tuple[_Tensors, _Tensors]:
+def parse_tensors(name: str, text: str) -> tuple[Tensors, Tensors]:
+    """The factors of each dimension of operands and results; `RuleError` where the text of the rule is malformed."""
     sides = text.strip().split("->")
     hint = "write for example ([i, k], [k, j])->([i, j]); sizes come from the shapes"
     if len(sides) != 2 or not all(_TENSORS.fullmatch(side.strip()) for side in sides):
@@ -100,15 +101,20 @@ def _parse(name: str, text: str) -> tuple[_Tensors, _Tensors]:
             raise RuleError(f"cannot read the dimension {body!r} in the rule {text!r} of {name!r}; {hint}")
         return factors
 
-    def tensors(side: str) -> _Tensors:
+    def tensors(side: str) -> Tensors:
         bodies = re.findall(r"\[([^\]]*)\]", side)
         return tuple(tuple(map(dimension, body.split(","))) if body.strip() else () for body in bodies)
 
     return tensors(sides[0]), tensors(sides[1])
 
 
-def _sizes(call: Call, text: str, operands: _Tensors, results: _Tensors) -> dict[str, int]:
-    """Size of every factor, derived from dimensions with a single unknown factor, again and again."""
+def factor_sizes(
+    call: Call, text: str, operands: Tensors, results: Tensors, given: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Size of every factor, derived from dimensions with a single unknown factor, again and again.
+
+    given: sizes that are known from elsewhere. Raises `RuleError` where ranks or sizes do not fit.
+    """
     dims: list[tuple[tuple[str, ...], int, str]] = []
     for what, tensors, types in (("operand", operands, call.operands), ("result", results, call.results)):
         if len(tensors) != len(types):
@@ -119,7 +125,7 @@ def _sizes(call: Call, text: str, operands: _Tensors, results: _Tensors) -> dict
             dims += [
                 (f, n, f"dimension {d} of {what} {k}") for d, (f, n) in enumerate(zip(tensor, type_.shape, strict=True))
             ]
-    sizes: dict[str, int] = {}
+    sizes: dict[str, int] = dict(given or {})
     while True:
         before = len(sizes)
         for factors, size, where in dims:

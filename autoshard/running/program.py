@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from autoshard.errors import InputError
+from autoshard.errors import AutoshardError, InputError, UnsupportedError
 
 if TYPE_CHECKING:
     from autoshard.api.plans import Plan
@@ -63,6 +63,7 @@ def run(job: Job, report: Report) -> None:
     """
     import jax
 
+    from autoshard.constraints.kernels_of import kernels_in
     from autoshard.running.arrays import held_bytes, own_sums
 
     plan, problem = load(job.plan_file)
@@ -78,7 +79,17 @@ def run(job: Job, report: Report) -> None:
     inputs = _inputs(plan, problem, seed)
     began = time.monotonic()
     jitted = plan.jit()
-    function = jitted.lower(*problem.specs).compile()
+    try:
+        function = jitted.lower(*problem.specs).compile()
+    except Exception as error:  # what JAX and XLA say of a kernel depends on the kernel
+        names = kernels_in(plan.program)
+        if not names or isinstance(error, AutoshardError):
+            raise
+        first = str(error).strip().partition("\n")[0]
+        raise UnsupportedError(
+            f"the kernels {', '.join(names)} are not for the devices of this machine: {first}; run the plan on the "
+            "machine that it is for"
+        ) from None
     arguments = inputs(None)
     leaves = jax.tree.leaves(arguments)
     report(

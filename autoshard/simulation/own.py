@@ -14,7 +14,7 @@ from autoshard.costs.critical import matmul_order
 from autoshard.costs.exposure import hidden_share
 from autoshard.costs.price import CommRow, When, multiplicities
 from autoshard.costs.steptime import axis_parts
-from autoshard.costs.work import MATMUL_KINDS
+from autoshard.costs.work import is_matmul
 from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Block, Op
 from autoshard.simulation.clock import COPIES, COPY, CORE, LOOPS, MATMUL, OTHER_WORK, Event, Timeline, waiting
@@ -89,7 +89,7 @@ class _Walk:
         """The op's own time, and that of its body."""
         total = self.plan.cost.op_seconds.get(op.id, 0.0)
         if total > 0:
-            kind = MATMUL if op.kind in MATMUL_KINDS else OTHER_WORK
+            kind = MATMUL if is_matmul(op) else OTHER_WORK
             start, self.now = self.now, self.now + total / self.times[op.id]
             self.events.append(Event(CORE, f"{op.kind}:{op.id}", kind, start, self.now, times, op.source))
         if op.kind == "shard_map":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.config.load import Config
 from autoshard.constraints import (
+    Kernel,
     MatchedPin,
     Pin,
     Restricting,
@@ -23,6 +24,7 @@ from autoshard.constraints import (
 )
 from autoshard.constraints.carry import carried
 from autoshard.constraints.in_code import groups_in_code, in_code_given, manual_statements, statements_in_code
+from autoshard.constraints.kernels_of import match_kernels
 from autoshard.constraints.orders import in_orders
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 from autoshard.errors import InputError
@@ -129,6 +131,7 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         replace(program, host_inputs=frozenset(), host_outputs=frozenset(), orders=(), carried=()), asked.carry
     )
     bare = replace(bare, in_code=in_code_given(asked.in_code))
+    kernels = match_kernels(_kernels(asked), bare)
     mesh, machine, links = _placed(asked, plan)
     statements_asked = (*statements_given(asked.constraints, registry.stated(), registry.stated_names()), *of_carry)
     mesh, pins = _pins(asked, statements_asked, bare, traced, mesh)
@@ -139,7 +142,7 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
     lying = in_orders(in_memories(bare, restrictions), pins, groups)
     limit, limits = _limits(asked.memory_limit, machine, changes.memory_limit)
     stated = [s.to_dict() for s in (*pins, *groups, *restrictions)]
-    statements = [*stated, *limits, *(s.to_dict() for s in manual_statements(bare))]
+    statements = [*stated, *limits, *(s.to_dict() for s in (*manual_statements(bare), *kernels.statements))]
     facts: dict[str, Any] = {
         "source": asked.source,
         "statements": statements,
@@ -204,6 +207,17 @@ def _tell_trust(facts: dict[str, Any], asked: Asked, plan: Mapping[str, Any]) ->
             del facts["device_ids"]
     if asked.priorities and asked.roles is None:
         facts["trust"].append("the logical axes of the inputs")
+
+
+def _kernels(asked: Asked) -> list[Kernel]:
+    """The statements about kernels that were asked for."""
+    given = statements_given(asked.constraints, registry.stated(), registry.stated_names())
+    return [statement for statement in given if isinstance(statement, Kernel)]
+
+
+def locals_asked(asked: Asked | None, program: Program) -> dict[int, Any]:
+    """What a device runs in the place of kernels of a program, by op, as it is asked for."""
+    return {} if asked is None else dict(match_kernels(_kernels(asked), program).locals)
 
 
 def _of_argument(statement: Mapping[str, Any]) -> bool:

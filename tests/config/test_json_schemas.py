@@ -29,6 +29,8 @@ FORMS = [
     "no_collective: [model, {axis: data, pattern: w}]", "max_reshards: 3", "max_reshards: [{limit: 1, axis: data}, 5]",
     "axis_only: {model: [w]}", "axis_only: [{axis: model, patterns: w}]", "same_sharding: [[x, w]]",
     "replicated: [w]", "barriers: [{pattern: tanh, direction: both}]", "memory_kinds: {w: pinned_host}",
+    "kernels: {default: replicate, mine: {rule: '([i])->([i])', whole: i, flop: 3, grid: null}}",
+    "kernels: [{name: mine, grid: [0], flop: 2*i, local: 'a:b', calls: [1]}]",
     "time_limit: 10min", "time_limit: 60", "solver: {effort: 2, memory: 8GB}", "carry: none",
     "priorities: [data, {name: mine, rules: {mlp: model, embed: [data]}}]" + ROLES,
     "baselines: [data]" + ROLES, "donate: [w, 0]", "share_repeats: price", "objective: overlap", "strategy: greedy",

@@ -12,6 +12,7 @@ from autoshard.constraints import (
     HostMemoryLimit,
     ManualComputation,
     Matched,
+    MatchedKernel,
     MaxReshards,
     MemoryKind,
     MemoryLimit,
@@ -63,6 +64,8 @@ def matched() -> list[Matched]:
         *match_restrictions(restrictions, program, MESH),
         MemoryLimit(10**9),
         HostMemoryLimit(7),
+        MatchedKernel("mine", 0, "([i])->([i]) {i=8}", {"flop": 3.0, "unit": "matmul"}, "m:f", "stated", "c.yaml:5:3"),
+        MatchedKernel("mine", 1, None, {"flop": None, "unit": "vector"}, None, "inside of a shard_map"),
         ShardMap("shard_map over x", 4, ("x",), ('[{"x"}, {}]',), ("[{}]",), "m.py:5"),
     ]
 
@@ -96,6 +99,7 @@ NEEDED = {
     "pin": "sharding", "same_sharding": "patterns", "replicated": "axes", "axis_only": "axes",
     "no_collective": "whole", "max_reshards": "limit", "barrier": "direction", "memory_kind": "direction",
     "manual_computation": "ops", "memory_limit": "bytes", "host_memory_limit": "bytes", "manual": "op",
+    "kernel": "work",
 }  # fmt: skip
 
 
@@ -138,5 +142,6 @@ def test_every_key_of_a_kind_is_in_the_schema_of_configs() -> None:
 
 def test_the_classes_for_python_are_told_by_name() -> None:
     assert registry.stated_names() == (
-        "Pin, SameSharding, Replicated, AxisOnly, NoCollective, MaxReshards, Barrier, MemoryKind and ManualComputation"
+        "Pin, SameSharding, Replicated, AxisOnly, NoCollective, MaxReshards, Barrier, MemoryKind, ManualComputation "
+        "and Kernel"
     )

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -75,6 +75,7 @@ def trace(
     static_argnames: str | Iterable[str] | None = None,
     keywords: Mapping[str, Any] | None = None,
     effects: str | None = None,
+    kernels: Sequence[str] = (),
     name: str | None = None,
     argnames: Sequence[str] | None = None,
 ) -> TracedFunction:
@@ -85,6 +86,7 @@ def trace(
     donate_argnums: arguments whose buffers the program may reuse, all their leaves; static_argnums, static_argnames:
         arguments that are no arrays. By default those of a `jax.jit` around `f`.
     effects: for debug output (`jax.debug.print`, `jax.debug.callback`): ``refuse``, or ``drop`` to leave it out.
+    kernels: names of jitted functions that are kernels: ops of their own instead of the ops in them.
     argnames: first keys of the input names; by default the parameter names of `f`.
 
     Inputs are named by argument and pytree keys (``state/params/layers/wq``, ``state/opt/0/mu/layers/wq``), outputs
@@ -112,7 +114,7 @@ def trace(
     function = f if call.plain else call.traced()
     traced = jax.jit(function).trace(*abstract)
     jaxpr = _without_high_level_types(traced)
-    reader = JaxprReader(effects_given(effects))
+    reader = JaxprReader(effects_given(effects), kernels)
     body = reader.read(jaxpr)
     work = LiveWork(body)
     prune(body, [True] * len(body.results))
@@ -148,6 +150,14 @@ def trace(
     )  # fmt: skip
 
 
+def with_locals(traced: TracedFunction, functions: Mapping[int, Any]) -> TracedFunction:
+    """The function with what a device runs in the place of some of its kernels, by op id."""
+    if not functions:
+        return traced
+    ops = {id_: replace(op, local=functions.get(id_, op.local)) for id_, op in traced.jax_ops.items()}
+    return replace(traced, jax_ops=ops)
+
+
 def _without_high_level_types(traced: Any) -> Any:
     """The jaxpr of a `jax.stages.Traced`, with primitives of JAX's high-level extension (0.12) expanded."""
     if not getattr(traced.jaxpr.jaxpr, "is_high", False) or not hasattr(traced, "lojax"):
@@ -180,12 +190,15 @@ class _Rules:
     def of(self, op: DraftOp, in_shard_map: bool) -> ShardingRule:
         from autoshard.rules import LITERALS, rule_for
         from autoshard.rules.rng import IN_PARTS
+        from autoshard.rules.shipped_kernels import rule_of_kernel
 
         operands, results = [v.type for v in op.operands], [v.type for v in op.results]
         literals = {k: v.literal for k, v in enumerate(op.operands) if v.origin is Origin.LITERAL}
         in_parts = op.kind == "random_bits" and made_in_parts(operands[0])
         if op.kind == "random_bits" and not in_parts and not in_shard_map:
             self._warn_of_bits(op)
+        if "kernel" in op.attrs:
+            return rule_of_kernel(op.kind, operands, results, op.attrs["kernel"])
         params = {**op.origin.params, LITERALS: literals, IN_PARTS: in_parts}
         match = rule_for(op.kind, operands, results, params)
         if match.warning and op.kind not in self._warned and not in_shard_map:

@@ -24,20 +24,31 @@ def bind_op(jax_op: JaxOp, operands: Sequence[Any]) -> list[Any]:
     `jax_op.params` are used as they are. Callers that run the op on local shards must replace the parameters that hold
     sizes first.
     """
-    bound = jax_op.primitive.get_bind_params(jax_op.params)
-    functions, params = ((), bound) if isinstance(bound, dict) else bound  # older JAX: (functions, params)
     with jax_op.ctx.manager:
-        out = jax_op.primitive.bind(*functions, *operands, **params)
-    return list(out) if jax_op.primitive.multiple_results else [out]
+        return _bound(jax_op.primitive, jax_op.params, operands)
 
 
 def bind_local(jax_op: JaxOp, operands: Sequence[Any]) -> list[Any]:
     """As `bind_op`, but on local blocks inside of a `shard_map`: without the mesh and shardings of the trace."""
     plain = {k: (None if k in ("out_sharding", "sharding") else v) for k, v in jax_op.params.items()}
-    bound = jax_op.primitive.get_bind_params(plain)
-    functions, params = ((), bound) if isinstance(bound, dict) else bound
-    out = jax_op.primitive.bind(*functions, *operands, **params)
-    return list(out) if jax_op.primitive.multiple_results else [out]
+    return _bound(jax_op.primitive, plain, operands)
+
+
+def _bound(primitive: Any, params: dict[str, Any], operands: Sequence[Any]) -> list[Any]:
+    """The results of a primitive. On CPUs, for which Pallas compiles nothing, its kernels are interpreted."""
+    if str(primitive.name) == "pallas_call" and params.get("interpret") is False:
+        interpreted = {**params, "interpret": True}
+        return list(
+            jax.lax.platform_dependent(
+                *operands,
+                cpu=lambda *xs: tuple(_bound(primitive, interpreted, xs)),
+                default=lambda *xs: tuple(primitive.bind(*xs, **params)),
+            )
+        )
+    bound = primitive.get_bind_params(params)
+    functions, words = ((), bound) if isinstance(bound, dict) else bound  # older JAX: (functions, params)
+    out = primitive.bind(*functions, *operands, **words)
+    return list(out) if primitive.multiple_results else [out]
 
 
 def literal_array(value: Value) -> np.ndarray:

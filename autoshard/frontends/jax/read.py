@@ -3,18 +3,15 @@
 This uses `jax.extend` and the parameters of primitives by name; nothing is executed and no array is made.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
-import jax
 from jax.extend import core as jax_core
 
-from autoshard.errors import UnsupportedError
 from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue, literal
 from autoshard.frontends.jax.effects import is_debug, left_out, refuse_effects
 from autoshard.frontends.jax.facts import (
-    axis_names,
     collective_attrs,
     dtype_name,
     is_extended,
@@ -25,29 +22,15 @@ from autoshard.frontends.jax.facts import (
     source_line,
     tensor_type,
 )
-from autoshard.frontends.jax.nested import cut_block, gather_blocks, manual_axes
+from autoshard.frontends.jax.kernels import called_facts, is_kernel, kernel_facts
 from autoshard.frontends.jax.placement import KIND as CONSTRAINT
 from autoshard.frontends.jax.placement import constraint_attrs, is_stated
 from autoshard.frontends.jax.rewritten import barrier_primitive, with_scalar_predicate
+from autoshard.frontends.jax.shard_maps import Frame, JaxOp, ShardMapReader
 from autoshard.frontends.jax.sites import Site, describe, joined, named_site
 from autoshard.frontends.jax.trip_count import while_trips
 from autoshard.program.program import Origin
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class JaxOp:
-    """All that is needed to run an op again: the primitive, its parameters as traced, and the tracing context.
-
-    For region ops `params` holds the untouched parameters of the equation. Do *not* use their inner jaxprs and operand
-    counts: the op's `regions` and `attrs` in the Program count instead (calls in the body are inlined and dead code is
-    removed, so carries and operands may be fewer). Of use are only `unroll`, `reverse`, `length` of a ``scan`` and
-    `mesh`, `check_vma` of a ``shard_map``.
-    """
-
-    primitive: Any
-    params: dict[str, Any]
-    ctx: Any
-
+from autoshard.rules.kernels import CALLED_KERNELS
 
 # Calls that are inlined, with the parameter that holds the callee.
 _CALLS = {
@@ -69,35 +52,29 @@ _REMAT = frozenset({"remat", "remat2", "checkpoint"})
 _PLACEMENT = frozenset({"sharding_constraint", "device_put", "layout_constraint", "reshard", "shard_alike"})
 
 
-@dataclass(slots=True)
-class _Frame:
-    """One block that is being read. `captured`: by identity, the arrays that must come into the block as arguments."""
-
-    origin: Origin
-    block: DraftBlock
-    captured: dict[int, tuple[Any, DraftValue]] = field(default_factory=dict)
-
-
-class JaxprReader:
+class JaxprReader(ShardMapReader):
     """Reads one closed jaxpr; `consts` are the arrays of the captured arguments after `read`.
 
-    effects: of debug output, ``refuse`` or ``drop``.
+    effects: of debug output, ``refuse`` or ``drop``. kernels: names of jitted functions that become one op each.
     """
 
-    def __init__(self, effects: str = "refuse") -> None:
+    def __init__(self, effects: str = "refuse", kernels: Sequence[str] = ()) -> None:
+        self._kernels = tuple(kernels)
         self._drop = effects == "drop"
         self.consts: list[Any] = []
         self.warnings: list[str] = []
         self._literals: dict[str, DraftValue] = {}
+        self._arrays: dict[DraftValue, Any] = {}  # numbers of values, where they are constants
         self._barriers = 0
         self._groups = 0  # number of groups of values that must have equal shardings
-        self._manual = 0  # number of shard_maps around the present equation
-        self._inner_axes: set[str] = set()  # axes of shard_maps inside of the one that is being read
+        self._manual = 0
+        self._inner_axes: set[str] = set()
+        self._units: set[str] = set()
 
     def read(self, closed: Any) -> DraftBlock:
         """The draft of a whole program: arguments are the jaxpr's inputs, then the arrays it closes over."""
         jaxpr, consts = open_jaxpr(closed)
-        frame = _Frame(Origin.CONST, DraftBlock([_argument(v.aval, Origin.INPUT) for v in jaxpr.invars]))
+        frame = Frame(Origin.CONST, DraftBlock([_argument(v.aval, Origin.INPUT) for v in jaxpr.invars]))
         frame.block.results = self._body(frame, jaxpr, consts, frame.block.args, Site())
         for index, (array, value) in enumerate(frame.captured.values()):
             value.name = f"const:{index}"
@@ -108,7 +85,7 @@ class JaxprReader:
     # -- blocks ------------------------------------------------------------------------------------------------
 
     def _body(
-        self, frame: _Frame, jaxpr: Any, consts: Sequence[Any], args: Sequence[DraftValue], site: Site
+        self, frame: Frame, jaxpr: Any, consts: Sequence[Any], args: Sequence[DraftValue], site: Site
     ) -> list[DraftValue]:
         """Read the equations of `jaxpr` into the block of `frame`; returns the values of its results."""
         env: dict[Any, DraftValue] = {}
@@ -126,7 +103,7 @@ class JaxprReader:
             env.update(zip(eqn.outvars, results, strict=True))
         return [value_of(a) for a in jaxpr.outvars]
 
-    def _const(self, frame: _Frame, array: Any, aval: Any) -> DraftValue:
+    def _const(self, frame: Frame, array: Any, aval: Any) -> DraftValue:
         """A scalar becomes a literal, any other array an argument of the block (and of the blocks around it)."""
         dtype = dtype_name(aval.dtype)
         if not aval.shape and not is_extended(aval.dtype):
@@ -134,11 +111,15 @@ class JaxprReader:
             return self._literals.setdefault(scalar.name, scalar)
         if id(array) not in frame.captured:
             frame.captured[id(array)] = (array, _argument(aval, frame.origin))
+            self._arrays[frame.captured[id(array)][1]] = array
         return frame.captured[id(array)][1]
 
-    def _region(self, closed: Any, site: Site) -> _Frame:
+    def _region(self, closed: Any, site: Site, operands: Sequence[DraftValue] = ()) -> Frame:
+        """A body. operands: what its first arguments are, all of them or a part, where that does not change."""
         jaxpr, consts = open_jaxpr(closed)
-        frame = _Frame(Origin.ARG, DraftBlock([_argument(v.aval, Origin.ARG) for v in jaxpr.invars]))
+        frame = Frame(Origin.ARG, DraftBlock([_argument(v.aval, Origin.ARG) for v in jaxpr.invars]))
+        inner = zip(frame.block.args, operands, strict=False)
+        self._arrays.update((arg, self._arrays[v]) for arg, v in inner if v in self._arrays)
         if site.source is not None and not is_jax_code(jaxpr):
             site = Site(None, site.scope)
         frame.block.results = self._body(frame, jaxpr, consts, frame.block.args, site)
@@ -146,7 +127,7 @@ class JaxprReader:
 
     # -- equations ---------------------------------------------------------------------------------------------
 
-    def _equation(self, frame: _Frame, eqn: Any, operands: list[DraftValue], site: Site) -> list[DraftValue]:
+    def _equation(self, frame: Frame, eqn: Any, operands: list[DraftValue], site: Site) -> list[DraftValue]:
         kind, params = str(eqn.primitive.name), eqn.params
         here = Site(site.source or source_line(eqn), joined(site.scope, str(eqn.source_info.name_stack)))
         if kind == "name":
@@ -157,6 +138,9 @@ class JaxprReader:
             return self._barrier(frame, operands, [True] * len(operands), JaxOp(eqn.primitive, {}, eqn.ctx), here)
         if kind in _REMAT:
             return self._remat(frame, eqn, operands, here)
+        if kind in CALLED_KERNELS and any(fnmatchcase(str(params["name"]), name) for name in self._kernels):
+            refuse_effects(eqn, describe(here))
+            return self._entered(frame, DraftOp(kind, operands, [], attrs={"kernel": called_facts(eqn)}), eqn, here)
         if kind in _CALLS:
             callee = next((params[p] for p in _CALLS[kind] if p in params), None)
             if callee is not None:
@@ -178,27 +162,40 @@ class JaxprReader:
         if kind == "while" and params["cond_jaxpr"].out_avals[0].shape:
             scalar = with_scalar_predicate(eqn)
             return self._body(frame, scalar.jaxpr, scalar.consts, operands, here)
-        regions = {"scan": self._scan, "while": self._while, "cond": self._cond, "shard_map": self._shard_map}
+        if kind == "shard_map":
+            return self._shard_map(frame, eqn, operands, here)
+        regions = {"scan": self._scan, "while": self._while, "cond": self._cond}
         if kind in regions:
-            op = regions[kind](frame, eqn, operands, here)
-        else:
-            if self._drop and is_debug(kind):
-                self._warn(left_out(kind, describe(here)))
-                return []
-            refuse_effects(eqn, describe(here))
-            op = DraftOp(kind, operands, [], attrs=collective_attrs(kind, params, describe(here)))
+            return self._entered(frame, regions[kind](frame, eqn, operands, here), eqn, here)
+        if self._drop and is_debug(kind):
+            self._warn(left_out(kind, describe(here)))
+            return []
+        refuse_effects(eqn, describe(here))
+        params = self._over_units(frame, kind, eqn, operands, here) if self._units else params
+        if isinstance(params, list):
+            return params
+        op = DraftOp(kind, operands, [], attrs=collective_attrs(kind, params, describe(here)))
+        if is_kernel(kind):
+            known = {k: self._arrays[v] for k, v in enumerate(operands) if v in self._arrays}
+            op.attrs = {"kernel": kernel_facts(eqn, known)}
+        return self._entered(frame, op, eqn, here, params)
+
+    def _entered(
+        self, frame: Frame, op: DraftOp, eqn: Any, here: Site, params: Mapping[str, Any] | None = None
+    ) -> list[DraftValue]:
+        """Put an op into the block; returns its results. params: those of the equation, where they differ."""
         op.results = [DraftValue(tensor_type(v.aval), Origin.OP) for v in eqn.outvars]
         op.source = describe(here)
-        op.origin = JaxOp(eqn.primitive, dict(params), eqn.ctx)
+        op.origin = JaxOp(eqn.primitive, dict(eqn.params if params is None else params), eqn.ctx)
         frame.block.ops.append(op)
         return op.results
 
-    def _inline(self, frame: _Frame, callee: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
+    def _inline(self, frame: Frame, callee: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
         jaxpr, consts = open_jaxpr(callee)
         site = here if is_jax_code(jaxpr) else Site(None, here.scope)
         return self._body(frame, jaxpr, consts, operands, site)
 
-    def _remat(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
+    def _remat(self, frame: Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
         """Inline the call, behind a barrier where JAX puts one to keep the recomputation apart from the original."""
         cse = eqn.params.get("prevent_cse", True)
         chosen = [cse] * len(operands) if isinstance(cse, bool) else list(cse)
@@ -208,7 +205,7 @@ class JaxprReader:
         return self._inline(frame, eqn.params["jaxpr"], operands, here)
 
     def _barrier(
-        self, frame: _Frame, operands: list[DraftValue], chosen: Sequence[bool], origin: JaxOp, here: Site
+        self, frame: Frame, operands: list[DraftValue], chosen: Sequence[bool], origin: JaxOp, here: Site
     ) -> list[DraftValue]:
         group = self._barriers
         self._barriers += 1
@@ -225,11 +222,11 @@ class JaxprReader:
 
     # -- regions -----------------------------------------------------------------------------------------------
 
-    def _scan(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> DraftOp:
+    def _scan(self, frame: Frame, eqn: Any, operands: list[DraftValue], here: Site) -> DraftOp:
         params = eqn.params
-        body = self._region(params["jaxpr"], here)
-        captured = self._lift(frame, body)
         consts, carry = scan_counts(params, len(eqn.invars))
+        body = self._region(params["jaxpr"], here, operands[:consts])
+        captured = self._lift(frame, body)
         attrs = {
             "num_consts": len(captured) + consts,
             "num_carry": carry,
@@ -238,7 +235,7 @@ class JaxprReader:
         }
         return DraftOp("scan", captured + operands, [], attrs=attrs, regions=[body.block])
 
-    def _while(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> DraftOp:
+    def _while(self, frame: Frame, eqn: Any, operands: list[DraftValue], here: Site) -> DraftOp:
         params = eqn.params
         cond, body = self._region(params["cond_jaxpr"], here), self._region(params["body_jaxpr"], here)
         n, b = params["cond_nconsts"], params["body_nconsts"]
@@ -249,7 +246,7 @@ class JaxprReader:
         op.attrs["trips"] = while_trips(op)
         return op
 
-    def _cond(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> DraftOp:
+    def _cond(self, frame: Frame, eqn: Any, operands: list[DraftValue], here: Site) -> DraftOp:
         branches = [self._region(b, here) for b in eqn.params["branches"]]
         captured: dict[int, Any] = {}
         for branch in branches:
@@ -262,71 +259,12 @@ class JaxprReader:
             extra.append(self._const_of_type(frame, array, inner))
         return DraftOp("cond", operands + extra, [], regions=[b.block for b in branches])
 
-    def _shard_map(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> DraftOp:
-        params = eqn.params
-        mesh = params["mesh"]
-        manual = manual_axes(params)
-        self._manual += 1
-        outer, self._inner_axes = self._inner_axes, set()
-        body = self._region(params["jaxpr"], here)
-        manual |= self._inner_axes
-        self._inner_axes = outer
-        self._manual -= 1
-        if automatic := [str(n) for n in mesh.axis_names if n not in manual]:
-            self._warn(
-                f"shard_map at {describe(here)} leaves the axes {automatic} automatic: its body is not cut over them, "
-                "every device along them computes the same"
-            )
-        captured = self._lift(frame, body)
-        whole = [tuple(() for _ in v.type.shape) for v in captured]
-        ins = [axis_names(s, v.type.rank) for s, v in zip(params["in_specs"], operands, strict=True)]
-        outs = [axis_names(s, len(v.aval.shape)) for s, v in zip(params["out_specs"], eqn.outvars, strict=True)]
-        attrs = {
-            "mesh_axes": tuple(
-                (str(n), int(s)) for n, s in zip(mesh.axis_names, mesh.axis_sizes, strict=True) if n in manual
-            ),
-            "in_names": (*whole, *ins),
-            "out_names": tuple(outs),
-        }
-        return DraftOp("shard_map", captured + operands, [], attrs=attrs, regions=[body.block])
-
-    def _inner_shard_map(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
-        """Inline a `shard_map` inside of another one, over further axes: its body runs on the parts that its specs cut.
-
-        Its operands are whole along these axes, so each device cuts its part out; results are gathered.
-        """
-        params = eqn.params
-        sizes = {str(n): int(s) for n, s in zip(params["mesh"].axis_names, params["mesh"].axis_sizes, strict=True)}
-        self._inner_axes |= manual_axes(params)
-        jaxpr, _ = open_jaxpr(params["jaxpr"])
-        parts = []
-        for value, spec, var in zip(operands, params["in_specs"], jaxpr.invars, strict=True):
-            names, shape = axis_names(spec, value.type.rank), var.aval.shape
-            parts.append(self._traced(frame, cut_block(names, shape), value, sizes, here) if any(names) else value)
-        gathered = []
-        for value, spec in zip(self._inline(frame, params["jaxpr"], parts, here), params["out_specs"], strict=True):
-            names = axis_names(spec, value.type.rank)
-            gathered.append(self._traced(frame, gather_blocks(names), value, sizes, here) if any(names) else value)
-        return gathered
-
-    def _traced(
-        self, frame: _Frame, f: Callable[[Any], Any], value: DraftValue, axes: Mapping[str, int], here: Site
-    ) -> DraftValue:
-        """Inline a function of one array into one array; `axes`: sizes of the axes that it may name."""
-        if value.type.dtype.startswith("key<"):
-            raise UnsupportedError(
-                f"shard_map at {describe(here)} lies inside of another one and cuts random keys; pass them uncut, or "
-                "make one shard_map of both"
-            )
-        spec = jax.ShapeDtypeStruct(value.type.shape, value.type.dtype)
-        return self._inline(frame, jax.make_jaxpr(f, axis_env=list(axes.items()))(spec), [value], here)[0]
-
-    def _lift(self, frame: _Frame, body: _Frame) -> list[DraftValue]:
+    def _lift(self, frame: Frame, body: Frame) -> list[DraftValue]:
         """Make the arrays a body captured its leading arguments; returns the operands that feed them."""
         body.block.args[:0] = [value for _, value in body.captured.values()]
         return [self._const_of_type(frame, array, value) for array, value in body.captured.values()]
 
-    def _const_of_type(self, frame: _Frame, array: Any, like: DraftValue) -> DraftValue:
+    def _const_of_type(self, frame: Frame, array: Any, like: DraftValue) -> DraftValue:
         if id(array) not in frame.captured:
             frame.captured[id(array)] = (array, DraftValue(like.type, frame.origin))
         return frame.captured[id(array)][1]
@@ -335,7 +273,7 @@ class JaxprReader:
         if line not in self.warnings:
             self.warnings.append(line)
 
-    def _placement(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
+    def _placement(self, frame: Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
         """`with_sharding_constraint`, `device_put`, `with_layout_constraint`, `jax.sharding.reshard`, `shard_alike`."""
         kind, params = str(eqn.primitive.name), eqn.params
         if kind == "shard_alike":
@@ -350,7 +288,7 @@ class JaxprReader:
 
     def _placed(
         self,
-        frame: _Frame,
+        frame: Frame,
         eqn: Any,
         values: list[DraftValue],
         shardings: Sequence[Any] | None,
@@ -381,14 +319,14 @@ class JaxprReader:
             out.append(self._marked(frame, eqn, value, attrs, here))
         return out
 
-    def _alike(self, frame: _Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
+    def _alike(self, frame: Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
         """`jax.experimental.shard_alike`: both results must have the same sharding, whichever it is."""
         if self._manual or not all(value.type.rank for value in operands):
             return operands
         self._groups += 1
         return [self._marked(frame, eqn, value, {"alike": self._groups}, here) for value in operands]
 
-    def _marked(self, frame: _Frame, eqn: Any, value: DraftValue, attrs: dict[str, Any], here: Site) -> DraftValue:
+    def _marked(self, frame: Frame, eqn: Any, value: DraftValue, attrs: dict[str, Any], here: Site) -> DraftValue:
         """A value behind an identity op that carries the attributes of a statement."""
         result = DraftValue(value.type, Origin.OP)
         origin = JaxOp(barrier_primitive(), {}, eqn.ctx)  # an identity on any devices

@@ -4,7 +4,7 @@ Most primitives run unchanged on blocks; the files of this folder have the other
 only where nothing is cut.
 """
 
-from autoshard.lowering.local import contraction, indexing, random, structure, windows
+from autoshard.lowering.local import contraction, indexing, kernels, random, structure, windows
 from autoshard.lowering.local.context import LocalOp, run_local
 
-__all__ = ["LocalOp", "contraction", "indexing", "random", "run_local", "structure", "windows"]
+__all__ = ["LocalOp", "contraction", "indexing", "kernels", "random", "run_local", "structure", "windows"]

@@ -7,7 +7,7 @@ import numpy as np
 from autoshard.costs.fusion import Fusion
 from autoshard.costs.price import multiplicities
 from autoshard.costs.roofline import local_bytes
-from autoshard.costs.work import MATMUL, MATMUL_KINDS, VECTOR, local_flops, local_sizes
+from autoshard.costs.work import MATMUL, VECTOR, is_matmul, local_flops, local_sizes
 from autoshard.plan_record import PlanRecord
 
 
@@ -44,7 +44,7 @@ def work_of(plan: PlanRecord, fusion: Fusion) -> dict[int, OpWork]:
             float(local_bytes(op, program, sizes, fusion)[0]),
             times[op_id],
             plan.cost.op_seconds.get(op_id, 0.0),
-            MATMUL if op.kind in MATMUL_KINDS else VECTOR,
+            MATMUL if is_matmul(op) else VECTOR,
             program.type_of(first).dtype,
         )
     return works

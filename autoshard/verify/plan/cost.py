@@ -13,7 +13,7 @@ from autoshard.verify.plan.orders import permutes
 from autoshard.verify.plan.placed import Placed, uncut
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Node, element_bytes, manual_ops, trips_of
 from autoshard.verify.plan.rules import read_rule
-from autoshard.verify.plan.work import MATRIX_KINDS, flop, moved_bytes
+from autoshard.verify.plan.work import computes_with, flop, is_matrix, moved_bytes, vector_flop_of_kernel
 
 RELATIVE: Final = 1e-9
 """Relative difference up to which two figures are the same: they may have been added up in another order."""
@@ -156,10 +156,11 @@ class Pricer:
 
     def _op_s(self, op: Node, placed: Placed, exists: set[int]) -> float:
         graph = self.flow.graph
-        dtype = graph.values[(op.operands or op.results)[0]].dtype
-        unit = "matmul" if op.kind in MATRIX_KINDS else "vector"
+        dtype = computes_with(op, graph)
+        unit = "matmul" if is_matrix(op) else "vector"
         work, traffic = flop(op, placed, graph), moved_bytes(op, placed, graph, exists)
-        return float(self.machine.compute_s(work, traffic, dtype, unit))
+        beside = float(self.machine.compute_s(vector_flop_of_kernel(op, placed), 0.0, dtype, "vector"))
+        return max(float(self.machine.compute_s(work, traffic, dtype, unit)), beside)
 
 
 # -- comparing ---------------------------------------------------------------------------------------

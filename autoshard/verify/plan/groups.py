@@ -12,7 +12,7 @@ from typing import Any, Final
 from autoshard.verify.plan.cost import Pricer, Row, same
 from autoshard.verify.plan.flow import COLLECTIVES
 from autoshard.verify.plan.program import PROGRAM_OP, Body, Findings, Graph, Node
-from autoshard.verify.plan.work import MATRIX_KINDS
+from autoshard.verify.plan.work import is_matrix
 
 _TWO_PASSES: Final = "all_reduce"
 
@@ -39,10 +39,10 @@ class MatmulOrder:
             for source, target in _edges(op):
                 after.setdefault(source, []).append(target)
                 toward.setdefault(target, []).append(source)
-        matmuls = [op for op in ops if op.kind in MATRIX_KINDS and not op.regions]
+        matmuls = [op for op in ops if is_matrix(op) and not op.regions]
         before = _reached([v for op in matmuls for v in op.results], after)
         leading = _reached([v for op in matmuls for v in op.operands], toward)
-        holding = {op.id for op in ops if op.kind in MATRIX_KINDS or any(o.kind in MATRIX_KINDS for o in _below(op))}
+        holding = {op.id for op in ops if is_matrix(op) or any(is_matrix(o) for o in _below(op))}
         leads = holding | {op.id for op in ops if leading.intersection(op.results)}
         return MatmulOrder(before, leading, frozenset(leads))
 

@@ -7,6 +7,7 @@ from glob import escape
 from typing import Any
 
 from autoshard.verify.plan.flow import Flow
+from autoshard.verify.plan.kernels import check_all_kernels, check_kernel
 from autoshard.verify.plan.layout import Atoms, Holding, Impossible
 from autoshard.verify.plan.program import PROGRAM_OP, Findings
 from autoshard.verify.plan.restrictions import KINDS, check_restriction, same_path
@@ -103,6 +104,8 @@ def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings)
             check_restriction(statement, flow, findings)
         elif statement["kind"] == "manual":
             _check_manual(statement, flow, findings)
+        elif statement["kind"] == "kernel":
+            check_kernel(statement, flow, findings)
         elif statement["kind"] in (MANUAL_COMPUTATION, "memory_kind", "host_memory_limit", "memory_limit"):
             continue  # checked in manual.py and host.py, and below
         else:
@@ -113,6 +116,7 @@ def check_statements(plan: Any, flow: Flow, peak_bytes: int, findings: Findings)
     told = (plan.get("memory_limit") or {}).get("bytes")
     if told not in (None, limit):
         findings.add("statements", f"the plan is limited to {told} bytes, its statements say {limit}")
+    check_all_kernels(plan, flow, findings)
     _check_config(plan, findings)
     return len(plan["statements"])
 

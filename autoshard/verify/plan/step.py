@@ -8,7 +8,7 @@ from autoshard.verify.plan.groups import MatmulOrder, check_groups, exposed_s
 from autoshard.verify.plan.host import TO_DEVICE, TO_HOST
 from autoshard.verify.plan.placed import uncut
 from autoshard.verify.plan.program import Findings
-from autoshard.verify.plan.work import MATRIX_KINDS, flop, moved_bytes
+from autoshard.verify.plan.work import computes_with, flop, is_matrix, moved_bytes, vector_flop_of_kernel
 
 _BOUNDS: Final = ("lower", "estimate", "upper")
 
@@ -29,8 +29,9 @@ def check_step_time(
     for op, placed, there, times in pricer.executions(exists):
         work = flop(op, placed, flow.graph) * times
         moved += moved_bytes(op, placed, flow.graph, there) * times
-        if op.kind in MATRIX_KINDS:
-            dtype = flow.graph.values[(op.operands or op.results)[0]].dtype
+        vector += vector_flop_of_kernel(op, placed) * times
+        if is_matrix(op):
+            dtype = computes_with(op, flow.graph)
             matmul[dtype] = matmul.get(dtype, 0.0) + work
             whole += flop(op, uncut(placed.rule), flow.graph) * times
         else:

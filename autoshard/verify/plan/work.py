@@ -52,6 +52,19 @@ _LINALG_FLOP: Final = {
 """FLOP of one matrix m x n as a multiple of m n min(m, n)."""
 
 
+def is_matrix(op: Node) -> bool:
+    """Whether the matrix unit does the FLOP of an op; of kernels that is stated."""
+    return op.kind in MATRIX_KINDS or ("work" in op.attrs and op.attrs["work"]["unit"] == "matmul")
+
+
+def computes_with(op: Node, graph: Graph) -> str:
+    """The type of the first operand; of a kernel the first one with a fraction."""
+    types = [graph.values[v] for v in (*op.operands, *op.results)]
+    if "work" in op.attrs:
+        return next((t.dtype for t in types if t.is_inexact), types[0].dtype)
+    return types[0].dtype
+
+
 # -- which values exist ------------------------------------------------------------------------------
 
 
@@ -76,7 +89,7 @@ def writes(op: Node, rule: Rule | None) -> bool:
         of_updates = {f for d in rule.operands[2] for f in d}
         if sum(1 for d in rule.operands[0] if d and not of_updates.issuperset(d)) == 1:
             return False
-    return op.kind in _WRITES or op.kind.startswith(_WRITES_PREFIX)
+    return "kernel" in op.attrs or op.kind in _WRITES or op.kind.startswith(_WRITES_PREFIX)
 
 
 def _mark(graph: Graph, body: Body, rules: Mapping[int, Rule], exists: set[int]) -> None:
@@ -177,6 +190,8 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
     """FLOP of one execution on one device; a multiply-add is 2."""
     rule, kind = placed.rule, op.kind
     n = _local(rule, placed)
+    if "work" in op.attrs:
+        return float(op.attrs["work"]["flop"] or 0.0) * _kernel_share(rule, n)
     if kind == "dot_general":
         return 2.0 * prod(n)
     if kind.startswith("ragged_dot"):
@@ -203,6 +218,19 @@ def flop(op: Node, placed: Placed, graph: Graph) -> float:
     return sum(_block(t, n) for t in rule.results) * _FLOP_PER_ELEMENT.get(kind, 1.0)
 
 
+def _kernel_share(rule: Rule, n: list[int]) -> float:
+    """What a device does of a kernel: its part of each factor."""
+    return prod(mine / size for mine, size in zip(n, rule.sizes, strict=True) if size > 1)
+
+
+def vector_flop_of_kernel(op: Node, placed: Placed) -> float:
+    """FLOP of the transcendentals of a kernel, which its vector unit does beside the matmuls; 0 for other ops."""
+    if "work" not in op.attrs:
+        return 0.0
+    share = _kernel_share(placed.rule, _local(placed.rule, placed))
+    return _FLOP_PER_ELEMENT["exp"] * float(op.attrs["work"]["transcendentals"]) * share
+
+
 def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> float:
     """Bytes one execution reads and writes in the memory of one device.
 
@@ -215,6 +243,10 @@ def moved_bytes(op: Node, placed: Placed, graph: Graph, exists: set[int]) -> flo
     for k, (v, factors) in enumerate(zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True)):
         if v in exists and not (spot and (k == 0 or v in op.results)):
             total += _block(factors, n) * element_bytes(graph.values[v].dtype)
+    stated = op.attrs["work"]["bytes"] if "work" in op.attrs else None
+    if stated is not None:
+        once = sum(graph.values[v].bytes for v in (*op.operands, *op.results))
+        total *= stated / once if once else 0.0
     if spot:
         piece = rule.results[0] if lookup else rule.operands[-1 if op.kind.startswith("scatter") else 1]
         total += 2.0 * _block(piece, n) * element_bytes(graph.values[op.results[0]].dtype)

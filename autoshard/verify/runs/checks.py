@@ -4,8 +4,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autoshard.constraints import MatchedKernel, registry
+from autoshard.constraints.kernels_of import called_names, kernels_in, with_kernels
 from autoshard.errors import AutoshardError
 from autoshard.files import read_json
 from autoshard.program.as_json import (
@@ -105,11 +108,15 @@ def verify_plan(
         second = check_derived(data, asked, traced, problem)
     if runnable is None:
         return Verification(name, (first, second, not_done(TEXTS, reason), not_done(NUMBERS, reason)))
-    return Verification(name, (first, second, *_run(data, runnable)))
+    return Verification(name, (first, second, *_run(data, runnable, asked)))
 
 
-def _run(data: Mapping[str, Any], runnable: Runnable) -> tuple[Check, Check]:
+def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> tuple[Check, Check]:
     """The checks that lower, compile and run the function."""
+    from autoshard.config.problem import imported_locals
+    from autoshard.frontends.jax.function import with_locals
+    from autoshard.verify.asked import Asked, config_of, locals_asked
+
     host = data["program"].get("host", {})
     placed = replace(
         runnable.traced.program,
@@ -117,7 +124,13 @@ def _run(data: Mapping[str, Any], runnable: Runnable) -> tuple[Check, Check]:
         orders=orders_from_json(data["program"]), carried=carried_from_json(data["program"]),
         in_code=in_code_from_json(data["program"]),
     )  # fmt: skip
-    runnable = replace(runnable, traced=replace(runnable.traced, program=placed))
+    kernels = registry.read_only(MatchedKernel, data["statements"])
+    folder = Path((data["config"] or {}).get("folder") or ".")
+    if asked is None and data["config"] is not None:  # a function was built from it, so it may be imported from
+        asked = Asked.of_config(config_of(data), runnable.problem)
+    functions = imported_locals(locals_asked(asked, placed), folder)
+    whole = with_locals(replace(runnable.traced, program=with_kernels(placed, kernels)), functions)
+    runnable = replace(runnable, traced=whole)
     now, then = (without_places(p) for p in (plain(program_to_json(runnable.traced.program)), data["program"]))
     change = _difference(now, then)
     if change:
@@ -133,7 +146,35 @@ def _run(data: Mapping[str, Any], runnable: Runnable) -> tuple[Check, Check]:
         lowered = lower(runnable.traced, schedule)
     except AutoshardError as error:
         return failed(TEXTS, [f"cannot be lowered: {error}"]), not_done(NUMBERS, str(error))
-    return _texts(data, lowered), _numbers(data, lowered, runnable)
+    return (
+        _where_kernels_run(TEXTS, runnable, lambda: _texts(data, lowered)),
+        _where_kernels_run(NUMBERS, runnable, lambda: _numbers(data, lowered, runnable)),
+    )
+
+
+def _where_kernels_run(what: str, runnable: Runnable, check: Callable[[], Check]) -> Check:
+    """A check that compiles or runs the program; not done where its kernels are not for the devices of this machine."""
+    try:
+        return check()
+    except Exception as error:  # what JAX and XLA say of a kernel depends on the kernel
+        names = kernels_in(runnable.traced.program)
+        if not names:
+            raise
+        first = str(error).strip().partition("\n")[0]
+        return not_done(what, f"the kernels {', '.join(names)} are not for the devices of this machine: {first}")
+
+
+def _unsharded(runnable: Runnable) -> Callable[..., Any]:
+    """The function without a plan. Where it has Pallas kernels, they are interpreted on CPUs, which `evaluate` does."""
+    import jax
+
+    from autoshard.frontends.jax.interpret import evaluate
+
+    traced = runnable.traced
+    if jax.default_backend() != "cpu" or not any(op.kind == "pallas_call" for op, _ in traced.program.walk()):
+        return runnable.function
+    leaves = jax.tree_util.tree_leaves
+    return lambda *args: jax.tree_util.tree_unflatten(traced.out_tree, evaluate(traced, *leaves(args)))
 
 
 def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
@@ -151,6 +192,7 @@ def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
         argnames=problem.argnames,
         name=name,
         effects=read.settings.effects,
+        kernels=called_names(read.statements),
     )
 
     def arguments() -> tuple[Any, ...]:
@@ -299,7 +341,7 @@ def _numbers(data: Mapping[str, Any], lowered: "Lowered", runnable: Runnable) ->
             return jitted(*jax.device_put(args, shardings))
 
     try:
-        report = numeric_check(run, runnable.function, runnable.arguments(), names=program.output_names)
+        report = numeric_check(run, _unsharded(runnable), runnable.arguments(), names=program.output_names)
     except ValueError as error:
         if "incompatible devices" not in str(error):
             raise
