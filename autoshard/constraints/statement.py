@@ -32,7 +32,7 @@ class Statement:
     def from_config(cls, entry: Any, source: str) -> Self:
         """The statement that one entry of a config states.
 
-        given: the entry, checked by the kind's part of the schema. source: its place, ``config.yaml:12:3``.
+        entry: checked by the kind's part of the schema. source: its place, ``config.yaml:12:3``.
         """
         raise NotImplementedError(f"{cls.__name__} cannot be written in a config")
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from autoshard.errors import InputError, UnsupportedError
+from autoshard.onnx.graph import type_of
 from autoshard.onnx.names import is_constant, labels_of, stored_tensors, taken_by
 from autoshard.onnx.ops.families import find
 from autoshard.onnx.ops.registry import normal
@@ -70,7 +71,20 @@ class Imported:
                     f"output {output.name!r} is a sequence or an optional; only tensors are supported"
                 )
             out[output.name] = walk.as_jax(value, f"output {output.name!r}")
+            self._compare(output, out[output.name])
         return out
+
+    def _compare(self, output: Any, value: Any) -> None:
+        """A note where an output does not have the shape that the model declares."""
+        declared = type_of(output).dims
+        if declared is None:
+            return
+        fits = len(declared) == len(value.shape) and all(
+            not isinstance(n, int) or n == m for n, m in zip(declared, value.shape, strict=True)
+        )
+        if not fits:
+            shown = ", ".join("?" if n is None else str(n) for n in declared)
+            self.notes.add(f"output {output.name!r} is declared as [{shown}] and is {list(value.shape)}")
 
 
 def function(

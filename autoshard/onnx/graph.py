@@ -1,6 +1,6 @@
 """Graphs of a model: the types of their values, their tensors, and the check that their nodes are in order."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import TYPE_CHECKING, Any
@@ -156,7 +156,7 @@ def check_graph(proto: "ModelProto", name: str) -> None:
     _check_nodes(proto.graph, frozenset(), name)
     for function in proto.functions:
         where = f"{name}: function {function.name}"
-        _check_order(function.node, set(function.input), where)
+        _check_order(function.node, set(function.input), where, function.input)
         for node in function.node:
             for _, inner in subgraphs(node):
                 known = {*function.input, *(o for n in function.node for o in n.output)}
@@ -181,7 +181,7 @@ def _check_nodes(graph: "GraphProto", outer: frozenset[str], name: str) -> None:
             if kind.dims is not None:
                 _check_dims([d for d in kind.dims if isinstance(d, int)], f"{name}: value {info.name!r}")
         known = {*outer, *inputs, *weights}
-        _check_order(graph.node, known, name)
+        _check_order(graph.node, known, name, (*inputs, *weights))
         for output in graph.output:
             if output.name not in known:
                 raise InputError(f"{name}: nothing makes the output {output.name!r}")
@@ -193,10 +193,14 @@ def _check_nodes(graph: "GraphProto", outer: frozenset[str], name: str) -> None:
                     waiting.append((inner, visible))
 
 
-def _check_order(nodes: Any, known: set[str], name: str) -> None:
-    """Check that every node comes after the makers of its inputs; adds the outputs to `known`."""
+def _check_order(nodes: Any, known: set[str], name: str, there: Iterable[str]) -> None:
+    """Check that every node comes after the makers of its inputs, and that none makes what is there already.
+
+    known: the values that the nodes see; their outputs are added. there: inputs and weights of the graph itself.
+    """
     makers: dict[str, int] | None = None
     made: set[str] = set()
+    there = frozenset(there)
     for index, node in enumerate(nodes):
         for value in node.input:
             if value and value not in known:
@@ -208,6 +212,11 @@ def _check_order(nodes: Any, known: set[str], name: str) -> None:
                 continue
             if value in made:
                 raise InputError(f"{name}: two nodes make the value {value!r}; names of values must be unique")
+            if value in there:
+                raise InputError(
+                    f"{name}: node {node_name(node, index)} makes the value {value!r}, which is an input or weight; "
+                    "names of values must be unique"
+                )
             made.add(value)
             known.add(value)
 

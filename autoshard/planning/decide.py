@@ -32,19 +32,21 @@ _MOST_ROUNDS = 30
 _IDLE_ROUNDS = 3
 """Rounds that raise no bound, after which a plan that is known is the answer."""
 _ROUGH_GAPS = (0.25, 2e-2)
-"""Gaps at which searches within the memory limit end until the answer of one fits, then of the next: most that early
-answers cost is the network's, which does not know yet what they hold too much of."""
+"""Gaps at which early searches within the memory limit may end: the first until an answer fits, the second until one
+does again. To search closer would be in vain: an early network does not know yet what its answers hold too much of, and
+most of the error comes from that."""
 _FEW_NODES = 50
-"""Up to so many nodes all that any plan may hold at moments that were too full is decided at once, so that few rounds
-follow."""
+"""In networks of up to so many nodes, everything that a plan may hold at moments that were too full is decided in the
+network at once, so that few rounds follow."""
 _FULL_EFFORT = 1.0
-"""The effort from which on that is done: with less, large networks are not searched to an answer."""
+"""The least effort with which that is done: it makes networks larger, and with less effort their search would not come
+to an answer."""
 _SMALL_NODES = 400
-"""Up to so many nodes rough searches get little effort. In larger networks they are mostly making ready, and are made
-to the finer gap only."""
+"""In networks of up to so many nodes rough searches get little effort. In larger ones most of a search is preparation,
+so only the one to the finer gap is made."""
 _SOON_NODES = 2_000
-"""Up to so many nodes, repeated layers counted one by one, what several decisions hold together is soon worked out:
-that is done for every layer, since they are there at different times."""
+"""In networks of up to so many nodes, repeated layers counted one by one, it is soon worked out what several decisions
+hold together. (Layers that share decisions count too: each is in memory at another time.)"""
 _ROUGH_EFFORT = 0.1
 """The part of the effort that goes into one rough search of a small network."""
 _FIRST_SHARE, _FIRST_TRIES = 0.1, 11
@@ -75,11 +77,12 @@ def search_plan(
 ) -> Decision:
     """Solve the model under its memory limit. Raises `NoAnswerError` where a search ends without a plan.
 
-    First without the limit: where that optimum fits, it is the answer and its proof holds. Then within it, with nodes
-    for what memory depends on several decisions for (`formulation.memory`): first for what the optimum without limit
-    holds where it is too full, then for what each answer holds where it is, until an answer fits. No network says more
-    than the simulation, so every bound on the way holds for every plan, and a network without an answer is a proof that
-    there is no plan. Where a search ends without either, the cheapest plan within the limit that was seen is it.
+    First without the limit: where that optimum fits, it is the answer and its proof holds. Then within it, with further
+    nodes for memory that depends on several decisions (`formulation.memory`): first for what the optimum without limit
+    holds at the moments at which it is too full, then for what each answer holds at such moments, until an answer fits.
+    No network says more than the simulation, so every bound on the way holds for every plan, and a network without an
+    answer is a proof that there is no plan. Where a search ends without either, the cheapest plan within the limit that
+    was seen is the answer.
     Ctrl-C at any moment gives the cheapest plan seen by then, `starts` among them; it is raised where there was none.
     """
     run = _Run(model, options or SearchOptions(), tuple(starts))
@@ -192,7 +195,7 @@ class _Run:
             if known is None and stopped is not Stopped.INTERRUPT:
                 full = self._nothing_fits(full, nearest, limit)
         if known is not None:
-            if not rough and known[0].stopped is Stopped.GAP:  # by what it ended that looked for better ones
+            if not rough and known[0].stopped is Stopped.GAP:  # told is what ended the finer searches after it
                 known = replace(known[0], stats=known[0].stats | {"stopped": stopped}), *known[1:]
             return self._finished(known)
         if interrupted_in(self.rounds):

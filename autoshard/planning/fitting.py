@@ -20,7 +20,7 @@ def first_fit(model: Model, limit: int, near: Sequence[int], run: Run, tries: in
     near: a good assignment that exceeds the limit. run: searches within so many bytes, from these starts; a None from
     it ends the tries. tries: how often the limit is tightened by what copies take.
     """
-    slack, low, high = 0, 0, limit + 1  # too little below `low`, no answer from `high` on
+    slack, low, high = 0, 0, limit + 1  # slacks up to `low` were too little, from `high` on no answer was found
     for attempt in range(tries):
         solution = run(limit - slack, [near])
         if solution is None:
@@ -36,7 +36,7 @@ def first_fit(model: Model, limit: int, near: Sequence[int], run: Run, tries: in
                 return near
             low = slack
             wanted = low + peak - limit
-            if attempt >= _EXACT:  # small steps may never make room for the copies at the peak: double the slack
+            if attempt >= _EXACT:  # small steps may never make room for all copies at the peak: twice the slack
                 wanted = max(wanted, low + max(low, limit // 100))
         slack = wanted if wanted < high else (low + high) // 2
         if slack in (low, high):

@@ -219,7 +219,7 @@ class _Run:
         except (InfeasibleError, NotFoundError):
             if not known or not part.share_repeats:
                 raise
-            # layers that share their decisions leave no plan here, though those of a plan that is known do not all
+            # a plan is known in which layers differ, but there is none in which all of them share their decisions
             decision = self._decide(replace(part, share_repeats=False), fixed, share, known)
             if decision.proved is not None:
                 decision = replace(decision, proved=replace(decision.proved, shares=False))
@@ -251,9 +251,11 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Told:
-    """Of a stage: what it placed, what it did not take as given of what its statements propagate, what it could not
-    keep, in words and as it was, how many of these its statements propagate (they come first), what it would be with
-    them, and the proof of its own bound.
+    """What is told of one stage.
+
+    placed: the placements that it fixed. left_out: what its statements propagate and it did not take as given. relaxed,
+    dropped: the placements that it could not keep, in words and as they were; the first `propagated` of them came from
+    its statements. unlimited: the stage with all of them and without the memory limit. proved: the proof of its bound.
     """
 
     placed: dict[str, Any]

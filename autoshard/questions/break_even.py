@@ -2,8 +2,8 @@
 
 A parameter is moved away from where it is, further and further, and the plan solved again each time; between the last
 point where the decision stands and the first where it does not, the border is bisected. A decision has flipped where
-keeping it is proved to cost more than the best plan found, so that ties and what a search missed are no flips. In a
-plan made in stages, to cost more is meant of the first stage in which the two differ. With another sharding named, the
+keeping it is proved to cost more than the best plan found, so that ties and what a search missed are no flips. Of plans
+made in stages, the costs of the first stage in which they differ are compared. With another sharding named, the
 question is where that one becomes the cheaper of the two.
 """
 

@@ -168,6 +168,7 @@ def relus(*edges: tuple[str, str]) -> onnx.ModelProto:
         ([("b", "y"), ("x", "b")], "not in topological order"),
         ([("ghost", "y")], "which nothing makes"),
         ([("x", "y"), ("x", "y")], "two nodes make the value 'y'"),
+        ([("x", "x"), ("x", "y")], "node 'xx' .* makes the value 'x', which is an input or weight"),
     ],
 )
 def test_graphs_that_cannot_run_are_told(edges: list, words: str) -> None:

@@ -194,6 +194,12 @@ def test_narrowed_types_break_no_schema():
     assert jax.eval_shape(made, *made.args)["y"].dtype == np.int32
 
 
+def test_an_output_that_is_not_as_declared_is_noted():
+    made = function(model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, ["n", 4])}, {"y": (FLOAT, ["n", 5])}), {"n": 2})
+    jax.eval_shape(made, *made.args)
+    assert made.notes == {"output 'y' is declared as [n, 5] and is [2, 4]"}
+
+
 def test_a_model_that_computes_nothing_is_refused():
     with pytest.raises(InputError, match="the model has no outputs"):
         function(model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, [2])}, {}))

@@ -91,14 +91,13 @@ def test_solving_a_model_that_decodes_images_says_that_sizes_depend_on_data(tmp_
     )
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.3])
-def test_pooled_regions_are_those_of_onnxruntime(scale: float) -> None:
+def test_pooled_regions_are_those_of_onnxruntime() -> None:
     random = np.random.default_rng(0)
     x = random.standard_normal((2, 3, 9, 11)).astype(np.float32)
     corners = np.sort(random.integers(-3, 16, (12, 2, 2)), axis=1).reshape(12, 4)
     rois = np.column_stack([random.integers(0, 2, 12), corners]).astype(np.float32)
     info = helper.make_tensor_value_info
-    node = helper.make_node("MaxRoiPool", ["x", "rois"], ["y"], pooled_shape=[3, 2], spatial_scale=scale)
+    node = helper.make_node("MaxRoiPool", ["x", "rois"], ["y"], pooled_shape=[3, 2], spatial_scale=0.3)
     inputs = [info("x", 1, x.shape), info("rois", 1, rois.shape)]
     graph = helper.make_graph([node], "g", inputs, [info("y", 1, [12, 3, 3, 2])])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)

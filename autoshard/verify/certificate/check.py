@@ -214,7 +214,7 @@ class _Judge:
                     closes, left, _ = self._weighed(layout, alive)
                     alive = None if closes or not layout.consistent(left) else left
                 elif code == SPLIT:
-                    # the halves come first in the stream, then the end of this part, which holds as they do
+                    # both halves follow in the stream, then END for this part: it is proved when both are
                     waiting += [_ENDS, *reversed(self._halves(layout, alive))]
                     break
                 elif code == END:
