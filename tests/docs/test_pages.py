@@ -1,5 +1,6 @@
 """The pages of docs/: snippets of tutorials run, links lead somewhere, and the reference is what the code says."""
 
+import ast
 import os
 import re
 import sys
@@ -105,6 +106,55 @@ def test_the_reference_is_what_the_code_says() -> None:
         sys.path.pop(0)
     stale = [name for name, text in make_reference.pages().items() if (DOCS / "reference" / name).read_text() != text]
     assert stale == [], "run: python docs/make_reference.py"
+
+
+def messages() -> list[str]:
+    """All texts of the code, with NUL where a value is put in."""
+    found = []
+    for file in (DOCS.parent / "autoshard").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (part.value if isinstance(part, ast.Constant) else "\0" for part in node.values)
+                found.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return found
+
+
+def unknown(shown: list[str], known: list[str]) -> list[str]:
+    """Those of the messages on a page that no text of the code can be; ``...`` stands for what is put in."""
+    patterns = (".*".join(re.escape(part.strip()) for part in one.strip().split("...")) for one in shown)
+    return [p for p in patterns if not any(re.search(p.replace("\\ ", " "), text, re.S) for text in known)]
+
+
+def test_messages_on_the_pages_are_those_of_the_code() -> None:
+    known = messages()
+    symptoms = [block.text for block in blocks(DOCS / "symptoms.md") if block.language == "text"]
+    assert len(symptoms) > 10
+    assert unknown(symptoms, known) == []
+    rows = [line.split(" | ", 1)[1] for line in (DOCS / "limits.md").read_text().splitlines() if line.startswith("| ")]
+    limits = [text for row in rows for text in re.findall(r"`([^`]{20,})`", row)]
+    assert len(limits) > 15
+    assert unknown(limits, known) == []
+    assert unknown(["nobody says this ..."], known) != []
+
+
+def test_the_pictures_are_those_that_the_script_draws() -> None:
+    sys.path.insert(0, str(DOCS))
+    try:
+        import make_pictures
+    finally:
+        sys.path.pop(0)
+    drawn = make_pictures.pictures()
+    assert {file.name: file.read_text() for file in (DOCS / "pictures").glob("*.svg")} == drawn
+
+
+def test_the_first_page_runs(folder: Path) -> None:
+    names: dict[str, object] = {}
+    code = [block.text for block in blocks(DOCS / "index.md") if block.language == "python"]
+    for text in code:
+        exec(compile(text, "docs/index.md", "exec"), names)
+    assert code and callable(names["run"])
 
 
 def test_a_snippet_that_prints_something_else_is_found() -> None:
