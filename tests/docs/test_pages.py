@@ -14,7 +14,7 @@ from snippets import Block, assert_printed, blocks, run_page
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
-NEEDED = {"linen": "flax", "nnx": "flax", "equinox": "equinox"}
+NEEDED = {"linen": "flax", "nnx": "flax", "equinox": "equinox", "keras": "keras"}
 """Packages of tutorials that are not among the test dependencies."""
 
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
