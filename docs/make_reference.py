@@ -5,8 +5,8 @@ python.md the public names of the package.
 """
 
 import ast
-import dataclasses
 import inspect
+import itertools
 import re
 import sys
 import types
@@ -64,7 +64,7 @@ def field_lines(model: type[BaseModel]) -> dict[str, str]:
             for node in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8")))
             if isinstance(node, ast.ClassDef) and node.name == cls.__name__
         )
-        for node, below in zip(body, body[1:], strict=False):
+        for node, below in itertools.pairwise(body):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(below, ast.Expr):
                 if isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
                     found[node.target.id] = first_lines(below.value.value)
@@ -259,8 +259,8 @@ def python_page() -> str:
         thing = getattr(autoshard, name)
         is_error = inspect.isclass(thing) and issubclass(thing, Exception)
         stated = getattr(thing, "__module__", "").startswith("autoshard.constraints")
-        group = "Errors" if is_error else "Statements" if stated else "Classes" if inspect.isclass(thing) else "Functions"
-        groups[group].append(name)
+        plain = "Classes" if inspect.isclass(thing) else "Functions"
+        groups["Errors" if is_error else "Statements" if stated else plain].append(name)
     out = ["# Python", "", "The public names of `autoshard`. `help(autoshard.plan)` has the whole text of each.", ""]
     for group, names in groups.items():
         out += [f"## {group}", ""]
@@ -274,8 +274,7 @@ def python_page() -> str:
             out += [f"### {name}", "", "```text", f"autoshard.{name}{signature(thing)}", "```", ""]
             out += [first_lines(thing.__doc__), ""]
             if group == "Classes" and (rows := methods(thing)):
-                fields = {field.name for field in dataclasses.fields(thing)} if dataclasses.is_dataclass(thing) else set()
-                out += table(("member", "what it says"), [r for r in rows if r[0].strip("`") not in fields])
+                out += table(("member", "what it says"), rows)
     return MADE + "\n".join(out).rstrip() + "\n"
 
 

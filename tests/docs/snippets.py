@@ -1,7 +1,7 @@
 """Runs the snippets of a page in their order, as a reader would: in one folder, in one Python session.
 
 A block of Python runs; with ``title="train.py"`` it is written to that file first, as a block of YAML is. Lines of a
-block of shell that begin with ``autoshard`` run, and end with the exit code that a comment says (``# exit code 3``), else
+block of shell that begin with ``autoshard`` run, and end with the exit code of their comment (``# exit code 3``), else
 with 0. A block of text is what the block before it printed: its lines are found in this order in what was printed,
 where ``...`` stands for lines and for ends of lines. Numbers may differ, since costs change with the cost models.
 """
@@ -33,7 +33,8 @@ class Block(NamedTuple):
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     return [
-        Block(found[1], found[2] or "", found[3], text[: found.start()].count("\n") + 2) for found in _BLOCK.finditer(text)
+        Block(found[1], found[2] or "", found[3], text[: found.start()].count("\n") + 2)
+        for found in _BLOCK.finditer(text)
     ]
 
 

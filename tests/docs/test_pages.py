@@ -48,7 +48,7 @@ def test_a_tutorial_runs_as_it_stands(page: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_tutorial_is_short(page: Path) -> None:
-    assert 60 <= page.read_text().count("\n") <= 170
+    assert 60 <= page.read_text().count("\n") <= 150
 
 
 def anchors(page: Path) -> set[str]:
