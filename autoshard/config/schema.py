@@ -61,7 +61,9 @@ class AxisSection(Section):
     """One axis of the mesh: its size, and the link of the machine that it lies on (None: chosen)."""
 
     size: Positive
+    """Devices along the axis."""
     link: str | None = None
+    """The link of the machine that the axis lies on, such as `ici` or `dcn`; chosen where not given."""
 
 
 class ModelSection(Section):
@@ -70,7 +72,9 @@ class ModelSection(Section):
     model_config = ConfigDict(extra="allow")
 
     name: str
+    """A model of the library."""
     dims: str | None = None
+    """A published model whose sizes these are, such as `llama3_8b`."""
 
     @model_validator(mode="after")
     def _check(self) -> "ModelSection":
@@ -93,27 +97,31 @@ class BaselineSection(Section):
     """A strategy of the user: logical axes on mesh axes (MaxText's logical_axis_rules), earlier rules first."""
 
     name: str
+    """What the baseline is called in tables."""
     rules: dict[str, Axes]
+    """Logical axis -> mesh axis or axes."""
 
 
 class SolverSection(Section):
-    """How hard the solver tries: effort 1.0 is the normal amount of deterministic work.
-
-    accepted_gap: (cost - bound) / cost at which the search within a memory limit ends. memory: bytes (``8GB``); where
-    the planning process holds more, the search ends with the best plan so far.
-    """
+    """How hard the solver tries."""
 
     effort: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
+    """How much deterministic work a search may do; 1.0 is the normal amount."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Of the searches that choose at random."""
     accepted_gap: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 1e-3
+    """(cost - bound) / cost at which the search within a memory limit ends."""
     memory: Annotated[int | None, BeforeValidator(plain_bytes)] = None
+    """Bytes of the planning process (`8GB`) at which the search ends with the best plan so far."""
 
 
 class RunSection(Section):
     """Run the planned program after solving, for so many train steps."""
 
     steps: Annotated[int, Field(ge=1, le=1_000_000)]
+    """Train steps, or calls of a function."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Of the inputs and parameters that the run makes."""
 
 
 def _axis_names(axes: dict[str, Any]) -> dict[str, Any]:
@@ -206,37 +214,65 @@ class Settings(Section):
     model: (
         Annotated[ModelSection, mapping_or("name", "the name of a model, or a mapping with name and dims")] | None
     ) = None
+    """A model of the library (a name, or a mapping with its options), or the path of an ONNX file."""
     shapes: dict[str, Shapes] | None = None
+    """ONNX: sizes of symbolic dimensions, or whole shapes of inputs."""
     annotations: Literal["pins", "hints", "ignore"] | None = None
+    """ONNX: what the annotations of the file mean: statements, a baseline to start from, or nothing (`ignore`)."""
     configuration: str | None = None
+    """ONNX: the device configuration whose annotations count."""
     function: Reference | None = None
+    """A function to plan in place of a model; its module is looked for beside the config first."""
     args: Any = None
+    """Shapes and types of its arguments, by name or position: `float32[8,128]`, or pytrees of these."""
     specs: Reference | None = None
+    """In place of `args`: a function that returns the arguments as `jax.ShapeDtypeStruct`s."""
     argnames: list[str] | None = None
+    """With `specs`: names for the arguments."""
     donate: list[Any] | None = None
+    """Arguments that are donated, by name or number."""
     effects: Literal["refuse", "drop"] = "refuse"
+    """Debug output in the function: an error, or left out with a note."""
     in_code: Literal["hard", "hints", "ignore"] = "hard"
+    """What shardings in the function are: statements, a baseline to start from, or nothing."""
     carry: Annotated[Any, AfterValidator(_carry)] = True
+    """Carried state: found by type and path (`true`), none (`none`), or stated (`{out/0: params}`)."""
     logical_axes: dict[str, list[str | None]] | None = None
+    """Logical names of the dimensions of inputs, by pattern, for baselines of functions."""
 
     mesh: Annotated[
         dict[str, Annotated[AxisSection, mapping_or("size", "a size, or a mapping with size and link")]],
         AfterValidator(_axis_names),
     ]
+    """Axes with their sizes; or `{devices: 256, axes: [data, model]}`, where the sizes are searched."""
     hardware: str
+    """A machine of `autoshard hardware`, or the path of a profile."""
     priorities: list[str | BaselineSection] = Field(default_factory=list)
+    """Named strategies (or rules) as stages, one after the other."""
     time_limit: Seconds | None = None
+    """Wall-clock limit of the search."""
     baselines: list[str | BaselineSection] | None = None
+    """Named strategies (or rules) that are priced beside the plan."""
     logical_axis_rules: dict[str, Axes] | None = None
+    """One more baseline: MaxText's rules, logical axis -> mesh axes."""
     share_repeats: bool | Literal["price"] = True
+    """Whether layers that are alike share their decisions; `price` proves what that costs at most."""
     strict: bool = False
+    """Whether warnings about the program are errors: ops without a sharding rule, random bits made whole."""
     strategy: str | None = None
+    """How to decide: `joint`, `staged`, `greedy`, `basic` and others."""
     objective: Literal["serial", "overlap"] = "serial"
+    """What is minimised: the sum of all work, or what a device waits for."""
     solver: SolverSection = SolverSection()
+    """How hard the solver tries."""
     devices: Literal["simulated", "real"] = "simulated"
+    """Devices for `verify` and `run`: simulated on the CPU, or those that JAX sees."""
     verify: bool = False
+    """Whether `solve` checks the plan, also against one device."""
     run: RunSection | None = None
+    """Run the planned program after solving."""
     output: str | None = None
+    """Folder for `plan.json` and `run.json`; `out/<name of the config>` where not given."""
 
     _model_file: str | None = PrivateAttr(None)
 

@@ -54,13 +54,12 @@ Memory = Annotated[MemoryAmount, BeforeValidator(memory_amount)]
 
 
 class LimitSection(Section):
-    """Limits in bytes per device, on the device's own memory and on the host's.
-
-    device: ``none`` for no limit; None where nothing is stated, and the limit is the room that the device has.
-    """
+    """Limits in bytes per device, on the device's own memory and on the host's."""
 
     device: Limit | None = None
+    """Bytes per device or a share of its memory (`90%`), `none` for no limit; where not given, the device's room."""
     pinned_host: Memory | None = None
+    """Bytes that the host holds for each device."""
 
 
 def _limits(limit: Any) -> Any:

@@ -267,8 +267,11 @@ class PinSection(Section):
     """One pin: which values, and their sharding."""
 
     pattern: str
+    """Path, tag, source lines, primitive or scope of the values."""
     sharding: str
+    """As `[{"data"}, {?}]`."""
     priority: Annotated[int, Field(ge=0)] = 0
+    """The stage in which it is decided."""
 
 
 KIND = Kind(

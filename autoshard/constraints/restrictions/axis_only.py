@@ -111,7 +111,9 @@ class AxisOnlySection(Section):
     """A mesh axis that only these values may use."""
 
     axis: str
+    """The mesh axis."""
     patterns: Patterns
+    """The values that it may cut."""
 
 
 KIND = Kind(

@@ -82,7 +82,9 @@ class BarrierSection(Section):
     """Values through which hints do not flow."""
 
     pattern: str
+    """Path, tag, source lines, primitive or scope of the values."""
     direction: Literal["forward", "backward", "both"] = "both"
+    """The direction in which nothing passes."""
 
 
 KIND = Kind(

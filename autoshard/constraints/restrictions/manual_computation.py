@@ -314,9 +314,13 @@ class ManualSection(Section):
     """A region of the program that is local over mesh axes, and the shardings at its borders."""
 
     region: Patterns
+    """Scope, source lines or primitives of the ops."""
     axes: Annotated[Axes, Field(min_length=1)]
+    """Mesh axes that are local inside."""
     in_shardings: BorderText
+    """Of the values that enter, by pattern or in order."""
     out_shardings: BorderText
+    """Of the values that leave, likewise."""
 
 
 KIND = Kind(MatchedManual, ManualComputation, ConfigKey("manual_computations", list[ManualSection]))

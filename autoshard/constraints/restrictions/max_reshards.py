@@ -95,8 +95,11 @@ class MaxReshardsSection(Section):
     """A limit on reshards: of all, of those over an axis, or of those in a part of the program."""
 
     limit: Annotated[int, Field(ge=0)]
+    """How many at most."""
     axis: str | None = None
+    """Count those over this mesh axis only."""
     pattern: str = EVERYTHING
+    """Count those of these values only."""
 
 
 KIND = Kind(

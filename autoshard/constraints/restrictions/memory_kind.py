@@ -101,7 +101,9 @@ class MemoryKindSection(Section):
     """Inputs and outputs that live in a memory."""
 
     pattern: str
+    """Path of inputs or outputs."""
     kind: Literal["device", "pinned_host"] = "pinned_host"
+    """Where they live between calls."""
 
 
 KIND = Kind(

@@ -96,7 +96,9 @@ class NoCollectiveSection(Section):
     """A mesh axis without collectives, everywhere or in a part of the program."""
 
     axis: str
+    """The mesh axis."""
     pattern: str = EVERYTHING
+    """Values at which it holds."""
 
 
 KIND = Kind(

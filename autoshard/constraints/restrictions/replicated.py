@@ -91,7 +91,9 @@ class ReplicatedSection(Section):
     """Values that no axis cuts, or none of `axes`."""
 
     pattern: str
+    """Path, tag, source lines, primitive or scope of the values."""
     axes: Axes = Field(default_factory=list)
+    """Mesh axes that cut none of them; all where none are given."""
 
 
 KIND = Kind(
