@@ -36,7 +36,7 @@ _ROUGH_GAPS = (0.25, 2e-2)
 answers cost is the network's, which does not know yet what they hold too much of."""
 _FEW_NODES = 50
 """Up to so many nodes all that any plan may hold at moments that were too full is decided at once, so that few rounds
-follow."""
+follow, and none of them is rough."""
 _FULL_EFFORT = 1.0
 """The effort from which on that is done: with less, large networks are not searched to an answer."""
 _SMALL_NODES = 400
@@ -151,13 +151,13 @@ class _Run:
         stopped = Stopped.INTERRUPT if interrupted_in(self.rounds) else None
         starts = [*self.starts, *([] if known is None or known[0].assignment is None else [known[0].assignment])]
         solved: dict[int, frozenset[int]] | None = None
-        idle, gaps = 0, iter((*_ROUGH_GAPS[0 if self.small else -1 :], 0.0))
+        few = self.model.repeats.network.n_nodes <= _FEW_NODES and self.options.effort >= _FULL_EFFORT
+        idle, gaps = 0, iter((*(() if few else _ROUGH_GAPS[0 if self.small else -1 :]), 0.0))
         rough = next(gaps)
         for number in range(_MOST_ROUNDS):
             if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and known is not None):
                 break
             if nearest is not None and room.knows(nearest):
-                few = self.model.repeats.network.n_nodes <= _FEW_NODES and self.options.effort >= _FULL_EFFORT
                 more = room.around if few else room.missing
                 chosen = more(nearest, limit, chosen)
                 assert chosen != solved, "the network says less than the simulation although it knows of all of it"

@@ -71,6 +71,8 @@ BUDGET_PASSES = 20_000
 LEAST_BUDGET = 200_000_000
 BRANCH_NODES = 2_000
 """In networks of up to this many nodes after reduction message passing ends early when a memory limit leaves a gap."""
+LINEAR_WORK = 20_000_000_000
+"""Table entries that a proof by the linear program may visit at effort 1."""
 PROVED_ENTRIES = 1_000_000
 PROVED_NONE_ENTRIES = 300_000
 """Largest number of table entries that a proof is split on, and one that there is no assignment."""
@@ -199,9 +201,10 @@ def _run(
         race.offer([whole[i] for i in range(race.network.n_nodes)])
         race.provers.append(Reduced.by(work.log, work.constant))
         return
-    from autoshard.solver.proof import prover, search_exactly
+    from autoshard.solver.proof import prove_linearly, prover, search_exactly, worth_a_program
 
     race.check()
+    linear = worth_a_program(work)
     slots: list[int] = []
     entries = stats["after"]["entries"]
     budget = effort * min(BUDGET, max(LEAST_BUDGET, BUDGET_PASSES * entries))
@@ -220,6 +223,13 @@ def _run(
                 return
         race.enter("exact")
         search_exactly(race, work, int(QUICK_BACKTRACKS * min(effort, MOST_QUICK_EFFORT)), slots)
+    if linear:
+        race.enter("linear")
+        race.accepted_gap = race.accepted_gap if entries <= SMALL_ENTRIES else gap
+        prove_linearly(race, work, int(min(LINEAR_WORK * effort, MOST_PROOF_WORK)))
+        if race.settled():
+            return
+    elif entries <= SMALL_ENTRIES:
         race.enter("proof")
         first = quick if race.cost is not None and not quick.done else prover(race, work, costs=race.cost is not None)
         if first is not quick:

@@ -4,11 +4,17 @@ The bounds that exact engines report are not used, since they have been wrong (s
 """
 
 import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from autoshard.solver.certify.prove import Prover
+from autoshard.solver.certify.prove import Prover, shaved_first
+from autoshard.solver.certify.tree import Tree
+from autoshard.solver.dual.flat import flatten
 from autoshard.solver.engines.exact import profile, solve_work, worst_slots
+from autoshard.solver.engines.linear import compact_entries
 from autoshard.solver.incumbent import Race
 from autoshard.solver.portfolio import Portfolio
 from autoshard.solver.reductions import only_slots, reduce_network
@@ -21,13 +27,28 @@ SLOT_ROUNDS = 12
 """Slots that exact search first holds to the limit, and how often it may add overfilled ones."""
 PRICED = 1e-3
 """Of these slots, those that are priced at this share of the highest price or less do not matter."""
+PART_ENTRIES = 60_000
+PART_BACKTRACKS = 500
+"""Table entries of parts that exact search looks through on the way of a proof, and its backtracks in each."""
+PROGRAM_ENTRIES = 30_000
+GROUPED_ENTRIES = 500_000
+"""Pairs of groups of states in networks for which a linear program is solved, and pairs of states that are grouped."""
+SLICE = 300_000_000
+"""Table entries that a proof by the linear program visits before it is looked at."""
+NONE_SHARE = 0.25
+"""The part of its work that goes into a proof that there is no assignment, where none is known."""
+GUESSED, RISING = 0.1, 1.1
+"""How far above the bound the first guess of a cost is, as a share of the bound; the next share is so much larger."""
 NOTHING_KNOWN = 2**59
 """The threshold while no assignment is known: more than any costs."""
 
 
-def search_exactly(race: Race, work: Work, backtracks: int, slots: list[int]) -> bool:
-    """Exact search for what is worth finding (`Race.target`); True when it says that there is nothing else."""
-    upper = None if race.cost is None else int(race.target()) + 1
+def search_exactly(race: Race, work: Work, backtracks: int, slots: list[int], below: float = math.inf) -> bool:
+    """Exact search for what is worth finding (`Race.target`) and costs less than `below`; True when it says that there
+    is nothing else.
+    """
+    below = min(below, race.target() + 1)
+    upper = None if below >= NOTHING_KNOWN else int(below)
     result = solve_work(work, upper=upper, backtracks=backtracks, seconds=race.patience(), slots=slots)
     if result is None:
         return False
@@ -79,8 +100,20 @@ def search_by_slots(race: Race, core: Work, state: Portfolio, backtracks: int) -
         active |= set(worst_slots(excess))
 
 
-def prover(race: Race, work: Work, *, costs: bool = True) -> Prover:
-    """A prover for what the race looks for, on a copy of a reduced network that was logged."""
+def prover(
+    race: Race,
+    work: Work,
+    *,
+    costs: bool = True,
+    linear: bool = False,
+    ceiling: float = math.inf,
+    stages: Sequence[Any] = (),
+) -> Prover:
+    """A prover for what the race looks for, on a copy of a reduced network that was logged.
+
+    linear: its tree takes messages and prices from the linear program, and exact search looks through parts of it.
+    ceiling: only what is cheaper is of interest. stages: see `Prover`.
+    """
     own = work.copy()
     assert work.log is not None
     own.log = list(work.log)
@@ -92,8 +125,92 @@ def prover(race: Race, work: Work, *, costs: bool = True) -> Prover:
     def offer(choice: dict[int, int]) -> None:
         race.offer([choice[i] for i in range(race.network.n_nodes)])
 
-    made = Prover(own, threshold, offer, race.check, costs=costs)
+    def finish(alive: np.ndarray) -> tuple[bool, bool]:
+        return search_part(race, own, alive, min(threshold(), ceiling))
+
+    def planted(*given: Any) -> Tree:
+        from autoshard.solver.linear import LinearTree
+
+        return LinearTree(*given, finish=finish)
+
+    made = Prover(
+        own,
+        threshold,
+        offer,
+        race.check,
+        costs=costs,
+        plant=planted if linear else Tree,
+        ceiling=ceiling,
+        stages=stages,
+    )
     if race.provers:  # only the best one is kept: each holds a network
         race.provers = [max(race.provers, key=race.proved_by)]
     race.provers.append(made)
     return made
+
+
+def search_part(race: Race, work: Work, alive: np.ndarray, below: float) -> tuple[bool, bool]:
+    """Exact search for what costs less, among some states of what is left of a network, node after node: (whether a
+    better assignment was found, whether the search came to its end).
+    """
+    part, at = work.copy(), 0
+    for node in part.nodes():
+        size = len(part.domains[node])
+        part.keep(node, alive[at : at + size])
+        at += size
+    before = race.cost
+    try:
+        reduce_network(part, check=race.check)
+    except Infeasible:
+        return False, True
+    if not part.nodes():
+        whole = part.complete({})
+        race.offer([whole[i] for i in range(race.network.n_nodes)])
+        return race.cost != before, True
+    ended = part.entries() <= PART_ENTRIES and search_exactly(race, part, PART_BACKTRACKS, [], below)
+    return race.cost != before, ended
+
+
+def worth_a_program(work: Work) -> bool:
+    """Whether there is a memory limit, and a linear program of a size that is soon solved."""
+    if work.limit is None or work.entries() > GROUPED_ENTRIES:
+        return False
+    return compact_entries(flatten(work), PROGRAM_ENTRIES)
+
+
+def prove_linearly(race: Race, work: Work, most_work: int) -> None:
+    """Search and proof by the linear program, in so many table entries.
+
+    What a part may cost is guessed, from the bound upwards: little is left of a network then, so that it is soon clear
+    whether there is anything as cheap; if there is not, the guess was a bound.
+    """
+    first = shaved_first(work, race.check)
+    work, stages = (work, []) if first is None else first
+    if not work.nodes():
+        return
+    begun = partial(prover, race, work, linear=True, stages=stages)
+    exploring = begun()
+    exploring.begin()
+    spent = exploring.effort
+    if race.settled():
+        return
+    if race.cost is None:
+        none = begun(costs=False)
+        none.begin()
+        while race.cost is None and none.effort < NONE_SHARE * most_work and not none.done:
+            none.go_on(SLICE)
+        spent += none.effort
+        if race.settled():
+            return
+    bound, step = max(exploring.bound, -math.inf if race.lower is None else race.lower), GUESSED
+    while spent < most_work and math.isfinite(bound):
+        guess = math.ceil(bound + step * max(1.0, abs(bound)))
+        known = guess >= race.target()
+        proving = begun(ceiling=math.inf if known else guess)
+        proving.begin()
+        while not proving.done and spent + proving.effort < most_work:
+            proving.go_on(SLICE)
+        spent += proving.effort
+        if race.settled() or known or not proving.done:
+            return
+        bound, step = guess, step * RISING

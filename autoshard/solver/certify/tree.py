@@ -56,7 +56,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class _Open:
+class Waiting:
     """A part to split: its states, where its messages and prices stand, how long the steps of its prices were, and
     where it may be split.
     """
@@ -87,7 +87,7 @@ class Tree:
     work: int = 0
     parts: int = 0
     stuck: float = math.inf
-    open: list[tuple[float, int, _Open]] = field(default_factory=list)
+    open: list[tuple[float, int, Waiting]] = field(default_factory=list)
     root: Step = field(default_factory=Step)
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class Tree:
                 raise
         return not self.open
 
-    def _where(self, whole: Part, at: _Open, bound: float, missing: float) -> int:
+    def _where(self, whole: Part, at: Waiting, bound: float, missing: float) -> int:
         """The node to split a part at."""
         if len(at.options) == 1:
             return next(iter(at.options))
@@ -167,7 +167,7 @@ class Tree:
             duals.set_prices(part.dual, start)
         return duals.aiming_prices(part.flat.slots, start, rate)
 
-    def _taken_up(self, at: _Open) -> Part:
+    def _taken_up(self, at: Waiting) -> Part:
         """The part as it was when it was put by; its tables are cut out again, since those of all would take much."""
         self.work += len(self.flat.tables)
         part = restrict(self.start, at.alive)
@@ -270,5 +270,8 @@ class Tree:
         if not options:
             self.stuck = min(self.stuck, bound)
             return
-        entry = _Open(step, alive, part.dual.to_second, part.dual.to_first, best, prices.pace.rate, options)
-        heapq.heappush(self.open, (bound, self.parts, entry))
+        rate = prices.pace.rate
+        self._push(bound, Waiting(step, alive, part.dual.to_second, part.dual.to_first, best, rate, options))
+
+    def _push(self, bound: float, waiting: Waiting) -> None:
+        heapq.heappush(self.open, (bound, self.parts, waiting))
