@@ -1,4 +1,4 @@
-"""Branch and bound as in `certify.tree`, whose parts take messages and prices from the linear program instead of passes.
+"""Branch and bound as in `certify.tree`, whose parts take messages and prices from the linear program.
 
 Passes stop short of the best bound where several nodes of about the same size must share the memory there is: the
 program is then worth its time. It also says what to round: dives fix what it takes most of, and so find assignments.
@@ -32,7 +32,7 @@ WHOLE = 1e-6
 LOOK_EVERY = 6
 KEPT = (5, 6, 4, 8)
 """Parts between two exact searches among the states that cost least, and how many of them deciding nodes keep then."""
-DIVE_EVERY = 16
+DIVE_EVERY = 12
 """Splits between two dives."""
 STEPS_BACK = 3
 """How many steps of a dive are taken back at once, for exact search to look through what is left then."""
@@ -58,9 +58,9 @@ class LinearTree(Tree):
         self.deciding = _deciding(self.program)
 
     def begin(self, part: Part, prices: np.ndarray | None) -> None:
-        """As `Tree.begin`, and a first dive."""
+        """As `Tree.begin`, and a first dive where nothing is known that could guide."""
         super().begin(part, prices)
-        if self.open:
+        if self.open and (not self.costs or self.threshold() >= UNKNOWN):
             self.dive(self.open[0][2].alive)
 
     def _where(self, whole: Part, at: Waiting, bound: float, missing: float) -> int:
