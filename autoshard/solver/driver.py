@@ -71,8 +71,6 @@ BUDGET_PASSES = 20_000
 LEAST_BUDGET = 200_000_000
 BRANCH_NODES = 2_000
 """In networks of up to this many nodes after reduction message passing ends early when a memory limit leaves a gap."""
-LINEAR_WORK = 20_000_000_000
-"""Table entries that a proof by the linear program may visit at effort 1."""
 PROVED_ENTRIES = 1_000_000
 PROVED_NONE_ENTRIES = 300_000
 """Largest number of table entries that a proof is split on, and one that there is no assignment."""
@@ -88,6 +86,9 @@ FIRST_PROOF_WORK = 1_000_000_000
 for assignments: against a poor one it would take all."""
 PROOF_SHARE = 0.5
 """The part of the budget that a first proof may take."""
+WORTH_GUESSING = 0.02
+GUESSING_SHARE = 0.8
+"""The gap from which on costs are guessed under a memory limit, and the part of the budget that this may take."""
 FACET_NODES = 3_000
 """Larger networks are not built up facet by facet when an assignment is known."""
 EXACT_ENTRIES_WITH_MEMORY = 100_000
@@ -201,10 +202,9 @@ def _run(
         race.offer([whole[i] for i in range(race.network.n_nodes)])
         race.provers.append(Reduced.by(work.log, work.constant))
         return
-    from autoshard.solver.proof import prove_linearly, prover, search_exactly, worth_a_program
+    from autoshard.solver.proof import prover, search_exactly
 
     race.check()
-    linear = worth_a_program(work)
     slots: list[int] = []
     entries = stats["after"]["entries"]
     budget = effort * min(BUDGET, max(LEAST_BUDGET, BUDGET_PASSES * entries))
@@ -223,13 +223,6 @@ def _run(
                 return
         race.enter("exact")
         search_exactly(race, work, int(QUICK_BACKTRACKS * min(effort, MOST_QUICK_EFFORT)), slots)
-    if linear:
-        race.enter("linear")
-        race.accepted_gap = race.accepted_gap if entries <= SMALL_ENTRIES else gap
-        prove_linearly(race, work, int(min(LINEAR_WORK * effort, MOST_PROOF_WORK)))
-        if race.settled():
-            return
-    elif entries <= SMALL_ENTRIES:
         race.enter("proof")
         first = quick if race.cost is not None and not quick.done else prover(race, work, costs=race.cost is not None)
         if first is not quick:
@@ -290,6 +283,10 @@ def _bound_and_search(
             state.budget -= none.effort
             if finished and race.settled():
                 return
+            if work.limit is not None and round_ == 0:
+                _guess(state)
+                if race.settled():
+                    return
         elif round_ < FIXED_ROUNDS or gap < FIXED_AGAIN * fixed_at:
             fixed_at = gap
             race.enter("fix")
@@ -300,7 +297,11 @@ def _bound_and_search(
             if race.settled():
                 return
             reach = proving.reach
-            if work.limit is not None and round_ == 0:
+            if work.limit is not None and round_ == 0 and race.gap() > WORTH_GUESSING:
+                _guess(state)
+                if race.settled():
+                    return
+            elif work.limit is not None and round_ == 0:
                 race.enter("proof")
                 spent = proving.effort
                 proving.go_on(int(min(FIRST_PROOF_WORK, FIRST_PROOF_SHARE * state.budget)))
@@ -339,6 +340,21 @@ def _bound_and_search(
             return
         if (race.cost, race.lower) == before and round_ >= IDLE_FROM and math.isfinite(effort):
             return
+
+
+def _guess(state: "Portfolio") -> None:
+    """Guess what an assignment costs, from what messages and prices have come to."""
+    from autoshard.solver import proof
+
+    race, prices = state.race, None if state.prices is None else state.prices.best
+    race.enter("guesses")
+
+    def begun(ceiling: float) -> "Prover":
+        made = proof.prover(race, state.work, ceiling=ceiling, looks=True)
+        made.begin(state.ground.copy(), prices, PROVED_ENTRIES)
+        return made
+
+    state.budget -= proof.guess(race, begun, GUESSING_SHARE * state.budget)
 
 
 def _facets(race: Race, limited: bool, share: float) -> None:

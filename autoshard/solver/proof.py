@@ -4,17 +4,12 @@ The bounds that exact engines report are not used, since they have been wrong (s
 """
 
 import math
-from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from autoshard.solver.certify.prove import Prover, shaved_first
-from autoshard.solver.certify.tree import Tree
-from autoshard.solver.dual.flat import flatten
+from autoshard.solver.certify.prove import Prover
 from autoshard.solver.engines.exact import profile, solve_work, worst_slots
-from autoshard.solver.engines.linear import compact_entries
 from autoshard.solver.incumbent import Race
 from autoshard.solver.portfolio import Portfolio
 from autoshard.solver.reductions import only_slots, reduce_network
@@ -30,15 +25,10 @@ PRICED = 1e-3
 PART_ENTRIES = 60_000
 PART_BACKTRACKS = 500
 """Table entries of parts that exact search looks through on the way of a proof, and its backtracks in each."""
-PROGRAM_ENTRIES = 30_000
-GROUPED_ENTRIES = 500_000
-"""Pairs of groups of states in networks for which a linear program is solved, and pairs of states that are grouped."""
 SLICE = 300_000_000
-"""Table entries that a proof by the linear program visits before it is looked at."""
-NONE_SHARE = 0.25
-"""The part of its work that goes into a proof that there is no assignment, where none is known."""
+"""Table entries that a proof with a guess visits before it is looked at."""
 GUESSED, RISING = 0.1, 1.1
-"""How far above the bound the first guess of a cost is, as a share of the bound; the next share is so much larger."""
+"""How far above the bound a guess is, as a share of the bound; the next share is so much larger."""
 NOTHING_KNOWN = 2**59
 """The threshold while no assignment is known: more than any costs."""
 
@@ -100,19 +90,10 @@ def search_by_slots(race: Race, core: Work, state: Portfolio, backtracks: int) -
         active |= set(worst_slots(excess))
 
 
-def prover(
-    race: Race,
-    work: Work,
-    *,
-    costs: bool = True,
-    linear: bool = False,
-    ceiling: float = math.inf,
-    stages: Sequence[Any] = (),
-) -> Prover:
+def prover(race: Race, work: Work, *, costs: bool = True, ceiling: float = math.inf, looks: bool = False) -> Prover:
     """A prover for what the race looks for, on a copy of a reduced network that was logged.
 
-    linear: its tree takes messages and prices from the linear program, and exact search looks through parts of it.
-    ceiling: only what is cheaper is of interest. stages: see `Prover`.
+    ceiling: only what is cheaper is of interest. looks: exact search looks through what is close on the way.
     """
     own = work.copy()
     assert work.log is not None
@@ -125,92 +106,49 @@ def prover(
     def offer(choice: dict[int, int]) -> None:
         race.offer([choice[i] for i in range(race.network.n_nodes)])
 
-    def finish(alive: np.ndarray) -> tuple[bool, bool]:
-        return search_part(race, own, alive, min(threshold(), ceiling))
+    def look(alive: np.ndarray, below: int) -> None:
+        search_part(race, own, alive, below + own.constant)
 
-    def planted(*given: Any) -> Tree:
-        from autoshard.solver.linear import LinearTree
-
-        return LinearTree(*given, finish=finish)
-
-    made = Prover(
-        own,
-        threshold,
-        offer,
-        race.check,
-        costs=costs,
-        plant=planted if linear else Tree,
-        ceiling=ceiling,
-        stages=stages,
-    )
+    made = Prover(own, threshold, offer, race.check, costs=costs, look=look if looks else None, ceiling=ceiling)
     if race.provers:  # only the best one is kept: each holds a network
         race.provers = [max(race.provers, key=race.proved_by)]
     race.provers.append(made)
     return made
 
 
-def search_part(race: Race, work: Work, alive: np.ndarray, below: float) -> tuple[bool, bool]:
-    """Exact search for what costs less, among some states of what is left of a network, node after node: (whether a
-    better assignment was found, whether the search came to its end).
-    """
+def search_part(race: Race, work: Work, alive: np.ndarray, below: int) -> None:
+    """Exact search for what costs less, among some states of what is left of a network, node after node."""
     part, at = work.copy(), 0
     for node in part.nodes():
         size = len(part.domains[node])
         part.keep(node, alive[at : at + size])
         at += size
-    before = race.cost
     try:
         reduce_network(part, check=race.check)
     except Infeasible:
-        return False, True
+        return
     if not part.nodes():
         whole = part.complete({})
         race.offer([whole[i] for i in range(race.network.n_nodes)])
-        return race.cost != before, True
-    ended = part.entries() <= PART_ENTRIES and search_exactly(race, part, PART_BACKTRACKS, [], below)
-    return race.cost != before, ended
+    elif part.entries() <= PART_ENTRIES:
+        search_exactly(race, part, PART_BACKTRACKS, [], below)
 
 
-def worth_a_program(work: Work) -> bool:
-    """Whether there is a memory limit, and a linear program of a size that is soon solved."""
-    if work.limit is None or work.entries() > GROUPED_ENTRIES:
-        return False
-    return compact_entries(flatten(work), PROGRAM_ENTRIES)
+def guess(race: Race, begun: Callable[[float], Prover], most_work: float) -> int:
+    """Guess what an assignment costs, from the bound upwards, and look for one so cheap until that is settled.
 
-
-def prove_linearly(race: Race, work: Work, most_work: int) -> None:
-    """Search and proof by the linear program, in so many table entries.
-
-    What a part may cost is guessed, from the bound upwards: little is left of a network then, so that it is soon clear
-    whether there is anything as cheap; if there is not, the guess was a bound.
+    Little is left of a network below a low guess, so that it is soon clear whether there is anything; where there is
+    not, the guess was a bound. begun: a prover with this ceiling that has begun. Returns the table entries visited.
     """
-    first = shaved_first(work, race.check)
-    work, stages = (work, []) if first is None else first
-    if not work.nodes():
-        return
-    begun = partial(prover, race, work, linear=True, stages=stages)
-    exploring = begun()
-    exploring.begin()
-    spent = exploring.effort
-    if race.settled():
-        return
-    if race.cost is None:
-        none = begun(costs=False)
-        none.begin()
-        while race.cost is None and none.effort < NONE_SHARE * most_work and not none.done:
-            none.go_on(SLICE)
-        spent += none.effort
-        if race.settled():
-            return
-    bound, step = max(exploring.bound, -math.inf if race.lower is None else race.lower), GUESSED
-    while spent < most_work and math.isfinite(bound):
-        guess = math.ceil(bound + step * max(1.0, abs(bound)))
-        known = guess >= race.target()
-        proving = begun(ceiling=math.inf if known else guess)
-        proving.begin()
-        while not proving.done and spent + proving.effort < most_work:
+    spent, share = 0, GUESSED
+    while spent < most_work and race.lower is not None:
+        ceiling = math.ceil(race.lower + share * max(1.0, abs(race.lower)))
+        last = ceiling > race.target()
+        proving = begun(math.inf if last else ceiling)
+        while not proving.done and spent + proving.effort < most_work and not race.settled():
             proving.go_on(SLICE)
-        spent += proving.effort
-        if race.settled() or known or not proving.done:
-            return
-        bound, step = guess, step * RISING
+        spent += max(1, proving.effort)
+        if race.settled() or last or not proving.done:
+            break
+        share *= RISING
+    return spent

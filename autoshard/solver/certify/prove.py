@@ -13,7 +13,7 @@ import numpy as np
 
 from autoshard.solver.certify.ground import Ground
 from autoshard.solver.certify.proof import Proof
-from autoshard.solver.certify.tree import Tree
+from autoshard.solver.certify.tree import Look, Tree
 from autoshard.solver.certify.weigh import NEVER, Whole
 from autoshard.solver.dual import passes as duals
 from autoshard.solver.dual.fixing import Part
@@ -44,7 +44,8 @@ class Prover:
 
     work: the reduced network, with the log of what was done. threshold: returns the cost (constants included) from
     which on assignments are of no interest. offer: takes original states per node of the reduced network. costs:
-    False to show that there is no assignment at all. plant: what makes the tree. ceiling: no more is to be proved.
+    False to show that there is no assignment at all. look: see `Tree`, less `constant`. ceiling: no more
+    is to be proved.
     stages: what justifies the work network, where it was shaved already.
     """
 
@@ -56,11 +57,11 @@ class Prover:
         check: Callable[[], None],
         *,
         costs: bool = True,
-        plant: Callable[..., Tree] = Tree,
+        look: Look | None = None,
         ceiling: float = math.inf,
         stages: Sequence[Any] = (),
     ) -> None:
-        self.work, self.offer, self.check, self.costs, self.plant = work, offer, check, costs, plant
+        self.work, self.offer, self.check, self.costs, self.look = work, offer, check, costs, look
         self.ceiling = ceiling
         self.above = threshold
         self.proof = Proof(list(stages))
@@ -175,7 +176,7 @@ class Prover:
         if ground is None:
             self._conclude(math.inf)
             return
-        tree = self.plant(ground.whole, self.threshold, self._offer, self.check, self.costs)
+        tree = Tree(ground.whole, self.threshold, self._offer, self.check, self.costs, self.look)
         tree.begin(ground.part, self._prices(known, ground.whole.flat))  # stopped here, it has shown nothing yet
         self.effort += tree.work
         self.tree, self.proof.tree = tree, tree.root
