@@ -40,7 +40,8 @@ def _reference(text: str) -> str:
     return text
 
 
-def _plain_bytes(given: Any) -> int | None:
+def plain_bytes(given: Any) -> int | None:
+    """An amount of memory in bytes; `InputError` for shares of a device."""
     if given is None:
         return None
     amount = memory_amount(given)
@@ -105,7 +106,7 @@ class SolverSection(Section):
     effort: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     accepted_gap: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 1e-3
-    memory: Annotated[int | None, BeforeValidator(_plain_bytes)] = None
+    memory: Annotated[int | None, BeforeValidator(plain_bytes)] = None
 
 
 class RunSection(Section):

@@ -1,6 +1,6 @@
 """How kinds of statements are written in a config: their keys, and the forms that their entries may have."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -29,14 +29,24 @@ class ConfigKey:
     by: str = ""
 
 
+SHORT_FORMS: dict[Callable[[Any], Any], tuple[dict[str, Any] | None, ...]] = {}
+"""JSON Schemas of the short forms that functions of validators read; None for a single item of a list."""
+
+
+def short_form(read: Callable[[Any], Any], *forms: dict[str, Any] | None) -> BeforeValidator:
+    """A validator that reads a short form of a value."""
+    SHORT_FORMS[read] = forms
+    return BeforeValidator(read)
+
+
 def _listed(given: Any) -> Any:
     return [given] if isinstance(given, str) else given
 
 
-Axes = Annotated[list[str], BeforeValidator(_listed)]
+Axes = Annotated[list[str], short_form(_listed, {"type": "string"})]
 """One mesh axis or a list of them."""
 
-Patterns = Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)]
+Patterns = Annotated[list[str], short_form(_listed, {"type": "string"}), Field(min_length=1)]
 """One pattern or a list of them."""
 
 
@@ -50,7 +60,7 @@ def mapping_or(shorthand: str, what: str) -> BeforeValidator:
             raise InputError(f"expected {what}, found {given!r}")
         return {shorthand: given}
 
-    return BeforeValidator(before)
+    return short_form(before, {"type": ["string", "number"]})
 
 
 def mapping_by(key: str, value: str) -> BeforeValidator:
@@ -59,9 +69,9 @@ def mapping_by(key: str, value: str) -> BeforeValidator:
     def before(given: Any) -> Any:
         return [{key: k, value: v} for k, v in given.items()] if isinstance(given, Mapping) else given
 
-    return BeforeValidator(before)
+    return short_form(before, {"type": "object"})
 
 
 def one_or_list() -> BeforeValidator:
     """A validator that takes a single entry for a list with that entry."""
-    return BeforeValidator(lambda given: given if isinstance(given, list) else [given])
+    return short_form(lambda given: given if isinstance(given, list) else [given], None)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator
 
-from autoshard.constraints.in_config import ConfigKey, Section
+from autoshard.constraints.in_config import ConfigKey, Section, short_form
 from autoshard.constraints.kind import Kind
 from autoshard.constraints.statement import Matched, with_place
 from autoshard.errors import InputError
@@ -71,5 +71,8 @@ def _limits(given: Any) -> Any:
 
 
 KIND = Kind(
-    MemoryLimit, config=ConfigKey("memory_limit", Annotated[LimitSection | None, BeforeValidator(_limits)], None)
+    MemoryLimit,
+    config=ConfigKey(
+        "memory_limit", Annotated[LimitSection | None, short_form(_limits, {"type": ["string", "number"]})], None
+    ),
 )

@@ -107,20 +107,21 @@ class Addresses:
         values = _ids(v for name, v in self.inputs if path_matches(pattern, name))
         if values:
             return Match(values=values)
+        ops = self._ops_of(pattern)
+        return Match() if ops is None else Match(values=_ids(v for op in ops for v in op.results), any_rank=True)
+
+    def _ops_of(self, pattern: str) -> list[Op] | None:
+        """The ops of a scope, of lines of a file, or of a kind; None for a pattern that is none of these."""
         if pattern.startswith(_SCOPE):
-            ops = [op for op in self.ops if _in_scope(op, pattern[len(_SCOPE) :])]
-            return Match(values=_ids(v for op in ops for v in op.results), any_rank=True)
+            return [op for op in self.ops if _in_scope(op, pattern[len(_SCOPE) :])]
         line = _LINE.match(pattern)
         if line is not None:
             lines = range(int(line["line"]), int(line["last"] or line["line"]) + 1)
-            ops = [op for op in self.ops if _on_line(op, line["file"], lines)]
-            if line["kind"]:
-                ops = [op for op in ops if fnmatchcase(op.kind, line["kind"])]
-            return Match(values=_ids(v for op in ops for v in op.results), any_rank=True)
+            kind = line["kind"] or "*"
+            return [op for op in self.ops if _on_line(op, line["file"], lines) and fnmatchcase(op.kind, kind)]
         if "/" not in pattern and pattern not in ("*", "**"):
-            ops = [op for op in self.ops if fnmatchcase(op.kind, pattern)]
-            return Match(values=_ids(v for op in ops for v in op.results), any_rank=True)
-        return Match()
+            return [op for op in self.ops if fnmatchcase(op.kind, pattern)]
+        return None
 
     def hint(self, pattern: str) -> str:
         """A suggestion of what to write instead of a pattern that addresses nothing."""

@@ -19,6 +19,7 @@ from autoshard.program.as_json import (
     schedule_from_json,
     without_places,
 )
+from autoshard.trust import placed_config
 from autoshard.verify.derived import ASKED, NOT_DERIVED, check_derived
 from autoshard.verify.plan.checker import check_plan
 from autoshard.verify.plan.planned import collectives_of
@@ -65,6 +66,7 @@ def verify_file(path: str | os.PathLike[str]) -> Verification:
     cannot be done says why.
     """
     data = check_header(read_json(path, what="plan"), str(path))
+    data = {**data, "config": placed_config(data.get("config"), path)}
     return verify_plan(data, name=str(path))
 
 
@@ -77,7 +79,8 @@ def verify_plan(
 ) -> Verification:
     """Run the checks on the content of a plan.json.
 
-    runnable: the function; where not given, it is built from the plan's config. asked: what the plan was asked for;
+    runnable: the function; where not given, it is built from the plan's config, if that is ``trusted`` (see
+    `autoshard.trust`: a plan as it stands in its file is not). asked: what the plan was asked for;
     where not given, that is the plan's config (see also `Plan.verify`). name: of the plan, for the report. Raises
     `InputError` where `asked` cannot be read.
     """
