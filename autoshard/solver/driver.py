@@ -88,7 +88,8 @@ PROOF_SHARE = 0.5
 """The part of the budget that a first proof may take."""
 WORTH_GUESSING = 0.02
 GUESSING_SHARE = 0.8
-"""The gap from which on costs are guessed under a memory limit, and the part of the budget that this may take."""
+"""The gap from which on costs are guessed under a memory limit (no rougher one may be accepted), and the part of the
+budget that this may take."""
 FACET_NODES = 3_000
 """Larger networks are not built up facet by facet when an assignment is known."""
 EXACT_ENTRIES_WITH_MEMORY = 100_000
@@ -283,7 +284,7 @@ def _bound_and_search(
             state.budget -= none.effort
             if finished and race.settled():
                 return
-            if work.limit is not None and round_ == 0:
+            if work.limit is not None and round_ == 0 and race.accepted_gap < WORTH_GUESSING:
                 _guess(state)
                 if race.settled():
                     return
@@ -297,7 +298,7 @@ def _bound_and_search(
             if race.settled():
                 return
             reach = proving.reach
-            if work.limit is not None and round_ == 0 and race.gap() > WORTH_GUESSING:
+            if work.limit is not None and round_ == 0 and race.gap() > WORTH_GUESSING > race.accepted_gap:
                 _guess(state)
                 if race.settled():
                     return
