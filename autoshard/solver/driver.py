@@ -302,6 +302,8 @@ def _bound_and_search(
                 _guess(state)
                 if race.settled():
                     return
+                if proving not in race.provers:  # it goes on below
+                    race.provers.append(proving)
             elif work.limit is not None and round_ == 0:
                 race.enter("proof")
                 spent = proving.effort

@@ -140,9 +140,11 @@ def guess(race: Race, begun: Callable[[float], Prover], most_work: float) -> int
     Little is left of a network below a low guess, so that it is soon clear whether there is anything; where there is
     not, the guess was a bound. begun: a prover with this ceiling that has begun. Returns the table entries visited.
     """
-    spent, share = 0, GUESSED
+    spent, share, step = 0, GUESSED, 1.0
     while spent < most_work and race.lower is not None:
-        ceiling = math.ceil(race.lower + share * max(1.0, abs(race.lower)))
+        missing = race.target() - race.lower
+        step = max(step, share * abs(race.lower), share * missing if math.isfinite(missing) else 0.0)
+        ceiling = math.ceil(race.lower + step)
         last = ceiling > race.target()
         proving = begun(math.inf if last else ceiling)
         while not proving.done and spent + proving.effort < most_work and not race.settled():

@@ -7,7 +7,6 @@ prices, and at the end the tree of splits. Every bound that a solution states co
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -44,9 +43,7 @@ class Prover:
 
     work: the reduced network, with the log of what was done. threshold: returns the cost (constants included) from
     which on assignments are of no interest. offer: takes original states per node of the reduced network. costs:
-    False to show that there is no assignment at all. look: see `Tree`, less `constant`. ceiling: no more
-    is to be proved.
-    stages: what justifies the work network, where it was shaved already.
+    False to show that there is no assignment at all. look: see `Tree`. ceiling: a cost; no more than that is proved.
     """
 
     def __init__(
@@ -59,17 +56,16 @@ class Prover:
         costs: bool = True,
         look: Look | None = None,
         ceiling: float = math.inf,
-        stages: Sequence[Any] = (),
     ) -> None:
         self.work, self.offer, self.check, self.costs, self.look = work, offer, check, costs, look
         self.ceiling = ceiling
         self.above = threshold
-        self.proof = Proof(list(stages))
+        self.proof = Proof()
         self.done = False
         self.tree: Tree | None = None
         self.effort = 0
         self.reach: np.ndarray | None = None
-        self.shaved = bool(stages)
+        self.shaved = False
 
     @property
     def bound(self) -> float:
@@ -97,7 +93,7 @@ class Prover:
         than this is left at its first bound.
         """
         known = (prices, self.work.times)
-        self.shaved |= ground is not None
+        self.shaved = ground is not None
         if not self.costs and not self._forget():
             self._conclude(math.inf)
             return
@@ -123,7 +119,7 @@ class Prover:
             if now is not None:
                 known = (now, self.work.times)
             left = ground.alive
-            if not cut_out(self.work, ground.whole.flat, left, dead):
+            if not self._cut(ground.whole.flat, left, dead):
                 self._conclude(math.inf)
                 return
             ground = None
@@ -178,7 +174,6 @@ class Prover:
             return
         tree = Tree(ground.whole, self.threshold, self._offer, self.check, self.costs, self.look)
         tree.begin(ground.part, self._prices(known, ground.whole.flat))  # stopped here, it has shown nothing yet
-        self.effort += tree.work
         self.tree, self.proof.tree = tree, tree.root
 
     def go_on(self, most_work: int) -> bool:
@@ -309,57 +304,34 @@ class Prover:
                 duals.run_pass(dual, False)
         return prices
 
-
-def cut_out(work: Work, flat: Flat, alive: np.ndarray, dead: np.ndarray | None) -> bool:
-    """Take out of the work network what a record rules out; False where nothing is left of it."""
-    log = work.log
-    work.log = None  # the record says it
-    try:
-        nodes = flat.nodes.tolist()
-        old = [len(work.domains[i]) for i in nodes]
-        for k, node in enumerate(nodes):
-            kept = alive[flat.offsets[k] : flat.offsets[k + 1]]
-            if not kept.all():
-                work.keep(node, kept)
-        if dead is not None and dead.any():
-            some = np.flatnonzero(np.logical_or.reduceat(dead, flat.table_at[:-1])) if len(flat.first) else []
-            for e in some:
-                a, b = int(flat.first[e]), int(flat.second[e])
-                i, j = nodes[a], nodes[b]
-                gone = dead[flat.table_at[e] : flat.table_at[e + 1]].reshape(old[a], old[b])
-                gone = gone[alive[flat.offsets[a] : flat.offsets[a + 1]]][
-                    :, alive[flat.offsets[b] : flat.offsets[b + 1]]
-                ]
-                if gone.any():
-                    table = work.tables[i][j]
-                    if gone.all():
-                        return False
-                    work.set_edge(i, j, np.where(gone, FORBIDDEN, table))
-    finally:
-        work.log = log
-    return True
-
-
-def shaved_first(work: Work, check: Callable[[], None]) -> tuple[Work, list[Any]] | None:
-    """A copy of a reduced network that was logged, shaved and reduced again, and what justifies it; None where that
-    leaves nothing.
-    """
-    own, stages = work.copy(), [list(work.log or ())]
-    for node in own.nodes():
-        own.held[node] = without_overlap(own.held[node])
-    flat = flatten(own)
-    ground = Ground.of(flat)
-    if ground is None or not ground.shaved(check)[0]:
-        return None
-    stages.append(ground.records)
-    own.log = []
-    if not cut_out(own, flat, ground.alive, None):
-        return None
-    try:
-        reduce_network(own, check=check)
-    except Infeasible:
-        return None
-    return own, stages
+    def _cut(self, flat, alive: np.ndarray, dead: np.ndarray | None) -> bool:
+        """Take out of the work network what a record rules out; False where nothing is left of it."""
+        work, log = self.work, self.work.log
+        work.log = None  # the record says it
+        try:
+            nodes = flat.nodes.tolist()
+            old = [len(work.domains[i]) for i in nodes]
+            for k, node in enumerate(nodes):
+                kept = alive[flat.offsets[k] : flat.offsets[k + 1]]
+                if not kept.all():
+                    work.keep(node, kept)
+            if dead is not None and dead.any():
+                some = np.flatnonzero(np.logical_or.reduceat(dead, flat.table_at[:-1])) if len(flat.first) else []
+                for e in some:
+                    a, b = int(flat.first[e]), int(flat.second[e])
+                    i, j = nodes[a], nodes[b]
+                    gone = dead[flat.table_at[e] : flat.table_at[e + 1]].reshape(old[a], old[b])
+                    gone = gone[alive[flat.offsets[a] : flat.offsets[a + 1]]][
+                        :, alive[flat.offsets[b] : flat.offsets[b + 1]]
+                    ]
+                    if gone.any():
+                        table = work.tables[i][j]
+                        if gone.all():
+                            return False
+                        work.set_edge(i, j, np.where(gone, FORBIDDEN, table))
+        finally:
+            work.log = log
+        return True
 
 
 @dataclass
