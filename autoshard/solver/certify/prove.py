@@ -242,8 +242,7 @@ class Prover:
 
     def _nothing_left(self) -> None:
         """Every node was folded away: one assignment is as good as any."""
-        if not self.costs:
-            self.offer(self.work.complete({}))
+        self.offer(self.work.complete({}))
         self._conclude(self.work.constant if self.costs else 0)
 
     def _conclude(self, bound: float) -> None:
