@@ -98,28 +98,28 @@ class Config:
 
     @cached_property
     def _stated(self) -> tuple[tuple[Statement, ...], tuple[str, ...]]:
-        found: list[Statement] = []
+        statements: list[Statement] = []
         for kind in registry.kinds():
             if kind.config is not None and kind.stated is not None:
                 for index, entry in enumerate(self.settings.statements_of(kind)):
-                    found.append(kind.stated.from_config(entry, self._source(kind.config, index, entry)))
+                    statements.append(kind.stated.from_config(entry, self._source(kind.config, index, entry)))
         if isinstance(self.settings.carry, Mapping):
-            found += carry_groups(self.settings.carry, self.place("carry"))
+            statements += carry_groups(self.settings.carry, self.place("carry"))
         if self.settings.model_file is None:
-            return tuple(found), ()
+            return tuple(statements), ()
         from autoshard.config.onnx_model import statements_of
 
-        pins, notes = statements_of(self, [one for one in found if isinstance(one, Pin)])
-        return (*pins, *(one for one in found if not isinstance(one, Pin))), notes
+        pins, notes = statements_of(self, [statement for statement in statements if isinstance(statement, Pin)])
+        return (*pins, *(statement for statement in statements if not isinstance(statement, Pin))), notes
 
     @property
     def carry(self) -> bool | str | None:
         """Whether carried state is looked for; pairs that the file states are among the statements."""
         return False if isinstance(self.settings.carry, Mapping) else self.settings.carry
 
-    def _source(self, key: ConfigKey, index: int, given: Any) -> str:
+    def _source(self, key: ConfigKey, index: int, entry: Any) -> str:
         """The place of an entry under a key."""
-        path = entry_path(self.document, key, index, given)
+        path = entry_path(self.document, key, index, entry)
         return str(self.document.place(path, of_key=True))
 
     @property
@@ -166,11 +166,11 @@ class Config:
         """The baselines: names, and ``{"name", "rules"}`` of the user's strategies; for a model a few by default."""
         from autoshard.strategies.names import default_baselines
 
-        given = self.settings.baselines
+        listed = self.settings.baselines
         baselines: list[str | dict[str, Any]] = []
-        if given is None and self.settings.model is not None:
+        if listed is None and self.settings.model is not None:
             baselines += default_baselines(self.mesh)
-        for item in given or ():
+        for item in listed or ():
             baselines.append(item if isinstance(item, str) else {"name": item.name, "rules": dict(item.rules)})
         if self.settings.logical_axis_rules is not None:
             baselines.append({"name": "logical_axis_rules", "rules": dict(self.settings.logical_axis_rules)})
@@ -287,8 +287,8 @@ def _directory(file: str, folder: str | None) -> Path:
     return Path(file).resolve().parent if folder is None else Path(folder)
 
 
-def _hardware_path(given: str, directory: Path) -> str:
-    if not ("/" in given or given.endswith((".yaml", ".yml"))) or Path(given).is_absolute():
-        return given
-    beside = directory / given
-    return str(beside) if beside.exists() else given
+def _hardware_path(hardware: str, directory: Path) -> str:
+    if not ("/" in hardware or hardware.endswith((".yaml", ".yml"))) or Path(hardware).is_absolute():
+        return hardware
+    beside = directory / hardware
+    return str(beside) if beside.exists() else hardware

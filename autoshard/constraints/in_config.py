@@ -39,8 +39,8 @@ def short_form(read: Callable[[Any], Any], *forms: dict[str, Any] | None) -> Bef
     return BeforeValidator(read)
 
 
-def _listed(given: Any) -> Any:
-    return [given] if isinstance(given, str) else given
+def _listed(entry: Any) -> Any:
+    return [entry] if isinstance(entry, str) else entry
 
 
 Axes = Annotated[list[str], short_form(_listed, {"type": "string"})]
@@ -53,12 +53,12 @@ Patterns = Annotated[list[str], short_form(_listed, {"type": "string"}), Field(m
 def mapping_or(shorthand: str, what: str) -> BeforeValidator:
     """A validator that takes `{shorthand: x}` for a bare scalar x; `what` names the expected forms in messages."""
 
-    def before(given: Any) -> Any:
-        if isinstance(given, Mapping | BaseModel):
-            return given
-        if given is None or isinstance(given, list):
-            raise InputError(f"expected {what}, found {given!r}")
-        return {shorthand: given}
+    def before(entry: Any) -> Any:
+        if isinstance(entry, Mapping | BaseModel):
+            return entry
+        if entry is None or isinstance(entry, list):
+            raise InputError(f"expected {what}, found {entry!r}")
+        return {shorthand: entry}
 
     return short_form(before, {"type": ["string", "number"]})
 
@@ -66,8 +66,8 @@ def mapping_or(shorthand: str, what: str) -> BeforeValidator:
 def mapping_by(key: str, value: str) -> BeforeValidator:
     """A validator that takes ``{a: x, b: y}`` for the list ``[{key: a, value: x}, {key: b, value: y}]``."""
 
-    def before(given: Any) -> Any:
-        return [{key: k, value: v} for k, v in given.items()] if isinstance(given, Mapping) else given
+    def before(entries: Any) -> Any:
+        return [{key: k, value: v} for k, v in entries.items()] if isinstance(entries, Mapping) else entries
 
     return short_form(before, {"type": "object"})
 

@@ -63,11 +63,11 @@ class LimitSection(Section):
     pinned_host: Memory | None = None
 
 
-def _limits(given: Any) -> Any:
+def _limits(limit: Any) -> Any:
     """An amount for device memory, or amounts by kind."""
-    if not isinstance(given, Mapping):
-        return None if given is None else {"device": limit_amount(given)}
-    return given
+    if not isinstance(limit, Mapping):
+        return None if limit is None else {"device": limit_amount(limit)}
+    return limit
 
 
 KIND = Kind(

@@ -163,18 +163,22 @@ class Addresses:
         return f"the {what} are " + _some(names) if names else f"the program has no {what}"
 
     def _line_hint(self, file: str, kind: str | None) -> str:
-        found: dict[str, set[int]] = {}
+        lines_of: dict[str, set[int]] = {}
         kinds: set[str] = set()
         for op in self.ops:
             source = _SOURCE.match(op.source)
             if source is None:
                 continue
-            found.setdefault(source["file"], set()).add(int(source["line"]))
+            lines_of.setdefault(source["file"], set()).add(int(source["line"]))
             if kind and _same_file(source["file"], file):
                 kinds.add(op.kind)
-        lines = sorted({n for name, numbers in found.items() if _same_file(name, file) for n in numbers})
+        lines = sorted({n for name, numbers in lines_of.items() if _same_file(name, file) for n in numbers})
         if not lines:
-            return "the ops come from " + _some(sorted(found)) if found else "the ops of this program carry no source"
+            return (
+                "the ops come from " + _some(sorted(lines_of))
+                if lines_of
+                else "the ops of this program carry no source"
+            )
         text = f"ops of {file} come from lines " + _some(map(str, lines), most=12)
         return text + (f" and are {_some(sorted(kinds), most=12)}" if kind else "")
 
@@ -189,12 +193,12 @@ def line_of(source: str) -> str:
     return f"{match['file']}:{match['line']}" if match else source
 
 
-def _ids(found) -> tuple[int, ...]:
-    return tuple(sorted(set(found)))
+def _ids(values) -> tuple[int, ...]:
+    return tuple(sorted(set(values)))
 
 
-def _same_file(found: str, wanted: str) -> bool:
-    return found == wanted or found.endswith("/" + wanted)
+def _same_file(named: str, wanted: str) -> bool:
+    return named == wanted or named.endswith("/" + wanted)
 
 
 def _on_line(op: Op, file: str, lines: range) -> bool:

@@ -248,11 +248,11 @@ def _check_config(plan: Any, findings: Findings) -> None:
 def _check_pinned(plan: Any, settings: Any, findings: Findings) -> None:
     """Check that every value that the config pins is pinned in the plan."""
     asked = [s["pattern"] if isinstance(s, dict) else str(s) for s in _pins(settings.get("pins"))]
-    given = [s["pattern"] for s in plan["statements"] if s["kind"] == "pin"]
+    patterns = [s["pattern"] for s in plan["statements"] if s["kind"] == "pin"]
     named = isinstance(settings.get("model"), str)  # an ONNX file: pins say the names of its values
     for pattern in asked:
         meant = (pattern, f"weights/{pattern}", f"inputs/{pattern}", "@" + escape(pattern)) if named else (pattern,)
-        if not any(text in given for text in meant):
+        if not any(text in patterns for text in meant):
             findings.add("statements", f"the config pins {pattern}, the plan has no such statement")
 
 

@@ -246,8 +246,8 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
     else:
         abstract = auto_abstract_mesh(mesh.sizes, mesh.names)
         staged = jax.jit(lowered.function(abstract, as_they_lie=True)).trace(*specs).lower(lowering_platforms=("cpu",))
-    found = stablehlo_collectives(staged.as_text())
-    lines = [f"lowered: {d}" for d in compare(planned, found, mesh)]
+    collectives = stablehlo_collectives(staged.as_text())
+    lines = [f"lowered: {d}" for d in compare(planned, collectives, mesh)]
     if not enough:
         why = (
             f"the mesh has {devices} devices; up to {MAX_DEVICES} are simulated"
@@ -256,7 +256,7 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
         )
         if lines:
             return failed(TEXTS, lines)
-        return not_done(TEXTS, f"lowered: all {len(found)} collectives as planned; compiled: not done, {why}")
+        return not_done(TEXTS, f"lowered: all {len(collectives)} collectives as planned; compiled: not done, {why}")
     compiled = staged.compile(compiler_options=dict(UNCOMBINED) if jax.default_backend() == "cpu" else None)
     run = hlo_collectives(compiled.as_text() or "")
     # XLA for CPU computes collectives of narrow floats in float32
@@ -265,7 +265,10 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
         return failed(TEXTS, lines)
     return ok(
         TEXTS,
-        [f"{len(planned)} planned, {len(found)} lowered, {len(run)} compiled: equal by kind, axes, count and bytes"],
+        [
+            f"{len(planned)} planned, {len(collectives)} lowered, {len(run)} compiled: equal by kind, axes, count "
+            "and bytes"
+        ],
     )
 
 
