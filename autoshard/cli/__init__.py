@@ -23,6 +23,7 @@ from autoshard.cli import (
     run,
     schema,
     simulate,
+    sweep,
 )
 from autoshard.cli.process import drop_output, interrupts_arrive, open_streams
 
@@ -48,6 +49,7 @@ app.command()(report.report)
 app.command()(plans.hardware)
 app.command()(explain.explain)
 app.command()(compare.compare)
+app.command()(sweep.sweep)
 app.command()(diff.diff)
 app.command()(mlir.propagate)
 app.command()(mlir.check)

@@ -83,7 +83,7 @@ class Comparison:
             "strategies": [row.to_dict() for row in self.rows],
         }  # fmt: skip
 
-    def frame(self) -> "pd.DataFrame":
+    def to_pandas(self) -> "pd.DataFrame":
         """The rows as a table."""
         import pandas as pd
 
@@ -91,7 +91,7 @@ class Comparison:
 
     def csv(self) -> str:
         """The rows as comma-separated values, with a header."""
-        return self.frame().to_csv(index=False, lineterminator="\n")
+        return self.to_pandas().to_csv(index=False, lineterminator="\n")
 
 
 class _Run:

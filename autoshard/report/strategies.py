@@ -1,6 +1,6 @@
 """Strategies side by side, as a table and as a plot."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,25 @@ Json = Mapping[str, Any]
 
 PLOTS = (".png", ".svg", ".pdf")
 """Endings of the files that plots can be written to."""
+
+
+def print_sweep(keys: Sequence[str], rows: Sequence[Json]) -> None:
+    """Print the rows of a sweep as a table, the quickest step marked."""
+    table = plain_table(
+        "",
+        [*((key, "") for key in keys), ("step", "right"), ("MFU", "right"), ("gap", "right"), ("memory", "right"),
+         ("seconds", "right"), ("", "")],
+    )  # fmt: skip
+    quickest = min((row["step_s"] for row in rows if row["step_s"] is not None), default=None)
+    for row in rows:
+        step, mfu, gap, peak = row["step_s"], row["mfu"], row["gap"], row["peak_bytes"]
+        table.add_row(
+            *(row[key] for key in keys), row["status"] if step is None else seconds_text(step),
+            "" if mfu is None else f"{mfu:.1%}", "" if gap is None else f"{gap:.2%}",
+            "" if peak is None else bytes_text(peak), f"{row['seconds']:.1f}",
+            "quickest" if step is not None and step == quickest else (row["reason"] or "").split("\n")[0][:60],
+        )  # fmt: skip
+    stdout_console().print(table)
 
 
 def print_comparison(data: Json) -> None:

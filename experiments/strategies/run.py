@@ -90,7 +90,7 @@ def problem_rows(model: str, traced: TracedFunction, roles: Any, mesh: str, prof
         network, names, baselines=default_baselines(Mesh.from_dict(sizes)), roles=roles,
         options=SearchOptions(effort=0.5).within(LIMIT_S),
     )  # fmt: skip
-    frame = found.frame()
+    frame = found.to_pandas()
     frame.insert(0, "model", model)
     frame.insert(1, "mesh", mesh)
     frame.insert(2, "profile", profile)

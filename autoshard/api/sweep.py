@@ -1,0 +1,188 @@
+"""One config solved many times: over meshes, machines, models, limits; a row each, written as soon as it is known.
+
+A sweep that was stopped goes on where it stopped: rows that its file has are not solved again.
+"""
+
+import csv
+import hashlib
+import io
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autoshard import __version__
+from autoshard.config.load import MAX_BYTES, Config, load_config
+from autoshard.config.yaml_text import load_yaml
+from autoshard.errors import AutoshardError, InfeasibleError, InputError, NotFoundError, OutOfTimeError
+from autoshard.files import read_text, write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_POINTS = 10_000
+"""More points than this are refused: somebody meant fewer."""
+FIGURES = (
+    "status", "step_s", "mfu", "objective_s", "bound_s", "gap", "compute_s", "communication_s", "peak_bytes", "seconds",
+    "reason",
+)  # fmt: skip
+"""Columns behind those of the keys. step_s: the estimate; seconds: wall clock of the search."""
+CONFIG = "config"
+"""The last column: a digest of the config, by which rows of another one are told."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The rows of a sweep, in the order of its points.
+
+    keys: what differs between points. Each row has their values as text (YAML), then `FIGURES` (None where there is no
+    plan; `reason` says why) and the digest of the config.
+    """
+
+    keys: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The rows as a table."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows), columns=[*self.keys, *FIGURES, CONFIG])
+
+    def csv(self) -> str:
+        """The rows as comma-separated values, with a header; numbers with all digits."""
+        out = io.StringIO()
+        writer = csv.DictWriter(out, [*self.keys, *FIGURES, CONFIG], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return out.getvalue()
+
+
+def sweep(
+    config: str | Path,
+    over: Mapping[str, Sequence[Any]],
+    *,
+    changes: Sequence[str] = (),
+    results: str | Path | None = None,
+    time_limit_s: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Sweep:
+    """Solve a config with every combination of the values `over` its keys.
+
+    over: key (dots lead into mappings: ``model.layers``) -> values, as in the config. changes: ``KEY=VALUE`` for all
+    points. results: a CSV file that is written after every point; rows in it are not solved again. time_limit_s: of one
+    point; by default the config's. Points that cannot be are rows with a reason. Nothing is verified or run.
+    Raises `InputError` for a config that cannot be read at all, and for a file with rows of another sweep.
+    """
+    if not over or not all(isinstance(values, Sequence) and len(values) for values in over.values()):
+        raise InputError("a sweep needs keys with values, such as {'mesh': [{'data': 8}, {'data': 4, 'model': 2}]}")
+    count = math.prod(map(len, over.values()))
+    if count > MOST_POINTS:
+        raise InputError(f"the sweep has {count} points; at most {MOST_POINTS} are solved")
+    keys = tuple(over)
+    if taken := [key for key in keys if key in (*FIGURES, CONFIG)]:
+        raise InputError(f"{taken[0]!r} is no key of a config")
+    text = read_text(config, what="config", max_bytes=MAX_BYTES)
+    digest = hashlib.sha256("\0".join([__version__, text, *changes]).encode()).hexdigest()[:12]
+    known = _known(results, keys, digest)
+    rows: list[Row] = []
+    for number, values in enumerate(itertools.product(*over.values())):
+        point = {key: _text(value) for key, value in zip(keys, values, strict=True)}
+        row = known.get(tuple(point.values()))
+        if row is None:
+            if progress is not None:
+                told = ", ".join(f"{key}={value}" for key, value in point.items())
+                progress(f"point {number + 1} of {count}: {told}")
+            row = {**point, **_solved(config, [*changes, *_as_changes(point)], time_limit_s), CONFIG: digest}
+        rows.append(row)
+        if results is not None:
+            write_text(results, Sweep(keys, tuple(rows)).csv())
+    return Sweep(keys, tuple(rows))
+
+
+def _text(value: Any) -> str:
+    """A value as YAML on one line: text as it is, where it reads as text."""
+    if isinstance(value, str) and value.strip() == value and "\n" not in value:
+        try:
+            if value and load_yaml(value, "a value").data == value:
+                return value
+        except InputError:
+            pass
+    return json.dumps(value)
+
+
+def _as_changes(point: Mapping[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in point.items()]
+
+
+def _solved(config: str | Path, changes: Sequence[str], time_limit_s: float | None) -> Row:
+    """The figures of one point; where it has no plan, its status and why."""
+    began = time.monotonic()
+    figures: Row = dict.fromkeys(FIGURES)
+    try:
+        figures |= _figures(load_config(config, changes), time_limit_s)
+    except InfeasibleError as error:
+        figures |= {"status": "infeasible", "reason": str(error)}
+    except NotFoundError as error:
+        figures |= {"status": "none found", "reason": str(error)}
+    except OutOfTimeError as error:
+        figures |= {"status": "out of time", "reason": str(error)}
+    except AutoshardError as error:
+        figures |= {"status": "refused", "reason": str(error)}
+    return {**figures, "seconds": round(time.monotonic() - began, 3)}
+
+
+def _figures(config: Config, time_limit_s: float | None) -> Row:
+    from autoshard.api.session import plan_config
+    from autoshard.config.problem import build_problem
+
+    plan = plan_config(config, build_problem(config), time_limit_s=time_limit_s)
+    step = plan.step_time.to_dict()
+    return {
+        "status": plan.status,
+        "step_s": step["estimate_s"],
+        "mfu": step["mfu"].get("estimate"),
+        "objective_s": plan.objective_s,
+        "bound_s": plan.bound_s,
+        "gap": float(plan.gap),
+        "compute_s": plan.cost.compute_s,
+        "communication_s": plan.cost.communication_s,
+        "peak_bytes": plan.memory.peak_bytes,
+    }
+
+
+def _known(results: str | Path | None, keys: Sequence[str], digest: str) -> dict[tuple[str, ...], Row]:
+    """Rows of a results file by the values of their keys."""
+    if results is None or not Path(results).exists():
+        return {}
+    reader = csv.DictReader(io.StringIO(read_text(results, what="table")))
+    if reader.fieldnames != [*keys, *FIGURES, CONFIG]:
+        raise InputError(
+            f"{results} is no table of this sweep (its columns begin with {', '.join(keys)}); name another"
+        )
+    known: dict[tuple[str, ...], Row] = {}
+    for line, row in enumerate(reader, start=2):
+        if row[CONFIG] != digest:
+            raise InputError(
+                f"{results}:{line}: this row is of another config or version, or the config was changed since; name "
+                "another file, or delete this one"
+            )
+        figures = {name: _read(row[name] or "", name) for name in FIGURES}
+        known[tuple(row[key] for key in keys)] = {**{key: row[key] for key in keys}, **figures, CONFIG: digest}
+    return known
+
+
+def _read(text: str, name: str) -> Any:
+    if not text:
+        return None
+    if name in ("status", "reason"):
+        return text
+    try:
+        return int(text) if name == "peak_bytes" else float(text)
+    except ValueError:
+        raise InputError(f"a row of the results has {name} {text!r}, which is no number") from None

@@ -1,0 +1,106 @@
+"""One config over many values: a row each, and a sweep that goes on where it stopped."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autoshard.api import sweep as sweeps
+from autoshard.api.sweep import sweep
+from autoshard.cli import main
+from autoshard.errors import InputError
+
+CONFIG = """
+model: {name: mlp, batch: 16}
+mesh: {data: 2}
+hardware: cpu_sim
+"""
+MESHES = [{"data": 2}, {"data": 2, "model": 2}]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def test_every_combination_has_a_row_with_its_figures(config: Path) -> None:
+    swept = sweep(config, {"mesh": MESHES, "hardware": ["cpu_sim", "tpu_v5e"]})
+    frame = swept.to_pandas()
+    assert list(zip(frame["mesh"], frame["hardware"], strict=True)) == [
+        (mesh, machine) for mesh in ('{"data": 2}', '{"data": 2, "model": 2}') for machine in ("cpu_sim", "tpu_v5e")
+    ]
+    assert (frame["status"] == "optimal").all() and (frame["bound_s"] <= frame["objective_s"]).all()
+    assert (frame["peak_bytes"] > 0).all() and (frame["step_s"] > 0).all()
+
+
+def test_a_point_that_cannot_be_is_a_row_that_says_why(config: Path) -> None:
+    rows = sweep(config, {"memory_limit": ["1GiB", 100], "model.layers": [1]}).rows
+    assert [row["status"] for row in rows] == ["optimal", "infeasible"]
+    assert rows[1]["step_s"] is None and rows[1]["reason"]
+    (refused,) = sweep(config, {"model.layers": [-1]}).rows
+    assert refused["status"] == "refused" and "layers" in refused["reason"]
+
+
+def test_what_the_table_has_is_not_solved_again(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, solved = tmp_path / "t.csv", sweeps._solved
+    first = sweep(config, {"mesh": MESHES[:1]}, results=table)
+    calls: list[Any] = []
+    monkeypatch.setattr(sweeps, "_solved", lambda *given: calls.append(given) or solved(*given))
+    both = sweep(config, {"mesh": MESHES}, results=table)
+    assert len(calls) == 1 and both.rows[0] == first.rows[0]
+    assert sweep(config, {"mesh": MESHES}, results=table) == both and len(calls) == 1
+    assert table.read_text() == both.csv()
+
+
+def test_a_sweep_that_is_stopped_keeps_its_rows(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, solved = tmp_path / "t.csv", sweeps._solved
+
+    def stopped(path: Path, changes: list[str], limit: float | None) -> Any:
+        if any("model" in change for change in changes):
+            raise KeyboardInterrupt
+        return solved(path, changes, limit)
+
+    monkeypatch.setattr(sweeps, "_solved", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(config, {"mesh": MESHES}, results=table)
+    assert len(table.read_text().splitlines()) == 2
+
+
+def test_rows_of_another_config_are_refused(config: Path, tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    sweep(config, {"mesh": MESHES[:1]}, results=table)
+    config.write_text(CONFIG + "verify: false\n")
+    with pytest.raises(InputError, match=r"t\.csv:2: this row is of another config or version"):
+        sweep(config, {"mesh": MESHES[:1]}, results=table)
+    with pytest.raises(InputError, match="is no table of this sweep, whose columns are hardware"):
+        sweep(config, {"hardware": ["cpu_sim"]}, results=table)
+
+
+@pytest.mark.parametrize(
+    ("over", "message"),
+    [
+        ({}, "a sweep needs keys with values"),
+        ({"mesh": []}, "a sweep needs keys with values"),
+        ({"gap": [1]}, "'gap' is no key of a config"),
+        ({"model.layers": range(200), "model.batch": range(200)}, "has 40000 points"),
+    ],
+)
+def test_sweeps_that_make_no_sense_are_refused(config: Path, over: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        sweep(config, over)
+
+
+def test_the_command_prints_and_keeps_the_table(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "t.csv"
+    command = ["sweep", str(config), "model.layers=1", "--over", "mesh=[{data: 2}, {data: 4}]", "-o", str(table)]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "quickest" in shown and '{"data": 4}' in shown and f"table: {table}" in shown
+    assert table.read_text().startswith("mesh,status,step_s,")
+    for wrong in ([], ["--over", "mesh"], ["--over", "mesh=8"], ["--over", "mesh=[{data: 2}", "-o", str(table)]):
+        assert main(["sweep", str(config), *wrong]) == 2
+    assert "Traceback" not in capsys.readouterr().err
