@@ -160,7 +160,7 @@ def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     folder = Path((request.config or {}).get("folder") or ".")
     question = replace(question, locals=imported_locals(question.locals, folder))
     model = build_model(question.problem, request.options.progress)
-    check_room(model)
+    check_room(model, request.options)
     clock.lap("build")
     by = chosen or (StrategyName("staged") if request.priorities else default_strategy(model))
     by = by if decided is None else StrategyName("joint")  # the strategy of a search over meshes at its first look

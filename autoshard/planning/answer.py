@@ -11,28 +11,34 @@ from autoshard.planning.no_plan import NoAnswerError
 from autoshard.planning.options import SearchOptions
 from autoshard.solver.solution import Stopped
 
+EXPLAINING_SHARE, EXPLAINING_S = 0.8, 2.0
+"""The part of what is left of a time limit that searches for what would make room may take, and seconds that they may
+take in any case."""
+
 
 def answer(model: Model, options: SearchOptions | None = None, *, starts: Sequence[Sequence[int]] = ()) -> Decision:
     """As `decide`; where there is no plan the error names the smallest set of statements at odds, and what helps."""
     try:
         return search_plan(model, options, starts=starts)
     except NoAnswerError as end:
-        raise explained(end) from None
+        raise explained(end, options) from None
 
 
-def explained(end: NoAnswerError) -> AutoshardError:
+def explained(end: NoAnswerError, options: SearchOptions | None = None) -> AutoshardError:
     """The error that tells why there is no plan, as far as there is time to find out."""
     problem = end.model.problem
+    seconds = None if options is None else options.deadline.left(EXPLAINING_SHARE, least=EXPLAINING_S)
     if end.proved:
         lowest = None if problem.memory_limit is None else end.lowest
-        return contradiction(problem, proved=True, reason=end.reason, achieved_bytes=lowest)
+        return contradiction(problem, proved=True, reason=end.reason, achieved_bytes=lowest, seconds=seconds)
     if end.within and end.stopped is not Stopped.TIME:
-        return contradiction(problem, proved=False, achieved_bytes=end.lowest)
+        return contradiction(problem, proved=False, achieved_bytes=end.lowest, seconds=seconds)
     return end.plain()
 
 
-def check_room(model: Model) -> None:
+def check_room(model: Model, options: SearchOptions | None = None) -> None:
     """Raise `InfeasibleError` at once where the decisions hold more than the memory limit whatever is chosen."""
+    seconds = None if options is None else options.deadline.left(EXPLAINING_SHARE, least=EXPLAINING_S)
     limit = model.problem.memory_limit
     delta: dict[int, int] = {}
     for usages in model.encoded.network.usages:
@@ -44,4 +50,4 @@ def check_room(model: Model) -> None:
     for time_ in sorted(delta):
         live += delta[time_]
         if limit is not None and live > limit:
-            raise contradiction(model.problem, proved=True)
+            raise contradiction(model.problem, proved=True, seconds=seconds)

@@ -22,21 +22,26 @@ MOST_DROPPED = 16
 
 
 def contradiction(
-    problem: Problem, *, proved: bool, achieved_bytes: int | None = None, reason: str = ""
+    problem: Problem,
+    *,
+    proved: bool,
+    achieved_bytes: int | None = None,
+    reason: str = "",
+    seconds: float | None = None,
 ) -> InfeasibleError | NotFoundError:
     """The error of a problem without a plan.
 
     proved: whether the caller has proof that none exists; without it bounds on memory may still prove it, and else the
     answer is that none was found. achieved_bytes: the lowest peak of the plans that were seen. reason: what the search
-    said.
+    said. seconds: what searches for what would make room may take together, where that is limited.
     """
     subsets = Subsets(problem)
     if not proved and not subsets.surely_none:
-        return _none_found(problem, subsets, achieved_bytes, reason)
+        return _none_found(problem, subsets, achieved_bytes, reason, seconds)
     smallest = subsets.smallest()
     cited = [problem.statements[n].cited for n in smallest.statements]
     if smallest.with_limit:
-        return _memory(problem, subsets, smallest, cited, achieved_bytes)
+        return _memory(problem, subsets, smallest, cited, achieved_bytes, seconds)
     if not cited:
         return InfeasibleError(f"no plan exists (proved): {reason or 'nothing satisfies all that is stated'}")
     head = (
@@ -69,12 +74,13 @@ def _unsettled(smallest: MinimalSet) -> list[str]:
 
 
 def _memory(
-    problem: Problem, subsets: Subsets, smallest: MinimalSet, cited: Sequence[str], achieved: int | None
-) -> InfeasibleError:
+    problem: Problem, subsets: Subsets, smallest: MinimalSet, cited: Sequence[str], achieved: int | None,
+    seconds: float | None,
+) -> InfeasibleError:  # fmt: skip
     words = limit_words(problem)
     least = subsets.least((*smallest.statements, subsets.limit_number))
     fullest, there = _fullest(problem, subsets, (*smallest.statements, subsets.limit_number))
-    helping = relaxations(problem, subsets, smallest, achieved)
+    helping = relaxations(problem, subsets, smallest, achieved, seconds)
     achieved = _lowest(achieved, helping)
     if cited:
         what = "this statement" if len(cited) == 1 else f"these {len(cited)} statements"
@@ -88,7 +94,9 @@ def _memory(
     return InfeasibleError("\n".join(lines), conflict=[plain, *cited], facts={**facts, "minimal": smallest.settled})
 
 
-def _none_found(problem: Problem, subsets: Subsets, achieved: int | None, reason: str) -> NotFoundError:
+def _none_found(
+    problem: Problem, subsets: Subsets, achieved: int | None, reason: str, seconds: float | None
+) -> NotFoundError:
     """No proof, so no statement is accused; what makes room is looked for all the same."""
     if problem.memory_limit is None:
         said = f" ({reason})" if reason else ""
@@ -98,7 +106,7 @@ def _none_found(problem: Problem, subsets: Subsets, achieved: int | None, reason
         )
     everything = tuple(range(len(problem.statements)))
     fullest, there = _fullest(problem, subsets, everything)
-    helping = relaxations(problem, subsets, MinimalSet(everything[:MOST_DROPPED], True, False), achieved)
+    helping = relaxations(problem, subsets, MinimalSet(everything[:MOST_DROPPED], True, False), achieved, seconds)
     achieved = _lowest(achieved, helping)
     lines = [none_within(limit_words(problem), problem.memory_limit, achieved, fullest.bytes, reason)]
     lines += [*_held(fullest, there), *_room(problem, helping), "or search with more effort or time"]

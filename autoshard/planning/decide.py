@@ -37,7 +37,7 @@ does again. To search closer would be in vain: an early network does not know ye
 most of the error comes from that."""
 _FEW_NODES = 50
 """In networks of up to so many nodes, everything that a plan may hold at moments that were too full is decided in the
-network at once, so that few rounds follow."""
+network at once, so that few rounds follow, and none of them is rough."""
 _FULL_EFFORT = 1.0
 """The least effort with which that is done: it makes networks larger, and with less effort their search would not come
 to an answer."""
@@ -154,13 +154,13 @@ class _Run:
         stopped = Stopped.INTERRUPT if interrupted_in(self.rounds) else None
         starts = [*self.starts, *([] if known is None or known[0].assignment is None else [known[0].assignment])]
         solved: dict[int, frozenset[int]] | None = None
-        idle, gaps = 0, iter((*_ROUGH_GAPS[0 if self.small else -1 :], 0.0))
+        few = self.model.repeats.network.n_nodes <= _FEW_NODES and self.options.effort >= _FULL_EFFORT
+        idle, gaps = 0, iter((*(() if few else _ROUGH_GAPS[0 if self.small else -1 :]), 0.0))
         rough = next(gaps)
         for number in range(_MOST_ROUNDS):
             if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and known is not None):
                 break
             if nearest is not None and room.knows(nearest):
-                few = self.model.repeats.network.n_nodes <= _FEW_NODES and self.options.effort >= _FULL_EFFORT
                 more = room.around if few else room.missing
                 chosen = more(nearest, limit, chosen)
                 assert chosen != solved, "the network says less than the simulation although it knows of all of it"

@@ -133,14 +133,17 @@ class _Searches:
             self.left_s -= time.monotonic() - began
 
 
-def relaxations(problem: Problem, subsets: Subsets, smallest: MinimalSet, achieved: int | None) -> list[Relaxation]:
+def relaxations(
+    problem: Problem, subsets: Subsets, smallest: MinimalSet, achieved: int | None, seconds: float | None = None
+) -> list[Relaxation]:
     """Changes that make room: to statements, values to recompute, axes, several of these together, or the limit.
 
     Those that were tried come first. achieved: the peak of a plan under all statements, where one is known.
+    seconds: what all searches may take together, where that is less than `ALL_SEARCHES_S`.
     """
     limit = problem.memory_limit
     assert limit is not None
-    searches = _Searches()
+    searches = _Searches() if seconds is None else _Searches(min(ALL_SEARCHES_S, seconds))
     now = _Try(problem, subsets.memory, subsets.masks(range(len(problem.statements))))
     bound = now.least_bytes
     out: list[Relaxation] = []

@@ -86,6 +86,10 @@ FIRST_PROOF_WORK = 1_000_000_000
 for assignments: against a poor one it would take all."""
 PROOF_SHARE = 0.5
 """The part of the budget that a first proof may take."""
+WORTH_GUESSING = 0.02
+GUESSING_SHARE = 0.8
+"""The gap from which on costs are guessed under a memory limit (no rougher one may be accepted), and the part of the
+budget that this may take."""
 FACET_NODES = 3_000
 """Larger networks are not built up facet by facet when an assignment is known."""
 EXACT_ENTRIES_WITH_MEMORY = 100_000
@@ -280,6 +284,10 @@ def _bound_and_search(
             state.budget -= none.effort
             if finished and race.settled():
                 return
+            if work.limit is not None and round_ == 0 and race.accepted_gap < WORTH_GUESSING:
+                _guess(state)
+                if race.settled():
+                    return
         elif round_ < FIXED_ROUNDS or gap < FIXED_AGAIN * fixed_at:
             fixed_at = gap
             race.enter("fix")
@@ -290,7 +298,13 @@ def _bound_and_search(
             if race.settled():
                 return
             reach = proving.reach
-            if work.limit is not None and round_ == 0:
+            if work.limit is not None and round_ == 0 and race.gap() > WORTH_GUESSING > race.accepted_gap:
+                _guess(state)
+                if race.settled():
+                    return
+                if proving not in race.provers:  # it goes on below
+                    race.provers.append(proving)
+            elif work.limit is not None and round_ == 0:
                 race.enter("proof")
                 spent = proving.effort
                 proving.go_on(int(min(FIRST_PROOF_WORK, FIRST_PROOF_SHARE * state.budget)))
@@ -329,6 +343,21 @@ def _bound_and_search(
             return
         if (race.cost, race.lower) == before and round_ >= IDLE_FROM and math.isfinite(effort):
             return
+
+
+def _guess(state: "Portfolio") -> None:
+    """Guess what an assignment costs, from what messages and prices have come to."""
+    from autoshard.solver import proof
+
+    race, prices = state.race, None if state.prices is None else state.prices.best
+    race.enter("guesses")
+
+    def begun(ceiling: float) -> "Prover":
+        made = proof.prover(race, state.work, ceiling=ceiling, looks=True)
+        made.begin(state.ground.copy(), prices, PROVED_ENTRIES)
+        return made
+
+    state.budget -= proof.guess(race, begun, GUESSING_SHARE * state.budget)
 
 
 def _facets(race: Race, limited: bool, share: float) -> None:

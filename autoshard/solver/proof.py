@@ -4,6 +4,7 @@ The bounds that exact engines report are not used, since they have been wrong (s
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -21,13 +22,23 @@ SLOT_ROUNDS = 12
 """Slots that exact search first holds to the limit, and how often it may add overfilled ones."""
 PRICED = 1e-3
 """Of these slots, those that are priced at this share of the highest price or less do not matter."""
+PART_ENTRIES = 60_000
+PART_BACKTRACKS = 500
+"""Table entries of parts that exact search looks through on the way of a proof, and its backtracks in each."""
+SLICE = 300_000_000
+"""Table entries that a proof with a guess visits before it is looked at."""
+GUESSED, RISING = 0.1, 1.1
+"""How far above the bound a guess is, as a share of the bound; the next share is so much larger."""
 NOTHING_KNOWN = 2**59
 """The threshold while no assignment is known: more than any costs."""
 
 
-def search_exactly(race: Race, work: Work, backtracks: int, slots: list[int]) -> bool:
-    """Exact search for what is worth finding (`Race.target`); True when it says that there is nothing else."""
-    upper = None if race.cost is None else int(race.target()) + 1
+def search_exactly(race: Race, work: Work, backtracks: int, slots: list[int], below: float = math.inf) -> bool:
+    """Exact search for what is worth finding (`Race.target`) and costs less than `below`; True when it says that there
+    is nothing else.
+    """
+    below = min(below, race.target() + 1)
+    upper = None if below >= NOTHING_KNOWN else int(below)
     result = solve_work(work, upper=upper, backtracks=backtracks, seconds=race.patience(), slots=slots)
     if result is None:
         return False
@@ -79,8 +90,11 @@ def search_by_slots(race: Race, core: Work, state: Portfolio, backtracks: int) -
         active |= set(worst_slots(excess))
 
 
-def prover(race: Race, work: Work, *, costs: bool = True) -> Prover:
-    """A prover for what the race looks for, on a copy of a reduced network that was logged."""
+def prover(race: Race, work: Work, *, costs: bool = True, ceiling: float = math.inf, looks: bool = False) -> Prover:
+    """A prover for what the race looks for, on a copy of a reduced network that was logged.
+
+    ceiling: only what is cheaper is of interest. looks: exact search looks through what is close on the way.
+    """
     own = work.copy()
     assert work.log is not None
     own.log = list(work.log)
@@ -92,8 +106,51 @@ def prover(race: Race, work: Work, *, costs: bool = True) -> Prover:
     def offer(choice: dict[int, int]) -> None:
         race.offer([choice[i] for i in range(race.network.n_nodes)])
 
-    made = Prover(own, threshold, offer, race.check, costs=costs)
+    def look(alive: np.ndarray, below: int) -> None:
+        search_part(race, own, alive, below + own.constant)
+
+    made = Prover(own, threshold, offer, race.check, costs=costs, look=look if looks else None, ceiling=ceiling)
     if race.provers:  # only the best one is kept: each holds a network
         race.provers = [max(race.provers, key=race.proved_by)]
     race.provers.append(made)
     return made
+
+
+def search_part(race: Race, work: Work, alive: np.ndarray, below: int) -> None:
+    """Exact search for what costs less, among some states of what is left of a network, node after node."""
+    part, at = work.copy(), 0
+    for node in part.nodes():
+        size = len(part.domains[node])
+        part.keep(node, alive[at : at + size])
+        at += size
+    try:
+        reduce_network(part, check=race.check)
+    except Infeasible:
+        return
+    if not part.nodes():
+        whole = part.complete({})
+        race.offer([whole[i] for i in range(race.network.n_nodes)])
+    elif part.entries() <= PART_ENTRIES:
+        search_exactly(race, part, PART_BACKTRACKS, [], below)
+
+
+def guess(race: Race, begun: Callable[[float], Prover], most_work: float) -> int:
+    """Guess what an assignment costs, from the bound upwards, and look for one so cheap until that is settled.
+
+    Little is left of a network below a low guess, so that it is soon clear whether there is anything; where there is
+    not, the guess was a bound. begun: a prover with this ceiling that has begun. Returns the table entries visited.
+    """
+    spent, share, step = 0, GUESSED, 1.0
+    while spent < most_work and race.lower is not None:
+        missing = race.target() - race.lower
+        step = max(step, share * abs(race.lower), share * missing if math.isfinite(missing) else 0.0)
+        ceiling = math.ceil(race.lower + step)
+        last = ceiling > race.target()
+        proving = begun(math.inf if last else ceiling)
+        while not proving.done and spent + proving.effort < most_work and not race.settled():
+            proving.go_on(SLICE)
+        spent += max(1, proving.effort)
+        if race.settled() or last or not proving.done:
+            break
+        share *= RISING
+    return spent

@@ -11,36 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from solver_cases import optimum, random_network
+from solver_cases import judged, optimum, random_network, tight
 
 from autoshard.solver import CostNetwork, Edge, Solution, Usage, solve
 from autoshard.solver.certify.certificate import packed
 from autoshard.solver.incumbent import OutOfTime, Race
-from autoshard.verify.certificate import CertificateFault, Verdict, check_certificate
+from autoshard.verify.certificate import CertificateFault
 from autoshard.verify.certificate.stream import Stream, unpacked
-
-
-def judged(network: CostNetwork, data: bytes) -> Verdict:
-    usages = [[(u.start, u.stop, u.amounts) for u in own] for own in network.usages] or [[] for _ in network.costs]
-    edges = [(e.first, e.second, e.costs) for e in network.edges]
-    return check_certificate(data, network.costs, edges, usages, network.usage_limit)
-
-
-def tight(seed: int, nodes: int = 7, states: int = 4) -> CostNetwork:
-    """A cycle with chords whose memory limit binds: too dense to be reduced away."""
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(2, states + 1, nodes)
-    costs = [rng.integers(0, 40, d) for d in sizes]
-    edges = []
-    for i in range(nodes):
-        for j in range(i + 1, nodes):
-            if rng.random() < 0.6:
-                table = rng.integers(0, 40, (sizes[i], sizes[j]))
-                edges.append(Edge(i, j, np.where(rng.random(table.shape) < 0.1, 10**15, table)))
-    usages = [(Usage(int(rng.integers(0, 4)), int(rng.integers(4, 8)), rng.integers(0, 50, d)),) for d in sizes]
-    least = sum(int(u.amounts.min()) for (u,) in usages)
-    most = sum(int(u.amounts.max()) for (u,) in usages)
-    return CostNetwork(costs, edges, usages, int(least + rng.random() * 0.6 * (most - least)))
 
 
 @functools.cache

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 
 from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Usage, evaluate
+from autoshard.verify.certificate import Verdict, check_certificate
 
 
 def random_network(
@@ -128,3 +129,27 @@ def hard_network(
         usages.append((Usage(start, stop, rng.integers(1, 100, states)),))
     whole = CostNetwork(costs, edges, usages, None)
     return CostNetwork(costs, edges, usages, int(evaluate(whole, hidden.tolist()).peak * room))
+
+
+def judged(network: CostNetwork, data: bytes) -> Verdict:
+    """What the checker says of a certificate for a network."""
+    usages = [[(u.start, u.stop, u.amounts) for u in own] for own in network.usages] or [[] for _ in network.costs]
+    edges = [(e.first, e.second, e.costs) for e in network.edges]
+    return check_certificate(data, network.costs, edges, usages, network.usage_limit)
+
+
+def tight(seed: int, nodes: int = 7, states: int = 4) -> CostNetwork:
+    """A cycle with chords whose memory limit binds: too dense to be reduced away."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, states + 1, nodes)
+    costs = [rng.integers(0, 40, d) for d in sizes]
+    edges = []
+    for i in range(nodes):
+        for j in range(i + 1, nodes):
+            if rng.random() < 0.6:
+                table = rng.integers(0, 40, (sizes[i], sizes[j]))
+                edges.append(Edge(i, j, np.where(rng.random(table.shape) < 0.1, 10**15, table)))
+    usages = [(Usage(int(rng.integers(0, 4)), int(rng.integers(4, 8)), rng.integers(0, 50, d)),) for d in sizes]
+    least = sum(int(u.amounts.min()) for (u,) in usages)
+    most = sum(int(u.amounts.max()) for (u,) in usages)
+    return CostNetwork(costs, edges, usages, int(least + rng.random() * 0.6 * (most - least)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from autoshard.solver.certify.ground import Ground
 from autoshard.solver.certify.proof import Proof
-from autoshard.solver.certify.tree import Tree
+from autoshard.solver.certify.tree import Look, Tree
 from autoshard.solver.certify.weigh import NEVER, Whole
 from autoshard.solver.dual import passes as duals
 from autoshard.solver.dual.fixing import Part
@@ -43,7 +43,7 @@ class Prover:
 
     work: the reduced network, with the log of what was done. threshold: returns the cost (constants included) from
     which on assignments are of no interest. offer: takes original states per node of the reduced network. costs:
-    False to show that there is no assignment at all.
+    False to show that there is no assignment at all. look: see `Tree`. ceiling: a cost; no more than that is proved.
     """
 
     def __init__(
@@ -54,8 +54,11 @@ class Prover:
         check: Callable[[], None],
         *,
         costs: bool = True,
+        look: Look | None = None,
+        ceiling: float = math.inf,
     ) -> None:
-        self.work, self.offer, self.check, self.costs = work, offer, check, costs
+        self.work, self.offer, self.check, self.costs, self.look = work, offer, check, costs, look
+        self.ceiling = ceiling
         self.above = threshold
         self.proof = Proof()
         self.done = False
@@ -68,9 +71,9 @@ class Prover:
     def bound(self) -> float:
         """Constants included; what is proved so far."""
         if self.done or self.tree is None:
-            return self.proof.bound
+            return min(self.proof.bound, self.ceiling)
         found = self.tree.bound
-        return math.inf if math.isinf(found) and found > 0 else found + self.constant
+        return min(self.ceiling, math.inf if math.isinf(found) and found > 0 else found + self.constant)
 
     @property
     def constant(self) -> int:
@@ -79,7 +82,7 @@ class Prover:
 
     def threshold(self) -> int:
         """The cost, constants left out, from which on assignments are of no interest; 1 where costs do not count."""
-        return self.above() - self.constant if self.costs else 1
+        return int(min(self.above(), self.ceiling)) - self.constant if self.costs else 1
 
     def begin(
         self, ground: Ground | None = None, prices: np.ndarray | None = None, most_entries: float = math.inf
@@ -169,7 +172,7 @@ class Prover:
         if ground is None:
             self._conclude(math.inf)
             return
-        tree = Tree(ground.whole, self.threshold, self._offer, self.check, self.costs)
+        tree = Tree(ground.whole, self.threshold, self._offer, self.check, self.costs, self.look)
         tree.begin(ground.part, self._prices(known, ground.whole.flat))  # stopped here, it has shown nothing yet
         self.tree, self.proof.tree = tree, tree.root
 
@@ -239,8 +242,7 @@ class Prover:
 
     def _nothing_left(self) -> None:
         """Every node was folded away: one assignment is as good as any."""
-        if not self.costs:
-            self.offer(self.work.complete({}))
+        self.offer(self.work.complete({}))
         self._conclude(self.work.constant if self.costs else 0)
 
     def _conclude(self, bound: float) -> None:

@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -36,8 +37,17 @@ WORTH_ANOTHER = 0.85
 """A part is recorded again at once when fewer than this share of its states are left."""
 RECORDS = 3
 """Most records of one part before it is split."""
+LOOK_EVERY = 24
+KEPT = (5, 6, 4, 8)
+"""Parts between two searches among the states that cost least, and how many of them a node keeps there."""
+LOOKED_WORK = 50_000_000
+"""Table entries in whose time such a search is done, about."""
 LOOKED_BACK = 12
 """Decodings that choose where to split."""
+
+
+Look = Callable[[np.ndarray, int], None]
+"""Looks for assignments among some states of the network that is split, below a threshold, and offers them."""
 
 
 @dataclass
@@ -75,8 +85,9 @@ class Tree:
     """The search over parts of one flat network.
 
     threshold: returns the cost from which on assignments are of no interest; it may only fall. offer: takes positions.
-    check: called between passes; may raise to stop. costs: whether costs count, or only what can be held. work: table
-    entries visited so far, the measure of effort. stuck: least bound of parts that can neither be closed nor split.
+    check: called between passes; may raise to stop. costs: whether costs count, or only what can be held. look:
+    searches among what costs least in a part, now and then. work: table entries visited so far, the measure of effort.
+    stuck: least bound of parts that can neither be closed nor split.
     """
 
     whole: Whole
@@ -84,6 +95,7 @@ class Tree:
     offer: Callable[[np.ndarray], None]
     check: Callable[[], None]
     costs: bool = True
+    look: Look | None = None
     work: int = 0
     parts: int = 0
     stuck: float = math.inf
@@ -203,7 +215,7 @@ class Tree:
         prices = self._prices(part, start, rate)
         recent: deque[np.ndarray] = deque(maxlen=LOOKED_BACK)
         bound = inherited
-        for _ in range(RECORDS):
+        for recorded in range(RECORDS):
             self._passes(part, prices, recent, passes)
             weighed = self._record(step, part, prices)
             if weighed is None:
@@ -212,17 +224,44 @@ class Tree:
             step.bound = bound
             if weighed.bound >= self.threshold():
                 return
-            before = len(part.origin)
+            before, close = len(part.origin), self._close(part, weighed) if recorded == 0 else None
             if not make_consistent(part.flat, weighed.alive):
                 step.bound = math.inf
                 return
             part = restrict(part, weighed.alive)
+            if close is not None and self.look is not None:
+                self.work += LOOKED_WORK
+                self.look(close, self.threshold())
             if len(part.origin) == self.flat.n:
                 self._single(step, part)
                 return
             if len(part.origin) >= WORTH_ANOTHER * before:
                 break
         self._queue(step, part, prices, recent, bound)
+
+    def _close(self, part: Part, weighed: Weighed) -> np.ndarray | None:
+        """Now and then, the states of a part that cost least above its bound; all states of nodes without costs."""
+        if self.look is None or not self.costs or self.parts % LOOK_EVERY != 1:
+            return None
+        keep = KEPT[(self.parts // LOOK_EVERY) % len(KEPT)]
+        close, offsets = np.zeros(len(self.flat.unary), dtype=bool), part.flat.offsets
+        for node in range(self.flat.n):
+            mine = np.arange(offsets[node], offsets[node + 1])
+            if self.deciding[node]:
+                mine = mine[np.argsort(weighed.reach[mine], kind="stable")[:keep]]
+            close[part.origin[mine]] = True
+        return close
+
+    @cached_property
+    def deciding(self) -> np.ndarray:
+        """Per node whether any cost depends on its choice."""
+        flat = self.flat
+        out = np.maximum.reduceat(flat.unary, flat.offsets[:-1]) > np.minimum.reduceat(flat.unary, flat.offsets[:-1])
+        for e in range(len(flat.first)):
+            table = flat.tables[flat.table_at[e] : flat.table_at[e + 1]]
+            if np.ptp(table[np.isfinite(table)]) > 0:
+                out[flat.first[e]] = out[flat.second[e]] = True
+        return out
 
     def _single(self, step: Step, part: Part) -> None:
         """A part with one assignment, which is within the limit: its cost is the bound, without any price."""

@@ -1,0 +1,136 @@
+"""Guessed costs: what is proved below a guess holds, and guesses from the bound upwards end with the optimum.
+
+Brute force is the judge of what is true, and the checker of certificates of what is proved.
+"""
+
+import math
+import time
+
+import numpy as np
+import pytest
+from solver_cases import judged, optimum, tight
+
+from autoshard.solver import CostNetwork
+from autoshard.solver.certify.certificate import certificate_of
+from autoshard.solver.certify.tree import KEPT
+from autoshard.solver.driver import trivial_bound
+from autoshard.solver.incumbent import Race
+from autoshard.solver.proof import guess, prover, search_part
+from autoshard.solver.reductions import reduce_network
+from autoshard.solver.work import Infeasible, Work, from_network, without_overlap
+from autoshard.verify.certificate import CertificateFault
+
+
+def begun(network: CostNetwork) -> tuple[Race, Work]:
+    race = Race(network, time.monotonic(), math.inf)
+    work = from_network(network, logged=True)
+    reduce_network(work)
+    for node in work.nodes() if work.limit is not None else ():
+        work.held[node] = without_overlap(work.held[node])
+    return race, work
+
+
+def cases() -> list[tuple[CostNetwork, int]]:
+    """Networks that reductions leave something of, and their optima."""
+    out = []
+    for seed in range(14):
+        network = tight(seed, nodes=6)
+        best = optimum(network)
+        try:
+            left = best is not None and begun(network)[1].nodes()
+        except Infeasible:
+            continue
+        if left and best is not None:
+            out.append((network, best))
+    return out
+
+
+CASES = cases()
+
+
+@pytest.mark.parametrize("above", [-40, -1, 0, 1, 25])
+def test_a_proof_with_a_ceiling_finds_what_is_cheaper_and_else_proves_the_ceiling(above: int) -> None:
+    assert len(CASES) > 8
+    for network, best in CASES[:6]:
+        race, work = begun(network)
+        ceiling = best + above
+        proving = prover(race, work, ceiling=ceiling, looks=True)
+        proving.begin()
+        assert proving.go_on(10**9)
+        assert race.settled() or above <= 0
+        assert race.cost == best if above > 0 else race.cost is None or race.cost >= ceiling
+        proved = int(race.proved_by(proving))
+        assert proved == min(best, ceiling)
+        assert judged(network, certificate_of(proving.proof, proved)).bound == proved
+
+
+def test_a_ceiling_proves_no_more_than_itself() -> None:
+    network, best = CASES[0]
+    race, work = begun(network)
+    proving = prover(race, work, ceiling=best - 5)
+    proving.begin()
+    proving.go_on(10**9)
+    assert proving.bound == best - 5
+    with pytest.raises(CertificateFault):
+        judged(network, certificate_of(proving.proof, best + 1))
+
+
+def test_guesses_from_the_bound_upwards_end_with_the_optimum() -> None:
+    for network, best in CASES:
+        race, work = begun(network)
+        race.lower = trivial_bound(network)
+
+        def made(ceiling: float, race=race, work=work):
+            proving = prover(race, work, ceiling=ceiling, looks=True)
+            proving.begin()
+            return proving
+
+        assert guess(race, made, 10**10) > 0
+        assert (race.cost, race.lower) == (best, best)
+        proof, bound = race.best_proof()
+        assert proof is not None
+        assert judged(network, certificate_of(proof, int(bound))).bound == best
+
+
+def test_guesses_end_with_their_work() -> None:
+    network, _ = CASES[0]
+    race, work = begun(network)
+    race.lower = trivial_bound(network)
+    made = []
+
+    def one(ceiling: float):
+        made.append(prover(race, work, ceiling=ceiling))
+        made[-1].begin()
+        return made[-1]
+
+    guess(race, one, 1)
+    assert len(made) == 1
+
+
+def test_exact_search_among_all_states_finds_the_optimum_where_it_is_cheap_enough() -> None:
+    for network, best in CASES[:6]:
+        race, work = begun(network)
+        everything = np.ones(sum(len(work.domains[node]) for node in work.nodes()), dtype=bool)
+        search_part(race, work, everything, best)
+        assert race.cost in (None, best)  # what is left may fold away, which any search tells
+        search_part(race, work, everything, best + 1)
+        assert race.cost == best
+
+
+def test_a_tree_looks_among_few_states_of_a_part() -> None:
+    seen = 0
+    for network, best in CASES:
+        race, work = begun(network)
+        looked: list[np.ndarray] = []
+        proving = prover(race, work, ceiling=best + 1)
+        proving.look = lambda alive, below, looked=looked: looked.append(alive)
+        proving.begin()
+        proving.go_on(10**9)
+        for alive in looked:
+            assert proving.tree is not None
+            flat, deciding = proving.tree.flat, proving.tree.deciding
+            kept = np.add.reduceat(alive.astype(int), flat.offsets[:-1])
+            assert (kept >= 1).all()
+            assert (kept[deciding] <= max(KEPT)).all()
+            seen += 1
+    assert seen > 0
