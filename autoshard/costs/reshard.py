@@ -5,7 +5,7 @@ collective or one local cut). All-pairs shortest paths over it price every resha
 is what the lowering runs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
 from math import prod
@@ -143,6 +143,10 @@ class ReshardTable:
         return Reshard(source, target, tuple(reversed(steps)))
 
 
+def _nothing() -> None:
+    """No check: tables are made to their end."""
+
+
 @dataclass
 class ReshardTables:
     """Builds and keeps one `ReshardTable` per tensor type and set of layouts."""
@@ -161,11 +165,13 @@ class ReshardTables:
         barred: frozenset[int] = frozenset(),
         local: frozenset[int] = frozenset(),
         role: Role | None = None,
+        check: Callable[[], None] = _nothing,
     ) -> ReshardTable:
         """All-pairs costs over `layouts` and the way-points of `type_` between them.
 
         barred: atoms over which no collective may run. local: atoms that no step may move. Pairs that no sequence of
         such steps connects cost infinity. role: of the value that moves, where only a share of a step counts.
+        check: called now and then where a table is made; may raise to stop.
         """
         wanted = sorted(set(layouts), key=lambda lay: (lay.dims, lay.unreduced))
         partial = frozenset(a for lay in wanted for a in lay.unreduced)
@@ -174,7 +180,8 @@ class ReshardTables:
         nodes = (*between, *(lay for lay in wanted if lay not in known))
         key = (type_, nodes, barred, local, role)
         if key not in self._tables:
-            self._tables[key] = self._build(type_, nodes, sorted(partial), barred, local, role)
+            graph = self._graph(nodes, sorted(partial), check)
+            self._tables[key] = self._build(type_, nodes, graph, barred, local, role)
         return self._tables[key]
 
     def _waypoints(self, type_: TensorType, partial: frozenset[int]) -> tuple[Layout, ...]:
@@ -183,13 +190,14 @@ class ReshardTables:
             self._between[key] = tuple(waypoints(type_, self.mesh, partial))
         return self._between[key]
 
-    def _graph(self, nodes: tuple[Layout, ...], partial: Sequence[int]) -> _Graph:
+    def _graph(self, nodes: tuple[Layout, ...], partial: Sequence[int], check: Callable[[], None]) -> _Graph:
         if nodes not in self._graphs:
             index = {lay: i for i, lay in enumerate(nodes)}
             sources: list[int] = []
             targets: list[int] = []
             steps: list[Step] = []
             for i, layout in enumerate(nodes):
+                check()
                 for step in steps_from(layout, self.mesh, partial):
                     j = index.get(step.apply(layout))
                     if j is not None:
@@ -203,12 +211,11 @@ class ReshardTables:
         self,
         type_: TensorType,
         nodes: tuple[Layout, ...],
-        partial: Sequence[int],
+        graph: _Graph,
         barred: frozenset[int],
         still: frozenset[int],
         role: Role | None,
     ) -> ReshardTable:
-        graph = self._graph(nodes, partial)
         element = dtype_bytes(type_.dtype)
         local = [prod(lay.local_shape(type_.shape, self.mesh)) * element for lay in nodes]
         n = len(nodes)

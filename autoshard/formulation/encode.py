@@ -6,6 +6,7 @@ rounding error of a plan is at most half a tick per node and edge and is part of
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import floor, log10
 
 import numpy as np
@@ -16,6 +17,7 @@ from autoshard.costs.manual import manual_s
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.reshard import ReshardTable, ReshardTables
 from autoshard.costs.roofline import op_seconds
+from autoshard.deadline import Check, no_check
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.model import Link, Node, NodeKind
 from autoshard.program.program import Op, Program
@@ -161,8 +163,9 @@ def encode(
     *,
     memory_limit: int | None = None,
     memory_price: float = MEMORY_PRICE_S_PER_BYTE,
+    check: Check = no_check,
 ) -> Encoded:
-    """The network of collected and priced nodes (see `price_nodes`)."""
+    """The network of collected and priced nodes (see `price_nodes`). check: called now and then; may raise to stop."""
     nodes = collected.nodes
     kept = tuple(
         np.arange(node.states) if node.allowed is None else np.asarray(node.allowed, np.int64) for node in nodes
@@ -176,7 +179,11 @@ def encode(
             if (type_, id(port.layouts)) not in added:  # many values share one tuple
                 added.add((type_, id(port.layouts)))
                 seen.update(dict.fromkeys(port.layouts))
-    table_of = {type_: tables.table(type_, layouts) for type_, layouts in by_type.items()}
+    table_of: dict[TensorType, ReshardTable] = {}
+    for done, (type_, layouts) in enumerate(by_type.items()):
+        step = partial(check, "pricing reshards of tensor types", done, len(by_type))
+        step()
+        table_of[type_] = tables.table(type_, layouts, check=step)
     special = {
         _way(type_, link): tables.table(type_, by_type[type_], link.barred, link.local, link.role)
         for link in collected.links
@@ -234,7 +241,8 @@ def encode(
             seconds = np.where(same[None, :] == (rows[:, None] != cols[None, :]), np.inf, seconds)
         return ticks(seconds) if seconds.any() else None
 
-    for link in collected.links:
+    for done, link in enumerate(collected.links):
+        check("making tables of uses of values", done, len(collected.links))
         type_ = program.type_of(link.value)
         table = table_of[type_] if link.is_plain else special[_way(type_, link)]
         key = (

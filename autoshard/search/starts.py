@@ -4,9 +4,11 @@ They are searched without the memory limit, which takes a fraction of a second; 
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
+from autoshard.errors import OutOfTimeError
 from autoshard.planning import Model, SearchOptions
 from autoshard.search.by_propagation import left_by_propagation
 from autoshard.search.greedy import left_by_greedy
@@ -27,7 +29,12 @@ def each_start(model: Model, options: SearchOptions | None = None) -> Iterator[t
             break
         options.say(f"starting from {name}")
         strategy = StrategyName(name)
-        allowed = left_by_greedy(model) if name == "greedy" else left_by_propagation(model, name, strategy.rule)
+        try:
+            greedy = name == "greedy"
+            stop = partial(options.deadline.check, "placing ops one by one", "raise it")
+            allowed = left_by_greedy(model, stop) if greedy else left_by_propagation(model, name, strategy.rule)
+        except OutOfTimeError:
+            break
         if any(all(map(np.array_equal, allowed, other)) for other in seen):  # most rungs agree in most programs
             continue
         seen.append(allowed)
