@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import floor, log10
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +24,14 @@ from autoshard.formulation.model import Link, Node, NodeKind
 from autoshard.program.program import Op, Program
 from autoshard.program.types import TensorType, dtype_bytes
 from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.solver.factored import Factored
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
 
 MEMORY_PRICE_S_PER_BYTE = 1e-16
 """The minute price on held bytes, in seconds: it breaks ties between plans of equal cost towards less memory."""
+
+FACTORED_ENTRIES = 250_000_000
+"""With more entries in its tables (2 GB), a network keeps them as rows and columns of smaller ones."""
 
 _TICKS_PER_STEP = 1e9
 _LEAST_STEP_S = 1e-6
@@ -145,6 +150,16 @@ def layout_facets(layouts: Sequence[Layout], mesh: AtomMesh) -> np.ndarray:
     return out
 
 
+def _entries(links: Sequence[Link], nodes: Sequence[Node], kept: Sequence[np.ndarray], program: Program) -> int:
+    """Entries of the tables of all links, those that are surely the same counted once."""
+    sizes: dict[object, int] = {}
+    for link in links:
+        ends = (link.source, link.target)
+        key = (program.type_of(link.value), *(id(end.layouts) for end in ends), link.weight, link.role)
+        sizes[key] = len(kept[link.source.node]) * len(kept[link.target.node])
+    return sum(sizes.values())
+
+
 class _Same:
     """Keeps one array of those with equal numbers, because programs repeat their layers."""
 
@@ -199,6 +214,11 @@ def encode(
         scaled = np.rint(np.where(np.isfinite(seconds), seconds, 0.0) / tick_s)
         return np.where(np.isfinite(seconds) & (scaled < IMPOSSIBLE / 10), scaled, IMPOSSIBLE).astype(np.int64)
 
+    def floats(seconds: np.ndarray) -> np.ndarray:
+        scaled = np.rint(seconds / tick_s)
+        scaled[scaled >= IMPOSSIBLE / 10] = np.inf
+        return scaled
+
     costs, usages, facets, priced = [], [], [], []
     labelled: dict[int, np.ndarray] = {}
     shared = _Same()
@@ -217,6 +237,8 @@ def encode(
             labels = labelled[id(node.layouts)]
         facets.append(shared.of(labels[keep]))
     edges = []
+    large = _entries(collected.links, nodes, kept, program) > FACTORED_ENTRIES
+    in_ticks: dict[tuple[int, float], np.ndarray] = {}
     columns: dict[tuple[int, int], np.ndarray] = {}
 
     def column(table: ReshardTable, layouts: Sequence[Layout]) -> np.ndarray:
@@ -241,6 +263,25 @@ def encode(
             seconds = np.where(same[None, :] == (rows[:, None] != cols[None, :]), np.inf, seconds)
         return ticks(seconds) if seconds.any() else None
 
+    def factored(link: Link, table: ReshardTable) -> Any:
+        """The same as `reshards`, kept as rows and columns of a table of layouts."""
+        rows = column(table, link.source.layouts)[kept[link.source.node]]
+        cols = column(table, link.target.layouts)[kept[link.target.node]]
+        if not link.shares:
+            if not table.seconds[np.ix_(np.unique(rows), np.unique(cols))].any():
+                return None
+            key = id(table), link.weight
+            if key not in in_ticks:
+                in_ticks[key] = floats(table.seconds * link.weight)
+            return Factored(in_ticks[key], rows, cols)
+        flags = nodes[link.target.node].copies
+        assert flags is not None
+        own, places = np.unique(rows, return_inverse=True)
+        same = ~flags[kept[link.target.node]]
+        seconds = table.seconds[np.ix_(own, cols)] * link.weight
+        seconds[same[None, :] == (own[:, None] != cols[None, :])] = np.inf
+        return Factored(floats(seconds), places, np.arange(len(cols))) if seconds.any() else None
+
     for done, link in enumerate(collected.links):
         check("making tables of uses of values", done, len(collected.links))
         type_ = program.type_of(link.value)
@@ -250,7 +291,7 @@ def encode(
             left[link.target.node], link.weight, link.shares and id(nodes[link.target.node].copies),
         )  # fmt: skip
         if key not in known:  # repeated layers have one table for all, not one each
-            known[key] = reshards(link, table)
+            known[key] = factored(link, table) if large else reshards(link, table)
         costs_of = known[key]
         if costs_of is not None:
             edges.append(Edge(link.source.node, link.target.node, costs_of))

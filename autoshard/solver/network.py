@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autoshard.errors import InputError
+from autoshard.solver.factored import Factored
 
 IMPOSSIBLE = 10**15
 """Costs at or above this are forbidden."""
@@ -30,11 +31,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Costs over the product of two nodes' states: ``costs[a, b]``, int64."""
+    """Costs over the product of two nodes' states: ``costs[a, b]``, int64; made when asked where they are `Factored`."""
 
     first: int
     second: int
-    costs: np.ndarray
+    costs: np.ndarray  # or Factored, which is indexed in the same way
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class CostNetwork:
 
 
 def _is_whole(costs: object) -> bool:
-    return isinstance(costs, np.ndarray) and costs.dtype.kind in "iu"
+    return isinstance(costs, Factored) or (isinstance(costs, np.ndarray) and costs.dtype.kind in "iu")
 
 
 def _whole(costs: object, what: str) -> np.ndarray:
