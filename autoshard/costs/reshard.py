@@ -24,6 +24,9 @@ from autoshard.sharding.steps import Reshard, Step, StepKind
 _MAX_PERMUTED_ATOMS = 4
 """Longer lists of atoms are not permuted, or scattered in another order, in one step."""
 
+MANY_LAYOUTS = 400
+"""Tables of more layouts than this are worth compiled code."""
+
 _MAX_AXES_IN_ANY_ORDER = 3
 """With more mesh axes, way-points keep the canonical (mesh) order only, to bound the graph."""
 
@@ -125,8 +128,28 @@ class ReshardTable:
     layouts: tuple[Layout, ...]
     index: dict[Layout, int]
     seconds: np.ndarray
-    predecessors: np.ndarray
+    graph: csr_matrix  # seconds of single steps
     steps: dict[tuple[int, int], Step]
+    _all: np.ndarray | None = None
+    _before: dict[int, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def predecessors(self) -> np.ndarray:
+        """[source, layout] the layout before it on the way from the source, negative where there is none."""
+        if self._all is None:
+            self._all = self._predecessors(None)
+        return self._all
+
+    def before(self, source: int) -> np.ndarray:
+        """The row of `predecessors` of one source: few of the ways of a large table are ever gone."""
+        if self._all is not None:
+            return self._all[source]
+        if source not in self._before:
+            self._before[source] = self._predecessors(source)
+        return self._before[source]
+
+    def _predecessors(self, source: int | None) -> np.ndarray:
+        return shortest_path(self.graph, method="D", directed=True, indices=source, return_predecessors=True)[1]
 
     def path(self, source: Layout, target: Layout) -> Reshard:
         """The cheapest reshard; `KeyError` if a layout is not in the table, `ValueError` if no sequence of steps
@@ -135,7 +158,7 @@ class ReshardTable:
         start, goal = self.index[source], self.index[target]
         steps: list[Step] = []
         while goal != start:
-            before = int(self.predecessors[start, goal])
+            before = int(self.before(start)[goal])
             if before < 0:
                 raise ValueError(f"no steps lead from {source} to {target}")
             steps.append(self.steps[before, goal])
@@ -149,11 +172,15 @@ def _nothing() -> None:
 
 @dataclass
 class ReshardTables:
-    """Builds and keeps one `ReshardTable` per tensor type and set of layouts."""
+    """Builds and keeps one `ReshardTable` per tensor type and set of layouts.
+
+    lengths: all shortest paths of a graph (`formulation.shortest`), for large tables.
+    """
 
     mesh: AtomMesh
     prices: StepPrices
     exposure: Exposure
+    lengths: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None
     _between: dict[tuple[tuple[int, ...], frozenset[int]], tuple[Layout, ...]] = field(default_factory=dict)
     _graphs: dict[tuple[Layout, ...], _Graph] = field(default_factory=dict)
     _tables: dict[object, ReshardTable] = field(default_factory=dict)
@@ -239,5 +266,9 @@ class ReshardTables:
         finite = np.isfinite(best)
         rows, columns = np.nonzero(finite)
         matrix = csr_matrix((best[rows, columns], (rows, columns)), shape=(n, n))
-        seconds, predecessors = shortest_path(matrix, method="D", directed=True, return_predecessors=True)
-        return ReshardTable(nodes, {lay: i for i, lay in enumerate(nodes)}, seconds, predecessors, chosen)
+        index = {lay: i for i, lay in enumerate(nodes)}
+        if n > MANY_LAYOUTS and self.lengths is not None:
+            starts, targets = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
+            return ReshardTable(nodes, index, self.lengths(starts, targets, matrix.data), matrix, chosen)
+        seconds, before = shortest_path(matrix, method="D", directed=True, return_predecessors=True)
+        return ReshardTable(nodes, index, seconds, matrix, chosen, before)

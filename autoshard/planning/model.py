@@ -141,7 +141,7 @@ class Shared:
         return Shared(
             problem.program, problem.mesh, problem.machine, _axis_orders(problem),
             *_analysed(problem.program, problem.mesh), prices, problem.objective, exposure,
-            ReshardTables(problem.mesh, prices, exposure), {},
+            ReshardTables(problem.mesh, prices, exposure, _lengths), {},
         )  # fmt: skip
 
     def fits(self, problem: Problem) -> bool:
@@ -295,6 +295,13 @@ def build_model(
     if problem.host_limit is not None:
         check_host(on_host, problem.host_limit)
     return Model(problem, shared, fusion, liveness, prices, collected, encoded, repeats, ties, counts, on_host)
+
+
+def _lengths(starts: Any, targets: Any, lengths: Any) -> Any:
+    """All shortest paths of a graph, by code that is compiled: loaded where it is needed."""
+    from autoshard.formulation.shortest import all_lengths
+
+    return all_lengths(starts, targets, lengths)
 
 
 def _check(deadline: Deadline, doing: str, done: int, of: int) -> None:

@@ -56,7 +56,7 @@ def place_cheapest_first(
         for other, table in around[node]:
             if other not in chosen:
                 ahead = 0.0 if is_op[other] else costs[other][None, :]
-                total += (table + ahead).min(axis=1)
+                total += (np.asarray(table) + ahead).min(axis=1)
         return total
 
     heap = [

@@ -17,12 +17,15 @@ from autoshard.strategies.choice import LADDER, StrategyName
 
 
 def each_start(model: Model, options: SearchOptions | None = None) -> Iterator[tuple[int, ...]]:
-    """Assignments of the model's network by the ladder of propagation (where anything is stated) and by greedy.
+    """Assignments of the model's network by the ladder of propagation (where anything is stated) and by greedy, which
+    too large networks are spared.
 
     The deadline is for all of them together; those that would begin after it are left out.
     """
     options = options or SearchOptions()
     names = [*(LADDER if model.problem.pins else ()), "greedy"]
+    if model.repeats.network.is_factored:  # greedy looks at every entry of every table
+        names.remove("greedy")
     seen: list[Sequence[np.ndarray]] = []
     for name in names:
         if options.deadline.passed:

@@ -115,9 +115,9 @@ def solve(
     time_limit_s guards the wall clock. Ctrl-C ends the run and returns the incumbent.
     Raises `InputError` for starts that do not fit or costs too large for exact arithmetic.
     """
-    from autoshard.solver.large import is_large, solve_large
+    if network.is_factored:
+        from autoshard.solver.large import solve_large
 
-    if is_large(network):
         return solve_large(
             network, solve, time_limit_s=time_limit_s, effort=effort, gap=max(gap, rough), starts=starts,
             progress=progress, seed=seed, workers=workers,

@@ -39,8 +39,8 @@ class Factored:
         return len(self.rows) * len(self.columns)
 
     @cached_property
-    def T(self) -> "Factored":  # noqa: N802 (as of arrays)
-        """The table with its two nodes exchanged."""
+    def T(self) -> "Factored":
+        """The table with its two nodes exchanged; named as it is of arrays."""
         return Factored(self.base.T, self.columns, self.rows, self.scale)
 
     def part(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from autoshard.deadline import clock
-from autoshard.solver.dual.factored import cheapest_way, least_by_place
+from autoshard.solver.dual.factored import cheapest_way, cheapest_way_across, least_by_place
 from autoshard.solver.factored import Factored
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage, evaluate
@@ -27,6 +27,8 @@ MOST_PASSES = 60
 """Passes of messages, both ways."""
 LOOKED_AFTER = 3
 """Passes before it is first looked what is left, and between two such looks."""
+SEARCHED_AFTER = 6
+"""Passes before there is a first search among the states that look best: earlier messages mislead it."""
 SEARCH_SHARE = 0.3
 """The part of what is left of the time that a search among the states that look best may take."""
 SEARCH_EFFORT = 0.3
@@ -37,14 +39,9 @@ IDLE = 1e-5
 """Messages have settled where a pass raises the bound by less than this part of it."""
 
 
-def is_large(network: CostNetwork) -> bool:
-    """Whether a network has tables that are not whole."""
-    return any(isinstance(edge.costs, Factored) for edge in network.edges)
-
-
 @dataclass(frozen=True)
 class _Way:
-    """One direction of an edge: messages from the rows of its table to its columns."""
+    """One direction of an edge: messages from the rows of its table to its columns; across: the other way round."""
 
     base: np.ndarray
     scale: float
@@ -52,14 +49,18 @@ class _Way:
     source_of: np.ndarray  # per state of the sender, the place of its row among these
     targets: np.ndarray  # columns that states of the receiver have
     target_of: np.ndarray
+    across: bool
+    least: float
 
     def send(self, values: np.ndarray) -> np.ndarray:
         """Per state of the receiver, the least of a sender's value and the edge between them."""
         least = least_by_place(self.source_of, values, len(self.sources))
         order = np.argsort(least, kind="stable")
         order = order[: np.searchsorted(least[order], np.inf)]
-        out = cheapest_way(self.base, self.sources[order], least[order], self.targets, self.scale)
-        return out[self.target_of]
+        cheapest = cheapest_way_across if self.across else cheapest_way
+        return cheapest(self.base, self.sources[order], least[order], self.targets, self.scale, self.least)[
+            self.target_of
+        ]
 
 
 def _ways(table: Any, known: dict[object, Any]) -> tuple[_Way, _Way]:
@@ -76,17 +77,16 @@ def _ways(table: Any, known: dict[object, Any]) -> tuple[_Way, _Way]:
             known[key] = np.unique(places, return_inverse=True)
         return known[key]
 
-    def row_wise(array: np.ndarray) -> np.ndarray:
-        if array.flags.c_contiguous:
-            return array
-        key = "turned", id(array if array.base is None else array.base), array.flags.f_contiguous
-        if key not in known:
-            known[key] = array, np.ascontiguousarray(array)
-        return known[key][1]
-
     own, theirs = distinct(rows), distinct(columns)
-    there = _Way(row_wise(base), scale, own[0], own[1], theirs[0], theirs[1])
-    back = _Way(row_wise(base.T), scale, theirs[0], theirs[1], own[0], own[1])
+    turned = not base.flags.c_contiguous  # tables are transposed without being copied
+    base = base.T if turned else base
+    assert base.flags.c_contiguous
+    whole = base if base.base is None else base.base
+    if ("least", id(whole)) not in known:
+        known["least", id(whole)] = whole, float(base.min())
+    least = scale * known["least", id(whole)][1]
+    there = _Way(base, scale, own[0], own[1], theirs[0], theirs[1], turned, least)
+    back = _Way(base, scale, theirs[0], theirs[1], own[0], own[1], not turned, least)
     return there, back
 
 
@@ -218,10 +218,14 @@ class _Run:
             for k, first in self.around[node]:
                 if first != forward:
                     continue
+                edge = self.edges[k]
                 message = self.to_first[k] if first else self.to_second[k]
                 share = np.full(len(own), np.inf)  # states without a partner have infinite messages
                 share[able] = np.floor(own[able] * weight) - message[able]
                 sent = self.ways[k][0 if first else 1].send(share)
+                if not np.isfinite(sent).any():
+                    other = edge.second if first else edge.first
+                    raise Infeasible(f"nodes {node} and {other} have no states that fit together")
                 sent -= sent.min()
                 if first:
                     self.to_second[k] = sent
@@ -275,7 +279,7 @@ def solve_large(
 ) -> Solution:
     """The cheapest assignment found of a network with factored tables, and a proven bound (see `driver.solve`).
 
-    Entries of tables must not be negative. The bound has no certificate: nothing writes down what proves it.
+    The bound has no certificate: nothing writes down what proves it.
     """
     began = clock()
     ends = math.inf if time_limit_s is None else began + time_limit_s
@@ -327,7 +331,7 @@ def _look(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, A
         left = run.left()
         if left is not None and _entries(run.network, left) <= SMALL_ENTRIES:
             return _among(run, solve, left, run.seconds(1.0), effort, gap, words, whole=True)
-        if settled or not searched:
+        if settled or (number >= SEARCHED_AFTER and not searched):
             searched = True
             _among(run, solve, run.likely(), run.seconds(SEARCH_SHARE), SEARCH_EFFORT * effort, gap, words)
             left = run.left()
@@ -361,7 +365,13 @@ def _among(
             run.report(Progress(clock() - run.began, now.stage, cost, max(lower, run.floor)))
 
     found = solve(
-        restricted(run.network, left), time_limit_s=seconds, effort=effort, gap=gap, starts=starts, progress=told, **words
+        restricted(run.network, left),
+        time_limit_s=seconds,
+        effort=effort,
+        gap=gap,
+        starts=starts,
+        progress=told,
+        **words,
     )
     if found.assignment is not None:
         run.offer([int(states[x]) for states, x in zip(left, found.assignment, strict=True)])

@@ -31,7 +31,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Costs over the product of two nodes' states: ``costs[a, b]``, int64; made when asked where they are `Factored`."""
+    """Costs over the product of two nodes' states: ``costs[a, b]``, int64; a `Factored` table is made when asked."""
 
     first: int
     second: int
@@ -78,6 +78,11 @@ class CostNetwork:
     def n_nodes(self) -> int:
         """The number of nodes."""
         return len(self.costs)
+
+    @property
+    def is_factored(self) -> bool:
+        """Whether there are tables that are not whole, because all of them would take too much memory."""
+        return any(isinstance(edge.costs, Factored) for edge in self.edges)
 
 
 def _is_whole(costs: object) -> bool:
