@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import floor, log10
-from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,11 @@ from autoshard.costs.reshard import ReshardTable, ReshardTables
 from autoshard.costs.roofline import op_seconds
 from autoshard.deadline import Check, no_check
 from autoshard.formulation.collect import Collected
+from autoshard.formulation.edges import EdgeTables, entries_of
 from autoshard.formulation.model import Link, Node, NodeKind
 from autoshard.program.program import Op, Program
 from autoshard.program.types import TensorType, dtype_bytes
 from autoshard.sharding.layout import AtomMesh, Layout
-from autoshard.solver.factored import Factored
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
 
 MEMORY_PRICE_S_PER_BYTE = 1e-16
@@ -150,16 +149,6 @@ def layout_facets(layouts: Sequence[Layout], mesh: AtomMesh) -> np.ndarray:
     return out
 
 
-def _entries(links: Sequence[Link], nodes: Sequence[Node], kept: Sequence[np.ndarray], program: Program) -> int:
-    """Entries of the tables of all links, those that are surely the same counted once."""
-    sizes: dict[object, int] = {}
-    for link in links:
-        ends = (link.source, link.target)
-        key = (program.type_of(link.value), *(id(end.layouts) for end in ends), link.weight, link.role)
-        sizes[key] = len(kept[link.source.node]) * len(kept[link.target.node])
-    return sum(sizes.values())
-
-
 class _Same:
     """Keeps one array of those with equal numbers, because programs repeat their layers."""
 
@@ -214,11 +203,6 @@ def encode(
         scaled = np.rint(np.where(np.isfinite(seconds), seconds, 0.0) / tick_s)
         return np.where(np.isfinite(seconds) & (scaled < IMPOSSIBLE / 10), scaled, IMPOSSIBLE).astype(np.int64)
 
-    def floats(seconds: np.ndarray) -> np.ndarray:
-        scaled = np.rint(seconds / tick_s)
-        scaled[scaled >= IMPOSSIBLE / 10] = np.inf
-        return scaled
-
     costs, usages, facets, priced = [], [], [], []
     labelled: dict[int, np.ndarray] = {}
     shared = _Same()
@@ -237,62 +221,11 @@ def encode(
             labels = labelled[id(node.layouts)]
         facets.append(shared.of(labels[keep]))
     edges = []
-    large = _entries(collected.links, nodes, kept, program) > FACTORED_ENTRIES
-    in_ticks: dict[tuple[int, float], np.ndarray] = {}
-    columns: dict[tuple[int, int], np.ndarray] = {}
-
-    def column(table: ReshardTable, layouts: Sequence[Layout]) -> np.ndarray:
-        key = (id(table), id(layouts))
-        if key not in columns:
-            columns[key] = np.fromiter((table.index[lay] for lay in layouts), np.int64, len(layouts))
-        return columns[key]
-
-    left = [None if node.allowed is None else k.tobytes() for node, k in zip(nodes, kept, strict=True)]
-    known: dict[object, np.ndarray | None] = {}
-
-    def reshards(link: Link, table: ReshardTable) -> np.ndarray | None:
-        """[state of the source, state of the target] ticks, or None where all are zero."""
-        rows = column(table, link.source.layouts)[kept[link.source.node]]
-        cols = column(table, link.target.layouts)[kept[link.target.node]]
-        seconds = table.seconds[np.ix_(rows, cols)] * link.weight
-        if link.shares:
-            flags = nodes[link.target.node].copies
-            assert flags is not None
-            same = ~flags[kept[link.target.node]]
-            # a shared array has its source's layout, a copy has another one
-            seconds = np.where(same[None, :] == (rows[:, None] != cols[None, :]), np.inf, seconds)
-        return ticks(seconds) if seconds.any() else None
-
-    def factored(link: Link, table: ReshardTable) -> Any:
-        """The same as `reshards`, kept as rows and columns of a table of layouts."""
-        rows = column(table, link.source.layouts)[kept[link.source.node]]
-        cols = column(table, link.target.layouts)[kept[link.target.node]]
-        if not link.shares:
-            if not table.seconds[np.ix_(np.unique(rows), np.unique(cols))].any():
-                return None
-            key = id(table), link.weight
-            if key not in in_ticks:
-                in_ticks[key] = floats(table.seconds * link.weight)
-            return Factored(in_ticks[key], rows, cols)
-        flags = nodes[link.target.node].copies
-        assert flags is not None
-        own, places = np.unique(rows, return_inverse=True)
-        same = ~flags[kept[link.target.node]]
-        seconds = table.seconds[np.ix_(own, cols)] * link.weight
-        seconds[same[None, :] == (own[:, None] != cols[None, :])] = np.inf
-        return Factored(floats(seconds), places, np.arange(len(cols))) if seconds.any() else None
-
+    making = EdgeTables(nodes, kept, ticks, tick_s, factored=entries_of(collected, kept, program) > FACTORED_ENTRIES)
     for done, link in enumerate(collected.links):
         check("making tables of uses of values", done, len(collected.links))
         type_ = program.type_of(link.value)
-        table = table_of[type_] if link.is_plain else special[_way(type_, link)]
-        key = (
-            id(table), id(link.source.layouts), id(link.target.layouts), left[link.source.node],
-            left[link.target.node], link.weight, link.shares and id(nodes[link.target.node].copies),
-        )  # fmt: skip
-        if key not in known:  # repeated layers have one table for all, not one each
-            known[key] = factored(link, table) if large else reshards(link, table)
-        costs_of = known[key]
+        costs_of = making.of(link, table_of[type_] if link.is_plain else special[_way(type_, link)])
         if costs_of is not None:
             edges.append(Edge(link.source.node, link.target.node, costs_of))
     network = CostNetwork(

@@ -17,7 +17,7 @@ from autoshard.deadline import clock
 from autoshard.solver.dual.factored import cheapest_way, cheapest_way_across, least_by_place
 from autoshard.solver.factored import Factored
 from autoshard.solver.incumbent import Progress
-from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage, evaluate
+from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, evaluate
 from autoshard.solver.solution import Solution, Stopped
 from autoshard.solver.work import Infeasible
 
@@ -365,7 +365,7 @@ def _among(
             run.report(Progress(clock() - run.began, now.stage, cost, max(lower, run.floor)))
 
     found = solve(
-        restricted(run.network, left),
+        run.network.restricted(left),
         time_limit_s=seconds,
         effort=effort,
         gap=gap,
@@ -387,18 +387,6 @@ def _among(
             proved = found.lower_bound if before is None else min(found.lower_bound, before)
             run.lower = max(run.lower, proved)
     return ""
-
-
-def restricted(network: CostNetwork, left: Sequence[np.ndarray]) -> CostNetwork:
-    """The network with only these states of every node, its tables whole."""
-    edges = tuple(Edge(e.first, e.second, e.costs[np.ix_(left[e.first], left[e.second])]) for e in network.edges)
-    usages = tuple(
-        tuple(Usage(u.start, u.stop, u.amounts[keep]) for u in own)
-        for own, keep in zip(network.usages, left, strict=False)
-    )
-    facets = tuple(None if f is None else f[keep] for f, keep in zip(network.facets, left, strict=False))
-    costs = tuple(c[keep] for c, keep in zip(network.costs, left, strict=True))
-    return CostNetwork(costs, edges, usages, network.usage_limit, facets)
 
 
 def _entries(network: CostNetwork, left: Sequence[np.ndarray]) -> int:
