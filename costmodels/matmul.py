@@ -10,6 +10,7 @@ gathering an operand is preferred to reducing a result. Where another way is qui
 
 import re
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import product
 from math import ceil, prod
@@ -187,53 +188,67 @@ def _price(
     widths: tuple[float, float, float],
     pad_tiles: bool,
 ) -> MatmulWay:
-    left, right, out = operands
     where = {axis: dim for dim, axes in local.items() for axis in axes}  # the dimension an axis cuts in the local work
-    full = {id(o): prod(dims[d] for d in o.dims) * width for o, width in zip(operands, widths, strict=True)}
+    full = tuple(prod(dims[d] for d in o.dims) * width for o, width in zip(operands, widths, strict=True))
 
     def shards(axes: Iterable[str]) -> int:
         return prod(machine.axis_size(axis) for axis in set(axes))
 
-    moves: list[tuple[str, str, list[str], float]] = []  # tensor, kind, axes, V
+    sizes = [_largest_shard(dims[d], shards(local[d])) for d in local]
+    flops, even = 2.0 * prod(sizes), 2.0 * prod(dims[d] for d in local) / shards(where)
+    peak = machine.flops_per_s(dtype)
+    collectives = []
+    for tensor, kind, axes, cuts in _moves(operands, where):
+        bytes_ = full[_TENSORS.index(tensor)] / shards(cuts)
+        parts = machine.whole(*axes)
+        machine_ratio = peak * machine.alpha_beta(kind, parts)[1]
+        time = machine.collective(kind, bytes_, parts)
+        collectives.append(MatmulCollective(tensor, axes, time, even / bytes_, machine_ratio))
+    left, right, out = (
+        size / shards(a for a, d in where.items() if d in o.dims) for size, o in zip(full, operands, strict=True)
+    )
+    efficiency = tile_efficiency(sizes, machine.profile.matmul_tile) if pad_tiles else 1.0
+    compute = machine.compute_s(flops / efficiency, left + right + out, dtype)
+    seconds = sum((c.time.least_s for c in collectives), start=0.0)
+    return MatmulWay(local, tuple(collectives), flops, even, left + right + out, (left, right, out), compute, seconds)
+
+
+_TENSORS = ("left", "right", "result")
+
+
+def _moves(
+    operands: tuple[Operand, Operand, Operand], where: Mapping[str, str]
+) -> list[tuple[str, str, tuple[str, ...], AbstractSet[str]]]:
+    """The collectives that a way needs: tensor, kind, axes, and the axes that cut the array as one group sees it.
+
+    `where`: the dimension that an axis cuts in the local work.
+    """
+    left, right, out = operands
+    moves: list[tuple[str, str, list[str], AbstractSet[str]]] = []
     for name, operand in (("left", left), ("right", right)):
         wanted = {axis for axis, dim in where.items() if dim in operand.dims}
         exchanged = [a for a in sorted(operand.used & wanted) if a not in operand.of(where[a])]
         gathered = sorted(operand.used - wanted)
         held = operand.used | wanted  # axes that the operand lacks are sliced first, which is free
         if exchanged:
-            moves.append((name, "all_to_all", exchanged, full[id(operand)] / shards(held - set(exchanged))))
+            moves.append((name, "all_to_all", exchanged, held - set(exchanged)))
         if gathered:
-            moves.append((name, "all_gather", gathered, full[id(operand)] / shards(held - set(gathered))))
+            moves.append((name, "all_gather", gathered, held - set(gathered)))
     partial = {axis for axis, dim in where.items() if dim not in out.dims}
     held = {axis for axis, dim in where.items() if dim in out.dims} | (out.used - set(where))
     scattered, reduced = sorted(partial & out.used), sorted(partial - out.used - out.partial)
     if scattered:
-        moves.append(("result", "reduce_scatter", scattered, full[id(out)] / shards(held)))
+        moves.append(("result", "reduce_scatter", scattered, set(held)))
         held |= set(scattered)
     if reduced:
-        moves.append(("result", "all_reduce", reduced, full[id(out)] / shards(held)))
+        moves.append(("result", "all_reduce", reduced, set(held)))
     exchanged = [a for a in sorted(held & out.used & set(where)) if a not in partial and a not in out.of(where[a])]
     gathered = sorted(held - out.used)
     if exchanged:
-        moves.append(("result", "all_to_all", exchanged, full[id(out)] / shards(held - set(exchanged))))
+        moves.append(("result", "all_to_all", exchanged, held - set(exchanged)))
     if gathered:
-        moves.append(("result", "all_gather", gathered, full[id(out)] / shards(held - set(gathered))))
-
-    sizes = [_largest_shard(dims[d], shards(local[d])) for d in local]
-    flops, even = 2.0 * prod(sizes), 2.0 * prod(dims[d] for d in local) / shards(where)
-    peak = machine.flops_per_s(dtype)
-    collectives = []
-    for tensor, kind, axes, bytes_ in moves:
-        parts = machine.whole(*axes)
-        machine_ratio = peak * machine.alpha_beta(kind, parts)[1]
-        time = machine.collective(kind, bytes_, parts)
-        collectives.append(MatmulCollective(tensor, tuple(axes), time, even / bytes_, machine_ratio))
-    touched = sum(full[id(o)] / shards(a for a, d in where.items() if d in o.dims) for o in operands)
-    efficiency = tile_efficiency(sizes, machine.profile.matmul_tile) if pad_tiles else 1.0
-    compute = machine.compute_s(flops / efficiency, touched, dtype)
-    parts = tuple(full[id(o)] / shards(a for a, d in where.items() if d in o.dims) for o in operands)
-    seconds = sum((c.time.least_s for c in collectives), start=0.0)
-    return MatmulWay(local, tuple(collectives), flops, even, touched, (parts[0], parts[1], parts[2]), compute, seconds)
+        moves.append(("result", "all_gather", gathered, held - set(gathered)))
+    return [(tensor, kind, tuple(axes), cuts) for tensor, kind, axes, cuts in moves]
 
 
 def _largest_shard(size: float, shards: int) -> float:

@@ -77,6 +77,32 @@ class StrategyCost:
     notes: tuple[str, ...]
 
 
+def _refuse_numbers(efficiency: float | None, recompute: float, microbatches: int | None, repeats: int) -> None:
+    if (efficiency is not None and not 0 < efficiency <= 1) or not 0 <= recompute <= 1:
+        raise ProfileError(f"efficiency {efficiency} and recompute {recompute} are shares between 0 and 1")
+    for name, count in (("microbatches", microbatches), ("repeats", repeats)):
+        if count is not None and count < 1:
+            raise ProfileError(f"{name} is {count}; give a whole number from 1 on")
+
+
+def _fits_the_model(card: ModelCard, strategy: str, n: Mapping[str, int]) -> list[str]:
+    """What a user should know of cutting this model into `n` parts; raises `ProfileError` where it cannot be cut so."""
+    if n["expert"] > 1 and not card.experts:
+        raise ProfileError(f"strategy {strategy!r}: the model is dense, it has no experts to cut")
+    if n["expert"] > 1 and card.experts % n["expert"]:
+        raise ProfileError(f"expert={n['expert']} does not divide the model's {card.experts} experts")
+    notes: list[str] = []
+    if not sequence_head_limit(n["tensor"], n["sequence"], card.kv_heads):
+        notes.append(
+            f"tensor x sequence = {n['tensor'] * n['sequence']} cuts {card.kv_heads} key/value heads: they are repeated"
+        )
+    if card.layers % n["pipeline"]:
+        notes.append(f"{card.layers} layers do not divide into {n['pipeline']} stages; the largest stage is longer")
+    if n["pipeline"] > 1 and n["fsdp"] * n["fsdp_transpose"] > 1:
+        notes.append("fsdp inside a pipeline gathers the weights for every microbatch; data parallelism does not")
+    return notes
+
+
 def price_strategy(
     machine: Machine,
     card: ModelCard,
@@ -101,34 +127,17 @@ def price_strategy(
     the backward pass repeats (1 for full rematerialisation). Without a pipeline, `microbatches` accumulate
     gradients: fsdp gathers the weights for each of them.
     """
-    if (efficiency is not None and not 0 < efficiency <= 1) or not 0 <= recompute <= 1:
-        raise ProfileError(f"efficiency {efficiency} and recompute {recompute} are shares between 0 and 1")
-    if n_stages := _stages_beyond(card, strategy, dict(machine.axes), repeats):
-        raise ProfileError(n_stages)
-    for name, count in (("microbatches", microbatches), ("repeats", repeats)):
-        if count is not None and count < 1:
-            raise ProfileError(f"{name} is {count}; give a whole number from 1 on")
+    _refuse_numbers(efficiency, recompute, microbatches, repeats)
     mesh = dict(machine.axes)
+    if too_many := _stages_beyond(card, strategy, mesh, repeats):
+        raise ProfileError(too_many)
     parts = read_strategy(strategy, mesh)
     size = {part: part_size(axes, mesh) for part, axes in parts.items()}
-    notes: list[str] = []
     length = seq if seq is not None else card.train_seq
     if length is None:
         raise ProfileError("this model has no training context of its own; give the sequence length")
     n = {part: size.get(part, 1) for part in PARTS}
-    if not sequence_head_limit(n["tensor"], n["sequence"], card.kv_heads):
-        notes.append(
-            f"tensor x sequence = {n['tensor'] * n['sequence']} cuts {card.kv_heads} key/value heads: they are repeated"
-        )
-    if n["expert"] > 1 and not card.experts:
-        raise ProfileError(f"strategy {strategy!r}: the model is dense, it has no experts to cut")
-    if n["expert"] > 1 and card.experts % n["expert"]:
-        raise ProfileError(f"expert={n['expert']} does not divide the model's {card.experts} experts")
-    if card.layers % n["pipeline"]:
-        notes.append(f"{card.layers} layers do not divide into {n['pipeline']} stages; the largest stage is longer")
-
-    if n["pipeline"] > 1 and n["fsdp"] * n["fsdp_transpose"] > 1:
-        notes.append("fsdp inside a pipeline gathers the weights for every microbatch; data parallelism does not")
+    notes = _fits_the_model(card, strategy, n)
     flops = batch_tokens * card.train_flops_per_token(length) / machine.num_devices
     peak = machine.flops_per_s(dtype)
     micro = microbatches if microbatches is not None else 4 * n["pipeline"] if n["pipeline"] > 1 else 1
@@ -330,8 +339,7 @@ def critical_values(
     C is the peak rate, W the bytes/s of the part's links (all torus dimensions of the axis, 2w for each ring) and
     alpha = C / W, times the bytes of a number over 2. Data and fsdp need more than alpha tokens per device (times
     experts over experts per token), tensor fewer than F / alpha devices, fsdp+tensor together more than
-    alpha_x alpha_y / F tokens per device if their collectives overlap, 4 times that if they add (How To Scale Your
-    Model, chapter 5).
+    alpha_x alpha_y / F tokens per device if their collectives overlap, 4 times that if they add (the same chapter).
     """
     mesh = dict(machine.axes)
     parts = {part: axes for part, axes in read_strategy(strategy, mesh).items() if part_size(axes, mesh) > 1}
@@ -388,6 +396,5 @@ def strategy_rows(cost: StrategyCost) -> list[dict[str, Any]]:
 
 
 __all__ = [
-    "CriticalBatch", "StrategyCost", "Term", "critical_values", "price_strategy",
-    "strategy_rows",
+    "CriticalBatch", "StrategyCost", "Term", "critical_values", "price_strategy", "strategy_rows",
 ]  # fmt: skip

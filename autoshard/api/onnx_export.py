@@ -24,6 +24,8 @@ def export_plan(plan: "PlanRecord", output: Path, *, name: str = "the plan") -> 
             "model: FILE.onnx"
         )
     model = model_of(config, with_shapes=True)
+    if model.path is not None and output.resolve() == model.path.resolve():
+        raise InputError(f"--output: {output} is the model of the plan, which is never changed; name another file")
     export = annotate_plan(plan, model, configuration=config.settings.configuration or "mesh")
     write_annotated(export.proto, model, output)
     return export

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from autoshard.plan_record import PlanRecord
 from autoshard.program.as_json import plain, program_to_json, without_places
 
 if TYPE_CHECKING:
+    from autoshard.api.logical_rules import LogicalRules
     from autoshard.api.targets import Target
     from autoshard.frontends.jax.function import TracedFunction
     from autoshard.lowering.lower import Lowered
@@ -35,7 +36,7 @@ class Plan(PlanRecord):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its file is: without the function and what differs from run to run."""
-        return type(self).from_dict, (self.to_dict(),)
+        return type(self).from_dict, ({**self.to_dict(), "config": self.config},)
 
     def _repr_html_(self) -> str:
         """In notebooks: the verdict, baselines and the largest inputs."""
@@ -128,6 +129,14 @@ class Plan(PlanRecord):
         from autoshard.api.specs import named_shardings
 
         return named_shardings(self, mesh, argument, like=like)
+
+    def logical_axis_rules(self, roles: Mapping[str, Any] | None = None) -> LogicalRules:
+        """Rules from logical names to mesh axes that hold most of the plan, for MaxText and flax, and what they cannot
+        say; `autoshard.api.logical_rules`. roles: logical names by path; by default those of the plan's config.
+        """
+        from autoshard.api.logical_rules import logical_rules
+
+        return logical_rules(self, roles)
 
     # -- running it ----------------------------------------------------------------------------------
 

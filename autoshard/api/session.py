@@ -16,6 +16,7 @@ from autoshard.files import check_writable, write_json
 from autoshard.planning.options import SearchOptions
 from autoshard.report.progress import Progress
 from autoshard.report.view.search import search_points
+from autoshard.trust import allow, told_folder
 
 if TYPE_CHECKING:
     from autoshard.api.plans import Plan
@@ -93,6 +94,8 @@ def solve_session(
         problem = clock.time("build", lambda: build_problem(config))
         plan = clock.time("plan", lambda: plan_config(config, problem, time_limit_s=time_limit_s, progress=progress))
         _save(plan, directory / "plan.json")
+        if config.trusted:
+            allow(directory / "plan.json")
         if config.settings.verify:
             progress("verifying")
             verification = clock.time("verify", lambda: verify_session(directory / "plan.json"))
@@ -105,6 +108,7 @@ def solve_session(
         {
             "autoshard": __version__,
             "config": config.file,
+            "folder": told_folder(config.directory, directory / "plan.json"),
             "started": started.isoformat(timespec="seconds"),
             "seconds": {stage: round(s, 3) for stage, s in clock.seconds.items()},
             "verification": verification.to_dict() if verification is not None else None,

@@ -21,6 +21,7 @@ from autoshard.cli import (
     plans,
     report,
     run,
+    schema,
     simulate,
 )
 from autoshard.cli.process import drop_output, interrupts_arrive, open_streams
@@ -51,6 +52,7 @@ app.command()(diff.diff)
 app.command()(mlir.propagate)
 app.command()(mlir.check)
 app.command()(calibrate.calibrate)
+app.command()(schema.schema)
 app.add_typer(cost.app)
 app.add_typer(network.app)
 

@@ -23,6 +23,9 @@ Changes = Annotated[
     typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: memory_limit=12GiB model.layers=2."),
 ]
 MeshOption = Annotated[str | None, typer.Option("--mesh", help="In place of the config's: data=2,model=4.")]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Import the code that the plan names, from now on: you have looked at it.")
+]
 HardwareOption = Annotated[str | None, typer.Option("--hardware", help="In place of the config's: a machine.")]
 
 F = TypeVar("F", bound=Callable[..., Any])

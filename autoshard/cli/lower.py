@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import reports_errors
+from autoshard.cli.common import TrustOption, reports_errors
 from autoshard.errors import InputError
+from autoshard.trust import allow
 
 ONNX = "onnx"
 NAMES = ("explicit", "constraints", "shardings", "mlir", ONNX)
@@ -28,6 +29,7 @@ def lower(
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Compile on simulated devices, compare the collectives.")
     ] = True,
+    trust: TrustOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Lower a plan; report which planned collectives XLA keeps, changes, drops or adds."""
@@ -36,6 +38,8 @@ def lower(
     if target == ONNX:
         _write_onnx(plan, output, as_json)
         return
+    if trust:
+        allow(plan)
     from autoshard.devices import MAX_SIMULATED_DEVICES, simulate_devices
     from autoshard.files import check_writable, write_text
     from autoshard.running.group import existing_plan

@@ -6,8 +6,17 @@ from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import Changes, HardwareOption, MeshOption, config_of, number_or_text, reports_errors
+from autoshard.cli.common import (
+    Changes,
+    HardwareOption,
+    MeshOption,
+    TrustOption,
+    config_of,
+    number_or_text,
+    reports_errors,
+)
 from autoshard.errors import InfeasibleError, InputError, OutOfTimeError
+from autoshard.trust import allow
 
 
 @reports_errors
@@ -65,6 +74,7 @@ def solve(
 @reports_errors
 def verify(
     plan: Annotated[Path, typer.Argument(help="A plan.json written by solve.")],
+    trust: TrustOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Check a plan: statements and costs, compiled collectives, and results against one device."""
@@ -77,6 +87,8 @@ def verify(
             count *= int(size)
     except (KeyError, TypeError, AttributeError, ValueError):
         raise InputError(f"{plan} is not a plan of autoshard: it has no mesh.axes") from None
+    if trust:
+        allow(plan)
     from autoshard.devices import simulate_devices
 
     simulate_devices(count)
@@ -122,9 +134,13 @@ def show(
 def specs(
     plan: Annotated[Path, typer.Argument(help="A plan.json written by solve.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Mesh and specs as JSON instead of Python.")] = False,
+    rules: Annotated[
+        str | None,
+        typer.Option(help="Instead, rules for logical axes (maxtext or flax), and what they cannot say of the plan."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Mesh and specs (or the rules) as JSON.")] = False,
 ) -> None:
-    """Take the shardings of a plan away: PartitionSpecs by path, as a Python file that needs JAX only."""
+    """Take the shardings of a plan away: PartitionSpecs by path, as a Python file that needs JAX only; or rules."""
     from autoshard.api.plans import Plan
     from autoshard.api.specs import layouts, python_text, spec_of
     from autoshard.files import check_writable, write_text
@@ -132,7 +148,15 @@ def specs(
     if output is not None:
         check_writable(output)
     found = Plan.load(plan)
-    if as_json:
+    if rules is not None:
+        if rules not in ("maxtext", "flax"):
+            raise InputError(f"--rules: there are rules for maxtext and flax, found {rules!r}")
+        made = found.logical_axis_rules()
+        if as_json:
+            text = json.dumps(made.to_dict(), indent=1) + "\n"
+        else:
+            text = made.maxtext() if rules == "maxtext" else made.flax()
+    elif as_json:
         mesh = found.schedule.mesh
         axes = dict(zip(mesh.mesh.axis_names, mesh.mesh.axis_sizes, strict=True))
         named = {name: list(spec_of(layout, mesh, name)) for name, layout in layouts(found).items()}

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import reports_errors
+from autoshard.cli.common import TrustOption, reports_errors
 from autoshard.errors import InputError
+from autoshard.trust import allow
 
 
 @reports_errors
@@ -23,6 +24,7 @@ def run(
         int | None, typer.Option(help="Train steps of a model, calls of a function; the config's, else 5 and 1.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of initial state and data; the config's, else 0.")] = None,
+    trust: TrustOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print losses and checksums as JSON.")] = False,
 ) -> None:
     """Run a plan on simulated devices: train steps with their losses, or calls with checksums of the outputs."""
@@ -33,6 +35,8 @@ def run(
     for name, value, least in (("--steps", steps, 1), ("--seed", seed, 0)):
         if value is not None and not least <= value < 2**31:
             raise InputError(f"{name} is {value}; give a whole number from {least} to {2**31 - 1}")
+    if trust:
+        allow(plan)
     setup = make_setup(Job(str(plan), steps, seed), existing_plan(plan), processes, devices_per_process)
     from autoshard.report.progress import Progress
     from autoshard.running.local import run_setup

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autoshard.cli.common import reports_errors
+from autoshard.cli.common import TrustOption, reports_errors
 from autoshard.errors import InputError
+from autoshard.trust import allow
 
 if TYPE_CHECKING:
     from autoshard.api.plans import Plan
@@ -36,6 +37,7 @@ def simulate(
     ] = "expected",
     trace: Annotated[Path | None, typer.Option(help="Write the timelines as a trace for ui.perfetto.dev.")] = None,
     keep: Annotated[Path | None, typer.Option(help="A folder for the compiled texts.")] = None,
+    trust: TrustOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Compile plans for their machine, and say how long a step takes on its schedule and what is waited for.
@@ -59,6 +61,8 @@ def simulate(
         raise InputError("--compiler own orders the planned collectives only: leave out --form, or say explicit")
     for file in plans:
         existing_plan(file)
+        if trust:
+            allow(file)
     if trace is not None:
         check_writable(trace)
     if keep is not None and keep.exists() and not keep.is_dir():

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from autoshard.config.load import Config
 
 
-def entry_path(document: Document, key: ConfigKey, index: int, given: Any) -> KeyPath:
+def entry_path(document: Document, key: ConfigKey, index: int, entry: Any) -> KeyPath:
     """Where the entry number `index` under a key stands: in a list, or in a mapping by one of its fields."""
-    path: KeyPath = (key.name, getattr(given, key.by)) if key.by else ()
+    path: KeyPath = (key.name, getattr(entry, key.by)) if key.by else ()
     data = document.data.get(key.name)
     return path if path and isinstance(data, Mapping) else (key.name, index)
 

@@ -22,6 +22,7 @@ from autoshard.errors import InputError
 from autoshard.files import read_text
 from autoshard.request.mesh_sizes import MAX_DEVICES, MeshSearch
 from autoshard.sharding.mesh import Mesh
+from autoshard.trust import Trust
 from autoshard.units import MemoryAmount
 
 MAX_BYTES = 4 * 2**20
@@ -39,6 +40,8 @@ class Config:
     file: its path, as given. settings: its keys, with defaults. raw: its data, for plan.json.
     mesh_search: set where the sizes of the mesh are open. Then `mesh` has the first sizes that the machine allows, and
         `with_mesh` makes the config with other sizes.
+    folder: where the config lay, where a plan tells it; else that of the file. trusted: whether code that it names may
+        be imported: False of the config in a plan by somebody else (see `autoshard.trust`).
     """
 
     file: str
@@ -46,6 +49,8 @@ class Config:
     raw: Mapping[str, Any] = field(repr=False)
     document: Document = field(repr=False, compare=False)
     mesh_search: MeshSearch | None = None
+    folder: str | None = None
+    trusted: bool = True
 
     def with_mesh(self, sizes: Mapping[str, int]) -> "Config":
         """The same config with a mesh of these sizes; baselines that need more axes than the mesh has are left out."""
@@ -53,12 +58,13 @@ class Config:
         if isinstance(data.get("baselines"), list):
             mesh = Mesh.from_dict(dict(sizes))
             data["baselines"] = [b for b in data["baselines"] if not isinstance(b, str) or _has_axes(b, mesh)]
-        return config_from_document(replace(self.document, data=data))
+        config = config_from_document(replace(self.document, data=data), self.folder)
+        return replace(config, trusted=self.trusted)
 
     @property
     def directory(self) -> Path:
         """The directory of the file, where paths and modules in the config are looked for."""
-        return Path(self.file).resolve().parent
+        return _directory(self.file, self.folder)
 
     @property
     def name(self) -> str:
@@ -92,28 +98,28 @@ class Config:
 
     @cached_property
     def _stated(self) -> tuple[tuple[Statement, ...], tuple[str, ...]]:
-        found: list[Statement] = []
+        statements: list[Statement] = []
         for kind in registry.kinds():
             if kind.config is not None and kind.stated is not None:
                 for index, entry in enumerate(self.settings.statements_of(kind)):
-                    found.append(kind.stated.from_config(entry, self._source(kind.config, index, entry)))
+                    statements.append(kind.stated.from_config(entry, self._source(kind.config, index, entry)))
         if isinstance(self.settings.carry, Mapping):
-            found += carry_groups(self.settings.carry, self.place("carry"))
+            statements += carry_groups(self.settings.carry, self.place("carry"))
         if self.settings.model_file is None:
-            return tuple(found), ()
+            return tuple(statements), ()
         from autoshard.config.onnx_model import statements_of
 
-        pins, notes = statements_of(self, [one for one in found if isinstance(one, Pin)])
-        return (*pins, *(one for one in found if not isinstance(one, Pin))), notes
+        pins, notes = statements_of(self, [statement for statement in statements if isinstance(statement, Pin)])
+        return (*pins, *(statement for statement in statements if not isinstance(statement, Pin))), notes
 
     @property
     def carry(self) -> bool | str | None:
         """Whether carried state is looked for; pairs that the file states are among the statements."""
         return False if isinstance(self.settings.carry, Mapping) else self.settings.carry
 
-    def _source(self, key: ConfigKey, index: int, given: Any) -> str:
+    def _source(self, key: ConfigKey, index: int, entry: Any) -> str:
         """The place of an entry under a key."""
-        path = entry_path(self.document, key, index, given)
+        path = entry_path(self.document, key, index, entry)
         return str(self.document.place(path, of_key=True))
 
     @property
@@ -160,11 +166,11 @@ class Config:
         """The baselines: names, and ``{"name", "rules"}`` of the user's strategies; for a model a few by default."""
         from autoshard.strategies.names import default_baselines
 
-        given = self.settings.baselines
+        listed = self.settings.baselines
         baselines: list[str | dict[str, Any]] = []
-        if given is None and self.settings.model is not None:
+        if listed is None and self.settings.model is not None:
             baselines += default_baselines(self.mesh)
-        for item in given or ():
+        for item in listed or ():
             baselines.append(item if isinstance(item, str) else {"name": item.name, "rules": dict(item.rules)})
         if self.settings.logical_axis_rules is not None:
             baselines.append({"name": "logical_axis_rules", "rules": dict(self.settings.logical_axis_rules)})
@@ -188,17 +194,22 @@ class Config:
         return str(self.document.place(path))
 
     def to_dict(self) -> dict[str, Any]:
-        """The config as it stands in plan.json: enough to find program and statements again with `Config.from_dict`."""
-        return {"file": self.file, "settings": dict(self.raw)}
+        """The config as a plan in memory carries it: enough to find program and statements with `Config.from_dict`.
+
+        plan.json has ``file`` and ``settings`` only; the rest is told by the run beside it and by what the user allows.
+        """
+        told = {"folder": str(self.directory), "trusted": Trust.GIVEN if self.trusted else None}
+        return {"file": self.file, "settings": dict(self.raw), **told}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> "Config":
-        """The config that a plan carries."""
+        """The config that a plan carries; `autoshard.trust.placed_config` says where it lay, and what it may import."""
         try:
             file, settings = data["file"], data["settings"]
         except (KeyError, TypeError):
             raise InputError("the config in this plan lacks 'file' or 'settings'") from None
-        return config_from_document(Document(settings, str(file)))
+        config = config_from_document(Document(settings, str(file)), data.get("folder"))
+        return replace(config, trusted=data.get("trusted") is Trust.GIVEN)
 
 
 def load_config(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Config:
@@ -219,8 +230,11 @@ def load_config_text(text: str, name: str, changes: Sequence[str] = ()) -> Confi
     return config_from_document(with_changes(load_yaml(text, name), changes))
 
 
-def config_from_document(document: Document) -> Config:
-    """Check data against the schema, then the keys against each other. `ConfigError` lists every fault found."""
+def config_from_document(document: Document, folder: str | None = None) -> Config:
+    """Check data against the schema, then the keys against each other. `ConfigError` lists every fault found.
+
+    folder: where paths in it are looked for, if that is not the folder of the file.
+    """
     if not isinstance(document.data, Mapping):
         raise ConfigError(
             f"{document.place(())}: a config is a mapping with keys such as model, mesh and hardware, "
@@ -230,14 +244,14 @@ def config_from_document(document: Document) -> Config:
     if MeshSearch.is_one(data.get("mesh")):
         try:
             search = MeshSearch.read(data["mesh"])
-            data = {**data, "mesh": _first_sizes(search, data.get("hardware"), document)}
+            data = {**data, "mesh": _first_sizes(search, data.get("hardware"), _directory(document.file, folder))}
         except InputError as error:
             raise ConfigError(fault_line(document, ("mesh",), str(error))) from None
     try:
         settings = schema().model_validate(data)
     except ValidationError as error:
         raise ConfigError(told(list(schema_faults(error, document)))) from None
-    config = Config(document.file, settings, document.data, document, search)
+    config = Config(document.file, settings, document.data, document, search, folder)
     faults = list(key_faults(config))
     if faults:
         raise ConfigError(told([fault_line(document, path, message) for path, message in faults]))
@@ -254,14 +268,14 @@ def _has_axes(baseline: str, mesh: Mesh) -> bool:
     return True
 
 
-def _first_sizes(search: MeshSearch, hardware: Any, document: Document) -> dict[str, int]:
+def _first_sizes(search: MeshSearch, hardware: Any, directory: Path) -> dict[str, int]:
     """The first sizes that the machine allows; any where the machine itself is at fault, which is reported later."""
     from autoshard.costmodels.errors import ProfileError
 
     if search.devices > MAX_DEVICES:
         raise InputError(f"the mesh has {search.devices} devices; at most {MAX_DEVICES} can be planned for")
     try:
-        allowed, others = search.allowed(_hardware_path(str(hardware), Path(document.file).resolve().parent))
+        allowed, others = search.allowed(_hardware_path(str(hardware), directory))
     except ProfileError:
         return search.sizes()[0]
     if not allowed:
@@ -269,8 +283,12 @@ def _first_sizes(search: MeshSearch, hardware: Any, document: Document) -> dict[
     return allowed[0]
 
 
-def _hardware_path(given: str, directory: Path) -> str:
-    if not ("/" in given or given.endswith((".yaml", ".yml"))) or Path(given).is_absolute():
-        return given
-    beside = directory / given
-    return str(beside) if beside.exists() else given
+def _directory(file: str, folder: str | None) -> Path:
+    return Path(file).resolve().parent if folder is None else Path(folder)
+
+
+def _hardware_path(hardware: str, directory: Path) -> str:
+    if not ("/" in hardware or hardware.endswith((".yaml", ".yml"))) or Path(hardware).is_absolute():
+        return hardware
+    beside = directory / hardware
+    return str(beside) if beside.exists() else hardware

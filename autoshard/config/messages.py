@@ -34,13 +34,13 @@ def key_text(path: KeyPath) -> str:
     return text
 
 
-def shown(found: Any) -> str:
+def shown(value: Any) -> str:
     """A value of the config as a message shows it, shortened."""
-    if isinstance(found, Mapping):
+    if isinstance(value, Mapping):
         return "a mapping"
-    if isinstance(found, list):
+    if isinstance(value, list):
         return "a list"
-    if found is None:
+    if value is None:
         return "nothing"
-    text = repr(found)
+    text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints import Pin
-from autoshard.errors import AutoshardError, InputError
+from autoshard.errors import AutoshardError, InputError, listing
 
 if TYPE_CHECKING:
     from autoshard.config.load import Config
@@ -22,9 +22,9 @@ KEYS = ("shapes", "annotations", "configuration")
 _PATTERN = ("weights/", "inputs/", "out/", "@", "scope:", "**")
 
 
-def is_file(given: Any) -> bool:
+def is_file(model: Any) -> bool:
     """Whether the ``model`` of a config is an ONNX file and not a model of the library."""
-    return isinstance(given, str) and given.lower().endswith(ENDINGS)
+    return isinstance(model, str) and model.lower().endswith(ENDINGS)
 
 
 def faults(config: Config) -> list[tuple[tuple[str, ...], str]]:
@@ -84,7 +84,7 @@ def problem_of(config: Config) -> Workload:
         function_of_model = function(model, config.settings.shapes or {})
     except InputError as error:
         key = "shapes" if config.settings.shapes is not None else "model"
-        raise InputError(f"{config.place(key)}: {key}: {error}") from None
+        raise InputError(f"{config.place(key)}: {error}") from None
 
     def arguments(seed: int) -> tuple[Any, ...]:
         from autoshard.onnx.arguments import make_arguments
@@ -107,8 +107,10 @@ def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[tuple[Pin, ...],
 
     model = model_of(config)
     paths = names_of(model.proto)
-    stated = tuple(pin if _is_pattern(pin.pattern, paths) else replace_pattern(pin, paths) for pin in pins)
-    how = config.settings.annotations or "ignore"
+    stated = tuple(pin if _is_pattern(pin.pattern, paths) else _on_path(pin, paths, model) for pin in pins)
+    how = config.settings.annotations
+    if how is None:
+        return stated, _ignored_note(model, config.settings.model_file or "")
     if how == "ignore":
         return stated, ()
     from autoshard.onnx.function import function
@@ -116,18 +118,48 @@ def statements_of(config: Config, pins: Sequence[Pin]) -> tuple[tuple[Pin, ...],
 
     taken = {pin.pattern for pin in stated}
     shapes = function(model, config.settings.shapes or {}).value_shapes()
-    read = stated_shardings(model, config.mesh, shapes, configuration=config.settings.configuration)
-    found, left = [], {why: list(names) for why, names in read.left.items()}
+    with_sizes = replace(model, shapes=_symbols(model, config.settings.shapes or {}))
+    read = stated_shardings(with_sizes, config.mesh, shapes, configuration=config.settings.configuration)
+    taken_pins, left = [], {why: list(names) for why, names in read.left.items()}
     for name, sharding, source in read.shardings:
         pattern = paths.get(name)
         if pattern is None or pattern in taken:
             left.setdefault(_PINNED if pattern in taken else NO_VALUE, []).append(name)
         elif how == "hints":
             opened = tuple(replace(d, is_open=True) for d in sharding.dims)
-            found.append(Pin(pattern, replace(sharding, dims=opened), source, HINT_PRIORITY))
+            taken_pins.append(Pin(pattern, replace(sharding, dims=opened), source, HINT_PRIORITY))
         else:
-            found.append(Pin(pattern, sharding, source))
-    return (*stated, *found), (_annotation_note(config.settings.model_file or "", how, len(found), left),)
+            taken_pins.append(Pin(pattern, sharding, source))
+    file = config.settings.model_file or ""
+    notes = [_annotation_note(file, how, len(taken_pins), left)]
+    if read.senseless:
+        notes.append(
+            f"annotations of {file}: the specs of {_shown(read.senseless)} make no sense together (autoshard check "
+            "says why); the plan takes each by itself"
+        )
+    if read.stages:
+        notes.append(
+            f"annotations of {file}: {read.stages} state pipeline stages, which are not planned: all devices "
+            "run every node"
+        )
+    return (*stated, *taken_pins), tuple(notes)
+
+
+def _ignored_note(model: Model, file: str) -> tuple[str, ...]:
+    """What is told of annotations where the config does not say what they mean."""
+    from autoshard.onnx.structure import nodes_of_model
+
+    count = sum(bool(node.device_configurations) for _, _, _, node in nodes_of_model(model.proto))
+    if not count:
+        return ()
+    nodes = "1 node is" if count == 1 else f"{count} nodes are"
+    return (f"{file}: {nodes} annotated, which this plan ignores; annotations: pins, or hints, takes what they say",)
+
+
+def _shown(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 _PINNED = "the config pins them"
@@ -141,8 +173,7 @@ def _annotation_note(file: str, how: str, taken: int, left: Mapping[str, Sequenc
     text = f"annotations of {file}{where}: {taken} {'placement' if taken == 1 else 'placements'} taken"
     parts = []
     for why, names in left.items():
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        parts.append(f"{len(names)}, as {why}: {', '.join(names[:_NAMED])}{more}")
+        parts.append(f"{len(names)}, as {why}: {_shown(names)}")
     return text + (f"; not taken: {'; '.join(parts)}" if parts else "")
 
 
@@ -154,7 +185,24 @@ def _is_pattern(pattern: str, paths: Mapping[str, str]) -> bool:
     return pattern not in paths and (pattern.startswith(_PATTERN) or pattern == "out")
 
 
-def replace_pattern(pin: Pin, paths: Mapping[str, str]) -> Pin:
-    """The pin on the path of the value that it names; unchanged where no value has the name, which matching reports."""
+def _on_path(pin: Pin, paths: Mapping[str, str], model: Model) -> Pin:
+    """The pin on the path of the value that it names; a pattern with ``*``, ``?`` or ``[`` stays as it is.
+
+    `InputError` where the model has no such value.
+    """
+    from autoshard.onnx.names import stored_tensors
+    from autoshard.onnx.structure import nodes_of_model
+
     path = paths.get(pin.pattern)
-    return pin if path is None else Pin(path, pin.parsed, pin.source, pin.priority)
+    if path is not None:
+        return Pin(path, pin.parsed, pin.source, pin.priority)
+    if any(sign in pin.pattern for sign in "*?["):
+        return pin
+    inside = (node for path, _, _, node in nodes_of_model(model.proto) if path)
+    if any(pin.pattern in node.output for node in inside):
+        why = "is inside of a function or of a body; pin what the node around it takes or makes"
+    elif pin.pattern in stored_tensors(model.graph):
+        why = "is a constant of the program, which is not placed"
+    else:
+        why = f"is no value of {model.name}; {listing(pin.pattern, sorted(paths))}"
+    raise InputError(f"{pin.source}: pin {pin.pattern!r} {why}")

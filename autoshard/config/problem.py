@@ -11,6 +11,7 @@ from autoshard.config.load import Config
 from autoshard.config.schema import is_leaf, parse_leaf
 from autoshard.config.workload import Workload
 from autoshard.errors import InputError, listing
+from autoshard.trust import refusal
 
 
 def build_problem(config: Config) -> Workload:
@@ -30,6 +31,8 @@ def build_problem(config: Config) -> Workload:
 
         return problem_of(config)
     assert settings.function is not None
+    if not config.trusted:
+        raise refusal(settings.function, config.directory, config.file)
     function = _callable(settings.function, config, "function")
     names = tuple(settings.argnames) if settings.argnames is not None else None
     if settings.specs is not None:

@@ -40,12 +40,13 @@ def _reference(text: str) -> str:
     return text
 
 
-def _plain_bytes(given: Any) -> int | None:
-    if given is None:
+def plain_bytes(size: Any) -> int | None:
+    """An amount of memory in bytes; `InputError` for shares of a device."""
+    if size is None:
         return None
-    amount = memory_amount(given)
+    amount = memory_amount(size)
     if amount.bytes is None:
-        raise InputError(f"expected an amount such as 8GB, found {given!r}")
+        raise InputError(f"expected an amount such as 8GB, found {size!r}")
     return amount.bytes
 
 
@@ -105,7 +106,7 @@ class SolverSection(Section):
     effort: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     accepted_gap: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 1e-3
-    memory: Annotated[int | None, BeforeValidator(_plain_bytes)] = None
+    memory: Annotated[int | None, BeforeValidator(plain_bytes)] = None
 
 
 class RunSection(Section):
@@ -124,27 +125,27 @@ def _axis_names(axes: dict[str, Any]) -> dict[str, Any]:
     return axes
 
 
-def _carry(given: Any) -> Any:
-    if not (given is None or isinstance(given, bool) or given in ("auto", "none")):
-        carry_groups(given)  # says what is wrong with it
-    return given
+def _carry(carry: Any) -> Any:
+    if not (carry is None or isinstance(carry, bool) or carry in ("auto", "none")):
+        carry_groups(carry)  # says what is wrong with it
+    return carry
 
 
-def check_spec(given: Any, path: tuple[str | int, ...] = ()) -> None:
+def check_spec(spec: Any, path: tuple[str | int, ...] = ()) -> None:
     """Raise `InputError` where a tree of argument specs has a malformed leaf; `SpecError.path` says where."""
-    if isinstance(given, str):
-        parse_leaf(given, path)
-    elif isinstance(given, Mapping):
-        if is_leaf(given):
-            parse_leaf(given, path)
+    if isinstance(spec, str):
+        parse_leaf(spec, path)
+    elif isinstance(spec, Mapping):
+        if is_leaf(spec):
+            parse_leaf(spec, path)
         else:
-            for key, item in given.items():
+            for key, item in spec.items():
                 check_spec(item, (*path, key))
-    elif isinstance(given, list):
-        for index, item in enumerate(given):
+    elif isinstance(spec, list):
+        for index, item in enumerate(spec):
             check_spec(item, (*path, index))
     else:
-        raise SpecError(f"expected {{shape: [8, 128], dtype: float32}} or float32[8,128], found {given!r}", path)
+        raise SpecError(f"expected {{shape: [8, 128], dtype: float32}} or float32[8,128], found {spec!r}", path)
 
 
 class SpecError(InputError):
@@ -155,16 +156,16 @@ class SpecError(InputError):
         self.path = path
 
 
-def is_leaf(given: Mapping[str, Any]) -> bool:
+def is_leaf(spec: Mapping[str, Any]) -> bool:
     """Whether a mapping describes an array rather than a pytree with these keys.
 
     >>> is_leaf({"shape": [8], "dtype": "int32"}), is_leaf({"shape": {"shape": [8]}})
     (True, False)
     """
-    return "shape" in given and not isinstance(given["shape"], Mapping) and set(given) <= {"shape", "dtype"}
+    return "shape" in spec and not isinstance(spec["shape"], Mapping) and set(spec) <= {"shape", "dtype"}
 
 
-def parse_leaf(given: Any, path: tuple[str | int, ...] = ()) -> tuple[tuple[int, ...], str]:
+def parse_leaf(leaf: Any, path: tuple[str | int, ...] = ()) -> tuple[tuple[int, ...], str]:
     """Shape and dtype of one array.
 
     >>> parse_leaf("bfloat16[8, 128]"), parse_leaf({"shape": [], "dtype": "int32"})
@@ -172,15 +173,15 @@ def parse_leaf(given: Any, path: tuple[str | int, ...] = ()) -> tuple[tuple[int,
     """
     from autoshard.models.options import listing
 
-    if isinstance(given, str):
-        match = _LEAF.match(given.strip())
+    if isinstance(leaf, str):
+        match = _LEAF.match(leaf.strip())
         if match is None:
-            raise SpecError(f"cannot read {given!r}; write it like float32[8,128]", path)
+            raise SpecError(f"cannot read {leaf!r}; write it like float32[8,128]", path)
         dims = [d.strip() for d in match["shape"].split(",")] if match["shape"].strip() else []
         shape: list[Any] = [int(d) if re.fullmatch(r"-?\d+", d) else d for d in dims]
         dtype, shape_path, dtype_path = match["dtype"], path, path
     else:
-        shape, dtype = given["shape"], given.get("dtype", "float32")
+        shape, dtype = leaf["shape"], leaf.get("dtype", "float32")
         shape_path, dtype_path = (*path, "shape"), (*path, "dtype")
     if not isinstance(shape, list):
         raise SpecError(f"a shape is a list of sizes, such as [8, 128], found {shape!r}", shape_path)
@@ -249,11 +250,11 @@ class Settings(Section):
     def _file_as_model(cls, data: Any, handler: ModelWrapValidatorHandler["Settings"]) -> "Settings":
         from autoshard.config.onnx_model import is_file
 
-        given = data.get("model") if isinstance(data, Mapping) else None
-        if not is_file(given):
+        model = data.get("model") if isinstance(data, Mapping) else None
+        if not is_file(model):
             return handler(data)
         made = handler({key: value for key, value in data.items() if key != "model"})
-        made._model_file = given
+        made._model_file = model
         return made
 
     def statements_of(self, kind: Kind) -> Any:

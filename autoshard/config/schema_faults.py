@@ -16,9 +16,11 @@ def schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
     """The faults that pydantic found, in words, each with its place in the file."""
     for fault in error.errors():
         path, of_key = _without_choices(fault["loc"], document.data), False
-        kind, context, found = fault["type"], fault.get("ctx", {}), fault["input"]
-        if fault["loc"][-1] == "str" and isinstance(found, Mapping):
+        kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
+        if fault["loc"][-1] == "str" and isinstance(value, Mapping):
             continue  # the fault of the value as a mapping is reported
+        if fault["loc"][-1] == "constrained-int" and isinstance(value, list):
+            continue  # the fault of an element is reported
         expected = _EXPECTED.get(kind)
         if kind == "extra_forbidden":
             message = f"unknown key {path[-1]!r}; {listing(str(path[-1]), _known_keys(path[:-1]))}"
@@ -30,11 +32,11 @@ def schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
             message = str(context.get("error", fault["msg"]))
             path = _option_path(path, message, document)
         elif kind == "literal_error":
-            message = f"expected {context['expected']}, found {shown(found)}"
+            message = f"expected {context['expected']}, found {shown(value)}"
         elif expected is not None:
-            message = f"expected {expected}, found {shown(found)}"
+            message = f"expected {expected}, found {shown(value)}"
         else:
-            message = f"{fault['msg'].removeprefix('Input ')}, found {shown(found)}"
+            message = f"{fault['msg'].removeprefix('Input ')}, found {shown(value)}"
         yield fault_line(document, path, message, of_key=of_key)
 
 
@@ -54,7 +56,7 @@ def _without_choices(path: KeyPath, data: Any) -> KeyPath:
 
 def _is_form(step: str | int) -> bool:
     return isinstance(step, str) and (
-        step.endswith("Section") or step in ("str", "bool") or step.startswith("literal[")
+        step.endswith("Section") or step in ("str", "bool") or step.startswith(("literal[", "constrained-", "list["))
     )
 
 

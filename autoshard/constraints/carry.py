@@ -30,17 +30,17 @@ def carry_groups(carry: Any, source: str = "") -> tuple[SameSharding, ...]:
     if not isinstance(carry, Mapping):
         raise InputError(f"{place}carry is {carry!r}; {_TRY}")
     groups = []
-    for output, given in carry.items():
-        shown = f"{place}carry holds {output!r}: {given!r}"
-        if not _is_path(output) or not _is_path(given):
+    for output, argument in carry.items():
+        shown = f"{place}carry holds {output!r}: {argument!r}"
+        if not _is_path(output) or not _is_path(argument):
             raise InputError(f"{shown}; {_TRY}")
         if output != "out" and not output.startswith("out/"):
             raise InputError(f"{shown}; an output comes first, 'out' or 'out/...'")
-        if given == "out" or given.startswith("out/"):
+        if argument == "out" or argument.startswith("out/"):
             raise InputError(f"{shown}; an input comes second, not another output")
-        groups.append(SameSharding([given, output], source=f"{place}carry", by_leaf=True))
+        groups.append(SameSharding([argument, output], source=f"{place}carry", by_leaf=True))
     return tuple(groups)
 
 
-def _is_path(given: Any) -> bool:
-    return isinstance(given, str) and bool(given.strip())
+def _is_path(entry: Any) -> bool:
+    return isinstance(entry, str) and bool(entry.strip())

@@ -46,5 +46,5 @@ def with_further(stated: Sequence[MatchedPin], pins: Sequence[MatchedPin]) -> tu
     return (*displaced(stated, pins)[0], *added(stated, pins))
 
 
-def _meets(one: MatchedPin, other: MatchedPin) -> bool:
-    return bool(set(one.values) & set(other.values) or set(one.outputs) & set(other.outputs))
+def _meets(pin: MatchedPin, other: MatchedPin) -> bool:
+    return bool(set(pin.values) & set(other.values) or set(pin.outputs) & set(other.outputs))

@@ -58,9 +58,9 @@ class SameSharding(Statement):
         return with_place(f"same sharding{how}: {', '.join(self.patterns)}", self.source)
 
     @classmethod
-    def from_config(cls, given: Any, source: str) -> Self:
+    def from_config(cls, entry: Any, source: str) -> Self:
         """The group that an entry of ``same_sharding`` states."""
-        return cls(given, source=source)
+        return cls(entry, source=source)
 
     def match(self, addresses: Addresses, mesh: Mesh | None = None) -> "MatchedGroup":
         """The group with its members in one program.

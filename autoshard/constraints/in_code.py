@@ -91,16 +91,16 @@ def groups_in_code(program: Program) -> tuple[MatchedGroup, ...]:
     )  # fmt: skip
 
 
-def in_code_given(given: str | None) -> str:
+def in_code_given(choice: str | None) -> str:
     """The option ``in_code`` as given, checked: ``hard`` (also for None), ``hints`` or ``ignore``."""
-    if given is None:
+    if choice is None:
         return "hard"
-    if given not in IN_CODE:
+    if choice not in IN_CODE:
         raise InputError(
-            f"in_code is {given!r}; shardings in the code are 'hard' (they hold), 'hints' (they are priced and "
+            f"in_code is {choice!r}; shardings in the code are 'hard' (they hold), 'hints' (they are priced and "
             "searched from) or to be ignored ('ignore')"
         )
-    return given
+    return choice
 
 
 def check_devices(stated: Iterable[tuple[str | None, Sequence[int], str]]) -> None:

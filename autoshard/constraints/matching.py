@@ -47,12 +47,12 @@ def conflict(first: TensorSharding, second: TensorSharding) -> str:
             return f"dimension {index} is {a} in one and {b} in the other"
     if set(first.unreduced) != set(second.unreduced):
         return f"one is unreduced over {_axes(first.unreduced)}, the other over {_axes(second.unreduced)}"
-    for i, one in enumerate(first.dims):
+    for i, dim in enumerate(first.dims):
         for j, other in enumerate(second.dims):
-            if i != j and (clash := _shared(one.axes, other.axes)):
+            if i != j and (clash := _shared(dim.axes, other.axes)):
                 return f"{_axes(clash)} cuts dimension {i} in one and dimension {j} in the other"
-    for one, other in ((first, second), (second, first)):
-        clash = _shared(one.replicated, [a for d in other.dims for a in d.axes])
+    for dim, other in ((first, second), (second, first)):
+        clash = _shared(dim.replicated, [a for d in other.dims for a in d.axes])
         if clash:
             return f"one is replicated over {_axes(clash)}, the other cut by it"
     return ""

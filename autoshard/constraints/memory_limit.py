@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator
 
-from autoshard.constraints.in_config import ConfigKey, Section
+from autoshard.constraints.in_config import ConfigKey, Section, short_form
 from autoshard.constraints.kind import Kind
 from autoshard.constraints.statement import Matched, with_place
 from autoshard.errors import InputError
@@ -63,13 +63,16 @@ class LimitSection(Section):
     pinned_host: Memory | None = None
 
 
-def _limits(given: Any) -> Any:
+def _limits(limit: Any) -> Any:
     """An amount for device memory, or amounts by kind."""
-    if not isinstance(given, Mapping):
-        return None if given is None else {"device": limit_amount(given)}
-    return given
+    if not isinstance(limit, Mapping):
+        return None if limit is None else {"device": limit_amount(limit)}
+    return limit
 
 
 KIND = Kind(
-    MemoryLimit, config=ConfigKey("memory_limit", Annotated[LimitSection | None, BeforeValidator(_limits)], None)
+    MemoryLimit,
+    config=ConfigKey(
+        "memory_limit", Annotated[LimitSection | None, short_form(_limits, {"type": ["string", "number"]})], None
+    ),
 )

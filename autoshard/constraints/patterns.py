@@ -107,20 +107,21 @@ class Addresses:
         values = _ids(v for name, v in self.inputs if path_matches(pattern, name))
         if values:
             return Match(values=values)
+        ops = self._ops_of(pattern)
+        return Match() if ops is None else Match(values=_ids(v for op in ops for v in op.results), any_rank=True)
+
+    def _ops_of(self, pattern: str) -> list[Op] | None:
+        """The ops of a scope, of lines of a file, or of a kind; None for a pattern that is none of these."""
         if pattern.startswith(_SCOPE):
-            ops = [op for op in self.ops if _in_scope(op, pattern[len(_SCOPE) :])]
-            return Match(values=_ids(v for op in ops for v in op.results), any_rank=True)
+            return [op for op in self.ops if _in_scope(op, pattern[len(_SCOPE) :])]
         line = _LINE.match(pattern)
         if line is not None:
             lines = range(int(line["line"]), int(line["last"] or line["line"]) + 1)
-            ops = [op for op in self.ops if _on_line(op, line["file"], lines)]
-            if line["kind"]:
-                ops = [op for op in ops if fnmatchcase(op.kind, line["kind"])]
-            return Match(values=_ids(v for op in ops for v in op.results), any_rank=True)
+            kind = line["kind"] or "*"
+            return [op for op in self.ops if _on_line(op, line["file"], lines) and fnmatchcase(op.kind, kind)]
         if "/" not in pattern and pattern not in ("*", "**"):
-            ops = [op for op in self.ops if fnmatchcase(op.kind, pattern)]
-            return Match(values=_ids(v for op in ops for v in op.results), any_rank=True)
-        return Match()
+            return [op for op in self.ops if fnmatchcase(op.kind, pattern)]
+        return None
 
     def hint(self, pattern: str) -> str:
         """A suggestion of what to write instead of a pattern that addresses nothing."""
@@ -162,18 +163,22 @@ class Addresses:
         return f"the {what} are " + _some(names) if names else f"the program has no {what}"
 
     def _line_hint(self, file: str, kind: str | None) -> str:
-        found: dict[str, set[int]] = {}
+        lines_of: dict[str, set[int]] = {}
         kinds: set[str] = set()
         for op in self.ops:
             source = _SOURCE.match(op.source)
             if source is None:
                 continue
-            found.setdefault(source["file"], set()).add(int(source["line"]))
+            lines_of.setdefault(source["file"], set()).add(int(source["line"]))
             if kind and _same_file(source["file"], file):
                 kinds.add(op.kind)
-        lines = sorted({n for name, numbers in found.items() if _same_file(name, file) for n in numbers})
+        lines = sorted({n for name, numbers in lines_of.items() if _same_file(name, file) for n in numbers})
         if not lines:
-            return "the ops come from " + _some(sorted(found)) if found else "the ops of this program carry no source"
+            return (
+                "the ops come from " + _some(sorted(lines_of))
+                if lines_of
+                else "the ops of this program carry no source"
+            )
         text = f"ops of {file} come from lines " + _some(map(str, lines), most=12)
         return text + (f" and are {_some(sorted(kinds), most=12)}" if kind else "")
 
@@ -188,12 +193,12 @@ def line_of(source: str) -> str:
     return f"{match['file']}:{match['line']}" if match else source
 
 
-def _ids(found) -> tuple[int, ...]:
-    return tuple(sorted(set(found)))
+def _ids(values) -> tuple[int, ...]:
+    return tuple(sorted(set(values)))
 
 
-def _same_file(found: str, wanted: str) -> bool:
-    return found == wanted or found.endswith("/" + wanted)
+def _same_file(named: str, wanted: str) -> bool:
+    return named == wanted or named.endswith("/" + wanted)
 
 
 def _on_line(op: Op, file: str, lines: range) -> bool:

@@ -80,19 +80,19 @@ class Pin(Statement):
         return f"pin {self.pattern}{_priority_text(self.priority)}: {self.sharding}"
 
     @classmethod
-    def from_config(cls, given: Any, source: str) -> Self:
+    def from_config(cls, entry: Any, source: str) -> Self:
         """The pin that an entry of ``pins`` states."""
-        return cls(given.pattern, given.sharding, source, given.priority)
+        return cls(entry.pattern, entry.sharding, source, entry.priority)
 
     @classmethod
-    def config_faults(cls, given: Any, path: KeyPath, mesh: Mesh) -> Iterator[tuple[KeyPath, str]]:
+    def config_faults(cls, entry: Any, path: KeyPath, mesh: Mesh) -> Iterator[tuple[KeyPath, str]]:
         """Shardings that cannot be read or do not fit the mesh."""
         try:
-            pin = cls(given.pattern, given.sharding)
+            pin = cls(entry.pattern, entry.sharding)
         except InputError as error:
-            yield path, str(error).removeprefix(f"pin {given.pattern!r}: ")
+            yield path, str(error).removeprefix(f"pin {entry.pattern!r}: ")
             return
-        for message in pin.parsed.violations(mesh, what=f"pin {given.pattern!r}"):
+        for message in pin.parsed.violations(mesh, what=f"pin {entry.pattern!r}"):
             yield path, message
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedPin":

@@ -94,7 +94,7 @@ def read_all(statements: Iterable[Mapping[str, Any]], mesh: Mesh | None = None) 
 def read_only(kind: type[M], statements: Iterable[Mapping[str, Any]]) -> tuple[M, ...]:
     """The statements of one kind in a plan.json."""
     of_kind = (read(statement) for statement in statements if statement.get("kind") == kind.kind)
-    return tuple(one for one in of_kind if isinstance(one, kind))
+    return tuple(matched for matched in of_kind if isinstance(matched, kind))
 
 
 def _short(statement: Mapping[str, Any]) -> str:

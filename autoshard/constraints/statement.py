@@ -29,7 +29,7 @@ class Statement:
     __slots__ = ()
 
     @classmethod
-    def from_config(cls, given: Any, source: str) -> Self:
+    def from_config(cls, entry: Any, source: str) -> Self:
         """The statement that one entry of a config states.
 
         given: the entry, checked by the kind's part of the schema. source: its place, ``config.yaml:12:3``.
@@ -37,23 +37,23 @@ class Statement:
         raise NotImplementedError(f"{cls.__name__} cannot be written in a config")
 
     @classmethod
-    def config_faults(cls, given: Any, path: KeyPath, mesh: Mesh) -> Iterator[tuple[KeyPath, str]]:
+    def config_faults(cls, entry: Any, path: KeyPath, mesh: Mesh) -> Iterator[tuple[KeyPath, str]]:
         """Faults of an entry of a config that its schema cannot see: where, and a message.
 
         By default: axes that the mesh lacks, empty patterns, and what `from_config` refuses.
         """
         known, sound = mesh.axis_names, True
-        for axis in getattr(given, "axes", None) or [getattr(given, "axis", None)]:
+        for axis in getattr(entry, "axes", None) or [getattr(entry, "axis", None)]:
             if axis is not None and axis not in known:
                 sound = False
                 yield path, f"the mesh has no axis {axis!r}; {listing(axis, known)}"
-        patterns = getattr(given, "patterns", None) or [getattr(given, "pattern", None)]
+        patterns = getattr(entry, "patterns", None) or [getattr(entry, "pattern", None)]
         if any(p is not None and not p.strip() for p in patterns):
             sound = False
             yield path, "expected a pattern such as params/**, found an empty text"
         if sound:
             try:
-                cls.from_config(given, "")
+                cls.from_config(entry, "")
             except InputError as error:
                 yield path, str(error)
 

@@ -96,9 +96,9 @@ class Lowered:
         arriving = [o for o in orders if o.where == "input"]
         leaving = [o for o in orders if o.where == "output"]
 
-        def local(*given: Any) -> tuple[Any, ...]:
+        def local(*arguments: Any) -> tuple[Any, ...]:
             blocks, cut = [_empty(traced.program.type_of(v), x, grid) for v, x in zip(args, outer, strict=True)], []
-            for k, block in zip(handed, given, strict=True):
+            for k, block in zip(handed, arguments, strict=True):
                 blocks[k] = block
             for block, value, before, after in zip(blocks, args, outer, inner, strict=True):
                 for step in _finish_cut(before, after):

@@ -185,8 +185,8 @@ def _cond(eqn: Any, operands: list[Any], region: Region, bit: Any) -> list[Any]:
 
     def branch(closed: Any, waits: Waits) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
-            before, given = (args[0], args[1:]) if region.bit else (None, args)
-            out, chain = _run(closed, waits, given, before)
+            before, inputs = (args[0], args[1:]) if region.bit else (None, args)
+            out, chain = _run(closed, waits, inputs, before)
             return (*_bit(region, chain), *out)
 
         return run

@@ -21,13 +21,13 @@ def on_logical_mesh(text: str, mesh: AtomMesh) -> str:
     """
     refined = "<[" + ", ".join(f'"{name}"={size}' for name, size in zip(mesh.names, mesh.sizes, strict=True)) + "]>"
     declared = re.compile(r"(sdy\.mesh @[\w.\"-]+ = )" + re.escape(refined) + r"(?: \{stablehlo\.mesh = [^\n]*\})?")
-    text, meshes = declared.subn(lambda found: found[1] + str(mesh.mesh), text)
+    text, meshes = declared.subn(lambda match: match[1] + str(mesh.mesh), text)
     if not meshes and "sdy.mesh" in text:
         raise InputError(f"the module declares no mesh {refined}, on which it should have been lowered")
     name = "(?:" + "|".join(re.escape(f'"{n}"') for n in sorted(mesh.names, key=len, reverse=True)) + ")"
     number = {f'"{n}"': atom for atom, n in enumerate(mesh.names)}
 
-    def axes(found: re.Match[str]) -> str:
-        return "{" + mesh.axes_text([number[n] for n in re.findall(name, found[0])]) + found[1] + "}"
+    def axes(match: re.Match[str]) -> str:
+        return "{" + mesh.axes_text([number[n] for n in re.findall(name, match[0])]) + match[1] + "}"
 
     return re.sub(rf"\{{{name}(?:, {name})*((?:, \?)?)\}}", axes, text)

@@ -184,10 +184,10 @@ class _Checker:
                 self.same(crossing[0], Layout(()), f"the predicate {where}")
                 continue
             carries = int(op.attrs["num_carry"]) if op.kind == "scan" else len(crossing)
-            for slot, (found, result) in enumerate(zip(crossing, results, strict=True)):
-                if slot >= carries and found is not None:
-                    found = stack(found)
-                self.same(found, result, f"result {slot} {where}")
+            for slot, (layout, result) in enumerate(zip(crossing, results, strict=True)):
+                if slot >= carries and layout is not None:
+                    layout = stack(layout)
+                self.same(layout, result, f"result {slot} {where}")
             if op.kind in ("scan", "while"):
                 for slot, argument in enumerate(
                     arguments[len(arguments) - len(crossing) :]

@@ -57,8 +57,8 @@ def apply_rule(
     for operand, factors, placement in readers:
         problems += _factor_cuts(rule, operand, factors, placement, names, cuts)
     chosen: list[Cut] = []
-    for factor, found in enumerate(cuts):
-        cut, wrong = _agreed(rule, factor, found, names, strict)
+    for factor, pieces in enumerate(cuts):
+        cut, wrong = _agreed(rule, factor, pieces, names, strict)
         chosen.append(cut)
         problems += wrong
     if strict:
@@ -162,14 +162,14 @@ def split_cut(cut: Cut, sizes: Sequence[Dim]) -> list[Cut] | None:
 
 
 def _agreed(
-    rule: OpRule, factor: int, found: Sequence[tuple[int, Cut]], names: Sequence[str], strict: bool
+    rule: OpRule, factor: int, pieces: Sequence[tuple[int, Cut]], names: Sequence[str], strict: bool
 ) -> tuple[Cut, list[Problem]]:
     """The cut of a factor that all its inputs agree on, and where they do not."""
-    given = [(operand, cut) for operand, cut in found if cut]
-    if not given:
+    cut_operands = [(operand, cut) for operand, cut in pieces if cut]
+    if not cut_operands:
         return (), []
-    first, cut = given[0]
-    for operand, other in given[1:]:
+    first, cut = cut_operands[0]
+    for operand, other in cut_operands[1:]:
         if other != cut:
             problem = Problem(
                 "cut-differently",
@@ -183,7 +183,7 @@ def _agreed(
             return cut, [problem]
     problems = []
     if factor not in rule.whole:
-        for operand, other in found:
+        for operand, other in pieces:
             if other:
                 continue
             problems.append(
@@ -316,11 +316,11 @@ def _output(
     joined = tuple(_joined_cut([(rule.sizes[f], cuts[f]) for f in parts]) for parts in factors)
     order = [f for parts in factors for f in parts if counts[f] > 1]
     place = {f: i for i, f in enumerate(parallel)}
-    found: dict[tuple[int, ...], int] = {}
+    holders: dict[tuple[int, ...], int] = {}
     for o, sets in held.items():
         key = tuple(o[place[f]] for f in order)
-        found[key] = found.get(key, 0) | union(sets)
-    return Placement(joined, tuple(found[key] for key in product(*(range(counts[f]) for f in order))))
+        holders[key] = holders.get(key, 0) | union(sets)
+    return Placement(joined, tuple(holders[key] for key in product(*(range(counts[f]) for f in order))))
 
 
 def _joined_cut(parts: Sequence[tuple[Dim, Cut]]) -> Cut:
@@ -353,9 +353,9 @@ def _nothing_meets(
 
 def devices_text(devices: int) -> str:
     """A set of devices as text, ``{0,1,4}``."""
-    found = members(devices)
-    more = ",..." if len(found) > SHOWN_DEVICES else ""
-    return "{" + ",".join(map(str, found[:SHOWN_DEVICES])) + more + "}"
+    numbers = members(devices)
+    more = ",..." if len(numbers) > SHOWN_DEVICES else ""
+    return "{" + ",".join(map(str, numbers[:SHOWN_DEVICES])) + more + "}"
 
 
 def without_rule(placements: Sequence[Placement | None], outputs: int, devices: int) -> tuple[Placement | None, ...]:

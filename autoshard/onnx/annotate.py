@@ -22,6 +22,7 @@ from autoshard.onnx.specs import (
     write_annotations,
     write_configurations,
 )
+from autoshard.onnx.structure import nodes_of_model
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
@@ -56,7 +57,8 @@ def annotated(
     placements: the sharding that a value is kept in, by its name; values without one are replicated on all devices.
     uses: the sharding that a node needs an input in, after any reshard, by (name or index of the node, name or number
     of the input); without one it is that of the value. skip: nodes that get none, by name or by a value they make.
-    stages: pipeline stages by node. Annotations for other configurations stay.
+    stages: pipeline stages by node. Annotations for other configurations stay. Those for this one that are inside of
+    functions and bodies go, as they are for the devices that it had before.
     """
     mesh = mesh if isinstance(mesh, Mesh) else Mesh.from_dict(mesh)
     writer = _Writer(model, mesh, placements, uses or {}, configuration)
@@ -70,18 +72,31 @@ def annotated(
     said = ORDER.format(name=configuration, mesh=mesh)
     if said not in copy.doc_string:
         copy.doc_string = f"{copy.doc_string}\n{said}" if copy.doc_string else said
+    for node in _nodes_inside(copy):
+        write_annotations(node, [a for a in read_annotations(node) if a.configuration != configuration])
     left_out = frozenset(skip)
     count = 0
     for index, node in enumerate(copy.graph.node):
         kept = [a for a in read_annotations(node) if a.configuration != configuration]
-        if node.name in left_out or any(o in left_out for o in node.output):
-            write_annotations(node, kept)
-            continue
         stage = (stages or {}).get(index, (stages or {}).get(node.name)) if stages else None
+        if node.name in left_out or any(o in left_out for o in node.output):
+            alone = [] if stage is None else [NodeAnnotation(configuration, (), stage)]
+            write_annotations(node, [*kept, *alone])
+            continue
         write_annotations(node, [*kept, NodeAnnotation(configuration, writer.specs(node, index), stage)])
         count += 1
     writer.check_all_used()
     return Annotated(copy, dict(sorted(writer.lost.items())), count)
+
+
+def annotated_inside(proto: "ModelProto", configuration: str) -> int:
+    """How many nodes of functions and bodies have an annotation for a configuration."""
+    return sum(any(a.configuration == configuration for a in read_annotations(n)) for n in _nodes_inside(proto))
+
+
+def _nodes_inside(proto: "ModelProto") -> list["NodeProto"]:
+    """The nodes of functions and bodies that are annotated."""
+    return [node for path, _, _, node in nodes_of_model(proto) if path and node.device_configurations]
 
 
 def write_annotated(proto: "ModelProto", model: ModelFile, path: str | os.PathLike[str]) -> None:
@@ -106,11 +121,11 @@ def _coordinates(mesh: Mesh, device: int) -> str:
     >>> _coordinates(Mesh.from_dict({"data": 2, "model": 4}), 3)
     'data=0,model=3'
     """
-    found = []
+    coordinates = []
     for axis, size in zip(reversed(mesh.axis_names), reversed(mesh.axis_sizes), strict=True):
-        found.append(f"{axis}={device % size}")
+        coordinates.append(f"{axis}={device % size}")
         device //= size
-    return ",".join(reversed(found))
+    return ",".join(reversed(coordinates))
 
 
 class _Writer:
@@ -133,24 +148,24 @@ class _Writer:
 
     def specs(self, node: "NodeProto", index: int) -> tuple:
         """One spec for every tensor of a node, inputs first."""
-        found = {}
+        of_tensor = {}
         for at, name in enumerate(node.input):
             if name:
-                given = self._use(node, index, at, name)
-                if name in found and given is not None and found[name] != given:
+                wanted = self._use(node, index, at, name)
+                if name in of_tensor and wanted is not None and of_tensor[name] != wanted:
                     raise InputError(
                         f"node {node_name(node, index)} reads {name!r} twice, in two shardings; a node has one spec "
                         "for a tensor"
                     )
-                if given is not None or name not in found:
-                    found[name] = given if given is not None else self._value(name)
+                if wanted is not None or name not in of_tensor:
+                    of_tensor[name] = wanted if wanted is not None else self._value(name)
         for name in node.output:
             if name:
-                found[name] = self._value(name)
+                of_tensor[name] = self._value(name)
         types = self.model.types
         return tuple(
             spec_of(placed, name, written_dims(self.model, placed, types.get(name, UNKNOWN).dims))
-            for name, placed in found.items()
+            for name, placed in of_tensor.items()
         )
 
     def _use(self, node: "NodeProto", index: int, at: int, name: str) -> Placement | None:
@@ -166,11 +181,11 @@ class _Writer:
         self.seen_values.add(name)
         return self._placement(name, self.placements[name])
 
-    def _placement(self, name: str, given: Given) -> Placement:
+    def _placement(self, name: str, stated: Given) -> Placement:
         kind = self.model.types.get(name, UNKNOWN)
-        key = (given, kind)
+        key = (stated, kind)
         if key not in self.known:
-            sharding = TensorSharding.from_text(given) if isinstance(given, str) else given
+            sharding = TensorSharding.from_text(stated) if isinstance(stated, str) else stated
             _check(sharding, self.mesh, name, kind)
             missing = tuple(w for w in lost(sharding) if w in ("pending partial sums", "priorities"))
             dims = written_dims(self.model, replicated(1), kind.dims)

@@ -22,7 +22,7 @@ def read_weights(made: "Imported", model: "ModelFile") -> dict[str, np.ndarray]:
     from autoshard.onnx.names import stored_tensors
     from autoshard.onnx.tracing import narrowed
 
-    found: dict[str, np.ndarray] = {}
+    weights: dict[str, np.ndarray] = {}
     folder = str(model.path.absolute().parent) if model.path is not None else ""
     for name, tensor in stored_tensors(made.model.graph).items():
         if name not in made.weights:
@@ -33,8 +33,8 @@ def read_weights(made: "Imported", model: "ModelFile") -> dict[str, np.ndarray]:
             array = numpy_helper.to_array(tensor, folder)
         except Exception as error:  # reading the other file raises errors of many kinds
             raise InputError(f"weight {name!r} cannot be read: {error}") from None
-        found[name] = narrowed(np.asarray(array), f"weight {name!r}", made.notes)
-    return found
+        weights[name] = narrowed(np.asarray(array), f"weight {name!r}", made.notes)
+    return weights
 
 
 def random_inputs(made: "Imported", seed: int) -> dict[str, np.ndarray]:

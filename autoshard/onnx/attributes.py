@@ -9,14 +9,14 @@ from autoshard.onnx.ops.registry import normal
 
 def attributes_of(node: Any, version: int, outer: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a node by name. outer: the attributes of the call, for a node in a function's body."""
-    found = dict(_defaults(normal(node.domain), node.op_type, version))
+    attributes = dict(_defaults(normal(node.domain), node.op_type, version))
     for attribute in node.attribute:
         if attribute.ref_attr_name:
             if attribute.ref_attr_name in outer:
-                found[attribute.name] = outer[attribute.ref_attr_name]
+                attributes[attribute.name] = outer[attribute.ref_attr_name]
             continue
-        found[attribute.name] = value_of(attribute)
-    return found
+        attributes[attribute.name] = value_of(attribute)
+    return attributes
 
 
 def value_of(attribute: Any) -> Any:

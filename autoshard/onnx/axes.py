@@ -47,16 +47,16 @@ def spec_of_sharding(tensor: str, sharding: TensorSharding, mesh: Mesh, dims: Se
 
 def lost(sharding: TensorSharding) -> tuple[str, ...]:
     """What a spec cannot say of this sharding, in words (S1.41); the names of axes are always lost."""
-    found = []
+    kinds = []
     if any(d.is_open for d in sharding.dims):
-        found.append("open dimensions")
+        kinds.append("open dimensions")
     if any(d.priority is not None for d in sharding.dims):
-        found.append("priorities")
+        kinds.append("priorities")
     if sharding.replicated:
-        found.append("explicit replication")
+        kinds.append("explicit replication")
     if sharding.unreduced:
-        found.append("pending partial sums")
-    return tuple(found)
+        kinds.append("pending partial sums")
+    return tuple(kinds)
 
 
 def sharding_of(placement: Placement, mesh: Mesh, rank: int, *, what: str = "the placement") -> TensorSharding:

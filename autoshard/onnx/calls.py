@@ -94,11 +94,11 @@ def call_of(node: "NodeProto", types: Mapping[str, ValueType], constants: Consta
     domain = "" if node.domain == "ai.onnx" else node.domain
     numbers, reals = {}, {}
     for index, name in enumerate(node.input):
-        found = constants.get(name) if name else None
-        if found is not None:
-            numbers[index] = found
-        elif name and node.op_type in _TAKES_REALS and (given := constants.reals(name)) is not None:
-            reals[index] = given
+        constant = constants.get(name) if name else None
+        if constant is not None:
+            numbers[index] = constant
+        elif name and node.op_type in _TAKES_REALS and (known := constants.reals(name)) is not None:
+            reals[index] = known
     return Call(
         node.op_type,
         tuple(types.get(name, UNKNOWN) if name else None for name in node.input),

@@ -70,10 +70,26 @@ def require_sound(model: ModelFile, configuration: str | None) -> Checked:
     """Check a model; `InputError` with the first errors where there are any."""
     checked = check(model, configuration=configuration)
     if not checked.ok:
-        shown = "\n".join(f"  {f}" for f in checked.errors[:SHOWN_ERRORS])
-        more = f"\n  and {len(checked.errors) - SHOWN_ERRORS} more" if len(checked.errors) > SHOWN_ERRORS else ""
-        raise InputError(f"{model.name}: the annotations are malformed or contradict each other:\n{shown}{more}")
+        raise _refused(model, "the annotations are malformed or contradict each other", checked.errors)
     return checked
+
+
+def require_well_formed(model: ModelFile, configuration: Configuration) -> tuple[str, ...]:
+    """`InputError` where annotations are malformed; else the nodes whose specs make no sense together."""
+    name = configuration.name or ""
+    findings, faulty, _ = structure_findings(model, name)
+    visits = Walk(model, configuration, faulty=faulty.get(name, frozenset())).run()
+    findings += [_finding(p, v.scope, v.node, v.index, name) for v in visits for p in v.faults]
+    malformed = tuple(dict.fromkeys(f for f in findings if f.severity == ERROR))
+    if malformed:
+        raise _refused(model, "the annotations are malformed", malformed)
+    return tuple(visit.name for visit in visits if not visit.outcome.fits)
+
+
+def _refused(model: ModelFile, what: str, errors: tuple[Finding, ...]) -> InputError:
+    shown = "\n".join(f"  {f}" for f in errors[:SHOWN_ERRORS])
+    more = f"\n  and {len(errors) - SHOWN_ERRORS} more" if len(errors) > SHOWN_ERRORS else ""
+    return InputError(f"{model.name}: {what}:\n{shown}{more}")
 
 
 def chosen_configurations(model: ModelFile, configuration: str | None) -> list[Configuration]:
@@ -109,7 +125,7 @@ def structure_findings(model: ModelFile, configuration: str | None) -> tuple[lis
             if configuration in (None, name) or name not in declared:
                 findings.append(_finding(problem, scope, node, index, name))
     findings = model_findings(proto, bool(annotated)) + findings
-    return findings, {name: frozenset(found) for name, found in faulty.items()}, annotated
+    return findings, {name: frozenset(specs) for name, specs in faulty.items()}, annotated
 
 
 def _finding(problem: Problem, scope: str, node: "NodeProto", index: int, configuration: str) -> Finding:
@@ -129,9 +145,9 @@ def _finding(problem: Problem, scope: str, node: "NodeProto", index: int, config
 
 
 def _visit_findings(visit: Visit, configuration: Configuration) -> list[Finding]:
-    given = [*visit.faults, *visit.outcome.problems]
-    found = [_finding(p, visit.scope, visit.node, visit.index, configuration.name or "") for p in given]
-    return [_with_origin(f, visit) for f in found]
+    problems = [*visit.faults, *visit.outcome.problems]
+    findings = [_finding(p, visit.scope, visit.node, visit.index, configuration.name or "") for p in problems]
+    return [_with_origin(f, visit) for f in findings]
 
 
 def _with_origin(finding: Finding, visit: Visit) -> Finding:
@@ -146,7 +162,7 @@ def _with_origin(finding: Finding, visit: Visit) -> Finding:
 def _stage_findings(visits: list[Visit], configuration: Configuration) -> list[Finding]:
     """Warnings about values that lead back to an earlier pipeline stage."""
     made: dict[tuple, tuple[int, str]] = {}
-    found = []
+    findings = []
     for visit in visits:
         stage = visit.annotation.stage if visit.annotation else None
         if stage is None:
@@ -161,10 +177,10 @@ def _stage_findings(visits: list[Visit], configuration: Configuration) -> list[F
                     "let stages grow along the graph",
                     tensor=use.tensor,
                 )
-                found.append(_finding(problem, visit.scope, visit.node, visit.index, configuration.name or ""))
+                findings.append(_finding(problem, visit.scope, visit.node, visit.index, configuration.name or ""))
         for use in visit.outputs:
             made[visit.path, use.tensor] = (stage, visit.name)
-    return found
+    return findings
 
 
 def _notes(model: ModelFile, visits: list[Visit], configuration: Configuration) -> list[str]:

@@ -60,8 +60,8 @@ class ModelFile:
     @cached_property
     def opsets(self) -> dict[str, int]:
         """Opset version by domain; the default domain is the empty string."""
-        found = {_domain(o.domain): o.version for o in self.proto.opset_import}
-        return found or {"": 1}
+        versions = {_domain(o.domain): o.version for o in self.proto.opset_import}
+        return versions or {"": 1}
 
     @cached_property
     def initializers(self) -> "dict[str, ValueType]":

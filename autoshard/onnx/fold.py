@@ -62,8 +62,8 @@ def folded(node: Any, version: int, inputs: Sequence[np.ndarray | None]) -> list
             results = ReferenceEvaluator(model).run(None, feeds)
     except Exception:  # ops and types that the reference cannot do; the op's own function is asked then
         return None
-    found = iter(results if isinstance(results, list | tuple) else [results])
-    out = [np.asarray(next(found)) if name else None for name in node.output]
+    left = iter(results if isinstance(results, list | tuple) else [results])
+    out = [np.asarray(next(left)) if name else None for name in node.output]
     if any(x is not None and x.size > MOST_ELEMENTS for x in out):
         return None
     return out  # type: ignore[return-value]

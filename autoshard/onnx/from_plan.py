@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autoshard.constraints.patterns import scopes
-from autoshard.onnx.annotate import Annotated, annotated
+from autoshard.errors import InputError
+from autoshard.onnx.annotate import Annotated, annotated, annotated_inside
 from autoshard.onnx.check import check
 from autoshard.onnx.files import ModelFile
-from autoshard.onnx.graph import node_name
+from autoshard.onnx.graph import UNKNOWN, node_name, subgraphs
 from autoshard.onnx.names import labels_of, names_of
 from autoshard.onnx.problems import Finding
+from autoshard.onnx.specs import read_annotations
 from autoshard.program.schedule import Use
 from autoshard.sharding.layout import Layout
 
@@ -45,6 +47,7 @@ def annotate_plan(plan: "PlanRecord", model: ModelFile, *, configuration: str = 
     says so. Collectives between the ops that one node is made of cannot be said: such a node gets no specs, as long as
     the annotations make sense without them.
     """
+    check_same_model(plan, model)
     reader = _Reader(plan, model)
     placements = {name: reader.text(layout) for name, layout in reader.kept.items()}
     uses, unsaid = reader.uses()
@@ -52,13 +55,14 @@ def annotate_plan(plan: "PlanRecord", model: ModelFile, *, configuration: str = 
     first = _first_outputs(model)
     skip = [name for index, name in first.items() if index in reader.folded]
     mesh = plan.schedule.mesh.mesh
-    made = annotated(model, mesh, placements, uses, configuration=configuration, skip=skip)
+    stages = _stages(model, configuration)
+    made = annotated(model, mesh, placements, uses, configuration=configuration, skip=skip, stages=stages)
     wrong = _errors(made, model, configuration)
     if wrong:
         told = {finding.node for finding in wrong}
         skip += [o for index, o in first.items() if node_name(model.graph.node[index], index) in told]
         fewer = {key: text for key, text in uses.items() if first.get(int(key[0])) not in skip}
-        without = annotated(model, mesh, placements, fewer, configuration=configuration, skip=skip)
+        without = annotated(model, mesh, placements, fewer, configuration=configuration, skip=skip, stages=stages)
         clean = not _errors(without, model, configuration)
         made = without if clean else made
         what = "not expressible, left without annotations" if clean else "not expressible"
@@ -68,6 +72,14 @@ def annotate_plan(plan: "PlanRecord", model: ModelFile, *, configuration: str = 
         unsaid.append("which inputs and outputs live in host memory")
     if plan.program.orders:
         unsaid.append("placements in another order of the devices")
+    bodies = [node_name(n, at) for at, n in enumerate(model.graph.node) if any(True for _ in subgraphs(n))]
+    unsaid += [f"node {name}: what is inside of its bodies" for name in bodies]
+    dropped = annotated_inside(model.proto, configuration)
+    if dropped:
+        unsaid.append(
+            f"{dropped} annotations of functions and bodies for configuration {configuration!r}, which are left out: "
+            "the plan places calls and whole bodies"
+        )
     return Export(made.proto, made.annotated, len(reader.folded), tuple(unsaid))
 
 
@@ -79,6 +91,34 @@ def _first_outputs(model: ModelFile) -> dict[int, str]:
     """Index of a node -> the first value that it makes."""
     named = ((index, next((o for o in node.output if o), "")) for index, node in enumerate(model.graph.node))
     return {index: name for index, name in named if name}
+
+
+def check_same_model(plan: "PlanRecord", model: ModelFile) -> None:
+    """`InputError` where the plan is not of this model: other arguments, or values that the model does not make."""
+    program = plan.program
+    paths = names_of(model.proto)
+    known = {path: name for name, path in paths.items()}
+    lacking = [path for path in program.input_names if path not in known]
+    lacking += [tag for value in program.values for tag in value.tags if tag not in paths]
+    sizes = []
+    for path, value in zip(program.input_names, program.body.args, strict=False):
+        stated = model.types.get(known.get(path, ""), UNKNOWN).shape
+        planned = program.type_of(value).shape
+        if stated is not None and stated != planned:
+            sizes.append(f"{path} is {list(planned)} in the plan and {list(stated)} now")
+    if lacking or sizes:
+        what = sizes[0] if sizes else f"it has no value {lacking[0].rpartition('/')[2]!r}, which the plan places"
+        raise InputError(f"{model.name} is not the model that was planned: {what}; solve again")
+
+
+def _stages(model: ModelFile, configuration: str) -> dict[str | int, int]:
+    """The pipeline stages that nodes state for a configuration, by index: a plan has none, so they stay."""
+    return {
+        index: annotation.stage
+        for index, node in enumerate(model.graph.node)
+        for annotation in read_annotations(node)
+        if annotation.configuration == configuration and annotation.stage is not None
+    }
 
 
 class _Reader:
@@ -148,22 +188,22 @@ class _Reader:
 
     def _wanted(self, ops: Any, value: int) -> set[Layout]:
         """The layouts in which the ops of a node take a value."""
-        schedule, found = self.plan.schedule, set()
+        schedule, layouts = self.plan.schedule, set()
         for op in ops:
             for slot, operand in enumerate(op.operands):
                 if operand == value:
                     reshard = schedule.uses.get(Use(op.id, slot))
-                    found.add(schedule.form_before_use(value) if reshard is None else reshard.target)
-        return found
+                    layouts.add(schedule.form_before_use(value) if reshard is None else reshard.target)
+        return layouts
 
     def _ops_of_nodes(self) -> Mapping[int, list[Any]]:
         by_label = {label: index for index, label in labels_of(self.model.graph).items()}
-        found: dict[int, list[Any]] = {}
+        of_node: dict[int, list[Any]] = {}
         for op in self.plan.program.body.ops:
             steps = scopes(op.source)[0]
             for end in range(len(steps), 0, -1):
                 index = by_label.get("/".join(steps[:end]))
                 if index is not None:
-                    found.setdefault(index, []).append(op)
+                    of_node.setdefault(index, []).append(op)
                     break
-        return found
+        return of_node

@@ -42,14 +42,14 @@ class Imported:
 
     def value_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the arguments and of what nodes compute from them, by name."""
-        found: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
 
         def run(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
             values = self._values(weights, inputs)[0]
-            found.update((name, tuple(x.shape)) for name, x in values.items() if isinstance(x, jax.Array))
+            shapes.update((name, tuple(x.shape)) for name, x in values.items() if isinstance(x, jax.Array))
 
         jax.eval_shape(run, *self.args)
-        return found
+        return shapes
 
     def _values(self, weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[Values, Walk]:
         walk = Walk(_functions(self.model), self.labels, self.notes)
@@ -84,6 +84,8 @@ def function(
     model = getattr(model, "proto", model)
     graph = model.graph
     versions = opsets_of(model)
+    if not graph.output:
+        raise InputError("the model has no outputs: there is nothing to compute")
     fixed = {k: np.asarray(v) for k, v in (constants or {}).items()}
     stored = stored_tensors(graph)
     if graph.sparse_initializer:
@@ -117,15 +119,15 @@ def opsets_of(model: Any) -> dict[str, int]:
     """Versions of the opsets by domain; `UnsupportedError` for ones that are not known."""
     import onnx.defs
 
-    found = {normal(o.domain): o.version for o in model.opset_import}
+    versions = {normal(o.domain): o.version for o in model.opset_import}
     newest = onnx.defs.onnx_opset_version()
-    version = found.get("")
+    version = versions.get("")
     if version is not None and not OLDEST_OPSET <= version <= newest:
         raise UnsupportedError(
             f"the model is of opset {version}; opsets {OLDEST_OPSET} to {newest} are supported "
             "(onnx.version_converter converts a copy, but drops sharding annotations)"
         )
-    return found
+    return versions
 
 
 def _functions(model: Any) -> dict[tuple[str, str, str], Any]:
@@ -158,7 +160,10 @@ def _abstract(shape: tuple[int, ...], number: int, what: str) -> jax.ShapeDtypeS
 
     if number in (TensorProto.STRING, TensorProto.UNDEFINED):
         raise UnsupportedError(f"{what} holds {TensorProto.DataType.Name(number).lower()}s, which JAX has no type for")
-    return jax.ShapeDtypeStruct(shape, jax_type(number))
+    try:
+        return jax.ShapeDtypeStruct(shape, jax_type(number))
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None
 
 
 def _narrow_notes(model: Any, names: Mapping[str, Any]) -> set[str]:
@@ -185,11 +190,11 @@ def _dimension_names(graph: Any) -> set[str]:
 
 
 def _input_shape(info: Any, shapes: Mapping[str, Any]) -> tuple[int, ...]:
-    given = shapes.get(info.name)
+    stated = shapes.get(info.name)
     tensor = _tensor_type(info)
     dims: Sequence[Any] = tensor.shape.dim
-    if given is not None and not isinstance(given, int):
-        whole = tuple(int(n) for n in given)
+    if stated is not None and not isinstance(stated, int):
+        whole = tuple(int(n) for n in stated)
         fits = len(whole) == len(dims) and all(
             not d.HasField("dim_value") or d.dim_value == n for d, n in zip(dims, whole, strict=False)
         )

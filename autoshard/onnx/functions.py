@@ -60,9 +60,9 @@ class Function:
 
     def _nodes(self, call: "NodeProto") -> tuple["NodeProto", ...]:
         defaults = {a.name: a for a in self.proto.attribute_proto}
-        given = defaults | {a.name: a for a in call.attribute}
+        attributes = defaults | {a.name: a for a in call.attribute}
         return tuple(
-            _with_attributes(node, given) if any(a.ref_attr_name for a in node.attribute) else node
+            _with_attributes(node, attributes) if any(a.ref_attr_name for a in node.attribute) else node
             for node in self.proto.node
         )
 
@@ -84,10 +84,10 @@ class Function:
         known = {info.name: info for info in self.proto.value_info}
         stated = value_types(onnx.GraphProto(value_info=list(known.values())))
         try:
-            found = value_types(onnx.shape_inference.infer_shapes(whole, data_prop=True).graph)
+            inferred = value_types(onnx.shape_inference.infer_shapes(whole, data_prop=True).graph)
         except Exception:  # a body alone can lack what inference wants; what the model states is left
-            found = {}
-        return {n: k for n, k in stated.items() if k != UNKNOWN} | {n: k for n, k in found.items() if k != UNKNOWN}
+            inferred = {}
+        return {n: k for n, k in stated.items() if k != UNKNOWN} | {n: k for n, k in inferred.items() if k != UNKNOWN}
 
 
 def function_key(node: Any) -> tuple[str, str, str]:
@@ -105,7 +105,7 @@ def _element_type(kind: ValueType) -> int:
     return onnx_library().TensorProto.DataType.Value(name)
 
 
-def _with_attributes(node: "NodeProto", given: Mapping[str, Any]) -> "NodeProto":
+def _with_attributes(node: "NodeProto", attributes: Mapping[str, Any]) -> "NodeProto":
     """A copy in which references to the function's attributes have the call's values, or are gone where it has none."""
     copy = onnx_library().NodeProto()
     copy.CopyFrom(node)
@@ -113,8 +113,8 @@ def _with_attributes(node: "NodeProto", given: Mapping[str, Any]) -> "NodeProto"
     for attribute in node.attribute:
         if not attribute.ref_attr_name:
             copy.attribute.add().CopyFrom(attribute)
-        elif attribute.ref_attr_name in given:
+        elif attribute.ref_attr_name in attributes:
             added = copy.attribute.add()
-            added.CopyFrom(given[attribute.ref_attr_name])
+            added.CopyFrom(attributes[attribute.ref_attr_name])
             added.name = attribute.name
     return copy

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import InputError
 from autoshard.onnx.library import onnx_library
+from autoshard.program.types import dtype_bytes
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
@@ -82,21 +83,21 @@ def tensor_type(tensor: "TensorProto") -> ValueType:
 
 def initializer_types(graph: "GraphProto") -> dict[str, ValueType]:
     """Type of every initializer; sparse ones have that of the dense tensor."""
-    found = {tensor.name: tensor_type(tensor) for tensor in graph.initializer}
+    types = {tensor.name: tensor_type(tensor) for tensor in graph.initializer}
     for sparse in graph.sparse_initializer:
-        found[sparse.values.name] = ValueType(dtype_name(sparse.values.data_type), tuple(sparse.dims))
-    return found
+        types[sparse.values.name] = ValueType(dtype_name(sparse.values.data_type), tuple(sparse.dims))
+    return types
 
 
 def value_types(graph: "GraphProto") -> dict[str, ValueType]:
     """The types that one graph states: of inputs, weights, value_info and outputs."""
-    found: dict[str, ValueType] = {}
+    types: dict[str, ValueType] = {}
     for infos in (graph.output, graph.value_info, graph.input):
         for info in infos:
             kind = type_of(info)
-            if kind.dims is not None or info.name not in found:
-                found[info.name] = kind
-    return found | initializer_types(graph)
+            if kind.dims is not None or info.name not in types:
+                types[info.name] = kind
+    return types | initializer_types(graph)
 
 
 def subgraphs(node: "NodeProto") -> Iterator[tuple[str, "GraphProto"]]:
@@ -162,6 +163,7 @@ def check_graph(proto: "ModelProto", name: str) -> None:
                 _check_nodes(inner, frozenset(known), where)
     for tensor in all_tensors(proto):
         _check_dims(tensor.dims, f"{name}: tensor {tensor.name!r}")
+        _check_bytes(tensor, f"{name}: tensor {tensor.name!r}")
 
 
 def _check_nodes(graph: "GraphProto", outer: frozenset[str], name: str) -> None:
@@ -297,6 +299,19 @@ def _check_dims(dims: Any, what: str) -> None:
         raise InputError(f"{what} has the shape {list(dims)[:16]}; sizes cannot be negative")
     if prod(dims) > MAX_ELEMENTS:
         raise InputError(f"{what} has the shape {list(dims)[:16]}, more elements than can be counted")
+
+
+def _check_bytes(tensor: "TensorProto", what: str) -> None:
+    """`InputError` where the bytes of a tensor are not as many as its shape and type say; none at all are let pass."""
+    dtype = dtype_name(tensor.data_type)
+    if not tensor.raw_data or dtype in ("?", "string"):
+        return
+    needed = ceil(prod(tensor.dims) * dtype_bytes(dtype))
+    if len(tensor.raw_data) != needed:
+        raise InputError(
+            f"{what} is {dtype}{list(tensor.dims)}, which takes {needed} bytes; it holds {len(tensor.raw_data)}: the "
+            "file may be damaged"
+        )
 
 
 def _repeated(names: list[str]) -> str | None:

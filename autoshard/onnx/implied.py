@@ -41,17 +41,17 @@ class Transfer:
 def implied(model: ModelFile, *, configuration: str | None = None) -> tuple[Transfer, ...]:
     """The communication at both ends of every node, in the order of execution; `InputError` for faulty annotations."""
     require_sound(model, configuration)
-    found: list[Transfer] = []
+    transfers: list[Transfer] = []
     for each in chosen_configurations(model, configuration):
         for visit in Walk(model, each).run():
             for use in visit.inputs:
-                found += _moved(visit, use, "in", each.name or "")
+                transfers += _moved(visit, use, "in", each.name or "")
             for at, use in enumerate(visit.outputs):
                 reduced = _combined(visit, use, each.name or "") if at == 0 else []
-                found += reduced
+                transfers += reduced
                 if not any(t.kind == "reduce-scatter" for t in reduced):
-                    found += _moved(visit, use, "out", each.name or "")
-    return tuple(found)
+                    transfers += _moved(visit, use, "out", each.name or "")
+    return tuple(transfers)
 
 
 def _moved(visit: Visit, use: Use, end: str, configuration: str) -> list[Transfer]:
@@ -141,11 +141,11 @@ def missing_elements(kept: Placement, placed: Placement, kind: ValueType) -> int
 
 def _blocks(placement: Placement, shape: Sequence[int]) -> list[tuple[Intervals, ...]]:
     per_axis = [cut_blocks(placement.cut(a), n) for a, n in enumerate(shape)]
-    found = []
+    blocks = []
     for index in placement.indices():
         padded = (*index, *(0,) * (len(shape) - len(index)))
-        found.append(tuple(per_axis[a][i] for a, i in enumerate(padded)))
-    return found
+        blocks.append(tuple(per_axis[a][i] for a, i in enumerate(padded)))
+    return blocks
 
 
 def _block_elements(placement: Placement, index: Sequence[int], kind: ValueType) -> int | None:

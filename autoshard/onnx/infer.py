@@ -45,37 +45,37 @@ def infer(model: ModelFile, *, configuration: str | None = None) -> Completed:
     for each in chosen_configurations(model, configuration):
         for visits in _by_node(Walk(model, each).run()):
             target = node_at(copy, visits[0].path, visits[0].index)
-            found, missing = _missing_specs(model, visits)
-            add_specs(target, each, found)
-            added += len(found)
+            new_specs, missing = _missing_specs(model, visits)
+            add_specs(target, each, new_specs)
+            added += len(new_specs)
             left.update(dict.fromkeys((visits[0].name, name) for name in missing))
     return Completed(copy, added, tuple(left), checked.notes)
 
 
 def _by_node(visits: Sequence[Visit]) -> list[list[Visit]]:
     """The visits to each node: several where a function is called in several ways."""
-    found: dict[tuple[Path, int], list[Visit]] = {}
+    visits_of: dict[tuple[Path, int], list[Visit]] = {}
     for visit in visits:
-        found.setdefault((visit.path, visit.index), []).append(visit)
-    return list(found.values())
+        visits_of.setdefault((visit.path, visit.index), []).append(visit)
+    return list(visits_of.values())
 
 
 def _missing_specs(model: ModelFile, visits: Sequence[Visit]) -> tuple[list[ShardingSpec], list[str]]:
     """Specs for tensors that have none, and the tensors for which none follows, or different ones for several calls."""
-    found, missing = [], []
+    specs, missing = [], []
     for uses in zip(*((*v.inputs, *v.outputs) for v in visits), strict=True):
         first = uses[0]
-        if first.spec is not None or first.tensor in [s.tensor for s in found]:
+        if first.spec is not None or first.tensor in [s.tensor for s in specs]:
             continue
         placed = {use.placed for use in uses}
         kinds = {visit.type(first.tensor).dims for visit in visits}
-        one = next(iter(placed))
-        if len(placed) > 1 or one is None:
+        placement = next(iter(placed))
+        if len(placed) > 1 or placement is None:
             missing.append(first.tensor)
             continue
         dims = next(iter(kinds)) if len(kinds) == 1 else None
-        found.append(spec_of(one, first.tensor, written_dims(model, one, dims)))
-    return found, missing
+        specs.append(spec_of(placement, first.tensor, written_dims(model, placement, dims)))
+    return specs, missing
 
 
 def written_dims(model: ModelFile, placement: Placement, dims: Sequence[Dim] | None) -> list[Dim]:
@@ -103,9 +103,9 @@ def add_specs(node: "NodeProto", configuration: Configuration, specs: Sequence[S
     if not specs:
         return
     annotations = list(read_annotations(node))
-    for at, given in enumerate(annotations):
-        if given.configuration == configuration.name:
-            annotations[at] = NodeAnnotation(given.configuration, (*given.specs, *specs), given.stage)
+    for at, annotation in enumerate(annotations):
+        if annotation.configuration == configuration.name:
+            annotations[at] = NodeAnnotation(annotation.configuration, (*annotation.specs, *specs), annotation.stage)
             break
     else:
         annotations.append(NodeAnnotation(configuration.name, tuple(specs)))

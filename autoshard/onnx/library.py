@@ -12,15 +12,15 @@ OLDEST = (1, 18)
 def onnx_library() -> ModuleType:
     """The module `onnx`; `UnsupportedError` where it is missing or too old."""
     try:
-        found = import_module("onnx")
+        library = import_module("onnx")
     except ImportError:
         raise UnsupportedError(
             "ONNX models need the library onnx, which is not installed: pip install 'autoshard[onnx]'"
         ) from None
-    release = tuple(int(part) for part in found.__version__.split(".")[:2])
+    release = tuple(int(part) for part in library.__version__.split(".")[:2])
     if release < OLDEST:
         raise UnsupportedError(
-            f"onnx {found.__version__} knows no sharding annotations; they came with 1.18: "
+            f"onnx {library.__version__} knows no sharding annotations; they came with 1.18: "
             "pip install 'autoshard[onnx]'"
         )
-    return found
+    return library

@@ -11,11 +11,11 @@ _BRACKETS = str.maketrans("()[]", "____")
 
 def stored_tensors(graph: Any) -> dict[str, Any]:
     """The tensors that a graph stores, by name: initializers, and those of Constant nodes."""
-    found = {t.name: t for t in graph.initializer}
+    tensors = {t.name: t for t in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
-            found.update((node.output[0], a.t) for a in node.attribute if a.name == "value" and a.HasField("t"))
-    return found
+            tensors.update((node.output[0], a.t) for a in node.attribute if a.name == "value" and a.HasField("t"))
+    return tensors
 
 
 def is_constant(tensor: Any, static: bool = False) -> bool:
@@ -65,10 +65,10 @@ def live_names(graph: Any) -> set[str]:
 
 def taken_by(node: Any) -> set[str]:
     """The names of the values that a node reads, also inside of its subgraphs."""
-    found = {name for name in node.input if name}
+    names = {name for name in node.input if name}
     for attribute in node.attribute:
         for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-            found |= {o.name for o in graph.output}
+            names |= {o.name for o in graph.output}
             for inner in graph.node:
-                found |= taken_by(inner)
-    return found
+                names |= taken_by(inner)
+    return names

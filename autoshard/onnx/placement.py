@@ -74,10 +74,10 @@ def cut_shards(cut: Cut) -> int:
 
 def union(sets: Iterable[int]) -> int:
     """All devices of several sets (bit masks)."""
-    found = 0
+    whole = 0
     for devices in sets:
-        found |= devices
-    return found
+        whole |= devices
+    return whole
 
 
 def device_set(devices: Iterable[int]) -> int:
@@ -86,10 +86,10 @@ def device_set(devices: Iterable[int]) -> int:
     >>> bin(device_set([0, 3]))
     '0b1001'
     """
-    found = 0
+    bits = 0
     for device in devices:
-        found |= 1 << device
-    return found
+        bits |= 1 << device
+    return bits
 
 
 def all_devices(count: int) -> int:
@@ -177,13 +177,13 @@ def _joined(intervals: Sequence[tuple[int, int]]) -> Intervals:
 def device_blocks(placement: Placement, shape: Sequence[int]) -> dict[int, list[tuple[Intervals, ...]]]:
     """For every device the blocks that it holds, each an entry of intervals for every axis (S1.12)."""
     per_axis = [cut_blocks(placement.cut(a), n) for a, n in enumerate(shape)]
-    found: dict[int, list[tuple[Intervals, ...]]] = {}
+    blocks: dict[int, list[tuple[Intervals, ...]]] = {}
     for index, holders in zip(placement.indices(), placement.holders, strict=True):
         padded = (*index, *(0,) * (len(shape) - len(index)))
         block = tuple(per_axis[a][i] for a, i in enumerate(padded))
         for device in members(holders):
-            found.setdefault(device, []).append(block)
-    return dict(sorted(found.items()))
+            blocks.setdefault(device, []).append(block)
+    return dict(sorted(blocks.items()))
 
 
 # -- from and to specs -------------------------------------------------------------------------------------------------
@@ -217,10 +217,10 @@ def _sized(parts: Sequence[Part], size: Dim) -> list[tuple[Dim, int]]:
     """The parts of a cut with their sizes; a size that is left out follows from the others."""
     known = [p.size for p in parts if isinstance(p.size, int)]
     missing = [i for i, p in enumerate(parts) if not isinstance(p.size, int)]
-    found: list[tuple[Dim, int]] = [(p.size, p.shards or 1) for p in parts]
+    sizes: list[tuple[Dim, int]] = [(p.size, p.shards or 1) for p in parts]
     if len(missing) == 1 and isinstance(size, int) and prod(known) and size % prod(known) == 0:
-        found[missing[0]] = (size // prod(known), found[missing[0]][1])
-    return found
+        sizes[missing[0]] = (size // prod(known), sizes[missing[0]][1])
+    return sizes
 
 
 def spec_of(placement: Placement, tensor: str, dims: Sequence[Dim] = ()) -> ShardingSpec:

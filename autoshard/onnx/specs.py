@@ -141,19 +141,19 @@ def _part_size(message: Any) -> Dim:
 def write_configurations(proto: "ModelProto", configurations: Iterable[Configuration]) -> None:
     """Put these configurations in the place of those that a model has."""
     del proto.configuration[:]
-    for given in configurations:
+    for configuration in configurations:
         message = proto.configuration.add()
-        _set(message, name=given.name, num_devices=given.num_devices)
-        message.device.extend(given.devices)
+        _set(message, name=configuration.name, num_devices=configuration.num_devices)
+        message.device.extend(configuration.devices)
 
 
 def write_annotations(node: "NodeProto", annotations: Iterable[NodeAnnotation]) -> None:
     """Put these annotations in the place of those that a node has."""
     del node.device_configurations[:]
-    for given in annotations:
+    for annotation in annotations:
         message = node.device_configurations.add()
-        _set(message, configuration_id=given.configuration, pipeline_stage=given.stage)
-        for spec in given.specs:
+        _set(message, configuration_id=annotation.configuration, pipeline_stage=annotation.stage)
+        for spec in annotation.specs:
             write_spec(message.sharding_spec.add(), spec)
 
 

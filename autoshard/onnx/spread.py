@@ -46,23 +46,23 @@ def spread(model: ModelFile, *, configuration: str | None = None, mesh: Mesh | N
         names = ", ".join(c.name or "" for c in chosen) or "none"
         raise InputError(f"{model.name}: hints are spread for one configuration; it has {names}: name one")
     visits = [v for v in Walk(model, chosen[0]).run() if not v.path]
-    given = _given(visits)
-    over = _mesh(chosen[0], given, mesh)
+    hinted = _given(visits)
+    over = _mesh(chosen[0], hinted, mesh)
     reader = _Reader(visits, model)
     program = reader.program()
     from autoshard.propagation.program.propagate import propagate
 
     hints = {}
-    for (index, name), (placed, rank) in given.items():
+    for (index, name), (placed, rank) in hinted.items():
         hints.setdefault(
             reader.ids[name], _opened(sharding_of(placed, over, rank, what=f"the spec of {name!r} at node #{index}"))
         )
-    found = propagate(program, over, hints)
+    propagated = propagate(program, over, hints)
     copy = onnx_library().ModelProto()
     copy.CopyFrom(model.proto)
     added = 0
     for visit in visits:
-        specs = list(_specs(model, visit, reader, found, over))
+        specs = list(_specs(model, visit, reader, propagated, over))
         add_specs(copy.graph.node[visit.index], chosen[0], specs)
         added += len(specs)
     rest = infer(ModelFile(copy, model.path, model.shapes), configuration=chosen[0].name)
@@ -71,14 +71,14 @@ def spread(model: ModelFile, *, configuration: str | None = None, mesh: Mesh | N
 
 def _given(visits: Sequence[Visit]) -> dict[tuple[int, str], tuple[Placement, int]]:
     """Every spec of the main graph; those at outputs first, because they say how a value is kept."""
-    found: dict[tuple[int, str], tuple[Placement, int]] = {}
+    hints: dict[tuple[int, str], tuple[Placement, int]] = {}
     for use_outputs in (True, False):
         for visit in visits:
             for use in visit.outputs if use_outputs else visit.inputs:
                 rank = visit.type(use.tensor).rank
                 if use.spec is not None and use.placed is not None and rank is not None:
-                    found[visit.index, use.tensor] = (use.placed, rank)
-    return found
+                    hints[visit.index, use.tensor] = (use.placed, rank)
+    return hints
 
 
 def _opened(sharding: TensorSharding) -> TensorSharding:
@@ -88,7 +88,7 @@ def _opened(sharding: TensorSharding) -> TensorSharding:
 # -- the mesh ----------------------------------------------------------------------------------------------------------
 
 
-def _mesh(configuration: Configuration, given: Mapping, mesh: Mesh | None) -> Mesh:
+def _mesh(configuration: Configuration, hinted: Mapping, mesh: Mesh | None) -> Mesh:
     """The first mesh over which all specs are shardings."""
     count = configuration.num_devices or 1
     if mesh is not None and mesh.size != count:
@@ -98,7 +98,7 @@ def _mesh(configuration: Configuration, given: Mapping, mesh: Mesh | None) -> Me
     failure: ShardingError | None = None
     for each in candidates:
         try:
-            for (index, name), (placed, rank) in given.items():
+            for (index, name), (placed, rank) in hinted.items():
                 sharding_of(placed, each, rank, what=f"the spec of {name!r} at node #{index}")
             return each
         except ShardingError as error:
@@ -245,12 +245,14 @@ def sharding_rule(visit: Visit, shapes: Sequence[tuple[int, ...]]) -> ShardingRu
 # -- back to specs -----------------------------------------------------------------------------------------------------
 
 
-def _specs(model: ModelFile, visit: Visit, reader: _Reader, found: "Propagated", mesh: Mesh) -> Iterator[ShardingSpec]:
+def _specs(
+    model: ModelFile, visit: Visit, reader: _Reader, propagated: "Propagated", mesh: Mesh
+) -> Iterator[ShardingSpec]:
     """A spec for every tensor of a node that has none: inputs as the op uses them, outputs as the value is kept."""
     number = visit.index
     ins, outs = reader.slots[number]
     rule = sharding_rule(visit, [reader.values[reader.ids[n]].type.shape for n in (*ins, *outs)])
-    axes = found.factors[number]
+    axes = propagated.factors[number]
     stated = {u.tensor for u in (*visit.inputs, *visit.outputs) if u.spec is not None}
     done: set[str] = set()
     for name, factors in zip(ins, rule.operands, strict=True):
@@ -261,7 +263,7 @@ def _specs(model: ModelFile, visit: Visit, reader: _Reader, found: "Propagated",
         yield _spec(model, name, TensorSharding(None, dims), mesh, reader)
     for name in outs:
         if name not in stated:
-            kept = found.values[reader.ids[name]]
+            kept = propagated.values[reader.ids[name]]
             closed = TensorSharding(None, tuple(DimensionSharding(d.axes) for d in kept.dims))
             yield _spec(model, name, closed, mesh, reader)
 

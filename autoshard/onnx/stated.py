@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import InputError, ShardingError
 from autoshard.onnx.axes import sharding_of
+from autoshard.onnx.check import require_well_formed
 from autoshard.onnx.names import live_names
 from autoshard.onnx.placement import placement_of
 from autoshard.onnx.specs import Configuration, NodeAnnotation, ShardingSpec, read_annotations, read_configurations
+from autoshard.onnx.structure import nodes_of_model
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
@@ -23,14 +25,20 @@ NO_VALUE = "they are worked out while the model is read, or lead to no output"
 """Reasons why an annotation states nothing for a plan: its value is not in the program."""
 _DIFFER = "nodes take them in different placements"
 _BETWEEN = "they say how a node takes what another one makes"
+_INSIDE = "they are inside of functions or of bodies of If, Loop and Scan"
 
 
 @dataclass(frozen=True, slots=True)
 class StatedShardings:
-    """What annotations state. shardings: by value. left: reason -> names of values for which nothing is stated."""
+    """What annotations state. shardings: by value. left: reason -> names of values for which nothing is stated.
+
+    stages: how many nodes state a pipeline stage. senseless: nodes whose specs make no sense together.
+    """
 
     shardings: tuple[Stated, ...]
     left: Mapping[str, tuple[str, ...]]
+    stages: int = 0
+    senseless: tuple[str, ...] = ()
 
 
 def stated_shardings(
@@ -38,8 +46,8 @@ def stated_shardings(
 ) -> StatedShardings:
     """The sharding of every value that a node annotates: of a result as it is made, of an input as it is taken.
 
-    shapes: of all values, by name; annotations of other values are ignored. An input or weight that nodes annotate
-    differently is left open. Raises `InputError` where an annotation is no sharding over the mesh's axes.
+    shapes: of all values, by name; annotations of other values are left out. An input or weight that nodes annotate
+    differently is left open. Raises `InputError` where an annotation is malformed, or no sharding over the mesh's axes.
     """
     chosen = chosen_configuration(model, configuration)
     if chosen.num_devices != mesh.size:
@@ -47,6 +55,7 @@ def stated_shardings(
             f"{model.name}: configuration {chosen.name!r} has {chosen.num_devices} devices, the mesh {mesh} has "
             f"{mesh.size}; plan on a mesh of as many, or set annotations: ignore"
         )
+    senseless = require_well_formed(model, chosen)
     live = live_names(model.graph)
     outer = {*model.inputs, *model.initializers}
     made: list[Stated] = []
@@ -66,11 +75,23 @@ def stated_shardings(
                 taken.setdefault(name, {}).setdefault(sharding, where)
             else:
                 left.setdefault(_BETWEEN, {})[name] = None
-    left |= {_DIFFER: dict.fromkeys(name for name, found in taken.items() if len(found) > 1)}
-    alike = [(name, *next(iter(found.items()))) for name, found in taken.items() if len(found) == 1]
+    left |= {_INSIDE: dict.fromkeys(_inside(model, chosen))}
+    left |= {_DIFFER: dict.fromkeys(name for name, placed in taken.items() if len(placed) > 1)}
+    alike = [(name, *next(iter(placed.items()))) for name, placed in taken.items() if len(placed) == 1]
     told = {name for name, _, _ in made}
     unsaid = {why: tuple(n for n in names if n not in told) for why, names in left.items()}
-    return StatedShardings((*alike, *made), {why: names for why, names in unsaid.items() if names})
+    stages = sum(
+        any(a.configuration == chosen.name and a.stage is not None for a in read_annotations(node))
+        for _, _, _, node in nodes_of_model(model.proto)
+    )
+    kept = {why: names for why, names in unsaid.items() if names}
+    return StatedShardings((*alike, *made), kept, stages, senseless)
+
+
+def _inside(model: "ModelFile", chosen: Configuration) -> list[str]:
+    """The values that are annotated in functions and bodies."""
+    nodes = (node for path, _, _, node in nodes_of_model(model.proto) if path)
+    return [spec.tensor or "" for node in nodes for spec in _specs(read_annotations(node), chosen)]
 
 
 def chosen_configuration(model: "ModelFile", name: str | None) -> Configuration:
@@ -78,9 +99,9 @@ def chosen_configuration(model: "ModelFile", name: str | None) -> Configuration:
     known = read_configurations(model.proto)
     names = [str(c.name) for c in known]
     if name is not None:
-        for one in known:
-            if one.name == name:
-                return one
+        for each in known:
+            if each.name == name:
+                return each
         raise InputError(f"{model.name} has no configuration {name!r}; it has: {', '.join(names) or 'none'}")
     if len(known) != 1:
         raise InputError(

@@ -52,9 +52,9 @@ def _node_and_bodies(path: tuple[tuple[int, str], ...], scope: str, index: int, 
 def model_findings(proto: "ModelProto", annotated: bool) -> list[Finding]:
     """What is wrong with a model's configurations, and with its IR version where it has annotations."""
     configurations = read_configurations(proto)
-    found = []
+    findings = []
     if (annotated or configurations) and proto.ir_version < IR_VERSION:
-        found.append(
+        findings.append(
             Finding(
                 ERROR,
                 "old-ir-version",
@@ -64,50 +64,52 @@ def model_findings(proto: "ModelProto", annotated: bool) -> list[Finding]:
             )
         )
     seen: set[str] = set()
-    for index, given in enumerate(configurations):
-        shown = repr(given.name) if given.name else f"#{index}"
-        found += [
-            Finding(p.severity, p.code, p.message, p.advice, configuration=given.name or "")
-            for p in _configuration_problems(given, shown, seen)
+    for index, configuration in enumerate(configurations):
+        shown = repr(configuration.name) if configuration.name else f"#{index}"
+        findings += [
+            Finding(p.severity, p.code, p.message, p.advice, configuration=configuration.name or "")
+            for p in _configuration_problems(configuration, shown, seen)
         ]
-        seen.add(given.name or "")
-    return found
+        seen.add(configuration.name or "")
+    return findings
 
 
-def _configuration_problems(given: Configuration, shown: str, seen: set[str]) -> Iterator[Problem]:
-    if not given.name:
+def _configuration_problems(configuration: Configuration, shown: str, seen: set[str]) -> Iterator[Problem]:
+    if not configuration.name:
         yield Problem("configuration-without-name", ERROR, f"configuration {shown} has no name", "nodes need one")
-    elif given.name in seen:
+    elif configuration.name in seen:
         yield Problem("configuration-twice", ERROR, f"two configurations are called {shown}", "rename one of them")
-    if given.num_devices is None:
+    if configuration.num_devices is None:
         yield Problem("no-device-count", ERROR, f"configuration {shown} has no num_devices", "it must be there")
         return
-    if given.num_devices < 1:
-        yield Problem(
-            "device-count", ERROR, f"configuration {shown} has {given.num_devices} devices; it needs one at least"
-        )
-    elif given.num_devices > MAX_DEVICES:
+    if configuration.num_devices < 1:
         yield Problem(
             "device-count",
             ERROR,
-            f"configuration {shown} has {given.num_devices} devices; autoshard looks at {MAX_DEVICES} at most",
+            f"configuration {shown} has {configuration.num_devices} devices; it needs one at least",
         )
-    if given.devices and len(given.devices) != given.num_devices:
+    elif configuration.num_devices > MAX_DEVICES:
+        yield Problem(
+            "device-count",
+            ERROR,
+            f"configuration {shown} has {configuration.num_devices} devices; autoshard looks at {MAX_DEVICES} at most",
+        )
+    if configuration.devices and len(configuration.devices) != configuration.num_devices:
         yield Problem(
             "device-names",
             ERROR,
-            f"configuration {shown} has {given.num_devices} devices and names {len(given.devices)}",
+            f"configuration {shown} has {configuration.num_devices} devices and names {len(configuration.devices)}",
             "name all of them, or none",
         )
 
 
 def sound_configurations(proto: "ModelProto") -> list[Configuration]:
     """The configurations that can be used: they have a name of their own and a possible number of devices."""
-    found: dict[str, Configuration] = {}
-    for given in read_configurations(proto):
-        if given.name and given.name not in found and given.num_devices and 0 < given.num_devices <= MAX_DEVICES:
-            found[given.name] = given
-    return list(found.values())
+    sound: dict[str, Configuration] = {}
+    for each in read_configurations(proto):
+        if each.name and each.name not in sound and each.num_devices and 0 < each.num_devices <= MAX_DEVICES:
+            sound[each.name] = each
+    return list(sound.values())
 
 
 # -- a node ------------------------------------------------------------------------------------------------------------
@@ -288,17 +290,23 @@ def _size_faults(dim: ShardedDim, axis: int, size: Dim, shapes: Mapping[str, int
         return
     numbers = [shapes.get(p.size, p.size) if isinstance(p.size, str) else p.size for p in parts]
     if len(parts) == 1:
-        given = numbers[0]
-        if isinstance(given, int) and isinstance(size, int) and given != size:
-            yield "dim-value", ERROR, f"the spec says that the axis has size {given}; it has {size}", "correct it", axis
+        stated = numbers[0]
+        if isinstance(stated, int) and isinstance(size, int) and stated != size:
+            yield (
+                "dim-value",
+                ERROR,
+                f"the spec says that the axis has size {stated}; it has {size}",
+                "correct it",
+                axis,
+            )
             return
-        if isinstance(given, str) and size is not None and given != size:
-            message = f"the spec calls the size of the axis {given!r}; it is {size}"
+        if isinstance(stated, str) and size is not None and stated != size:
+            message = f"the spec calls the size of the axis {stated!r}; it is {size}"
             yield "dim-param", ERROR, message, "use the symbol of the axis, or its size", axis
             return
-        if isinstance(given, int) and isinstance(size, str):
-            message = f"the spec says that the axis has size {given}; the model calls it {size!r}"
-            yield "dim-assumed", WARNING, message, f"--shape {size}={given} checks with it", axis
+        if isinstance(stated, int) and isinstance(size, str):
+            message = f"the spec says that the axis has size {stated}; the model calls it {size!r}"
+            yield "dim-assumed", WARNING, message, f"--shape {size}={stated} checks with it", axis
     else:
         if sum(n is None for n in numbers) > 1:
             yield "fused-size", ERROR, "a fused axis needs the sizes of its parts", "write dim_value", axis

@@ -21,6 +21,9 @@ from autoshard.onnx.attributes import as_proto, attributes_of
 from autoshard.onnx.fold import can_fold, folded
 from autoshard.onnx.ops.families import find
 from autoshard.onnx.ops.registry import NeedsValueError, Node, NotMappedError, full_name, normal
+from autoshard.onnx.ops.types import type_message
+from autoshard.onnx.ops.unmapped import reason, unmapped
+from autoshard.onnx.schema_check import check_schema
 
 Values = dict[str, Any]
 
@@ -66,17 +69,18 @@ class Walk:
             return self._call(own, node, inputs, scope, {})
         version = self._version(node, domain, scope)
         attributes = attributes_of(node, version, scope.attributes)
-        if domain == "" and node.op_type in _KNOWN:
-            found = _KNOWN[node.op_type](attributes, inputs)
-            if found is not None:
-                return [found]
+        if domain == "" and node.op_type in WITHOUT_ELEMENTS:
+            results_known = WITHOUT_ELEMENTS[node.op_type](attributes, inputs)
+            if results_known is not None:
+                return [results_known]
         if can_fold(node.op_type, version, inputs):
-            found = folded(_alone(node, attributes), version, inputs)
-            if found is not None:
-                return list(found)
+            results_known = folded(_alone(node, attributes), version, inputs)
+            if results_known is not None:
+                return list(results_known)
         mapped = find(domain, node.op_type, version)
         if mapped is None:
-            body = _schema_body(_alone(node, attributes), domain, version, inputs)
+            told = unmapped(domain, node.op_type)
+            body = None if told else _schema_body(_alone(node, attributes), domain, version, inputs)
             if body is None:
                 raise _not_mapped(node, domain, version)
             return self._call(body, node, inputs, scope, attributes)
@@ -85,16 +89,19 @@ class Walk:
             run=lambda graph, *args: self.graph(graph, args, scope, values),
             constants=[x if isinstance(x, np.ndarray) else None for x in inputs],
         )  # fmt: skip
-        given = [self._argument(x, k in mapped.static, seen, k) for k, x in enumerate(inputs)]
+        operands = [self._argument(x, k in mapped.static, seen, k) for k, x in enumerate(inputs)]
+        schema = (_alone(node, attributes), domain, version, inputs, scope.opsets, seen.where)
         try:
-            results = mapped.function(seen, *given)
+            results = mapped.function(seen, *operands)
         except AutoshardError:
             raise
         except Exception as error:  # shapes that do not fit, types that an op does not take
+            check_schema(*schema)  # which has the better message
             raise UnsupportedError(
                 f"{seen.where} cannot be computed on {', '.join(map(_type_text, inputs))}: "
                 f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             ) from error
+        check_schema(*schema)
         return list(results) if isinstance(results, tuple) else [results]
 
     def graph(self, graph: Any, args: Sequence[Any], scope: Scope, values: Mapping[str, Any]) -> list[Any]:
@@ -113,16 +120,16 @@ class Walk:
         """A function of the model or of a schema, in the place of a node that calls it."""
         from autoshard.onnx.attributes import value_of
 
-        given = {**{a.name: value_of(a) for a in body.attribute_proto}, **defaults}
+        arguments = {**{a.name: value_of(a) for a in body.attribute_proto}, **defaults}
         for attribute in node.attribute:
             if not attribute.ref_attr_name:
-                given[attribute.name] = value_of(attribute)
+                arguments[attribute.name] = value_of(attribute)
             elif attribute.ref_attr_name in scope.attributes:
-                given[attribute.name] = scope.attributes[attribute.ref_attr_name]
+                arguments[attribute.name] = scope.attributes[attribute.ref_attr_name]
         opsets = {**scope.opsets, **{normal(o.domain): o.version for o in body.opset_import}}
         values: Values = dict.fromkeys(body.input)
         values.update(zip(body.input, inputs))
-        below = Scope(opsets, given)
+        below = Scope(opsets, arguments)
         self.nodes(body.node, values, below)
         return [values.get(name) for name in body.output]
 
@@ -245,7 +252,8 @@ def _size(attributes: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
     return np.asarray(np.prod(np.shape(inputs[0]), dtype=np.int64), np.int64)
 
 
-_KNOWN = {"Constant": _constant, "Shape": _shape, "Size": _size}
+WITHOUT_ELEMENTS = {"Constant": _constant, "Shape": _shape, "Size": _size}
+"""Ops whose results are known while a model is read, whatever the elements of their inputs are."""
 
 
 # -- bodies that schemas have -------------------------------------------------------------------------------------
@@ -265,7 +273,7 @@ def _schema_body(node: Any, domain: str, version: int, inputs: Sequence[Any]) ->
         body = schema.get_function_with_opset_version(at)
     elif schema.has_context_dependent_function:
         at = _latest(schema.context_dependent_function_opset_versions, version)
-        types = [_type_of(x).SerializeToString() for x in inputs]
+        types = [type_message(x).SerializeToString() for x in inputs]
         body = schema.get_context_dependent_function_with_opset_version(at, node.SerializeToString(), types)
     else:
         return None
@@ -280,19 +288,8 @@ def _latest(versions: Sequence[int], version: int) -> int:
     return max((v for v in versions if v <= version), default=min(versions))
 
 
-def _type_of(x: Any) -> Any:
-    import onnx
-    from onnx import helper
-
-    if x is None:
-        return onnx.TypeProto()
-    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype)), x.shape)
-
-
 def _not_mapped(node: Any, domain: str, version: int) -> NotMappedError:
     name = full_name(domain, node.op_type)
-    return NotMappedError(
-        f"{name} node {_name(node)!r}: the op {name} of opset {version} has no mapping to JAX "
-        "(docs/onnx.md lists what has); take the node out, or write it as a function of ops that have one",
-        name,
-    )
+    output = next((o for o in node.output if o), "")
+    why = reason(domain, node.op_type, output)
+    return NotMappedError(f"{name} node {_name(node)!r} (opset {version}) cannot be planned: {why}", name)

@@ -153,8 +153,8 @@ class Walk:
         """What the node says for this configuration."""
         if not node.device_configurations:
             return None
-        found = read_annotations(node)
-        return next((a for a in found if a.configuration == self.configuration.name), None)
+        annotations = read_annotations(node)
+        return next((a for a in annotations if a.configuration == self.configuration.name), None)
 
     def _use(
         self,
@@ -315,8 +315,8 @@ class Walk:
             )
             self.nodes(body.nodes, inner)
             self.called[key] = tuple(inner.placements.get(name) for name in function.outputs)
-        found = self.called[key]
-        return (*found[: len(node.output)], *(None,) * (len(node.output) - len(found)))
+        placements = self.called[key]
+        return (*placements[: len(node.output)], *(None,) * (len(node.output) - len(placements)))
 
 
 def _beyond(op: str, outcome: Outcome) -> Outcome:

@@ -46,6 +46,7 @@ from autoshard.program.as_json import (
 from autoshard.program.program import Origin, Program
 from autoshard.program.schedule import Schedule
 from autoshard.sharding.layout import Layout
+from autoshard.trust import placed_config
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,13 +62,11 @@ M = TypeVar("M", bound=Matched)
 class PlanRecord:
     """Shardings of every value, the collectives that follow, their cost and memory, and the proven gap.
 
-    status: ``optimal`` or ``feasible``. objective_s: seconds of one step as the `objective` counts them (by default
-    with nothing overlapping), plus the minute price on memory that breaks ties (`memory_price_s`). bound_s: no plan
-    under the same statements costs less. gap: (objective_s - bound_s) / objective_s. memory: the peak of one
-    device, where, and what is held there. model_flop, batch: useful FLOP of a step, its tokens or rows, where
-    known; for MFU and flips. traced: the function, if the plan holds it. statements: as they stand in plan.json;
-    `stated` has them as values. run: timings and solver reports; they differ from run to run and are not part of
-    plan.json.
+    status: ``optimal`` or ``feasible``. objective_s: seconds of one step as the `objective` counts them, plus the
+    minute price on memory that breaks ties (`memory_price_s`). bound_s: no plan under the same statements costs less.
+    gap: (objective_s - bound_s) / objective_s. memory: the peak of one device, where, and what is held there.
+    model_flop, batch: useful FLOP of a step, its tokens or rows, where known. traced: the function, if the plan holds
+    it. statements: as in plan.json; `stated` has them as values. run: timings and solver reports; not in plan.json.
     stages: where statements have priorities, what each stage placed, its cost and its bound, and its price; bound and
     gap of the plan are then those of the last stage, and `joint` is the optimum all at once beside them.
     strategy: by which the plan was decided, where that is not by cost alone (``greedy``, ``staged:first-factor``).
@@ -287,7 +286,7 @@ class PlanRecord:
                 "machine": plain(self.machine.to_dict()),
                 "layout": plain(self.machine.describe()),
             },
-            "config": None if self.config is None else plain(self.config),
+            "config": None if self.config is None else plain({key: self.config[key] for key in ("file", "settings")}),
             "trips": self.trips,
             "model_flop": self.model_flop,
             "batch": self.batch,
@@ -334,7 +333,8 @@ class PlanRecord:
         `InputError` for a file that is missing, damaged, of another version, or not a plan.
         """
         data = check_header(read_json(path, what="plan"), str(path))
-        return guarded(lambda: cls.from_dict(data).readable(), str(path))
+        placed = {**data, "config": placed_config(data.get("config"), path)}
+        return guarded(lambda: cls.from_dict(placed).readable(), str(path))
 
     def readable(self) -> Self:
         """This plan, after computing what its answers need, so that a damaged file is reported when it is read."""

@@ -111,11 +111,11 @@ class _Judge:
         class_of: dict[Member, list[Member]] = {m: [m] for m in self.claims}
         for number in among:
             for member in self.groups.get(number, ())[1:]:
-                one, other = class_of[self.groups[number][0]], class_of[member]
-                if one is not other:
-                    one.extend(other)
+                mine, other = class_of[self.groups[number][0]], class_of[member]
+                if mine is not other:
+                    mine.extend(other)
                     for m in other:
-                        class_of[m] = one
+                        class_of[m] = mine
         seen: dict[int, list[Member]] = {id(c): c for c in class_of.values()}
         return list(seen.values())
 
@@ -160,25 +160,25 @@ class _Judge:
     def _inputs(self) -> frozenset[int]:
         return frozenset(self.program.body.args)
 
-    def where(self, members: Sequence[Member], found: Sequence[int]) -> list[Member]:
+    def where(self, members: Sequence[Member], numbers: Sequence[int]) -> list[Member]:
         """The tied values that have no layout in common under these statements."""
-        for tied in self.classes(found):
-            if set(tied) & set(members) and not self.holds(tied, found):
+        for tied in self.classes(numbers):
+            if set(tied) & set(members) and not self.holds(tied, numbers):
                 return list(tied)
         return []
 
 
-def _error(program: Program, found: Sequence[Stated], members: Sequence[Member]) -> InfeasibleError:
+def _error(program: Program, stated: Sequence[Stated], members: Sequence[Member]) -> InfeasibleError:
     names = [name_of(m, program) for m in members]
-    cited = [statement.cited for statement in found]
-    pins = [s for s in found if isinstance(s, MatchedPin)]
+    cited = [statement.cited for statement in stated]
+    pins = [s for s in stated if isinstance(s, MatchedPin)]
     place = names[0] if names else "a value"
-    if len(pins) == 2 and len(found) == 2:
+    if len(pins) == 2 and len(stated) == 2:
         reason = conflict(pins[0].sharding, pins[1].sharding)
         head = f"two pins contradict each other on {place}" + (f": {reason}" if reason else "")
-    elif len(pins) == 2 and all(isinstance(s, MatchedPin | MatchedGroup) for s in found):
+    elif len(pins) == 2 and all(isinstance(s, MatchedPin | MatchedGroup) for s in stated):
         head = f"two pins contradict each other on values that must have one sharding ({_some(names)})"
-    elif len(found) == 1:
+    elif len(stated) == 1:
         held = f"cannot be held in {pins[0].sharding}" if pins else "cannot be held so"
         head = (
             f"{_role(program, members)}{place} {held}: no layout that autoshard considers does it; a dimension "
@@ -186,8 +186,8 @@ def _error(program: Program, found: Sequence[Stated], members: Sequence[Member])
             "quarter, outputs not at all)"
         )
     else:
-        head = f"these {len(found)} statements cannot hold together on {_some(names)}: no layout satisfies them all"
-    advice = "change it" if len(found) == 1 else "drop or change one of them"
+        head = f"these {len(stated)} statements cannot hold together on {_some(names)}: no layout satisfies them all"
+    advice = "change it" if len(stated) == 1 else "drop or change one of them"
     return InfeasibleError("\n".join([head, *(f"  {c}" for c in cited), advice]), conflict=cited)
 
 

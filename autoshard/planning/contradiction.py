@@ -33,10 +33,10 @@ def contradiction(
     subsets = Subsets(problem)
     if not proved and not subsets.surely_none:
         return _none_found(problem, subsets, achieved_bytes, reason)
-    found = subsets.smallest()
-    cited = [problem.statements[n].cited for n in found.statements]
-    if found.with_limit:
-        return _memory(problem, subsets, found, cited, achieved_bytes)
+    smallest = subsets.smallest()
+    cited = [problem.statements[n].cited for n in smallest.statements]
+    if smallest.with_limit:
+        return _memory(problem, subsets, smallest, cited, achieved_bytes)
     if not cited:
         return InfeasibleError(f"no plan exists (proved): {reason or 'nothing satisfies all that is stated'}")
     head = (
@@ -45,8 +45,8 @@ def contradiction(
         else f"these {len(cited)} statements cannot hold together (proved): no plan satisfies them all"
     )
     tail = "change it" if len(cited) == 1 else "drop or change one of them"
-    lines = [head, *(f"  {c}" for c in cited), *_unsettled(found), tail]
-    return InfeasibleError("\n".join(lines), conflict=cited, facts={"minimal": found.settled})
+    lines = [head, *(f"  {c}" for c in cited), *_unsettled(smallest), tail]
+    return InfeasibleError("\n".join(lines), conflict=cited, facts={"minimal": smallest.settled})
 
 
 def lifting(problem: Problem) -> list[str]:
@@ -62,19 +62,19 @@ def lifting(problem: Problem) -> list[str]:
     ]
 
 
-def _unsettled(found: MinimalSet) -> list[str]:
-    if found.settled:
+def _unsettled(smallest: MinimalSet) -> list[str]:
+    if smallest.settled:
         return []
     return ["  (whether some of them would do could not be settled in the time given)"]
 
 
 def _memory(
-    problem: Problem, subsets: Subsets, found: MinimalSet, cited: Sequence[str], achieved: int | None
+    problem: Problem, subsets: Subsets, smallest: MinimalSet, cited: Sequence[str], achieved: int | None
 ) -> InfeasibleError:
     words = limit_words(problem)
-    least = subsets.least((*found.statements, subsets.limit_number))
-    fullest, there = _fullest(problem, subsets, (*found.statements, subsets.limit_number))
-    helping = relaxations(problem, subsets, found, achieved)
+    least = subsets.least((*smallest.statements, subsets.limit_number))
+    fullest, there = _fullest(problem, subsets, (*smallest.statements, subsets.limit_number))
+    helping = relaxations(problem, subsets, smallest, achieved)
     achieved = _lowest(achieved, helping)
     if cited:
         what = "this statement" if len(cited) == 1 else f"these {len(cited)} statements"
@@ -82,10 +82,10 @@ def _memory(
     else:
         head = f"no plan exists within the {words} (proved): "
     lines = [head + _verdict(problem, least, fullest, achieved, cited), *(f"  {c}" for c in cited)]
-    lines += [*(_unsettled(found) if cited else ()), *_held(fullest, there), *_room(problem, helping)]
+    lines += [*(_unsettled(smallest) if cited else ()), *_held(fullest, there), *_room(problem, helping)]
     facts = {**_facts(problem, max(least.bytes, fullest.bytes), achieved, fullest, there, helping), "proved": True}
     plain = f"memory limit of {problem.memory_limit} bytes per device"
-    return InfeasibleError("\n".join(lines), conflict=[plain, *cited], facts={**facts, "minimal": found.settled})
+    return InfeasibleError("\n".join(lines), conflict=[plain, *cited], facts={**facts, "minimal": smallest.settled})
 
 
 def _none_found(problem: Problem, subsets: Subsets, achieved: int | None, reason: str) -> NotFoundError:

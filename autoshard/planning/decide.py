@@ -167,10 +167,10 @@ class _Run:
                 assert chosen != solved, "the network says less than the simulation although it knows of all of it"
             network, solved = model.within(limit, chosen), chosen
             near = starts if nearest is None else (*starts, nearest)
-            given = [room.extended(start, chosen) for start in near if room.knows(start)]
+            extended = [room.extended(start, chosen) for start in near if room.knows(start)]
             what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
             seconds, before = self.options.deadline.left(_LIMITED_SHARE), self.bound
-            solution = self._search(network, what, given, seconds, rough, within=limit, moments=chosen)
+            solution = self._search(network, what, extended, seconds, rough, within=limit, moments=chosen)
             stopped = solution.stopped
             if solution.status == "infeasible":
                 raise no_answer(model, solution, self.seen)

@@ -85,15 +85,17 @@ def best_seen(
     best = best_start(model, seen, model.problem.memory_limit)
     if best is None:
         raise KeyboardInterrupt
-    found, schedule, memory = best
-    assert found.cost is not None
+    solution, schedule, memory = best
+    assert solution.cost is not None
     from autoshard.solver.driver import trivial_bound
 
     bounds = [trivial_bound(model.with_limit(None)), *(r["bound"] for r in rounds if r["proves"])]
-    bound = min(max(bounds), found.cost)
-    found = replace(found, status="optimal" if bound == found.cost else "feasible", stats={"stopped": Stopped.SEEN})
+    bound = min(max(bounds), solution.cost)
+    solution = replace(
+        solution, status="optimal" if bound == solution.cost else "feasible", stats={"stopped": Stopped.SEEN}
+    )
     reports = [*map(dict, rounds), {"what": "the cheapest plan seen", "stopped": Stopped.INTERRUPT}]
-    return finish(model, found, schedule, memory, bound, reports, proofs)
+    return finish(model, solution, schedule, memory, bound, reports, proofs)
 
 
 def interrupted_in(rounds: Sequence[Mapping[str, Any]]) -> bool:

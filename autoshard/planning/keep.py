@@ -165,11 +165,11 @@ class Keeper:
         asked = max(asked, good + 1)
         answer: Answer | None = None
         while good < len(chosen) and bad - good > 1:
-            found = self._can_hold([*layers, first(asked)])
-            if found.yes:
+            held = self._can_hold([*layers, first(asked)])
+            if held.yes:
                 good, step = max(asked, shown(self.witnesses[-1:])), 2 * step
             else:
-                bad, answer = asked, found
+                bad, answer = asked, held
             asked = min(good + step, (good + bad) // 2)
         return good, answer
 

@@ -53,9 +53,9 @@ def named_stages(
             if any(cut):
                 inputs[value] = cut
         atoms = frozenset(a for cut in inputs.values() for atoms in cut for a in atoms)
-        given = Fixed(ops=factor_cuts(propagated, problem.program, problem.mesh), values=inputs)
+        fixed = Fixed(ops=factor_cuts(propagated, problem.program, problem.mesh), values=inputs)
         words = tuple(f"{strategy.name}: {logical} on {', '.join(axes)}" for logical, axes in strategy.rules.items())
-        out.append(StagePlan(priority, problem.pins, atoms, words, given, strategy.name))
+        out.append(StagePlan(priority, problem.pins, atoms, words, fixed, strategy.name))
     return out
 
 

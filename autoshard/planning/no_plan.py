@@ -29,7 +29,12 @@ class NoAnswerError(Exception):
         """The lowest peak of the plans that were seen, in bytes."""
         model = self.model
         return min(
-            (model.simulate(model.schedule(one)).peak_bytes for one in self.seen if is_plan(model, one)), default=None
+            (
+                model.simulate(model.schedule(assignment)).peak_bytes
+                for assignment in self.seen
+                if is_plan(model, assignment)
+            ),
+            default=None,
         )
 
     def plain(self) -> InfeasibleError | NotFoundError | OutOfTimeError:

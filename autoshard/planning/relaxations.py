@@ -133,7 +133,7 @@ class _Searches:
             self.left_s -= clock() - began
 
 
-def relaxations(problem: Problem, subsets: Subsets, found: MinimalSet, achieved: int | None) -> list[Relaxation]:
+def relaxations(problem: Problem, subsets: Subsets, smallest: MinimalSet, achieved: int | None) -> list[Relaxation]:
     """Changes that make room: to statements, values to recompute, axes, several of these together, or the limit.
 
     Those that were tried come first. achieved: the peak of a plan under all statements, where one is known.
@@ -144,7 +144,7 @@ def relaxations(problem: Problem, subsets: Subsets, found: MinimalSet, achieved:
     now = _Try(problem, subsets.memory, subsets.masks(range(len(problem.statements))))
     bound = now.least_bytes
     out: list[Relaxation] = []
-    for n in found.statements:
+    for n in smallest.statements:
         rest = [k for k in range(len(problem.statements)) if k != n]
         tried = _Try(_without(problem, {n}), subsets.memory, subsets.masks(rest))
         out += searches.judged("drop", f"drop '{problem.statements[n].cited}'", tried, limit, bound)
@@ -154,7 +154,7 @@ def relaxations(problem: Problem, subsets: Subsets, found: MinimalSet, achieved:
         out += _axis(problem, axis, limit, bound, searches)
     again = _recomputed("recompute", "", now, limit) if bound > limit else []
     if not out and not again:
-        out += _together(problem, found, limit, searches)
+        out += _together(problem, smallest, limit, searches)
     if any(r.found_bytes is not None for r in out):
         out = [r for r in out if r.found_bytes is not None]
     out += again + limits
@@ -227,13 +227,13 @@ def _again(chosen: Sequence[Tensor]) -> str:
     return f"compute again instead of keeping {names} (jax.checkpoint, remat)"
 
 
-def _together(problem: Problem, found: MinimalSet, limit: int, searches: _Searches) -> list[Relaxation]:
+def _together(problem: Problem, smallest: MinimalSet, limit: int, searches: _Searches) -> list[Relaxation]:
     """The first of a few combinations that makes room."""
-    words = ", ".join(f"'{problem.statements[n].cited}'" for n in found.statements)
-    dropped = _Try.of(_without(problem, found.statements)) if found.statements else None
+    words = ", ".join(f"'{problem.statements[n].cited}'" for n in smallest.statements)
+    dropped = _Try.of(_without(problem, smallest.statements)) if smallest.statements else None
     if dropped is not None:
         out = searches.judged("together", f"drop all of {words}", dropped, limit, limit + 1)
-        if len(found.statements) > 1 and out:
+        if len(smallest.statements) > 1 and out:
             return out
         out = _recomputed("together", f"drop {words} and ", dropped, limit)
         if out:

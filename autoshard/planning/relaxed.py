@@ -85,7 +85,7 @@ def still_missing(
         wanted = tuple(atoms[: atoms.index(piece.atom) + 1] if k == piece.index else () for k, atoms in enumerate(cut))
         return all(has(held(schedule, p.what, p.key), wanted) for p in dropped.group)
 
-    return [entry for entry, one in zip(entries, all_dropped, strict=True) if one.proved or not there(one)]
+    return [entry for entry, drop in zip(entries, all_dropped, strict=True) if drop.proved or not there(drop)]
 
 
 def relaxed_note(

@@ -50,11 +50,11 @@ def spread(
     return propagate(whole, mesh.mesh, values, strategy=strategy, groups=tied, outputs=outputs)
 
 
-def factor_cuts(found: Propagated, program: Program, mesh: AtomMesh) -> dict[int, Cut]:
+def factor_cuts(propagated: Propagated, program: Program, mesh: AtomMesh) -> dict[int, Cut]:
     """Op -> the atoms on each factor that all tensors of the op agree on; only ops with any."""
     out: dict[int, Cut] = {}
     for op in program.ops:
-        cuts = tuple(tuple(_atoms(mesh, axes)) for axes in found.factors.get(op, ()))
+        cuts = tuple(tuple(_atoms(mesh, axes)) for axes in propagated.factors.get(op, ()))
         if any(cuts):
             out[op] = cuts
     return out

@@ -31,7 +31,7 @@ def placed_words(now: Fixed, problem: Problem, before: Sequence[Fixed] = ()) -> 
         return {
             str(key): [[names[a] for a in atoms] for atoms in cut]
             for key, cut in sorted(cuts.items())
-            if all(getattr(one, what).get(key) != cut for one in before)
+            if all(getattr(earlier, what).get(key) != cut for earlier in before)
         }
 
     inputs = {v: cut for v, cut in now.values.items() if v in args}
@@ -47,14 +47,14 @@ def placed_words(now: Fixed, problem: Problem, before: Sequence[Fixed] = ()) -> 
 def placed_of(words: Mapping[str, Any], problem: Problem) -> Fixed:
     """The inverse of `placed_words`. `InputError` where the words cannot be read."""
     atoms = {name: k for k, name in enumerate(problem.mesh.names)}
-    found: dict[str, dict[int, Cut]] = {what: {} for _, what in _FIELDS}
+    cuts: dict[str, dict[int, Cut]] = {what: {} for _, what in _FIELDS}
     try:
         for kind, what in _FIELDS:
             for key, lists in (words.get(kind) or {}).items():
-                found[what][int(key)] = tuple(tuple(atoms[name] for name in one) for one in lists)
+                cuts[what][int(key)] = tuple(tuple(atoms[name] for name in names) for names in lists)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"what a stage of the plan placed cannot be read: {type(error).__name__}: {error}") from None
-    return Fixed(**found)
+    return Fixed(**cuts)
 
 
 def left_out(left: Left, wanted: Fixed, kept: Fixed, problem: Problem) -> dict[str, Any]:

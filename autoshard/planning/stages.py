@@ -69,9 +69,9 @@ def stated_stages(problem: Problem) -> list[StagePlan]:
             for ref in d.axes
         }
         atoms = frozenset(a for axis in axes for a in problem.mesh.atoms_of[axis])
-        found = spread(problem.program, problem.mesh, pins, problem.groups, problem.restrictions)
-        given = Fixed(ops=factor_cuts(found, problem.program, problem.mesh))
-        out.append(StagePlan(level, pins, atoms, tuple(pin.cited for pin in new), given))
+        propagated = spread(problem.program, problem.mesh, pins, problem.groups, problem.restrictions)
+        fixed = Fixed(ops=factor_cuts(propagated, problem.program, problem.mesh))
+        out.append(StagePlan(level, pins, atoms, tuple(pin.cited for pin in new), fixed))
     return out
 
 
@@ -158,8 +158,8 @@ class _Run:
             self.options.say(f"stage {number + 1} of {len(self.plans)}: {title}")
             keeper.checks = 0
             wanted = keeper.new(plan.given, (one for before in told for one in before.dropped[: before.propagated]))
-            given, dropped = keeper.keep(fixed, wanted)
-            fixed.append(given)
+            kept, dropped = keeper.keep(fixed, wanted)
+            fixed.append(kept)
             share = len(self.plans) - number
             decision = self._solve(part, fixed, share, keeper.witnesses if searching else ())
             if not last and decision.interrupted:
@@ -175,7 +175,7 @@ class _Run:
             if not last:
                 chosen, lost = keeper.keep(fixed, chosen)
                 entries += [relaxed_words(one, CHOSEN, self.problem) for one in lost]
-            without = left_out(keeper.left, plan.given, given, self.problem)
+            without = left_out(keeper.left, plan.given, kept, self.problem)
             words = placed_words(chosen, self.problem, fixed)
             told.append(_Told(words, without, entries, [*dropped, *lost], len(dropped), unlimited, decision.proved))
             fixed.append(chosen)
@@ -192,12 +192,13 @@ class _Run:
                 cheapest[k] = replace(better, bound_s=bound, status=_status(better, bound))
         before = min(cheapest[0].objective_s, self.free_s)
         stages: list[StageRecord] = []
-        for plan, decision, one in zip(self.plans, cheapest, told, strict=True):
-            stage = _stage(plan, decision, decision.objective_s - before, one.placed, self.problem)
-            missing = still_missing(one.relaxed, one.dropped, self.last.schedule)
+        for plan, decision, report in zip(self.plans, cheapest, told, strict=True):
+            stage = _stage(plan, decision, decision.objective_s - before, report.placed, self.problem)
+            missing = still_missing(report.relaxed, report.dropped, self.last.schedule)
             told_of = {
-                "relaxed": tuple(missing), "unlimited": one.unlimited if missing else None, "left_out": one.left_out,
-                "certificate": None if one.proved is None else one.proved.told("stage"),
+                "relaxed": tuple(missing), "left_out": report.left_out,
+                "unlimited": report.unlimited if missing else None,
+                "certificate": None if report.proved is None else report.proved.told("stage"),
             }  # fmt: skip
             stages.append(stage.model_copy(update=told_of))
             before = decision.objective_s
@@ -206,17 +207,17 @@ class _Run:
     def notes(self, stages: Sequence[StageRecord]) -> list[str]:
         """What was relaxed, a line for each stage, and whose bounds have no certificate."""
         limit = self.problem.memory_limit
-        found = [relaxed_note(s.name or f"priority {s.priority}", s.relaxed, limit, s.unlimited) for s in stages]
+        notes = [relaxed_note(s.name or f"priority {s.priority}", s.relaxed, limit, s.unlimited) for s in stages]
         bare = [s.name or f"priority {s.priority}" for s in stages if s.certificate is None]
-        found += [f"not certified: the bounds of {', '.join(bare)}"] if bare else []
-        return [note for note in found if note]
+        notes += [f"not certified: the bounds of {', '.join(bare)}"] if bare else []
+        return [note for note in notes if note]
 
     def _solve(self, part: Problem, fixed: Sequence[Fixed], share: int, witnesses: Sequence[Schedule]) -> Decision:
         """The optimum of a stage; not worse than those witnesses that have its placements."""
         for problem, placements, decision in self.decided:
             if problem == part and placements == list(fixed):
                 return decision
-        known = [plan for plan in witnesses if all(holds(plan, one) for one in fixed)]
+        known = [plan for plan in witnesses if all(holds(plan, cuts) for cuts in fixed)]
         try:
             decision = self._decide(part, fixed, share, known)
         except (InfeasibleError, NotFoundError):
@@ -233,25 +234,25 @@ class _Run:
         model = build_model(
             part, self.options.progress, fixed=fixed, shared=self.whole.shared, deadline=self.options.deadline
         )
-        found = [assignment_of(model.collected, model.encoded, model.repeats, plan) for plan in known]
-        starts = [start for start in found if start is not None]
+        assignments = [assignment_of(model.collected, model.encoded, model.repeats, plan) for plan in known]
+        starts = [start for start in assignments if start is not None]
         return decide(model, self.options.part(1 / share), starts=starts)
 
     def _unlimited(self, part: Problem, share: int, fixed: Sequence[Fixed]) -> Decision:
-        found = self._solve(replace(part, memory_limit=None), fixed, share, ())
-        if found.interrupted:
+        decision = self._solve(replace(part, memory_limit=None), fixed, share, ())
+        if decision.interrupted:
             raise KeyboardInterrupt
-        return found
+        return decision
 
     def _free(self, share: int) -> float:
         """What the step costs without any pin."""
         try:
-            found = self._solve(replace(self.problem, pins=()), [], share, [self.joint.schedule])
+            decision = self._solve(replace(self.problem, pins=()), [], share, [self.joint.schedule])
         except (InfeasibleError, OutOfTimeError):
             return self.joint.objective_s
-        if found.interrupted:
+        if decision.interrupted:
             raise KeyboardInterrupt
-        return min(found.objective_s, self.joint.objective_s)
+        return min(decision.objective_s, self.joint.objective_s)
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ def kept_pins(plan: PlanRecord, pins: Sequence[MatchedPin]) -> tuple[MatchedPin,
     def holds(pin: MatchedPin) -> bool:
         layouts = [layout(v) for v in pin.values] + [plan.output_layouts[k] for k in pin.outputs]
         try:
-            return all(satisfies(it, pin.sharding, mesh) for it in layouts)
+            return all(satisfies(form, pin.sharding, mesh) for form in layouts)
         except ShardingError:  # it cuts an axis into parts that the plan does not know
             return False
 

@@ -128,15 +128,15 @@ class _Run:
         self.begin(f"strategy {strategy}")
         model = self.model
         try:
-            found = start_of(model, strategy, self.options.deadline.part(share, least=LEAST_S))
+            start = start_of(model, strategy, self.options.deadline.part(share, least=LEAST_S))
         except CannotBe as error:
             return self.row(str(strategy), CANNOT_BE if error.exhausted else NONE_FOUND, reason=str(error))
-        self.starts.append(found.assignment)
+        self.starts.append(start.assignment)
         # priced from its schedule, as a plan is
-        cost = price(model.problem.program, found.schedule, model.fusion, model.prices, model.problem.trips)
-        seconds = model.seconds(cost) + model.memory_price_s(found.assignment)
-        status = "stopped by the time limit" if found.timed_out else "found"
-        return self.row(str(strategy), status, seconds, found.memory.peak_bytes)
+        cost = price(model.problem.program, start.schedule, model.fusion, model.prices, model.problem.trips)
+        seconds = model.seconds(cost) + model.memory_price_s(start.assignment)
+        status = "stopped by the time limit" if start.timed_out else "found"
+        return self.row(str(strategy), status, seconds, start.memory.peak_bytes)
 
     def baseline(self, baseline: Baseline, roles: "Roles | None", slow: Collection[str]) -> Row:
         """The row of a baseline, priced on the network of all strategies."""

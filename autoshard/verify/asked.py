@@ -27,6 +27,7 @@ from autoshard.constraints.orders import in_orders
 from autoshard.costmodels import Machine, Profile, ProfileError, load_profile, place_mesh
 from autoshard.errors import InputError
 from autoshard.program.as_json import plain, program_from_json
+from autoshard.program.program import Program
 from autoshard.request.arguments import match_jax_pins, mesh_given, pins_of_specs, stated_order, statements_given
 from autoshard.request.mesh_sizes import MeshSearch
 from autoshard.sharding.mesh import Mesh
@@ -105,9 +106,9 @@ def config_of(plan: Mapping[str, Any]) -> Config:
     Raises `InputError` where it cannot be read, `OSError` where it names a hardware profile whose file is missing.
     """
     settings = dict(plan["config"]["settings"])
-    named = settings.get("hardware")
+    named, folder = settings.get("hardware"), plan["config"].get("folder")
     if isinstance(named, str) and ("/" in named or named.endswith((".yaml", ".yml"))):
-        beside = Path(str(plan["config"]["file"])).resolve().parent / named
+        beside = (Path(folder) if folder else Path(str(plan["config"]["file"])).resolve().parent) / named
         if not beside.exists() and not Path(named).exists():
             raise FileNotFoundError(f"the hardware profile {named} is not there")
     config = Config.from_dict(plan["config"])
@@ -128,28 +129,15 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         replace(program, host_inputs=frozenset(), host_outputs=frozenset(), orders=(), carried=()), asked.carry
     )
     bare = replace(bare, in_code=in_code_given(asked.in_code))
-    whole = None if traced is None else replace(traced, program=bare)
     mesh, machine, links = _placed(asked, plan)
     statements_asked = (*statements_given(asked.constraints, registry.stated(), registry.stated_names()), *of_carry)
-    of_jax = [c for c in statements_asked if isinstance(c, Pin) and not isinstance(c.sharding, TensorSharding)]
-    if not isinstance(asked.mesh, Mesh) and not hasattr(asked.mesh, "axis_names"):
-        mesh = replace(mesh, device_ids=stated_order(whole or bare, of_jax, mesh.size))
-    pins: tuple[MatchedPin, ...] = (
-        *match_pins([c for c in statements_asked if isinstance(c, Pin) and c not in of_jax], bare, mesh, compare=False),
-        *match_jax_pins(of_jax, bare, mesh),
-        *(() if whole is None else pins_of_specs(whole, mesh)),
-        *statements_in_code(bare, mesh)[0],
-    )
+    mesh, pins = _pins(asked, statements_asked, bare, traced, mesh)
     changes = changes_of(plan, pins, mesh)
     pins = changes.pins
     groups = match_groups([c for c in statements_asked if isinstance(c, SameSharding)], bare) + groups_in_code(bare)
     restrictions = match_restrictions([c for c in statements_asked if isinstance(c, Restricting)], bare, mesh)
     lying = in_orders(in_memories(bare, restrictions), pins, groups)
-    limit, limits = _limits(asked.memory_limit, machine)
-    if changes.memory_limit is not None:
-        limit = dict(changes.memory_limit)
-        limits = [said for said in limits if said["kind"] != "memory_limit"]
-        limits += [] if limit["bytes"] is None else [{"kind": "memory_limit", "bytes": limit["bytes"]}]
+    limit, limits = _limits(asked.memory_limit, machine, changes.memory_limit)
     stated = [s.to_dict() for s in (*pins, *groups, *restrictions)]
     statements = [*stated, *limits, *(s.to_dict() for s in manual_statements(bare))]
     facts: dict[str, Any] = {
@@ -181,7 +169,33 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
         facts["roles"] = {path: list(axes) for path, axes in asked.roles.items()}
     if traced is not None:
         facts["donated"] = sorted(traced.program.donated)
-        return plain(facts)
+    else:
+        _tell_trust(facts, asked, plan)
+    return plain(facts)
+
+
+def _pins(
+    asked: Asked, statements: Sequence[Any], bare: Program, traced: "TracedFunction | None", mesh: Mesh
+) -> tuple[Mesh, tuple[MatchedPin, ...]]:
+    """All pins, and the mesh in the order of devices that JAX shardings among them name.
+
+    bare: the program without what statements put into it.
+    """
+    whole = None if traced is None else replace(traced, program=bare)
+    all_pins = [c for c in statements if isinstance(c, Pin)]
+    of_jax = [pin for pin in all_pins if not isinstance(pin.sharding, TensorSharding)]
+    if not isinstance(asked.mesh, Mesh) and not hasattr(asked.mesh, "axis_names"):
+        mesh = replace(mesh, device_ids=stated_order(whole or bare, of_jax, mesh.size))
+    return mesh, (
+        *match_pins([pin for pin in all_pins if pin not in of_jax], bare, mesh, compare=False),
+        *match_jax_pins(of_jax, bare, mesh),
+        *(() if whole is None else pins_of_specs(whole, mesh)),
+        *statements_in_code(bare, mesh)[0],
+    )
+
+
+def _tell_trust(facts: dict[str, Any], asked: Asked, plan: Mapping[str, Any]) -> None:
+    """Put in what a plan file is believed in without its function, and leave out what cannot be known."""
     facts["trust"].append("the program itself and what it donates: there is no function")
     if asked.sharded_arguments:
         facts["trust"].append("shardings that arguments come with, and the order of devices that these name")
@@ -190,7 +204,6 @@ def derive(asked: Asked, plan: Mapping[str, Any], traced: "TracedFunction | None
             del facts["device_ids"]
     if asked.priorities and asked.roles is None:
         facts["trust"].append("the logical axes of the inputs")
-    return plain(facts)
 
 
 def _of_argument(statement: Mapping[str, Any]) -> bool:
@@ -230,10 +243,13 @@ def _placed(asked: Asked, plan: Mapping[str, Any]) -> tuple[Mesh, Machine, list[
         raise InputError(f"hardware: {error}") from error
 
 
-def _limits(stated: Any, machine: Machine) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _limits(
+    stated: Any, machine: Machine, changed: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The limit on device memory and whether it is stated, and the limits that are statements.
 
-    Where none is stated a plan may be limited to what the device has room for; ``none`` lifts that.
+    Where none is stated a plan may be limited to what the device has room for; ``none`` lifts that. `changed`: the
+    limit that a plan made from another plan has instead.
     """
     device, host = (stated.get("device"), stated.get("pinned_host")) if isinstance(stated, Mapping) else (stated, None)
     statements: list[dict[str, Any]] = []
@@ -245,6 +261,10 @@ def _limits(stated: Any, machine: Machine) -> tuple[dict[str, Any], list[dict[st
         statements.append({"kind": "memory_limit", "bytes": limit["bytes"]})
     if host is not None:
         statements.append({"kind": "host_memory_limit", "memory": "pinned_host", "bytes": _amount(host).bytes})
+    if changed is not None:
+        limit = dict(changed)
+        statements = [said for said in statements if said["kind"] != "memory_limit"]
+        statements += [] if limit["bytes"] is None else [{"kind": "memory_limit", "bytes": limit["bytes"]}]
     return limit, statements
 
 

@@ -48,6 +48,16 @@ def raised(model: Path, ir_version: int) -> Any:
     return session(other)
 
 
+def faults_for_onnx_ir(path: Path) -> int:
+    """How many faults onnx-ir's own check of sharding annotations finds in a file."""
+    import onnx_ir
+    from onnx_ir._multi_device import _check_device_configurations as faults_of
+
+    model = onnx_ir.load(path)
+    assert model.device_configurations, "onnx-ir reads no annotations: nothing is judged"
+    return len(faults_of(model))
+
+
 def judge(case: Any, folder: Path) -> str:
     """One line about a model: every step was done, or an assertion says which was wrong."""
     import jax
@@ -88,6 +98,7 @@ def judge(case: Any, folder: Path) -> str:
     exported = export_plan(plan, output)
     model = model_of(settings, with_shapes=True)
     errors = len(check(load(output, shapes=model.shapes)).errors)
+    judged_by_ir = faults_for_onnx_ir(output)
     same = raised(case.path, exported.proto.ir_version).run(None, feeds)
     again = session(output).run(None, feeds)
     assert all(a.tobytes() == b.tobytes() for a, b in zip(same, again)), "annotations changed a result"
@@ -101,7 +112,7 @@ def judge(case: Any, folder: Path) -> str:
         f"{case.name}: {len(model.graph.node)} nodes, {len(made.weights)} weights; {plan.status} "
         f"{plan.objective_s:.4g} s in {solved_s:.0f} s; off by {worst:.2g} of {largest:.2g} (median {middle:.2g}); "
         f"{exported.annotated} nodes annotated{unsaid}, "
-        f"{errors} errors in check; "
+        f"{errors} errors in check, {judged_by_ir} faults for onnx-ir; "
         f"read back {second.objective_s:.4g} s"
     )
 

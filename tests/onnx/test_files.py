@@ -191,6 +191,14 @@ def test_impossible_shapes_are_told(shape: list[int]) -> None:
         load(model)
 
 
+@pytest.mark.parametrize("data", [b"abc", b"\x00" * 260])
+def test_tensors_with_too_few_or_too_many_bytes_are_told(data: bytes) -> None:
+    model = mlp()
+    model.graph.initializer[0].raw_data = data
+    with pytest.raises(InputError, match=rf"tensor 'w1' is float32\[4, 16\], which takes 256 bytes; .* {len(data)}"):
+        load(model)
+
+
 def test_shapes_that_contradict_each_other_are_told() -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     model = graph_model(nodes, {"x": (2, 3)}, ["y"], {"w": (4, 5)})

@@ -171,6 +171,39 @@ def test_an_op_without_mapping_is_refused_by_name():
         jax.eval_shape(function(bad), *function(bad).args)
 
 
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (node("Softmax", ["x"], ["y"], axis=9), r"'axis' must be in \[-2 , 1\]"),
+        (node("Concat", ["x", "x"], ["y"]), "Required attribute 'axis' is missing"),
+        (node("Relu", ["x"], ["y"], alpha=0.5), "Unrecognized attribute: alpha"),
+        (node("Relu", ["x", "x"], ["y"]), "input size 2 not in range"),
+        (node("Transpose", ["x"], ["y"], perm=[0, 0]), "perm for Transpose has repeated value"),
+        (node("Gather", ["x", "x"], ["y"], axis=-3), "axis must be in"),
+    ],
+)
+def test_a_node_that_breaks_the_schema_of_its_op_is_refused(broken, message):
+    bad = model([broken], {"x": (FLOAT, [4, 8])}, {"y": (FLOAT, None)})
+    with pytest.raises(InputError, match=f"breaks the rules of its op in opset 18: .*{message}"):
+        jax.eval_shape(function(bad), *function(bad).args)
+
+
+def test_narrowed_types_break_no_schema():
+    nodes = [node("Cast", ["x"], ["at"], to=INT64), node("TopK", ["at", "k"], ["y", "places"])]
+    made = function(model(nodes, {"x": (FLOAT, [8])}, {"y": (INT64, [3])}, [array("k", [3], np.int64)]))
+    assert jax.eval_shape(made, *made.args)["y"].dtype == np.int32
+
+
+def test_a_model_that_computes_nothing_is_refused():
+    with pytest.raises(InputError, match="the model has no outputs"):
+        function(model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, [2])}, {}))
+
+
+def test_an_unknown_element_type_is_refused():
+    with pytest.raises(InputError, match="input 'x': 77 is the number of no element type"):
+        function(model([node("Relu", ["x"], ["y"])], {"x": (77, [2])}, {"y": (FLOAT, [2])}))
+
+
 def test_strings_are_refused():
     with pytest.raises(UnsupportedError, match="input 'x' holds strings"):
         function(model([node("Identity", ["x"], ["y"])], {"x": (TensorProto.STRING, [2])}, {"y": (8, [2])}))

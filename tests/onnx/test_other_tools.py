@@ -12,7 +12,13 @@ from onnx import helper, inliner, version_converter
 
 from autoshard.onnx import load, save
 from autoshard.onnx.check import check
-from autoshard.onnx.specs import NodeAnnotation, read_annotations, read_configurations, write_annotations
+from autoshard.onnx.specs import (
+    NodeAnnotation,
+    read_annotations,
+    read_configurations,
+    write_annotations,
+    write_configurations,
+)
 
 
 def all_annotations(model: onnx.ModelProto) -> list:
@@ -29,30 +35,55 @@ def test_shape_inference_keeps_annotations() -> None:
     assert check(load(found)).ok
 
 
+def repaired(model: onnx.ModelProto, names: dict[str, str] | None = None) -> onnx.ModelProto:
+    """A copy with what the tool left out or made stale put right: configurations, and names of tensors."""
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    if not fixed.configuration:
+        write_configurations(fixed, read_configurations(mlp()))
+    for node in fixed.graph.node:
+        for annotation in node.device_configurations:
+            for written in annotation.sharding_spec:
+                written.tensor_name = (names or {}).get(written.tensor_name, written.tensor_name)
+    return fixed
+
+
+def is_right(model: onnx.ModelProto) -> bool:
+    checked = check(load(model))
+    return checked.findings == () and checked.annotated > 0
+
+
 def test_version_conversion_drops_them() -> None:
-    found = version_converter.convert_version(mlp(), 23)
-    assert not any(all_annotations(found))
-    assert check(load(found)).annotated == 0
+    converted = version_converter.convert_version(mlp(), 23)
+    assert not any(all_annotations(converted))
+    assert check(load(converted)).annotated == 0
+    twin = repaired(converted)
+    for node, annotations in zip(twin.graph.node, all_annotations(mlp()), strict=True):
+        write_annotations(node, annotations)
+    assert is_right(twin)
 
 
 def test_a_prefix_leaves_stale_names() -> None:
-    found = onnx.compose.add_prefix(mlp(), "enc_")
-    assert codes(found) == {"unknown-tensor"}
-    advice = check(load(found)).errors[0].advice
+    prefixed = onnx.compose.add_prefix(mlp(), "enc_")
+    assert codes(prefixed) == {"unknown-tensor"}
+    advice = check(load(prefixed)).errors[0].advice
     assert "did you mean enc_x" in advice
     assert "tools that rename values" in advice
+    assert is_right(repaired(prefixed, {name: f"enc_{name}" for name in ("x", "w1", "b1", "w2")}))
 
 
 def test_extraction_drops_the_configurations() -> None:
-    found = onnx.utils.Extractor(onnx.shape_inference.infer_shapes(mlp())).extract_model(["x"], ["u"])
-    assert codes(found) == {"unknown-configuration"}
-    assert "extracting or merging models drops them" in check(load(found)).errors[0].message
+    extracted = onnx.utils.Extractor(onnx.shape_inference.infer_shapes(mlp())).extract_model(["x"], ["u"])
+    assert codes(extracted) == {"unknown-configuration"}
+    assert "extracting or merging models drops them" in check(load(extracted)).errors[0].message
+    assert is_right(repaired(extracted))
 
 
 def test_merging_drops_the_configurations() -> None:
     second = graph_model([helper.make_node("Exp", ["z"], ["e"])], {"z": (8, 4)}, ["e"])
-    found = onnx.compose.merge_models(mlp(), second, io_map=[("y", "z")])
-    assert codes(found) == {"unknown-configuration"}
+    merged = onnx.compose.merge_models(mlp(), second, io_map=[("y", "z")])
+    assert codes(merged) == {"unknown-configuration"}
+    assert is_right(repaired(merged))
 
 
 def test_inlining_loses_the_call_and_leaves_stale_names() -> None:
@@ -62,9 +93,10 @@ def test_inlining_loses_the_call_and_leaves_stale_names() -> None:
     write_annotations(model.graph.node[0], [NodeAnnotation("mesh", (whole("x"),))])
     write_annotations(model.functions[0].node[0], [NodeAnnotation("mesh", (whole("a"), whole("t")))])
     assert check(load(model)).ok
-    found = inliner.inline_local_functions(model)
-    assert check(load(found)).annotated == 1
-    assert codes(found) == {"unknown-tensor"}
+    inlined = inliner.inline_local_functions(model)
+    assert check(load(inlined)).annotated == 1
+    assert codes(inlined) == {"unknown-tensor"}
+    assert is_right(repaired(inlined, dict(zip("at", [*inlined.graph.node[0].input, *inlined.graph.node[0].output]))))
 
 
 def test_onnx_ir_keeps_everything_group_keys_included() -> None:
@@ -108,8 +140,8 @@ def test_onnxruntime_loses_those_of_nodes_that_it_fuses(level: str, kept: dict |
     nodes.append(helper.make_node("Relu", ["u"], ["y"]))
     model = annotate(graph_model(nodes, {"x": (8, 4)}, ["y"], {"w": (4, 6)}), {0: [whole("x")]})
     session(load(model).infer().proto, tmp_path / "o.onnx", level)
-    found = onnx.load(tmp_path / "o.onnx")
-    kinds = {n.op_type: bool(n.device_configurations) for n in found.graph.node}
+    saved = onnx.load(tmp_path / "o.onnx")
+    kinds = {n.op_type: bool(n.device_configurations) for n in saved.graph.node}
     assert kinds == kept if kept else kinds["FusedGemm"] is False
-    assert [c.name for c in read_configurations(found)] == ["mesh"]
-    assert check(load(found)).ok
+    assert [c.name for c in read_configurations(saved)] == ["mesh"]
+    assert check(load(saved)).ok

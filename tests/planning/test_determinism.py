@@ -34,7 +34,7 @@ found = plan(
     step, {"w1": spec(64, 64), "w2": spec(64, 64)}, spec(128, 64), mesh={"x": 2, "y": 2}, hardware="tpu_v5e",
     constraints=[Pin("x", '[{"x", ?}, {?}]', "a:1"), Pin("state/w1", '[{?}, {"y", ?}]', "a:2", priority=1),
                  SameSharding(["out/*"], "a:3"), NoCollective("y", "out/w1", "a:4")],
-    memory_limit=120_000, carry=False, argnames=("state", "x"),
+    memory_limit=160_000, effort=0.3, carry=False, argnames=("state", "x"),
 )
 found.save(sys.argv[1])
 """

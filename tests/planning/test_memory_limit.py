@@ -195,7 +195,7 @@ def test_a_plan_within_a_limit_never_costs_more_than_a_start_that_fits(monkeypat
         return found_first[-1]
 
     monkeypatch.setattr(solver, "solve", recorded)
-    start = decide(model)
+    start = decide(model, QUICK)
 
     def dear(network: CostNetwork, **options: Any) -> Solution:
         found = whole(network, **options)
@@ -207,10 +207,10 @@ def test_a_plan_within_a_limit_never_costs_more_than_a_start_that_fits(monkeypat
         return replace(found, assignment=worst, cost=evaluate(network, worst).cost, status="feasible")
 
     monkeypatch.setattr(solver, "solve", dear)
-    assert decide(model).objective_s > start.objective_s
+    assert decide(model, QUICK).objective_s > start.objective_s
     fitting = found_first[-1].assignment
     assert fitting is not None
-    kept = decide(model, starts=[fitting[: model.repeats.network.n_nodes]])
+    kept = decide(model, QUICK, starts=[fitting[: model.repeats.network.n_nodes]])
     assert kept.objective_s == pytest.approx(start.objective_s)
     assert any("the best named baseline that fits" in note for note in kept.notes)
 

@@ -94,7 +94,7 @@ def test_layers_that_decide_for_themselves_do_so_in_the_other_plan_too() -> None
     params = [{"u": SPEC((16, 64), jnp.float32), "d": SPEC((64, 16), jnp.float32)}] * 4
     free = plan(
         layers, params, SPEC((32, 16), jnp.float32), mesh={"a": 2, "b": 2}, hardware="h100", memory_limit=31_600,
-        share_repeats=False,
+        share_repeats=False, effort=0.2,
     )  # fmt: skip
     assert len({free[f"params/{k}/u"] for k in range(4)}) > 1
     told = instead(free, "params/0/u", free["params/0/u"])

@@ -19,6 +19,7 @@ from autoshard.running.local import run_setup
 from autoshard.running.program import Job
 from autoshard.running.result import RunSetup, make_setup
 from autoshard.running.worker import HEARTBEAT_TIMEOUT_S
+from autoshard.trust import allow
 
 SOON_S = 20
 """A killed process ends the run within so much, on a machine under load; usually it is about a second."""
@@ -148,6 +149,7 @@ def test_an_error_of_a_process_is_the_error_of_the_run(function_plan, tmp_path):
     data = json.loads(function_plan.read_text())
     data["config"]["settings"]["function"] = "running_sums:absent"
     (tmp_path / "plan.json").write_text(json.dumps(data))
+    allow(tmp_path / "plan.json")
     with pytest.raises(InputError, match="has no 'absent'"):
         run_group(RunSetup(Job(str(tmp_path / "plan.json")), 2, 4))
 

@@ -216,7 +216,7 @@ def test_the_checker_knows_every_op_that_the_planner_pads() -> None:
     from autoshard.placements import uneven
     from autoshard.verify.plan import rules as check_rules
 
-    assert uneven._KINDS <= check_rules._PADDED
+    assert uneven._KINDS <= check_rules.PADDED
 
 
 def test_bytes_and_memory_of_padding_count(padded: Json) -> None:

@@ -23,30 +23,30 @@ Stated = tuple[tuple[int, TensorSharding], ...]
 
 
 def assigned(
-    what: str, key: str, given: Any, border: Sequence[int], parts: Sequence[Region], addresses: Addresses
+    what: str, key: str, stated: Any, border: Sequence[int], parts: Sequence[Region], addresses: Addresses
 ) -> list[tuple[int, Sharding]]:
     """Each value of a border with its sharding."""
     program = addresses.program
     side = "come in" if key == "in_shardings" else "leave"
     named = [f"{program.values[v].name} {program.type_of(v)}" for v in border]
     border_text = f"{len(border)} values {side}: {_some(named)}"
-    if all(pattern is None for pattern, _ in given):
-        if len(given) == len(border):
-            return [(v, sharding) for v, (_, sharding) in zip(border, given, strict=True)]
+    if all(pattern is None for pattern, _ in stated):
+        if len(stated) == len(border):
+            return [(v, sharding) for v, (_, sharding) in zip(border, stated, strict=True)]
         sides = [part.entering if key == "in_shardings" else part.leaving for part in parts]
-        if len(parts) > 1 and all(len(values) == len(given) for values in sides):
+        if len(parts) > 1 and all(len(values) == len(stated) for values in sides):
             out: dict[int, Sharding] = {}
             for values in sides:
-                for v, (_, sharding) in zip(values, given, strict=True):
+                for v, (_, sharding) in zip(values, stated, strict=True):
                     if out.setdefault(v, sharding) != sharding:
                         name = program.values[v].name
                         raise InputError(f"{what}: {key} gives {name} two shardings, as several calls use it: name it")
             return list(out.items())
-        raise InputError(f"{what}: {key} has {len(given)} entries, but {border_text} (S4.14: one for each)")
-    if any(pattern is None for pattern, _ in given):
+        raise InputError(f"{what}: {key} has {len(stated)} entries, but {border_text} (S4.14: one for each)")
+    if any(pattern is None for pattern, _ in stated):
         raise InputError(f"{what}: {key} is either a list or a mapping")
     shardings: dict[int, Sharding] = {}
-    for pattern, sharding in given:
+    for pattern, sharding in stated:
         match = set(border) if pattern == "**" else _addressed(pattern, addresses) & set(border)
         if not match and pattern != "**":
             raise InputError(f"{what}: {key}: {pattern!r} is none of the values there; {border_text}")
@@ -71,22 +71,22 @@ def _addressed(pattern: str, addresses: Addresses) -> set[int]:
 
 
 def complete(
-    what: str, value: int, given: Sharding, axes: Sequence[str], program: Program, mesh: Mesh
+    what: str, value: int, sharding: Sharding, axes: Sequence[str], program: Program, mesh: Mesh
 ) -> TensorSharding:
     """A sharding with every manual axis in it: those that cut no dimension are replicated (S4.17)."""
     type_, name = program.type_of(value), program.values[value].name
-    if isinstance(given, str):
-        given = TensorSharding(None, (DimensionSharding(is_open=True),) * type_.rank)
-    told = f"{what}: {name} {type_}: {given}"
-    if given.rank != type_.rank:
-        raise ShardingError(f"{told} has {given.rank} dimensions")
-    if any(d.priority is not None for d in given.dims):
+    if isinstance(sharding, str):
+        sharding = TensorSharding(None, (DimensionSharding(is_open=True),) * type_.rank)
+    told = f"{what}: {name} {type_}: {sharding}"
+    if sharding.rank != type_.rank:
+        raise ShardingError(f"{told} has {sharding.rank} dimensions")
+    if any(d.priority is not None for d in sharding.dims):
         raise InputError(f"{told}: borders of manual computations have no priorities")
-    listed = {ref.name for d in given.dims for ref in d.axes} | {ref.name for ref in given.unreduced}
-    rest = [a for a in axes if a not in listed and all(a != ref.name for ref in given.replicated)]
+    listed = {ref.name for d in sharding.dims for ref in d.axes} | {ref.name for ref in sharding.unreduced}
+    rest = [a for a in axes if a not in listed and all(a != ref.name for ref in sharding.replicated)]
     try:
         full = TensorSharding(
-            given.mesh_name, given.dims, (*given.replicated, *(AxisRef(a) for a in rest)), given.unreduced
+            sharding.mesh_name, sharding.dims, (*sharding.replicated, *(AxisRef(a) for a in rest)), sharding.unreduced
         ).canonical(mesh)
     except ShardingError as error:
         raise ShardingError(f"{told}: {error}") from None

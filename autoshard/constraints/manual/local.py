@@ -6,6 +6,7 @@ from autoshard.constraints.manual.borders import Stated
 from autoshard.constraints.manual.region import Region
 from autoshard.errors import ShardingError
 from autoshard.program.program import Block, Op, Origin, Program
+from autoshard.program.rule import ShardingRule
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 Held = tuple[tuple[tuple[str, ...], ...], frozenset[str]]
@@ -62,6 +63,30 @@ def _through(what: str, op: Op, held: Mapping[int, Held], program: Program) -> l
     rule = op.rule
     assert rule is not None
     at = f"{what}: {op.kind}:{op.id} at {op.source}"
+    on, partial, certain = _met(at, op, rule, held, program)
+    for f, names in on.items():
+        if names and f not in rule.placeable:
+            raise ShardingError(f"{at} needs a dimension whole that is cut by {_axes_text(names)}")
+        if names and (any(h.factor == f for h in rule.halos) or (f in rule.reduction and rule.combiner != "add")):
+            raise ShardingError(f"{at} cannot be done on blocks over {_axes_text(names)} without a collective")
+    used = [a for names in on.values() for a in names]
+    twice = sorted({a for a in used if used.count(a) > 1})
+    if twice:
+        raise ShardingError(f"{at}: axis {twice[0]!r} would cut two of its dimensions")
+    if not certain:
+        return None
+    sums = partial | {a for f, names in on.items() if f in rule.reduction for a in names}
+    out: list[Held | None] = []
+    for tensor in rule.results:
+        known = all(f in on for dim in tensor for f in dim)
+        out.append((tuple(tuple(a for f in dim for a in on[f]) for dim in tensor), sums) if known else None)
+    return out
+
+
+def _met(
+    at: str, op: Op, rule: ShardingRule, held: Mapping[int, Held], program: Program
+) -> tuple[dict[int, tuple[str, ...]], frozenset[str], bool]:
+    """Manual axes by factor as the operands bring them, axes of partial sums, and whether nothing is open."""
     on: dict[int, tuple[str, ...]] = {}
     partial: frozenset[str] = frozenset()
     certain = True
@@ -87,23 +112,7 @@ def _through(what: str, op: Op, held: Mapping[int, Held], program: Program) -> l
                         "operands share that dimension: blocks that differ meet only by a collective"
                     )
                 on[f] = names
-    for f, names in on.items():
-        if names and f not in rule.placeable:
-            raise ShardingError(f"{at} needs a dimension whole that is cut by {_axes_text(names)}")
-        if names and (any(h.factor == f for h in rule.halos) or (f in rule.reduction and rule.combiner != "add")):
-            raise ShardingError(f"{at} cannot be done on blocks over {_axes_text(names)} without a collective")
-    used = [a for names in on.values() for a in names]
-    twice = sorted({a for a in used if used.count(a) > 1})
-    if twice:
-        raise ShardingError(f"{at}: axis {twice[0]!r} would cut two of its dimensions")
-    if not certain:
-        return None
-    sums = partial | {a for f, names in on.items() if f in rule.reduction for a in names}
-    out: list[Held | None] = []
-    for tensor in rule.results:
-        known = all(f in on for dim in tensor for f in dim)
-        out.append((tuple(tuple(a for f in dim for a in on[f]) for dim in tensor), sums) if known else None)
-    return out
+    return on, partial, certain
 
 
 def _words(held: Held) -> str:

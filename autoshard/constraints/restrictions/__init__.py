@@ -33,13 +33,13 @@ __all__ = [
 ]
 
 
-def match_restrictions(given: Sequence[Restricting], program: Program, mesh: Mesh) -> tuple[Restriction, ...]:
+def match_restrictions(statements: Sequence[Restricting], program: Program, mesh: Mesh) -> tuple[Restriction, ...]:
     """The restrictions with the values, outputs and ops that they are about.
 
     Raises `InputError` where a pattern addresses nothing, `ShardingError` for an axis that the mesh lacks.
     """
     addresses = Addresses(program)
-    matched = tuple(statement.match(addresses, mesh) for statement in given)
+    matched = tuple(statement.match(addresses, mesh) for statement in statements)
     for number, restriction in enumerate(matched):
         restriction.check_with(matched[:number], program)
     return matched

@@ -47,9 +47,9 @@ class AxisOnly(Restricting):
         return f"axis {self.axis} only for {', '.join(self.patterns)}"
 
     @classmethod
-    def from_config(cls, given: Any, source: str) -> Self:
+    def from_config(cls, entry: Any, source: str) -> Self:
         """The statement that an entry of ``axis_only`` makes."""
-        return cls(given.axis, given.patterns, source)
+        return cls(entry.axis, entry.patterns, source)
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedAxisOnly":
         """The statement with the values that it is about in one program."""

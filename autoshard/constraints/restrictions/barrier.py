@@ -44,9 +44,9 @@ class Barrier(Restricting):
         return f"barrier ({self.direction}) at {self.pattern}"
 
     @classmethod
-    def from_config(cls, given: Any, source: str) -> Self:
+    def from_config(cls, entry: Any, source: str) -> Self:
         """The statement that an entry of ``barriers`` makes."""
-        return cls(given.pattern, given.direction, source)
+        return cls(entry.pattern, entry.direction, source)
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedBarrier":
         """The barrier with its values in one program."""

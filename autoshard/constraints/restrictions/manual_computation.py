@@ -72,15 +72,15 @@ class ManualComputation(Restricting):
         for key in ("in_shardings", "out_shardings"):
             object.__setattr__(self, key, self._read(key, getattr(self, key)))
 
-    def _read(self, key: str, given: Any) -> tuple[tuple[str | None, Sharding], ...]:
+    def _read(self, key: str, border: Any) -> tuple[tuple[str | None, Sharding], ...]:
         """(pattern, or None in a list; sharding) in the order written."""
-        if isinstance(given, Mapping):
-            pairs = [(pattern, sharding) for pattern, sharding in given.items()]
-        elif isinstance(given, Sequence) and not isinstance(given, str):
-            pairs = [item if _is_pair(item) else (None, item) for item in given]
+        if isinstance(border, Mapping):
+            pairs = [(pattern, sharding) for pattern, sharding in border.items()]
+        elif isinstance(border, Sequence) and not isinstance(border, str):
+            pairs = [item if _is_pair(item) else (None, item) for item in border]
         else:
             raise InputError(
-                f"{self}: {key} is a list of shardings, or a mapping from patterns to them, found {given!r}"
+                f"{self}: {key} is a list of shardings, or a mapping from patterns to them, found {border!r}"
             )
         out: list[tuple[str | None, Sharding]] = []
         for pattern, sharding in pairs:
@@ -107,18 +107,18 @@ class ManualComputation(Restricting):
         return f"manual computation over {axes} at {region}"
 
     @classmethod
-    def from_config(cls, given: Any, source: str) -> Self:
+    def from_config(cls, entry: Any, source: str) -> Self:
         """The statement that an entry of ``manual_computations`` makes."""
-        return cls(given.region, given.axes, given.in_shardings, given.out_shardings, source)
+        return cls(entry.region, entry.axes, entry.in_shardings, entry.out_shardings, source)
 
     @classmethod
-    def config_faults(cls, given: Any, path: KeyPath, mesh: Mesh) -> Iterator[tuple[KeyPath, str]]:
+    def config_faults(cls, entry: Any, path: KeyPath, mesh: Mesh) -> Iterator[tuple[KeyPath, str]]:
         """Axes that the mesh lacks, and shardings that cannot be read."""
-        for axis in given.axes:
+        for axis in entry.axes:
             if axis not in mesh.axis_names:
                 yield (*path, "axes"), f"the mesh has no axis {axis!r}; {listing(axis, mesh.axis_names)}"
         for key in ("in_shardings", "out_shardings"):
-            border = getattr(given, key)
+            border = getattr(entry, key)
             for name, text in border.items() if isinstance(border, dict) else enumerate(border):
                 try:
                     sharding = None if text.strip() == REPLICATED else TensorSharding.from_text(text)
@@ -127,7 +127,7 @@ class ManualComputation(Restricting):
                     continue
                 for message in () if sharding is None else sharding.violations(mesh, what=f"{text}"):
                     yield (*path, key, name), message
-        if any(not p.strip() for p in given.region):
+        if any(not p.strip() for p in entry.region):
             yield (*path, "region"), "expected ops such as scope:attn or model.py:12-20, found an empty text"
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedManual":
@@ -139,8 +139,8 @@ class ManualComputation(Restricting):
         program, what = addresses.program, self.where
         axes = known_axes(self, in_order(self.axes, mesh), mesh)
 
-        def check(pattern: str, found: Match) -> None:
-            if not found.any_rank:
+        def check(pattern: str, match: Match) -> None:
+            if not match.any_rank:
                 raise InputError(
                     f"{what}: {pattern!r} names values; the region of a manual computation is made of ops: "
                     "scope:NAME, FILE.py:LINE-LINE or a primitive"
@@ -161,12 +161,12 @@ class ManualComputation(Restricting):
         )  # fmt: skip
 
 
-def _texts(given: Any) -> bool:
+def _texts(entry: Any) -> bool:
     return (
-        isinstance(given, Sequence)
-        and not isinstance(given, str)
-        and bool(given)
-        and all(isinstance(item, str) and item.strip() for item in given)
+        isinstance(entry, Sequence)
+        and not isinstance(entry, str)
+        and bool(entry)
+        and all(isinstance(item, str) and item.strip() for item in entry)
     )
 
 
@@ -299,11 +299,11 @@ def _border(data: Sequence[Mapping[str, Any]]) -> Stated:
     return tuple((int(item["value"]), TensorSharding.from_text(item["sharding"])) for item in data)
 
 
-def _border_given(given: Any) -> Any:
-    texts = given.values() if isinstance(given, Mapping) else given if isinstance(given, list) else [None]
+def _border_given(border: Any) -> Any:
+    texts = border.values() if isinstance(border, Mapping) else border if isinstance(border, list) else [None]
     if not all(isinstance(text, str) for text in texts):
-        raise InputError(f"expected a list of shardings, or a mapping from patterns to shardings, found {given!r}")
-    return given
+        raise InputError(f"expected a list of shardings, or a mapping from patterns to shardings, found {border!r}")
+    return border
 
 
 BorderText = Annotated[dict[str, str] | list[str], BeforeValidator(_border_given)]

@@ -56,9 +56,9 @@ class MaxReshards(Restricting):
         return f"at most {self.limit} reshards{over}{at}"
 
     @classmethod
-    def from_config(cls, given: Any, source: str) -> Self:
+    def from_config(cls, entry: Any, source: str) -> Self:
         """The statement that an entry of ``max_reshards`` makes."""
-        return cls(given.limit, given.axis, given.pattern, source)
+        return cls(entry.limit, entry.axis, entry.pattern, source)
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedMaxReshards":
         """The statement with its part of one program."""

@@ -47,9 +47,9 @@ class MemoryKind(Restricting):
         return f"memory {self.kind} for {self.pattern}"
 
     @classmethod
-    def from_config(cls, given: Any, source: str) -> Self:
+    def from_config(cls, entry: Any, source: str) -> Self:
         """The statement that an entry of ``memory_kinds`` makes."""
-        return cls(given.pattern, given.kind, source)
+        return cls(entry.pattern, entry.kind, source)
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedMemoryKind":
         """The statement with its inputs and outputs in one program; `InputError` where the pattern addresses
@@ -57,8 +57,8 @@ class MemoryKind(Restricting):
         """
         inputs = set(addresses.program.body.args)
 
-        def check(pattern: str, found: Match) -> None:
-            if not set(found.values) <= inputs:
+        def check(pattern: str, match: Match) -> None:
+            if not set(match.values) <= inputs:
                 raise InputError(
                     f"{self.where}: {pattern!r} names values that ops make; inputs and outputs of the program can be "
                     "planned for other memories, intermediates cannot"

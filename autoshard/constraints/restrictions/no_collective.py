@@ -51,9 +51,9 @@ class NoCollective(Restricting):
         return f"no collective over {self.axis} at {self.pattern}"
 
     @classmethod
-    def from_config(cls, given: Any, source: str) -> Self:
+    def from_config(cls, entry: Any, source: str) -> Self:
         """The statement that an entry of ``no_collective`` makes."""
-        return cls(given.axis, given.pattern, source)
+        return cls(entry.axis, entry.pattern, source)
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedNoCollective":
         """The statement with its part of one program."""

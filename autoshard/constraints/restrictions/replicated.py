@@ -53,9 +53,9 @@ class Replicated(Restricting):
         return f"replicated {self.pattern}" + (f" over {', '.join(self.axes)}" if self.axes else "")
 
     @classmethod
-    def from_config(cls, given: Any, source: str) -> Self:
+    def from_config(cls, entry: Any, source: str) -> Self:
         """The statement that an entry of ``replicated`` makes."""
-        return cls(given.pattern, given.axes, source)
+        return cls(entry.pattern, entry.axes, source)
 
     def match(self, addresses: Addresses, mesh: Mesh) -> "MatchedReplicated":
         """The statement with its values in one program."""

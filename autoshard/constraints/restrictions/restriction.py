@@ -129,26 +129,26 @@ class Restriction(Matched):
 # -- reading what users write --------------------------------------------------------------------------------------
 
 
-def pattern_given(given: Any, what: str) -> str:
+def pattern_given(pattern: Any, what: str) -> str:
     """One pattern, checked; `InputError` where it is no text."""
-    if not isinstance(given, str) or not given.strip():
-        raise InputError(f"{what} needs a pattern such as params/**, found {given!r}")
-    return given
+    if not isinstance(pattern, str) or not pattern.strip():
+        raise InputError(f"{what} needs a pattern such as params/**, found {pattern!r}")
+    return pattern
 
 
-def patterns_given(given: str | Sequence[str], what: str) -> tuple[str, ...]:
+def patterns_given(patterns: str | Sequence[str], what: str) -> tuple[str, ...]:
     """One pattern or several, checked, as a tuple; `InputError` where one is no text."""
-    listed = (given,) if isinstance(given, str) else tuple(given)
+    listed = (patterns,) if isinstance(patterns, str) else tuple(patterns)
     if not listed or not all(isinstance(p, str) and p.strip() for p in listed):
-        raise InputError(f"{what} needs a pattern such as params/** or a list of them, found {given!r}")
+        raise InputError(f"{what} needs a pattern such as params/** or a list of them, found {patterns!r}")
     return listed
 
 
-def axis_given(given: Any, what: str) -> str:
+def axis_given(axis: Any, what: str) -> str:
     """The name of a mesh axis, checked; `InputError` where it is no text."""
-    if not isinstance(given, str) or not given.strip():
-        raise InputError(f"{what} needs the name of a mesh axis, found {given!r}")
-    return given
+    if not isinstance(axis, str) or not axis.strip():
+        raise InputError(f"{what} needs the name of a mesh axis, found {axis!r}")
+    return axis
 
 
 # -- matching them to a program ------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ def pads_of(node: Node, size: tuple[int, ...], kernel: tuple[int, ...]) -> Pads:
     strides, dilations = _spatial(node, rank)
     auto = node["auto_pad"] or "NOTSET"
     if auto in ("NOTSET", "VALID"):
-        given = node["pads"] if auto == "NOTSET" and node["pads"] else [0] * (2 * rank)
-        return [(given[k], given[k + rank]) for k in range(rank)]
+        flat = node["pads"] if auto == "NOTSET" and node["pads"] else [0] * (2 * rank)
+        return [(flat[k], flat[k + rank]) for k in range(rank)]
     pads = []
     for n, k, s, d in zip(size, kernel, strides, dilations, strict=True):
         total = max(0, (-(-n // s) - 1) * s + (k - 1) * d + 1 - n)
@@ -117,8 +117,8 @@ def _transposed_pads(node: Node, size: Any, reach: list[int], strides: Any, extr
     rank = len(size)
     auto, wanted = node["auto_pad"] or "NOTSET", node["output_shape"]
     if wanted is None and auto in ("NOTSET", "VALID"):
-        given = node["pads"] if auto == "NOTSET" and node["pads"] else [0] * (2 * rank)
-        return [(given[k], given[k + rank]) for k in range(rank)]
+        flat = node["pads"] if auto == "NOTSET" and node["pads"] else [0] * (2 * rank)
+        return [(flat[k], flat[k + rank]) for k in range(rank)]
     if wanted is None:
         wanted = [n * s for n, s in zip(size, strides, strict=True)]
     pads = []
@@ -197,9 +197,9 @@ def _places(node: Node, x: Any, lowest: Any, pads: Pads, kernel: tuple[int, ...]
         values.append(padded[(slice(None), slice(None), *cut)])
         places.append(np.broadcast_to(place[tuple(cut)], values[-1].shape))
     best = jnp.argmax(jnp.stack(values), axis=0)
-    found = jnp.take_along_axis(jnp.asarray(np.stack(places).astype(np.int32)), best[None], axis=0)[0]
+    within = jnp.take_along_axis(jnp.asarray(np.stack(places).astype(np.int32)), best[None], axis=0)[0]
     images = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2]) * int(np.prod(size))
-    return found + jnp.asarray(images.astype(np.int32)).reshape((*x.shape[:2], *[1] * rank))
+    return within + jnp.asarray(images.astype(np.int32)).reshape((*x.shape[:2], *[1] * rank))
 
 
 @op("AveragePool")
@@ -272,8 +272,8 @@ def col2im(node: Node, x: Any, image: Any, block: Any) -> Any:
     size, kernel = tuple(int(n) for n in image), tuple(int(n) for n in block)
     rank = len(size)
     strides, dilations = _spatial(node, rank)
-    given = node["pads"] or [0] * (2 * rank)
-    pads = [(given[k], given[k + rank]) for k in range(rank)]
+    flat = node["pads"] or [0] * (2 * rank)
+    pads = [(flat[k], flat[k + rank]) for k in range(rank)]
     windows = [
         (n + a + b - (k - 1) * d - 1) // s + 1
         for n, k, s, d, (a, b) in zip(size, kernel, strides, dilations, pads, strict=True)

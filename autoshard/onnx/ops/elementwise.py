@@ -111,12 +111,12 @@ def where(node: Node, condition: Any, x: Any, y: Any) -> Any:
 @op("IsInf")
 def is_inf(node: Node, x: Any) -> Any:
     """IsInf, of the signs that ``detect_positive`` and ``detect_negative`` name."""
-    found = jnp.isinf(x)
+    infinite = jnp.isinf(x)
     if not node["detect_positive"]:
-        found &= x < 0
+        infinite &= x < 0
     if not node["detect_negative"]:
-        found &= x > 0
-    return found
+        infinite &= x > 0
+    return infinite
 
 
 @op("Clip")

@@ -17,6 +17,7 @@ def load() -> None:
         quantization,
         recurrent,
         reductions,
+        regions,
         sampling,
         shapes,
         signal,

@@ -67,11 +67,11 @@ def _counts(x: Any, grams: np.ndarray, skips: int) -> Any:
         starts = x.shape[-1] - step * (size - 1)
         if starts <= 0:
             break
-        found: Any = None
+        matches: Any = None
         for k in range(size):
             here = lax.slice_in_dim(x, k * step, k * step + starts, axis=-1)[..., None] == grams[:, k]
-            found = here if found is None else found & here
-        total = total + jnp.sum(found, axis=-2, dtype=jnp.int32)
+            matches = here if matches is None else matches & here
+        total = total + jnp.sum(matches, axis=-2, dtype=jnp.int32)
     return total
 
 
@@ -105,7 +105,7 @@ def _pool(node: Node) -> tuple[list[_Grams], int]:
 def _by_size(node: Node, numbers: np.ndarray) -> list[np.ndarray]:
     """The 1-grams, the 2-grams and so on of the pool."""
     bounds = [*(node["ngram_counts"] or ()), len(numbers)]
-    found = []
+    pools = []
     for size, (start, end) in enumerate(pairwise(bounds), 1):
         if not 0 <= start <= end <= len(numbers) or (end - start) % size:
             raise node.malformed(
@@ -115,5 +115,5 @@ def _by_size(node: Node, numbers: np.ndarray) -> list[np.ndarray]:
         grams = numbers[start:end].reshape(-1, size)
         if len(np.unique(grams, axis=0)) != len(grams):
             raise node.malformed(f"a {size}-gram is in pool_int64s twice; every one has one coordinate")
-        found.append(grams)
-    return found
+        pools.append(grams)
+    return pools

@@ -43,12 +43,12 @@ def _activations(node: Node, directions: int) -> list[list[Function]]:
     """The functions of every direction; their parameters are used up in order by the functions that take some."""
     names = node["activations"] or _DEFAULTS[node.op] * directions
     alphas, betas = iter(node["activation_alpha"] or ()), iter(node["activation_beta"] or ())
-    found = []
+    functions = []
     for name in names:
         takes = name.lower() in _TAKE_PARAMETERS
-        found.append(_activation(name, next(alphas, None) if takes else None, next(betas, None) if takes else None))
+        functions.append(_activation(name, next(alphas, None) if takes else None, next(betas, None) if takes else None))
     each = len(_DEFAULTS[node.op])
-    return [found[k * each : (k + 1) * each] for k in range(directions)]
+    return [functions[k * each : (k + 1) * each] for k in range(directions)]
 
 
 def _clipped(node: Node, function: Function) -> Function:
@@ -67,7 +67,7 @@ def _rnn_step(node: Node, fs: list[Function], w: Any, r: Any, b: Any, p: Any) ->
 
 
 def _gru_step(node: Node, fs: list[Function], w: Any, r: Any, b: Any, p: Any) -> Any:
-    f, g = (_clipped(node, one) for one in fs)
+    f, g = (_clipped(node, function) for function in fs)
     n = r.shape[-1]
     of_input, of_state = b[: 3 * n], b[3 * n :]
 
@@ -87,7 +87,7 @@ def _gru_step(node: Node, fs: list[Function], w: Any, r: Any, b: Any, p: Any) ->
 
 
 def _lstm_step(node: Node, fs: list[Function], w: Any, r: Any, b: Any, p: Any) -> Any:
-    f, g = (_clipped(node, one) for one in fs[:2])
+    f, g = (_clipped(node, function) for function in fs[:2])
     h_of = fs[2]
     n = r.shape[-1]
     peep = [p[k * n : (k + 1) * n] for k in range(3)] if p is not None else [0.0, 0.0, 0.0]

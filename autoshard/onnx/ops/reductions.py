@@ -82,10 +82,10 @@ def arg_extreme(node: Node, x: Any) -> Any:
     axis = node["axis"] % x.ndim
     find = jnp.argmax if node.op == "ArgMax" else jnp.argmin
     if node["select_last_index"]:
-        found = x.shape[axis] - 1 - find(jnp.flip(x, axis), axis=axis)
+        place = x.shape[axis] - 1 - find(jnp.flip(x, axis), axis=axis)
     else:
-        found = find(x, axis=axis)
-    return jnp.expand_dims(found, axis) if node["keepdims"] != 0 else found
+        place = find(x, axis=axis)
+    return jnp.expand_dims(place, axis) if node["keepdims"] != 0 else place
 
 
 @op("CumSum", static=(1,))

@@ -101,10 +101,10 @@ def _resize_axis(node: Node, x: Any, axis: int, out: int, scale: float, roi: tup
 
 def _resize(node: Node, x: Any, axes: Sequence[int], outs: Sequence[int], scales: Sequence[float], roi: Any) -> Any:
     for k, axis in enumerate(axes):
-        given = (0.0, 1.0) if roi is None or not len(roi) else (float(roi[k]), float(roi[k + len(axes)]))
+        region = (0.0, 1.0) if roi is None or not len(roi) else (float(roi[k]), float(roi[k + len(axes)]))
         same = outs[k] == x.shape[axis] and scales[k] == 1
         if not same or node["coordinate_transformation_mode"] == "tf_crop_and_resize":
-            x = _resize_axis(node, x, axis, outs[k], scales[k], given)
+            x = _resize_axis(node, x, axis, outs[k], scales[k], region)
     return x
 
 
@@ -134,9 +134,9 @@ def resize(node: Node, x: Any, roi: Any = None, scales: Any = None, sizes: Any =
         by = [w / x.shape[a] for w, a in zip(wanted, axes, strict=True)]
         policy = node["keep_aspect_ratio_policy"] or "stretch"
         if policy != "stretch":
-            one = min(by) if policy == "not_larger" else max(by)
-            by = [one] * len(axes)
-            wanted = [floor(one * x.shape[a] + 0.5) for a in axes]
+            factor = min(by) if policy == "not_larger" else max(by)
+            by = [factor] * len(axes)
+            wanted = [floor(factor * x.shape[a] + 0.5) for a in axes]
     else:
         by = [float(s) for s in scales]
         wanted = [floor(x.shape[a] * s) for a, s in zip(axes, by, strict=True)]
@@ -176,8 +176,8 @@ def _pixels(x: Any, at: Sequence[Any], padding: str, borders: Sequence[tuple[flo
         elif padding == "reflection":
             i = _reflected(i, low, high)
         where.append(jnp.clip(i.astype(jnp.int32), 0, n - 1))
-    found = x[(slice(None), *where)]
-    return found if inside is None else jnp.where(inside, found, jnp.zeros((), x.dtype))
+    pixels = x[(slice(None), *where)]
+    return pixels if inside is None else jnp.where(inside, pixels, jnp.zeros((), x.dtype))
 
 
 def _sample(x: Any, at: Sequence[Any], mode: str, padding: str, borders: Sequence[tuple[float, float]]) -> Any:
@@ -224,54 +224,6 @@ def grid_sample(node: Node, x: Any, grid: Any) -> Any:
     return jax.vmap(lambda image, *points: _sample(image, points, mode, node["padding_mode"], borders))(x, *at)
 
 
-@op("RoiAlign", since=10)
-def roi_align(node: Node, x: Any, rois: Any, batch: Any) -> Any:
-    """RoiAlign: each region pooled to one size, from interpolated samples."""
-    ratio = node["sampling_ratio"]
-    if ratio <= 0:
-        raise node.unsupported("sampling_ratio 0 takes as many samples as a region needs; state a positive number")
-    half = (node["coordinate_transformation_mode"] or "output_half_pixel") == "half_pixel"
-    height, width = x.shape[2:]
-
-    def one(roi: Any, image: Any) -> Any:
-        x1, y1, x2, y2 = (roi[k] * node["spatial_scale"] - (0.5 if half else 0.0) for k in range(4))
-        rows = _roi_points(y1, y2, node["output_height"], ratio, half)
-        columns = _roi_points(x1, x2, node["output_width"], ratio, half)
-        return _roi_values(node, x[image], rows, columns, (height, width))
-
-    return jax.vmap(one)(rois, batch)
-
-
-def _roi_points(start: Any, end: Any, bins: int, ratio: int, half: bool) -> Any:
-    size = end - start if half else jnp.maximum(end - start, 1.0)
-    return start + (jnp.arange(bins * ratio) // ratio) * (size / bins) + (
-        (jnp.arange(bins * ratio) % ratio) + 0.5
-    ) * (size / bins / ratio)  # fmt: skip
-
-
-def _roi_values(node: Node, image: Any, rows: Any, columns: Any, size: tuple[int, int]) -> Any:
-    def parts(v: Any, n: int) -> Any:
-        out = (v < -1.0) | (v > n)
-        v = jnp.clip(v, 0, n - 1)
-        low = jnp.minimum(jnp.floor(v).astype(jnp.int32), n - 1)
-        t = v - low
-        zero = jnp.zeros((), v.dtype)
-        return (low, jnp.where(out, zero, 1 - t)), (jnp.minimum(low + 1, n - 1), jnp.where(out, zero, t))
-
-    values = [
-        wr[:, None] * wc[None, :] * image[:, r][:, :, c]
-        for (r, wr), (c, wc) in product(parts(rows, size[0]), parts(columns, size[1]))
-    ]
-    ratio = node["sampling_ratio"]
-    split = lambda v: v.reshape(v.shape[0], v.shape[1] // ratio, ratio, -1, ratio)  # noqa: E731
-    if node["mode"] == "max":
-        best = values[0]
-        for v in values[1:]:
-            best = jnp.maximum(best, v)
-        return jnp.max(split(best), axis=(2, 4))
-    return jnp.mean(split(sum(values)), axis=(2, 4))
-
-
 @op("DeformConv", since=19)
 def deform_conv(node: Node, x: Any, w: Any, offset: Any, b: Any = None, mask: Any = None) -> Any:
     """Samples at shifted points, then a product of matrices. Two spatial axes."""
@@ -293,8 +245,8 @@ def deform_conv(node: Node, x: Any, w: Any, offset: Any, b: Any = None, mask: An
         return _sample(image, at, "linear", "zeros", borders) * keep
 
     images = x.reshape(x.shape[0], parts, x.shape[1] // parts, *x.shape[2:])
-    found = jax.vmap(jax.vmap(one))(images, shifts, kept)
-    columns = found.reshape(x.shape[0], group, x.shape[1] // group, kh, kw, oh, ow)
+    sampled = jax.vmap(jax.vmap(one))(images, shifts, kept)
+    columns = sampled.reshape(x.shape[0], group, x.shape[1] // group, kh, kw, oh, ow)
     kernel = w.reshape(group, w.shape[0] // group, *w.shape[1:])
     out = jnp.einsum("ngcijhw,gocij->ngohw", columns, kernel).reshape(x.shape[0], w.shape[0], oh, ow)
     return out if b is None else out + b.reshape(1, -1, 1, 1)

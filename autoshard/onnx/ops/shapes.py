@@ -190,10 +190,10 @@ def pad(node: Node, x: Any, pads: Any, value: Any = None, axes: Any = None) -> A
 
 def _pad(node: Node, x: Any, pads: Any, value: Any, axes: Any) -> Any:
     along = range(x.ndim) if axes is None else axes_of(axes, x.ndim)
-    given = ints(pads)
+    flat = ints(pads)
     widths = [(0, 0)] * x.ndim
     for k, axis in enumerate(along):
-        widths[axis] = (given[k], given[k + len(given) // 2])
+        widths[axis] = (flat[k], flat[k + len(flat) // 2])
     cut = tuple(
         slice(max(0, -a), n - max(0, -b)) for (a, b), n in zip(widths, x.shape, strict=True)
     )  # a negative pad takes away

@@ -133,14 +133,14 @@ def _trees(node: Node, features: int, targets: int) -> _Trees:
     nodes, leaves = len(node["nodes_featureids"] or ()), len(node["leaf_targetids"] or ())
 
     def table(key: str, count: int, below: int) -> np.ndarray:
-        given = node[key]
-        found = np.asarray(() if given is None else given, np.int64)
-        if found.shape != (count,) or (count and not (found.min() >= 0 and found.max() < below)):
-            text = f" from {found.min()} to {found.max()}" if found.size else ""
+        stated = node[key]
+        numbers = np.asarray(() if stated is None else stated, np.int64)
+        if numbers.shape != (count,) or (count and not (numbers.min() >= 0 and numbers.max() < below)):
+            text = f" from {numbers.min()} to {numbers.max()}" if numbers.size else ""
             raise node.malformed(
-                f"{key} has {count} numbers, each at least 0 and below {below}, found {found.size}{text}"
+                f"{key} has {count} numbers, each at least 0 and below {below}, found {numbers.size}{text}"
             )
-        return found.astype(np.int32)
+        return numbers.astype(np.int32)
 
     def branch(way: str) -> np.ndarray:
         ends = table(f"nodes_{way}leafs", nodes, 2)
@@ -149,8 +149,8 @@ def _trees(node: Node, features: int, targets: int) -> _Trees:
             raise node.malformed(f"nodes_{way}nodeids leads to a node or leaf that is not there ({nodes} and {leaves})")
         return np.concatenate([np.where(ends, nodes + to, to), nodes + np.arange(leaves)]).astype(np.int32)
 
-    def padded(given: np.ndarray) -> np.ndarray:
-        return np.concatenate([given, np.zeros(leaves, given.dtype)])
+    def padded(values_of_nodes: np.ndarray) -> np.ndarray:
+        return np.concatenate([values_of_nodes, np.zeros(leaves, values_of_nodes.dtype)])
 
     roots = table("tree_roots", len(node["tree_roots"] or ()), nodes)
     yes, no = branch("true"), branch("false")
@@ -169,29 +169,29 @@ def _trees(node: Node, features: int, targets: int) -> _Trees:
 
 
 def _numbers(node: Node, key: str, count: int) -> np.ndarray:
-    given = node[key]
-    found = np.asarray(() if given is None else given)
-    if found.shape != (count,):
-        raise node.malformed(f"{key} has {count} numbers, found {found.size}")
-    return found
+    stated = node[key]
+    numbers = np.asarray(() if stated is None else stated)
+    if numbers.shape != (count,):
+        raise node.malformed(f"{key} has {count} numbers, found {numbers.size}")
+    return numbers
 
 
 def _members(node: Node, modes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For every node the row of its set, and the sets, which stand in the order of the nodes that ask for one."""
-    given = node["membership_values"]
-    values = np.asarray(() if given is None else given, np.float64).reshape(-1)
+    stated = node["membership_values"]
+    values = np.asarray(() if stated is None else stated, np.float64).reshape(-1)
     ends = np.flatnonzero(np.isnan(values))
-    found = [part[~np.isnan(part)] for part in np.split(values, ends + 1)]
-    if not len(found[-1]):
-        found.pop()  # after the last delimiter
+    sets = [part[~np.isnan(part)] for part in np.split(values, ends + 1)]
+    if not len(sets[-1]):
+        sets.pop()  # after the last delimiter
     asking = modes == _MEMBER
-    if len(found) != asking.sum():
+    if len(sets) != asking.sum():
         raise node.malformed(
             f"membership_values has a set, delimited by NaN, for each of the {asking.sum()} nodes that ask for one, "
-            f"found {len(found)}"
+            f"found {len(sets)}"
         )
-    members = np.full((max(len(found), 1), max([1, *map(len, found)])), np.nan)
-    for row, its in zip(members, found, strict=False):
+    members = np.full((max(len(sets), 1), max([1, *map(len, sets)])), np.nan)
+    for row, its in zip(members, sets, strict=False):
         row[: len(its)] = its
     return np.where(asking, np.cumsum(asking) - 1, 0).astype(np.int32), members
 

@@ -7,21 +7,35 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from autoshard.errors import InputError
 from autoshard.onnx.ops.registry import Node, op
 
 _FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 
 
 def numpy_type(number: int) -> np.dtype:
-    """The NumPy type of a number of ``TensorProto.DataType``."""
+    """The NumPy type of a number of ``TensorProto.DataType``; `InputError` where it is none."""
     from onnx import helper
 
-    return np.dtype(helper.tensor_dtype_to_np_dtype(number))
+    try:
+        return np.dtype(helper.tensor_dtype_to_np_dtype(number))
+    except KeyError:
+        raise InputError(f"{number} is the number of no element type that the installed onnx knows") from None
 
 
 def jax_type(number: int) -> Any:
     """The type that JAX computes in: 64-bit types become 32-bit ones unless ``jax_enable_x64`` is set."""
     return jax.dtypes.canonicalize_dtype(numpy_type(number))
+
+
+def type_message(x: Any) -> Any:
+    """The type of a value as ONNX writes it; empty for None."""
+    import onnx
+    from onnx import helper
+
+    if x is None:
+        return onnx.TypeProto()
+    return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(np.dtype(x.dtype)), x.shape)
 
 
 def to_type(x: Any, number: int, *, saturate: bool = True, rounding: str = "up") -> Any:

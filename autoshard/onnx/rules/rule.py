@@ -99,10 +99,10 @@ class Call:
 
     def dims(self, index: int) -> tuple[Dim, ...]:
         """Dimensions of an input; `RankUnknown` where even their number is not known."""
-        found = self.inputs[index] if index < len(self.inputs) else None
-        if found is None or found.dims is None:
+        kind = self.inputs[index] if index < len(self.inputs) else None
+        if kind is None or kind.dims is None:
             raise RankUnknown(self.names[index] if index < len(self.names) else f"input {index}")
-        return found.dims
+        return kind.dims
 
     def rank(self, index: int) -> int:
         """Number of dimensions of an input; `RankUnknown` where it is not known."""
@@ -110,10 +110,10 @@ class Call:
 
     def out_dims(self, index: int = 0) -> tuple[Dim, ...]:
         """Dimensions of an output; `RankUnknown` where even their number is not known."""
-        found = self.outputs[index] if index < len(self.outputs) else None
-        if found is None or found.dims is None:
+        kind = self.outputs[index] if index < len(self.outputs) else None
+        if kind is None or kind.dims is None:
             raise RankUnknown(f"output {index}")
-        return found.dims
+        return kind.dims
 
     def axis(self, default: int, rank: int, name: str = "axis") -> int:
         """The attribute `axis`, counted from the front."""
@@ -121,12 +121,12 @@ class Call:
 
     def axes(self, rank: int, index: int = 1, name: str = "axes") -> tuple[int, ...] | None:
         """Axes from the attribute, or from a constant input; None where they are given and not known."""
-        given = self.attributes.get(name)
-        if given is None and self.has(index):
-            given = self.constants.get(index)
-            if given is None:
+        stated = self.attributes.get(name)
+        if stated is None and self.has(index):
+            stated = self.constants.get(index)
+            if stated is None:
                 return None
-        return tuple(sorted({_from_front(int(a), rank, self.op) for a in given or ()}))
+        return tuple(sorted({_from_front(int(a), rank, self.op) for a in stated or ()}))
 
     @cached_property
     def present_outputs(self) -> int:
@@ -178,10 +178,10 @@ class _Builder:
         elementwise: bool,
     ) -> OpRule:
         call = self.call
-        given = [*inputs, *(self._other(i) for i in range(len(inputs), len(call.inputs)))]
+        operands = [*inputs, *(self._other(i) for i in range(len(inputs), len(call.inputs)))]
         ins = tuple(
             self._factors(axes, kind) if kind is not None and axes is not None else None
-            for axes, kind in zip(given, call.inputs, strict=False)
+            for axes, kind in zip(operands, call.inputs, strict=False)
         )
         outs = tuple(
             None if kind is None else self._factors(outputs[i], kind) if i < len(outputs) else self._free(i, kind)
@@ -189,7 +189,7 @@ class _Builder:
         )
         broadcast = tuple(
             () if f is None or axes is None else tuple(a for a, parts in enumerate(f) if not parts)
-            for f, axes in zip(ins, given, strict=False)
+            for f, axes in zip(ins, operands, strict=False)
         )
         numbers = frozenset(self.numbers[label] for label in reduced if label in self.numbers)
         return OpRule(tuple(self.sizes), ins, outs, numbers, frozenset(self.whole), combine, elementwise, broadcast)

@@ -73,11 +73,11 @@ def squeeze(call: Call) -> OpRule:
 def unsqueeze(call: Call) -> OpRule:
     """Axes of size 1 come; the others pass."""
     rank = call.rank(0)
-    given = call.attributes.get("axes") or call.constants.get(1)
-    if given is None:
+    axes = call.attributes.get("axes") or call.constants.get(1)
+    if axes is None:
         return reshape(call)
-    total = rank + len(given)
-    new = {int(a) % total for a in given}
+    total = rank + len(axes)
+    new = {int(a) % total for a in axes}
     old = iter(range(rank))
     return call.build([list(range(rank))], [[None if a in new else next(old) for a in range(total)]])
 
@@ -194,8 +194,8 @@ def _of_scale_1(call: Call, axes: Sequence[int]) -> set[int]:
 
 
 def _text(call: Call, name: str) -> str:
-    found = call.attributes.get(name, "")
-    return found.decode() if isinstance(found, bytes) else found
+    text = call.attributes.get(name, "")
+    return text.decode() if isinstance(text, bytes) else text
 
 
 def gather(call: Call) -> OpRule:

@@ -98,5 +98,5 @@ def rule_of(call: Call, domain: str = "") -> OpRule | None:
 
     Raises `RankUnknown` and `ShapesDisagree`.
     """
-    found = _BY_DOMAIN.get(domain, {}).get(call.op)
-    return None if found is None else found(call)
+    maker = _BY_DOMAIN.get(domain, {}).get(call.op)
+    return None if maker is None else maker(call)

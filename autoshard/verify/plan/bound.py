@@ -150,6 +150,15 @@ def _check_meshes(plan: Any, findings: Findings) -> None:
         findings.add(
             "mesh", f"the plan holds {plan['memory']['peak_bytes']} bytes, the mesh search says {own['peak_bytes']}"
         )
+    _check_attempts(plan, search, findings)
+    for attempt, other in pairwise(search["frontier"]):
+        if attempt["objective_s"] > other["objective_s"] or attempt["peak_bytes"] <= other["peak_bytes"]:
+            findings.add("mesh", f"the frontier holds {_text(other['mesh'])}, which another of its points beats")
+
+
+def _check_attempts(plan: Any, search: Any, findings: Findings) -> None:
+    """No mesh that was tried has a cheaper plan, and the bound on all of them is the least of theirs."""
+    tried = search["tried"]
     stopped = any("stopped" in note for note in plan["notes"])
     for attempt in tried:
         cost, bound = attempt["objective_s"], attempt["bound_s"]
@@ -165,9 +174,6 @@ def _check_meshes(plan: Any, findings: Findings) -> None:
     least = 0.0 if unknown else min(known, default=0.0)
     if not same(search["bound_s"], least) and search["bound_s"] != least:
         findings.add("mesh", f"no mesh is said to have a plan under {search['bound_s']} s; the bounds say {least} s")
-    for attempt, other in pairwise(search["frontier"]):
-        if attempt["objective_s"] > other["objective_s"] or attempt["peak_bytes"] <= other["peak_bytes"]:
-            findings.add("mesh", f"the frontier holds {_text(other['mesh'])}, which another of its points beats")
 
 
 def _text(axes: Mapping[str, int]) -> str:

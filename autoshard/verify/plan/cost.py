@@ -10,8 +10,9 @@ from autoshard.verify.plan.flow import COLLECTIVES, Flow, Way
 from autoshard.verify.plan.host import copies
 from autoshard.verify.plan.layout import Holding
 from autoshard.verify.plan.orders import permutes
+from autoshard.verify.plan.placed import Placed, uncut
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Node, element_bytes, manual_ops, trips_of
-from autoshard.verify.plan.rules import Placed, read_rule, uncut
+from autoshard.verify.plan.rules import read_rule
 from autoshard.verify.plan.work import MATRIX_KINDS, flop, moved_bytes
 
 RELATIVE: Final = 1e-9

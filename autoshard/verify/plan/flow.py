@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autoshard.verify.plan.layout import Atoms, Holding, Impossible, Run, apply_step, cut, extent, holding
+from autoshard.verify.plan.placed import Placed, literal_partial, place
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Graph, Node
-from autoshard.verify.plan.rules import Placed, literal_partial, place, read_rule, rule_faults
+from autoshard.verify.plan.rules import read_rule, rule_faults
 from autoshard.verify.plan.ties import donated_ties
 
 COLLECTIVES = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all", "permute")

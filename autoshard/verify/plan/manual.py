@@ -30,6 +30,14 @@ def _check(statement: Any, flow: Flow, findings: Findings) -> None:
         return
     atoms = frozenset(a for axis in statement["axes"] for a in mesh.of(axis))
     inside = {v for n in region for v in _made(graph.nodes[n])}
+    _check_borders(what, statement, region, inside, flow, findings)
+    _still(what, region, inside, atoms, flow, findings)
+
+
+def _check_borders(
+    what: str, statement: Any, region: frozenset[int], inside: set[int], flow: Flow, findings: Findings
+) -> None:
+    """Check that the stated shardings are of the values that cross, and that these are held so."""
     told = {key: {item["value"]: item["sharding"] for item in statement[key]} for key in _BORDERS}
     entering = {way.value for use, way in flow.uses.items() if use[0] in region and way.value not in inside}
     leaving = {way.value for use, way in flow.uses.items() if use[0] not in region and way.value in inside}
@@ -53,7 +61,6 @@ def _check(statement: Any, flow: Flow, findings: Findings) -> None:
         fault = "" if held is None else _fault(text, held, flow)
         if fault:
             findings.add("statements", f"{what} is broken: {flow.name(value)} as it leaves: {fault}")
-    _still(what, region, inside, atoms, flow, findings)
 
 
 _BORDERS = ("in_shardings", "out_shardings")

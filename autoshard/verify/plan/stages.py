@@ -57,7 +57,7 @@ def _check_count(stages: Sequence[Any], plan: Any, findings: Findings) -> None:
     """Check that there is one stage for each priority of the plan's statements, or for each named strategy."""
     if not stages and ended_early(plan):
         return
-    names = [_name_of(one) for one in (plan.get("priorities") or {}).get("names", ())]
+    names = [_name_of(name) for name in (plan.get("priorities") or {}).get("names", ())]
     if names:
         told = [stage["name"] for stage in stages]
         if told != names:

@@ -222,25 +222,18 @@ def _addressed(pattern: str, flow: Flow, rank: int) -> set[int | str]:
 def _check_config(plan: Any, findings: Findings) -> None:
     """Check that all statements of the config that the plan came from are among the plan's."""
     settings = (plan["config"] or {}).get("settings", {})
-    asked = [s["pattern"] if isinstance(s, dict) else str(s) for s in _pins(settings.get("pins"))]
-    given = [s["pattern"] for s in plan["statements"] if s["kind"] == "pin"]
-    named = isinstance(settings.get("model"), str)  # an ONNX file: pins say the names of its values
-    for pattern in asked:
-        meant = (pattern, f"weights/{pattern}", f"inputs/{pattern}", "@" + escape(pattern)) if named else (pattern,)
-        if not any(text in given for text in meant):
-            findings.add("statements", f"the config pins {pattern}, the plan has no such statement")
+    _check_pinned(plan, settings, findings)
     tied = [list(s["patterns"]) for s in plan["statements"] if s["kind"] == "same_sharding"]
     for patterns in settings.get("same_sharding") or ():
         if list(patterns) not in tied:
             findings.add("statements", f"the config ties {', '.join(patterns)}, the plan has no such statement")
-    listed = [s for s in plan["statements"] if s["kind"] in KINDS]
-    listed += [s for s in plan["statements"] if s["kind"] in (MANUAL_COMPUTATION, "memory_kind")]
+    listed = [s for s in plan["statements"] if s["kind"] in (*KINDS, MANUAL_COMPUTATION, "memory_kind")]
     for kind, key in _LISTED:
-        given = settings.get(key)
-        asked = len(given) if isinstance(given, list | dict) else 0 if given is None else 1
-        found = sum(1 for s in listed if s["kind"] == kind)
-        if asked > found:
-            findings.add("statements", f"the config states {key} {asked} times, the plan has {found} such statements")
+        stated = settings.get(key)
+        wanted = len(stated) if isinstance(stated, list | dict) else 0 if stated is None else 1
+        count = sum(1 for s in listed if s["kind"] == kind)
+        if wanted > count:
+            findings.add("statements", f"the config states {key} {wanted} times, the plan has {count} such statements")
     for axis in _exclusive_axes(settings.get("axis_only")):
         if not any(s["kind"] == "axis_only" and s["axes"] == [axis] for s in listed):
             findings.add("statements", f"the config keeps axis {axis} for some values, the plan has no such statement")
@@ -250,6 +243,17 @@ def _check_config(plan: Any, findings: Findings) -> None:
         findings.add(
             "statements", f"the config limits memory to {settings['memory_limit']}, the plan has no such statement"
         )
+
+
+def _check_pinned(plan: Any, settings: Any, findings: Findings) -> None:
+    """Check that every value that the config pins is pinned in the plan."""
+    asked = [s["pattern"] if isinstance(s, dict) else str(s) for s in _pins(settings.get("pins"))]
+    patterns = [s["pattern"] for s in plan["statements"] if s["kind"] == "pin"]
+    named = isinstance(settings.get("model"), str)  # an ONNX file: pins say the names of its values
+    for pattern in asked:
+        meant = (pattern, f"weights/{pattern}", f"inputs/{pattern}", "@" + escape(pattern)) if named else (pattern,)
+        if not any(text in patterns for text in meant):
+            findings.add("statements", f"the config pins {pattern}, the plan has no such statement")
 
 
 def _pins(data: Any) -> list[Any]:

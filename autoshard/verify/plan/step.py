@@ -6,8 +6,8 @@ from autoshard.verify.plan.cost import Pricer, Row, same
 from autoshard.verify.plan.flow import COLLECTIVES
 from autoshard.verify.plan.groups import MatmulOrder, check_groups, exposed_s
 from autoshard.verify.plan.host import TO_DEVICE, TO_HOST
+from autoshard.verify.plan.placed import uncut
 from autoshard.verify.plan.program import Findings
-from autoshard.verify.plan.rules import uncut
 from autoshard.verify.plan.work import MATRIX_KINDS, flop, moved_bytes
 
 _BOUNDS: Final = ("lower", "estimate", "upper")

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from math import ceil, log2, prod
 from typing import Final
 
+from autoshard.verify.plan.placed import Placed
 from autoshard.verify.plan.program import Body, Graph, Node, element_bytes
-from autoshard.verify.plan.rules import Factors, Placed, Rule
+from autoshard.verify.plan.rules import Factors, Rule
 
 MATRIX_KINDS: Final = ("dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general")
 

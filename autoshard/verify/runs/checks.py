@@ -19,6 +19,7 @@ from autoshard.program.as_json import (
     schedule_from_json,
     without_places,
 )
+from autoshard.trust import placed_config
 from autoshard.verify.derived import ASKED, NOT_DERIVED, check_derived
 from autoshard.verify.plan.checker import check_plan
 from autoshard.verify.plan.planned import collectives_of
@@ -65,6 +66,7 @@ def verify_file(path: str | os.PathLike[str]) -> Verification:
     cannot be done says why.
     """
     data = check_header(read_json(path, what="plan"), str(path))
+    data = {**data, "config": placed_config(data.get("config"), path)}
     return verify_plan(data, name=str(path))
 
 
@@ -77,7 +79,8 @@ def verify_plan(
 ) -> Verification:
     """Run the checks on the content of a plan.json.
 
-    runnable: the function; where not given, it is built from the plan's config. asked: what the plan was asked for;
+    runnable: the function; where not given, it is built from the plan's config, if that is ``trusted`` (see
+    `autoshard.trust`: a plan as it stands in its file is not). asked: what the plan was asked for;
     where not given, that is the plan's config (see also `Plan.verify`). name: of the plan, for the report. Raises
     `InputError` where `asked` cannot be read.
     """
@@ -243,8 +246,8 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
     else:
         abstract = auto_abstract_mesh(mesh.sizes, mesh.names)
         staged = jax.jit(lowered.function(abstract, as_they_lie=True)).trace(*specs).lower(lowering_platforms=("cpu",))
-    found = stablehlo_collectives(staged.as_text())
-    lines = [f"lowered: {d}" for d in compare(planned, found, mesh)]
+    collectives = stablehlo_collectives(staged.as_text())
+    lines = [f"lowered: {d}" for d in compare(planned, collectives, mesh)]
     if not enough:
         why = (
             f"the mesh has {devices} devices; up to {MAX_DEVICES} are simulated"
@@ -253,7 +256,7 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
         )
         if lines:
             return failed(TEXTS, lines)
-        return not_done(TEXTS, f"lowered: all {len(found)} collectives as planned; compiled: not done, {why}")
+        return not_done(TEXTS, f"lowered: all {len(collectives)} collectives as planned; compiled: not done, {why}")
     compiled = staged.compile(compiler_options=dict(UNCOMBINED) if jax.default_backend() == "cpu" else None)
     run = hlo_collectives(compiled.as_text() or "")
     # XLA for CPU computes collectives of narrow floats in float32
@@ -262,7 +265,10 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
         return failed(TEXTS, lines)
     return ok(
         TEXTS,
-        [f"{len(planned)} planned, {len(found)} lowered, {len(run)} compiled: equal by kind, axes, count and bytes"],
+        [
+            f"{len(planned)} planned, {len(collectives)} lowered, {len(run)} compiled: equal by kind, axes, count "
+            "and bytes"
+        ],
     )
 
 

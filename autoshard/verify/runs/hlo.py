@@ -155,7 +155,7 @@ def _collectives(
     devices: int,
 ) -> Iterator[FoundCollective]:
     known = computations[where].instructions
-    given = [known[o] for o in instruction.operands]
+    operands = [known[o] for o in instruction.operands]
     groups = device_groups(instruction.rest, devices)
     combiner = ""
     if called := re.search(r"to_apply=%?([\w.\-]+)", instruction.rest):
@@ -163,9 +163,9 @@ def _collectives(
         opcode = reducer.instructions[reducer.root].opcode
         combiner = _COMBINERS.get(opcode, opcode)
     if kind == "all_to_all":
-        yield FoundCollective(kind, groups, sum(g.elements for g in given), given[0].dtype, loops)
+        yield FoundCollective(kind, groups, sum(g.elements for g in operands), operands[0].dtype, loops)
         return
-    for operand in given:
+    for operand in operands:
         yield FoundCollective(kind, groups, operand.elements, operand.dtype, loops, combiner)
 
 
@@ -177,15 +177,15 @@ def device_groups(rest: str, devices: int) -> tuple[tuple[int, ...], ...]:
     >>> device_groups("replica_groups=mesh['a'=2,'b'=2] {'a'}", 4)
     ((0, 2), (1, 3))
     """
-    if found := re.search(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)+)\}", rest):
-        return tuple(tuple(int(d) for d in g.split(",")) for g in re.findall(r"\{([\d,]+)\}", found[1]))
-    if found := re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest):
-        shape, tiles, order = (tuple(int(n) for n in part.split(",")) if part else () for part in found.groups())
+    if match := re.search(r"(?:replica_groups|source_target_pairs)=\{((?:\{[\d,]*\},?)+)\}", rest):
+        return tuple(tuple(int(d) for d in g.split(",")) for g in re.findall(r"\{([\d,]+)\}", match[1]))
+    if match := re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", rest):
+        shape, tiles, order = (tuple(int(n) for n in part.split(",")) if part else () for part in match.groups())
         return _rows(_iota(tiles, order).reshape(shape))
-    if found := re.search(
+    if match := re.search(
         r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\((\[.*?\]T?(?:\([\d,]+\))?|[\d,]+)\))? ?\{([^}]*)\}", rest
     ):
-        return _mesh_groups(*found.groups())
+        return _mesh_groups(*match.groups())
     if re.search(r"replica_groups=\{\}", rest) or "replica_groups" not in rest:
         return (tuple(range(devices)),)
     raise InputError(f"cannot read the groups of a collective: {rest[:200]}")

@@ -56,9 +56,9 @@ def of_found(
     for f in found:
         if not f.elements or not f.groups or (f.kind != "permute" and not any(len(g) > 1 for g in f.groups)):
             continue
-        given = round(f.elements * dtype_bytes((dtypes or {}).get(f.dtype, f.dtype)))
+        payload = round(f.elements * dtype_bytes((dtypes or {}).get(f.dtype, f.dtype)))
         times = prod(loop.trips or 1 for loop in f.loops if loop.kind in _LOOPS)
-        total[Traffic(f.kind, _axes(f, mesh), given, _moved(f, given, mesh), f.combiner)] += times
+        total[Traffic(f.kind, _axes(f, mesh), payload, _moved(f, payload, mesh), f.combiner)] += times
     return total
 
 
@@ -67,12 +67,12 @@ def moved_bytes(traffic: Counter[Traffic]) -> float:
     return sum(t.moved * times for t, times in traffic.items())
 
 
-def _moved(f: FoundCollective, given: int, mesh: AtomMesh) -> float:
+def _moved(f: FoundCollective, payload: int, mesh: AtomMesh) -> float:
     if f.kind == "permute":
-        return given * sum(s != t for s, t in f.groups) / prod(mesh.sizes)
+        return payload * sum(s != t for s, t in f.groups) / prod(mesh.sizes)
     n = max(len(g) for g in f.groups)
     factor = {"all_gather": n - 1, "all_reduce": 2 * (n - 1) / n}.get(f.kind, (n - 1) / n)
-    return given * factor
+    return payload * factor
 
 
 def _axes(f: FoundCollective, mesh: AtomMesh) -> str:

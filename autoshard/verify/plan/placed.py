@@ -1,0 +1,128 @@
+"""What a placement of an op wants of its operands and gives as results, worked out from the op's rule."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autoshard.verify.plan.layout import Atoms, Holding, Impossible, combine, cut
+from autoshard.verify.plan.program import Graph, Node, Tensor
+from autoshard.verify.plan.rules import PADDED, Factors, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Elements of an operand's dimension that every device sends to the next one of its group (shift 1), or back."""
+
+    operand: int
+    dim: int
+    atoms: tuple[int, ...]
+    width: int
+    shift: int
+    before: tuple[tuple[int, int], ...]  # (dimension, elements) that earlier edges have added to the block
+
+    def share(self, held: Holding) -> float:
+        """The share of the operand's block that is sent."""
+        part = self.width / held.runs[self.dim].length
+        for dim, more in self.before:
+            part *= 1 + more / held.runs[dim].length
+        return part
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What a placement means: the number of parts of each factor, what each operand must be and each result is held as.
+
+    combined: atoms over which each result is all-reduced (max, min) inside the op. edges: what neighbours exchange.
+    """
+
+    rule: Rule
+    parts: tuple[int, ...]
+    operands: tuple[Holding, ...]
+    results: tuple[Holding, ...]
+    combined: tuple[int, ...]
+    edges: tuple[Edge, ...] = ()
+
+
+def place(op: Node, rule: Rule, placement: Any, graph: Graph, mesh: Atoms) -> Placed:
+    """What a placement of plan.json means; `Impossible` where the op cannot be placed so."""
+    factors, passes, zeros = placement["factors"], placement["passes"], placement["zeros"]
+    _refuse_atoms(rule, factors, passes, zeros, mesh)
+    edges = _edges(rule, factors, mesh)
+    with_edges = {h[2] for h in rule.halos}
+    for f, atoms in enumerate(factors):
+        if atoms and f in rule.uncut and f not in with_edges:
+            raise Impossible(f"it cuts factor {f} by {mesh.text(atoms)}, which must be whole")
+        if not cut(rule.sizes[f], atoms, mesh, f"factor {f}").is_even(mesh) and op.kind not in PADDED:
+            raise Impossible(
+                f"it cuts factor {f} of size {rule.sizes[f]} in {mesh.group(atoms)} parts by {mesh.text(atoms)}, "
+                f"which does not divide it, and {op.kind} does not run on padded blocks"
+            )
+    if zeros and not op.attrs.get("zero"):
+        raise Impossible(f"it takes a result for zeros over {mesh.text(zeros)}, which it is not known to be")
+    reduced = sorted(a for f in rule.reduction for a in factors[f])
+    summed = {a for a, _ in passes} | set(zeros) | (set(reduced) if rule.combiner == "add" else set())
+    for v in op.results:
+        if summed and not graph.values[v].is_summable:
+            raise Impossible(f"result {graph.values[v]} would be a partial sum, a type without addition")
+
+    def held(dims: Factors, value: Tensor, partial: set[int], what: str) -> Holding:
+        runs = tuple(
+            combine([(rule.sizes[f], factors[f]) for f in d], mesh, f"dimension {k} of {what} {value.name}")
+            for k, d in enumerate(dims)
+        )
+        return Holding(runs, frozenset(a for a in partial if mesh.sizes[a] > 1))
+
+    operands = []
+    for k, dims in enumerate(rule.operands):
+        partial = {a for a, which in passes if k in rule.linear[which]}
+        if k in rule.accumulators:
+            partial |= set(reduced)
+        operands.append(held(dims, graph.values[op.operands[k]], partial, f"operand {k}"))
+    results = [held(d, graph.values[op.results[k]], summed, f"result {k}") for k, d in enumerate(rule.results)]
+    combined = () if rule.combiner == "add" else tuple(reduced)
+    return Placed(rule, tuple(mesh.group(f) for f in factors), tuple(operands), tuple(results), combined, tuple(edges))
+
+
+def _refuse_atoms(rule: Rule, factors: Any, passes: Any, zeros: Any, mesh: Atoms) -> None:
+    """Raise `Impossible` for atoms that the mesh has not, that do two things, or that pass where no sum passes."""
+    if len(factors) != len(rule.sizes):
+        raise Impossible(f"it places {len(factors)} factors, the rule has {len(rule.sizes)}")
+    busy = [*(a for f in factors for a in f), *(a for a, _ in passes), *zeros]
+    for a in busy:
+        if isinstance(a, bool) or not isinstance(a, int) or not 0 <= a < len(mesh.sizes):
+            raise Impossible(f"it names atom {a!r}; the mesh has atoms 0 to {len(mesh.sizes) - 1}")
+    twice = sorted({a for a in busy if busy.count(a) > 1})
+    if twice:
+        raise Impossible(f"it uses {mesh.text(twice)} twice; an axis does one thing in an op")
+    for a, which in passes:
+        if not 0 <= which < len(rule.linear):
+            raise Impossible(f"a partial sum over {mesh.text([a])} passes an op that is not linear that way")
+
+
+def _edges(rule: Rule, factors: Any, mesh: Atoms) -> list[Edge]:
+    """What neighbours exchange along cut factors with a sliding window; `Impossible` where blocks are too small."""
+    edges: list[Edge] = []
+    added: list[tuple[int, int]] = []
+    for operand, dim, f, low, high in rule.halos:
+        parts = mesh.group(factors[f])
+        if parts > 1 and (rule.sizes[f] % parts or rule.sizes[f] // parts < max(low, high)):
+            raise Impossible(
+                f"it cuts factor {f} of size {rule.sizes[f]} in {parts} parts, whose neighbours need {low} and {high} "
+                "elements of an even block"
+            )
+        if factors[f]:
+            sides = ((low, 1), (high, -1))
+            earlier, atoms = tuple(added), tuple(factors[f])
+            edges += [Edge(operand, dim, atoms, width, shift, earlier) for width, shift in sides if width]
+            added.append((dim, low + high))
+    return edges
+
+
+def uncut(rule: Rule) -> Placed:
+    """The placement that cuts nothing, for ops inside of a user's shard_map, which have no layouts."""
+    return Placed(rule, (1,) * len(rule.sizes), (), (), ())
+
+
+def literal_partial(op: Node, placed: Placed, graph: Graph) -> Sequence[int]:
+    """Slots of operands that the placement wants as partial sums although they are literals."""
+    return [k for k, v in enumerate(op.operands) if graph.values[v].is_literal and placed.operands[k].partial]
