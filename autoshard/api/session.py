@@ -139,14 +139,16 @@ def plan_config(
 ) -> "Plan":
     """Plan what a config describes; `problem` is the result of `build_problem`.
 
-    time_limit_s: wall clock for tracing and solving together; by default the config's.
+    time_limit_s: wall clock for tracing, building and solving together; by default the config's.
     """
     from autoshard.api.verbs import plan_request
     from autoshard.config.asking import request_of_config
+    from autoshard.planning.interrupting import TRACE_LESS, TRACING, ended_at
 
     options = SearchOptions(progress=progress).within(config.time_limit_s if time_limit_s is None else time_limit_s)
     check_locals(config)
-    traced = trace_config(config, problem, progress)
+    with ended_at(options.deadline, TRACING, TRACE_LESS):
+        traced = trace_config(config, problem, progress)
     traced_s = options.deadline.spent()
     return plan_request(request_of_config(config, problem, traced, options)).with_seconds("trace", traced_s)
 
@@ -201,7 +203,7 @@ def compare_config(
     options = SearchOptions(progress=progress).within(config.time_limit_s if time_limit_s is None else time_limit_s)
     problem = build_problem(config)
     request = request_of_config(config, problem, trace_config(config, problem, progress), options)
-    model = build_model(asked(request).problem, progress)
+    model = build_model(asked(request).problem, progress, deadline=options.deadline)
     return compare_strategies(
         model, strategies, baselines=request.baselines if baselines else (), roles=request.roles,
         slow=request.between_slices, options=request.options,

@@ -13,6 +13,7 @@ from autoshard.api.plans import Plan
 from autoshard.config.problem import imported_locals
 from autoshard.constraints.kernels_of import called_names
 from autoshard.costmodels import Machine, Profile, ProfileError
+from autoshard.deadline import Deadline
 from autoshard.errors import InputError
 from autoshard.plan_record import ToldLimit
 from autoshard.planning import (
@@ -26,6 +27,7 @@ from autoshard.planning import (
     named_stages,
     price_of_sharing,
 )
+from autoshard.planning.interrupting import TRACE_LESS, TRACING, ended_at
 from autoshard.planning.memory_cap import memory_cap
 from autoshard.planning.named_stages import Named, named_words
 from autoshard.planning.options import Progress
@@ -84,7 +86,8 @@ def plan(
     memory_limit: bytes per device, at every point of the program, or text as in a config (``"14GiB"``, ``"90%"``), or
         both by kind of memory: ``{"device": "14GiB", "pinned_host": "64GiB"}``. By default the largest peak that fits
         the device with the headroom of compilers (docs/memory.md); ``"none"`` lifts that limit.
-    time_limit: seconds of wall clock or text (``"10min"``), a guard: the best plan so far is returned with its bound.
+    time_limit: seconds of wall clock or text (``"10min"``), a guard on all of it: the best plan so far is returned with
+        its bound, or `OutOfTimeError` where tracing or building had not ended. Compiling our own code does not count.
     donate_argnums: positions of the arguments whose buffers the program may reuse, as in `jax.jit`.
     carry: which outputs are the next values of which inputs and have their layouts, so that a loop can hand them back.
         By default they are found by paths and types (docs/statements.md); ``False`` for none, or a mapping such as
@@ -113,24 +116,20 @@ def plan(
         raise InputError(f"progress: expected a function of a text, found {progress!r}")
     if progress is not None:
         progress("tracing")
-    began, limit_s = time.monotonic(), limit_seconds(time_limit)
+    deadline = Deadline.after(limit_seconds(time_limit))
     search = {name: words.pop(name) for name in SearchWords.__annotations__ if name in words}
     in_code = words.pop("in_code", None)
     told: dict[str, Any] = {name: words.pop(name, None) for name in ("static_argnames", "argnames", "effects")}
     static = argument_numbers(words.pop("static_argnums", None), "static_argnums")
-    traced = trace(
-        f,
-        *specs,
-        donate_argnums=argument_numbers(donate_argnums),
-        static_argnums=static,
-        keywords=words,
-        kernels=called_names(constraints),
-        **told,
-    )
-    traced_s = time.monotonic() - began
+    with ended_at(deadline, TRACING, TRACE_LESS):
+        traced = trace(
+            f, *specs, donate_argnums=argument_numbers(donate_argnums), static_argnums=static, keywords=words,
+            kernels=called_names(constraints), **told,
+        )  # fmt: skip
+    traced_s = deadline.spent()
     request = request_of(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit,
-        time_limit=None if limit_s is None else max(0.1, limit_s - traced_s), baselines=baselines, roles=roles,
+        time_limit=deadline.left(), baselines=baselines, roles=roles,
         priorities=priorities, progress=progress, carry=carry, in_code=in_code, **search,
     )  # fmt: skip
     return plan_request(request).with_seconds("trace", traced_s)
@@ -159,7 +158,7 @@ def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     question = asked(request)
     folder = Path((request.config or {}).get("folder") or ".")
     question = replace(question, locals=imported_locals(question.locals, folder))
-    model = build_model(question.problem, request.options.progress)
+    model = build_model(question.problem, request.options.progress, deadline=request.options.deadline)
     check_room(model, request.options)
     clock.lap("build")
     by = chosen or (StrategyName("staged") if request.priorities else default_strategy(model))

@@ -5,7 +5,7 @@ collective or one local cut). All-pairs shortest paths over it price every resha
 is what the lowering runs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
 from math import prod
@@ -23,6 +23,9 @@ from autoshard.sharding.steps import Reshard, Step, StepKind
 
 _MAX_PERMUTED_ATOMS = 4
 """Longer lists of atoms are not permuted, or scattered in another order, in one step."""
+
+MANY_LAYOUTS = 400
+"""Tables of more layouts than this are worth compiled code."""
 
 _MAX_AXES_IN_ANY_ORDER = 3
 """With more mesh axes, way-points keep the canonical (mesh) order only, to bound the graph."""
@@ -125,8 +128,28 @@ class ReshardTable:
     layouts: tuple[Layout, ...]
     index: dict[Layout, int]
     seconds: np.ndarray
-    predecessors: np.ndarray
+    graph: csr_matrix  # seconds of single steps
     steps: dict[tuple[int, int], Step]
+    _all: np.ndarray | None = None
+    _before: dict[int, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def predecessors(self) -> np.ndarray:
+        """[source, layout] the layout before it on the way from the source, negative where there is none."""
+        if self._all is None:
+            self._all = self._predecessors(None)
+        return self._all
+
+    def before(self, source: int) -> np.ndarray:
+        """The row of `predecessors` of one source: few of the ways of a large table are ever gone."""
+        if self._all is not None:
+            return self._all[source]
+        if source not in self._before:
+            self._before[source] = self._predecessors(source)
+        return self._before[source]
+
+    def _predecessors(self, source: int | None) -> np.ndarray:
+        return shortest_path(self.graph, method="D", directed=True, indices=source, return_predecessors=True)[1]
 
     def path(self, source: Layout, target: Layout) -> Reshard:
         """The cheapest reshard; `KeyError` if a layout is not in the table, `ValueError` if no sequence of steps
@@ -135,7 +158,7 @@ class ReshardTable:
         start, goal = self.index[source], self.index[target]
         steps: list[Step] = []
         while goal != start:
-            before = int(self.predecessors[start, goal])
+            before = int(self.before(start)[goal])
             if before < 0:
                 raise ValueError(f"no steps lead from {source} to {target}")
             steps.append(self.steps[before, goal])
@@ -143,13 +166,21 @@ class ReshardTable:
         return Reshard(source, target, tuple(reversed(steps)))
 
 
+def _nothing() -> None:
+    """No check: tables are made to their end."""
+
+
 @dataclass
 class ReshardTables:
-    """Builds and keeps one `ReshardTable` per tensor type and set of layouts."""
+    """Builds and keeps one `ReshardTable` per tensor type and set of layouts.
+
+    lengths: all shortest paths of a graph (`formulation.shortest`), for large tables.
+    """
 
     mesh: AtomMesh
     prices: StepPrices
     exposure: Exposure
+    lengths: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None
     _between: dict[tuple[tuple[int, ...], frozenset[int]], tuple[Layout, ...]] = field(default_factory=dict)
     _graphs: dict[tuple[Layout, ...], _Graph] = field(default_factory=dict)
     _tables: dict[object, ReshardTable] = field(default_factory=dict)
@@ -161,11 +192,13 @@ class ReshardTables:
         barred: frozenset[int] = frozenset(),
         local: frozenset[int] = frozenset(),
         role: Role | None = None,
+        check: Callable[[], None] = _nothing,
     ) -> ReshardTable:
         """All-pairs costs over `layouts` and the way-points of `type_` between them.
 
         barred: atoms over which no collective may run. local: atoms that no step may move. Pairs that no sequence of
         such steps connects cost infinity. role: of the value that moves, where only a share of a step counts.
+        check: called now and then where a table is made; may raise to stop.
         """
         wanted = sorted(set(layouts), key=lambda lay: (lay.dims, lay.unreduced))
         partial = frozenset(a for lay in wanted for a in lay.unreduced)
@@ -174,7 +207,8 @@ class ReshardTables:
         nodes = (*between, *(lay for lay in wanted if lay not in known))
         key = (type_, nodes, barred, local, role)
         if key not in self._tables:
-            self._tables[key] = self._build(type_, nodes, sorted(partial), barred, local, role)
+            graph = self._graph(nodes, sorted(partial), check)
+            self._tables[key] = self._build(type_, nodes, graph, barred, local, role)
         return self._tables[key]
 
     def _waypoints(self, type_: TensorType, partial: frozenset[int]) -> tuple[Layout, ...]:
@@ -183,13 +217,14 @@ class ReshardTables:
             self._between[key] = tuple(waypoints(type_, self.mesh, partial))
         return self._between[key]
 
-    def _graph(self, nodes: tuple[Layout, ...], partial: Sequence[int]) -> _Graph:
+    def _graph(self, nodes: tuple[Layout, ...], partial: Sequence[int], check: Callable[[], None]) -> _Graph:
         if nodes not in self._graphs:
             index = {lay: i for i, lay in enumerate(nodes)}
             sources: list[int] = []
             targets: list[int] = []
             steps: list[Step] = []
             for i, layout in enumerate(nodes):
+                check()
                 for step in steps_from(layout, self.mesh, partial):
                     j = index.get(step.apply(layout))
                     if j is not None:
@@ -203,12 +238,11 @@ class ReshardTables:
         self,
         type_: TensorType,
         nodes: tuple[Layout, ...],
-        partial: Sequence[int],
+        graph: _Graph,
         barred: frozenset[int],
         still: frozenset[int],
         role: Role | None,
     ) -> ReshardTable:
-        graph = self._graph(nodes, partial)
         element = dtype_bytes(type_.dtype)
         local = [prod(lay.local_shape(type_.shape, self.mesh)) * element for lay in nodes]
         n = len(nodes)
@@ -232,5 +266,9 @@ class ReshardTables:
         finite = np.isfinite(best)
         rows, columns = np.nonzero(finite)
         matrix = csr_matrix((best[rows, columns], (rows, columns)), shape=(n, n))
-        seconds, predecessors = shortest_path(matrix, method="D", directed=True, return_predecessors=True)
-        return ReshardTable(nodes, {lay: i for i, lay in enumerate(nodes)}, seconds, predecessors, chosen)
+        index = {lay: i for i, lay in enumerate(nodes)}
+        if n > MANY_LAYOUTS and self.lengths is not None:
+            starts, targets = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
+            return ReshardTable(nodes, index, self.lengths(starts, targets, matrix.data), matrix, chosen)
+        seconds, before = shortest_path(matrix, method="D", directed=True, return_predecessors=True)
+        return ReshardTable(nodes, index, seconds, matrix, chosen, before)

@@ -11,6 +11,7 @@ from autoshard.costs.fusion import Fusion
 from autoshard.costs.liveness import Liveness
 from autoshard.costs.memory import sizes
 from autoshard.costs.padding import Tile, image_dims
+from autoshard.deadline import Check, no_check
 from autoshard.errors import InfeasibleError, UnsupportedError
 from autoshard.formulation import regions
 from autoshard.formulation.domains import Domains, satisfies
@@ -80,6 +81,7 @@ class Collector:
 
     ties: output slot -> input value whose layout the output takes (donated or carried state).
     loose: keep states that pins forbid, for judging what holds without some of them (`formulation.loose`).
+    check: called at every op with how many are done; may raise to stop.
     """
 
     def __init__(
@@ -96,12 +98,13 @@ class Collector:
         tile: Tile | None = None,
         loose: bool = False,
         spaces: dict[object, OpSpace] | None = None,
+        check: Check = no_check,
     ) -> None:
         self.program, self.mesh = program, mesh
         self.fusion, self.liveness, self.exposure = analyses
         self.stated, self.ties = stated, ties
         self.domains = Domains(mesh, axis_orders, spaces)
-        self.trips, self.loose = trips, loose
+        self.trips, self.loose, self.check = trips, loose, check
         self.reach = PartialReach(program, mesh) if reach is None else reach
         self.inputs = frozenset(program.body.args)
         self.stacks = stacked_values(program, ties)
@@ -150,6 +153,7 @@ class Collector:
     def block(self, block: Block, weight: float) -> None:
         """All ops of a block that runs `weight` times per step."""
         for op in block.ops:
+            self.check("enumerating placements of ops", len(self.out.op_node), len(self.program.ops))
             self.out.multiplicity[op.id] = weight
             if op.rule is not None:
                 self._op(op, weight)

@@ -6,6 +6,7 @@ rounding error of a plan is at most half a tick per node and edge and is part of
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import floor, log10
 
 import numpy as np
@@ -16,7 +17,9 @@ from autoshard.costs.manual import manual_s
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.reshard import ReshardTable, ReshardTables
 from autoshard.costs.roofline import op_seconds
+from autoshard.deadline import Check, no_check
 from autoshard.formulation.collect import Collected
+from autoshard.formulation.edges import EdgeTables, entries_of
 from autoshard.formulation.model import Link, Node, NodeKind
 from autoshard.program.program import Op, Program
 from autoshard.program.types import TensorType, dtype_bytes
@@ -25,6 +28,9 @@ from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
 
 MEMORY_PRICE_S_PER_BYTE = 1e-16
 """The minute price on held bytes, in seconds: it breaks ties between plans of equal cost towards less memory."""
+
+FACTORED_ENTRIES = 250_000_000
+"""With more entries in its tables (2 GB), a network keeps them as rows and columns of smaller ones."""
 
 _TICKS_PER_STEP = 1e9
 _LEAST_STEP_S = 1e-6
@@ -162,8 +168,9 @@ def encode(
     *,
     memory_limit: int | None = None,
     memory_price: float = MEMORY_PRICE_S_PER_BYTE,
+    check: Check = no_check,
 ) -> Encoded:
-    """The network of collected and priced nodes (see `price_nodes`)."""
+    """The network of collected and priced nodes (see `price_nodes`). check: called now and then; may raise to stop."""
     nodes = collected.nodes
     kept = tuple(
         np.arange(node.states) if node.allowed is None else np.asarray(node.allowed, np.int64) for node in nodes
@@ -177,7 +184,11 @@ def encode(
             if (type_, id(port.layouts)) not in added:  # many values share one tuple
                 added.add((type_, id(port.layouts)))
                 seen.update(dict.fromkeys(port.layouts))
-    table_of = {type_: tables.table(type_, layouts) for type_, layouts in by_type.items()}
+    table_of: dict[TensorType, ReshardTable] = {}
+    for done, (type_, layouts) in enumerate(by_type.items()):
+        step = partial(check, "pricing reshards of tensor types", done, len(by_type))
+        step()
+        table_of[type_] = tables.table(type_, layouts, check=step)
     special = {
         _way(type_, link): tables.table(type_, by_type[type_], link.barred, link.local, link.role)
         for link in collected.links
@@ -211,40 +222,11 @@ def encode(
             labels = labelled[id(node.layouts)]
         facets.append(shared.of(labels[keep]))
     edges = []
-    columns: dict[tuple[int, int], np.ndarray] = {}
-
-    def column(table: ReshardTable, layouts: Sequence[Layout]) -> np.ndarray:
-        key = (id(table), id(layouts))
-        if key not in columns:
-            columns[key] = np.fromiter((table.index[lay] for lay in layouts), np.int64, len(layouts))
-        return columns[key]
-
-    left = [None if node.allowed is None else k.tobytes() for node, k in zip(nodes, kept, strict=True)]
-    known: dict[object, np.ndarray | None] = {}
-
-    def reshards(link: Link, table: ReshardTable) -> np.ndarray | None:
-        """[state of the source, state of the target] ticks, or None where all are zero."""
-        rows = column(table, link.source.layouts)[kept[link.source.node]]
-        cols = column(table, link.target.layouts)[kept[link.target.node]]
-        seconds = table.seconds[np.ix_(rows, cols)] * link.weight
-        if link.shares:
-            flags = nodes[link.target.node].copies
-            assert flags is not None
-            same = ~flags[kept[link.target.node]]
-            # a shared array has its source's layout, a copy has another one
-            seconds = np.where(same[None, :] == (rows[:, None] != cols[None, :]), np.inf, seconds)
-        return ticks(seconds) if seconds.any() else None
-
-    for link in collected.links:
+    making = EdgeTables(nodes, kept, ticks, tick_s, factored=entries_of(collected, kept, program) > FACTORED_ENTRIES)
+    for done, link in enumerate(collected.links):
+        check("making tables of uses of values", done, len(collected.links))
         type_ = program.type_of(link.value)
-        table = table_of[type_] if link.is_plain else special[_way(type_, link)]
-        key = (
-            id(table), id(link.source.layouts), id(link.target.layouts), left[link.source.node],
-            left[link.target.node], link.weight, link.shares and id(nodes[link.target.node].copies),
-        )  # fmt: skip
-        if key not in known:  # repeated layers have one table for all, not one each
-            known[key] = reshards(link, table)
-        costs_of = known[key]
+        costs_of = making.of(link, table_of[type_] if link.is_plain else special[_way(type_, link)])
         if costs_of is not None:
             edges.append(Edge(link.source.node, link.target.node, costs_of))
     network = CostNetwork(

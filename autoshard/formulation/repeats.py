@@ -23,6 +23,7 @@ from autoshard.formulation.collect import Collected
 from autoshard.formulation.encode import Encoded
 from autoshard.formulation.model import Node
 from autoshard.program.program import Block, Op, Program
+from autoshard.solver.factored import Factored, total
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
 
 MIN_STRETCH = 8
@@ -244,7 +245,7 @@ def _quotient(network: CostNetwork, class_of: np.ndarray, count: int) -> CostNet
         if a == b:
             held = costs[a]
             assert held is not None
-            costs[a] = _add(held, np.diagonal(table))
+            costs[a] = _add(held, table.diagonal())
             continue
         if a > b:
             a, b, table = b, a, turned.setdefault(id(table), table.T)
@@ -261,6 +262,8 @@ def _sum(tables: Sequence[np.ndarray], known: dict[tuple[int, ...], np.ndarray])
     if len(tables) == 1:
         return tables[0]
     key = tuple(sorted(map(id, tables)))
+    if key not in known and all(isinstance(table, Factored) for table in tables):
+        known[key] = total(tables)  # pyright: ignore
     if key not in known:
         times = {id(table): (table, key.count(id(table))) for table in tables}
         parts = [

@@ -109,6 +109,15 @@ def enumerate_placements(
     seen: set[tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, int], ...], tuple[int, ...]]] = set()
     placements: list[Placement] = []
     facets: list[tuple[int, ...]] = []
+    shards: list[tuple[int, ...]] = []
+    compound = [dim for tensor in (*rule.operands, *rule.results) for dim in tensor if len(dim) > 1]
+    parts: dict[tuple[int, ...], int] = {}  # into how many parts atoms cut
+
+    def size(atoms: tuple[int, ...]) -> int:
+        if atoms not in parts:
+            parts[atoms] = mesh.size(atoms)
+        return parts[atoms]
+
     for order in (tuple(mesh.mesh.axis_names), *map(tuple, axis_orders)):
         ranks = [mesh.mesh.axis_names.index(a) for a in order]
         for choice in _combinations([len(o) for o in options]):
@@ -125,37 +134,54 @@ def enumerate_placements(
                         zeros.append(atom)
                     elif target <= _FIRST_PASS:
                         passes.append((atom, _FIRST_PASS - target))
+            cut = tuple(map(tuple, on))
+            counts = tuple(map(size, cut))
             if not all(
-                _divides(mesh, o, n, f in uneven) for f, (o, n) in enumerate(zip(on, rule.factor_sizes, strict=True))
+                n % count == 0 or (f in uneven and may_pad(n, count, mesh.sizes[cut[f][-1]]))
+                for f, (n, count) in enumerate(zip(rule.factor_sizes, counts, strict=True))
             ):
                 pruned["the axes together do not divide the factor"] += 1
                 continue
-            if not rule.halos_fit([mesh.size(o) for o in on]):
+            if rule.halos and not rule.halos_fit(counts):
                 pruned["a block would be shorter than the edges that its neighbours need"] += 1
                 continue
-            if not _representable(rule, on, mesh):
+            if compound and not _representable(compound, counts, rule.factor_sizes):
                 pruned["a minor factor of a compound dimension is cut before its major one is used up"] += 1
                 continue
-            key = (tuple(map(tuple, on)), tuple(sorted(passes)), tuple(sorted(zeros)))
+            key = (cut, tuple(sorted(passes)), tuple(sorted(zeros)))
             if key not in seen:
                 seen.add(key)
                 placements.append(Placement(*key))
                 facets.append(tuple(choice))
-    shards = np.array([[mesh.size(f) for f in p.factors] for p in placements], np.int64)
+                shards.append(counts)
+    known: dict[Layout, Layout] = {}  # most placements share their layouts with others
     return OpSpace(
         tuple(placements),
-        tuple(tuple(p.operand(rule, k) for p in placements) for k in range(len(rule.operands))),
-        tuple(tuple(p.result(rule, k) for p in placements) for k in range(len(rule.results))),
+        tuple(_layouts(rule, placements, k, known, result=False) for k in range(len(rule.operands))),
+        tuple(_layouts(rule, placements, k, known, result=True) for k in range(len(rule.results))),
         np.array(facets, np.int64).reshape(len(placements), len(mesh.mesh.axis_names)),
-        shards.reshape(len(placements), len(rule.factor_sizes)),
+        np.array(shards, np.int64).reshape(len(placements), len(rule.factor_sizes)),
         pruned,
     )
 
 
-def _divides(mesh: AtomMesh, atoms: Sequence[int], size: int, uneven: bool) -> bool:
-    if not atoms or size % mesh.size(atoms) == 0:
-        return True
-    return uneven and may_pad(size, mesh.size(atoms), mesh.sizes[atoms[-1]])
+def _layouts(
+    rule: ShardingRule, placements: Sequence[Placement], index: int, known: dict[Layout, Layout], *, result: bool
+) -> tuple[Layout, ...]:
+    """`Placement.operand` or `Placement.result` of each placement; those with the same atoms are worked out once."""
+    here = (rule.results if result else rule.operands)[index]
+    factors = sorted({f for dim in here for f in dim} | rule.reduction)
+    by_key: dict[object, Layout] = {}
+    out = []
+    for placement in placements:
+        key = ([placement.factors[f] for f in factors], placement.passes, placement.zeros)
+        key = (tuple(key[0]), *key[1:])
+        layout = by_key.get(key)
+        if layout is None:
+            layout = placement.result(rule, index) if result else placement.operand(rule, index)
+            layout = by_key[key] = known.setdefault(layout, layout)
+        out.append(layout)
+    return tuple(out)
 
 
 def _combinations(counts: Sequence[int]) -> list[tuple[int, ...]]:
@@ -165,14 +191,14 @@ def _combinations(counts: Sequence[int]) -> list[tuple[int, ...]]:
     return out
 
 
-def _representable(rule: ShardingRule, on: Sequence[Sequence[int]], mesh: AtomMesh) -> bool:
-    for tensor in (*rule.operands, *rule.results):
-        for dim in tensor:
-            full = True
-            for f in dim:
-                if on[f] and not full:
-                    return False
-                full = full and mesh.size(on[f]) == rule.factor_sizes[f]
+def _representable(dims: Sequence[Sequence[int]], counts: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Whether no dimension of several factors is cut along a factor before those major to it are used up."""
+    for dim in dims:
+        full = True
+        for f in dim:
+            if counts[f] > 1 and not full:
+                return False
+            full = full and counts[f] == sizes[f]
     return True
 
 

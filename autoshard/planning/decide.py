@@ -128,6 +128,10 @@ class _Run:
                 return self._finished(known)
         if interrupted_in(self.rounds) and known is None:
             raise KeyboardInterrupt
+        if model.repeats.network.is_factored:  # too large to work out what several decisions hold together
+            if known is None:
+                raise NoAnswerError(model, False, True, "", free.stopped, self.seen)
+            return self._finished(known)
         try:
             model.work_out_memory(self._check)
         except Infeasible as why:
@@ -335,9 +339,10 @@ class _Run:
                 tick, bound = self.model.encoded.tick_s, now.lower_bound
                 trace.append((now.seconds, now.cost * tick, None if bound is None else min(bound, now.cost) * tick))
 
+        exact = (network.usage_limit is None or self.small) and not network.is_factored
         solution = solve(
             network, time_limit_s=seconds, effort=options.effort * share, seed=options.seed, starts=given,
-            gap=0.0 if network.usage_limit is None or self.small else options.accepted_gap, rough=rough, progress=told,
+            gap=0.0 if exact else options.accepted_gap, rough=rough, progress=told,
         )  # fmt: skip
         bound = solution.lower_bound
         self.rounds.append(

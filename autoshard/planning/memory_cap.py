@@ -2,26 +2,27 @@
 far.
 """
 
-import _thread
 import os
-import signal
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from autoshard.errors import OutOfTimeError
+from autoshard.planning.interrupting import Interruption, interrupted_when
 
 _EVERY_S = 0.2
 
 
 class Cap:
-    """A cap in bytes; reached: whether it has ended the search."""
+    """A cap in bytes."""
 
     def __init__(self, most_bytes: int | None) -> None:
-        self.most_bytes, self.reached = most_bytes, False
+        self.most_bytes, self.watched = most_bytes, Interruption()
+
+    @property
+    def reached(self) -> bool:
+        """Whether the cap has ended the search."""
+        return self.watched.done
 
     @property
     def note(self) -> str:
@@ -38,50 +39,16 @@ def memory_cap(most_bytes: int | None) -> Iterator[Cap]:
     the main thread, or where the system has no ``/proc``.
     """
     cap = Cap(most_bytes)
-    if most_bytes is None or threading.current_thread() is not threading.main_thread() or held_bytes() == 0:
+    if most_bytes is None or held_bytes() == 0:
         yield cap
         return
-    opened, closed = threading.Event(), threading.Event()
-
-    def watch() -> None:
-        opened.wait()  # an earlier interrupt would hit the code that starts this thread
-        while not closed.wait(_EVERY_S):
-            if held_bytes() > most_bytes:
-                cap.reached = True
-                _thread.interrupt_main()
-                return
-
-    def reached(number: int, frame: Any) -> None:  # of a process that ignores Ctrl-C (`nohup`, `&` in a script)
-        if cap.reached:
-            raise KeyboardInterrupt
-
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    if ignored:
-        signal.signal(signal.SIGINT, reached)
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        opened.set()
-        yield cap
-    except KeyboardInterrupt:
-        if not cap.reached:
-            raise
-        raise OutOfTimeError(f"there is no plan: {cap.note} before it had found one; raise the cap") from None
-    finally:
-        _end(watcher, closed, cap)
-        if ignored:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _end(watcher: threading.Thread, closed: threading.Event, cap: Cap) -> None:
-    """End the watcher; an interrupt of its own that is still on the way is caught here."""
-    try:
-        closed.set()
-        watcher.join()
-        time.sleep(0)
-    except KeyboardInterrupt:
-        if not cap.reached:
-            raise
+    with interrupted_when(lambda: held_bytes() > most_bytes, _EVERY_S) as cap.watched:
+        try:
+            yield cap
+        except KeyboardInterrupt:
+            if not cap.reached:
+                raise
+            raise OutOfTimeError(f"there is no plan: {cap.note} before it had found one; raise the cap") from None
 
 
 def held_bytes() -> int:

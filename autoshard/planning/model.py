@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from autoshard.constraints import MatchedGroup, MatchedPin, Restriction
@@ -16,6 +17,7 @@ from autoshard.costs.memory import MemoryProfile, simulate
 from autoshard.costs.price import PlanCost
 from autoshard.costs.pricing import StepPrices
 from autoshard.costs.reshard import ReshardTables
+from autoshard.deadline import Deadline, no_check
 from autoshard.formulation.collect import Analyses, Collected, Collector, StatedShardings
 from autoshard.formulation.counts import Count, hold_counts, with_counts
 from autoshard.formulation.decode import decode
@@ -48,6 +50,7 @@ PRICED_ENTRIES = 300_000
 """Most table entries of a network of all layers that is kept beside the quotient in which layers share decisions."""
 
 
+_ADVICE = "raise it, use fewer mesh axes, or write repeated layers as a scan"
 _LOOK_AGAIN = 0.9
 """The bytes that plans hold are worked out again when the limit leaves at most this share of the choices before."""
 
@@ -138,7 +141,7 @@ class Shared:
         return Shared(
             problem.program, problem.mesh, problem.machine, _axis_orders(problem),
             *_analysed(problem.program, problem.mesh), prices, problem.objective, exposure,
-            ReshardTables(problem.mesh, prices, exposure), {},
+            ReshardTables(problem.mesh, prices, exposure, _lengths), {},
         )  # fmt: skip
 
     def fits(self, problem: Problem) -> bool:
@@ -249,14 +252,16 @@ def build_model(
     fixed: Sequence[Fixed] = (),
     shared: Shared | None = None,
     whole: bool = False,
+    deadline: Deadline | None = None,
 ) -> Model:
     """Enumerate placements and layouts, price them, and encode them as a network.
 
     Raises `InfeasibleError` where a pin leaves a value without any layout. fixed: placements that the model's plans
     must have (see `planning.stages`). shared: from a model of the same program on the same machine, to save time.
     whole: keep the edges of `encoded` however many there are; otherwise a large network of repeated layers has edges in
-    its quotient only.
+    its quotient only. deadline: when it ends with `OutOfTimeError`, however much is built by then.
     """
+    check = no_check if deadline is None else partial(_check, deadline)
     say = progress or (lambda text: None)
     program, mesh = problem.program, problem.mesh
     ties = layout_ties(program)
@@ -268,7 +273,7 @@ def build_model(
     analyses = Analyses(fusion, liveness, shared.exposure)
     collected = Collector(
         program, mesh, analyses, stated=_by_target(problem), ties=ties, axis_orders=shared.orders, trips=problem.trips,
-        reach=shared.reach, tile=problem.machine.profile.memory_tile, spaces=shared.spaces,
+        reach=shared.reach, tile=problem.machine.profile.memory_tile, spaces=shared.spaces, check=check,
     ).run()  # fmt: skip
     restrict_nodes(collected, program, mesh, problem.restrictions, ties)
     for placements in fixed:
@@ -277,11 +282,12 @@ def build_model(
     price_nodes(collected, program, mesh, fusion, prices, shared.exposure, problem.trips)
     price_host(collected, program, mesh, ties, prices)
     price_orders(collected, program, mesh, ties, prices, shared.exposure)
-    encoded = encode(collected, program, mesh, shared.tables)
+    encoded = encode(collected, program, mesh, shared.tables, check=check)
     encoded = with_groups(encoded, collected, program, problem.groups, ties)
     encoded, counts = with_counts(encoded, collected, program, mesh, problem.restrictions)
     # a limit counts every single reshard, so layers cannot share decisions where reshards are counted
     repeats = find_repeats(program, collected, encoded, enabled=problem.share_repeats and not counts)
+    check("folding repeated layers", 1, 1)
     on_host = host_amounts(collected, encoded, repeats, program, mesh, ties)
     if repeats.shared and not whole and encoded.entries > PRICED_ENTRIES:
         encoded = encoded.without_edges()
@@ -289,6 +295,19 @@ def build_model(
     if problem.host_limit is not None:
         check_host(on_host, problem.host_limit)
     return Model(problem, shared, fusion, liveness, prices, collected, encoded, repeats, ties, counts, on_host)
+
+
+def _lengths(starts: Any, targets: Any, lengths: Any) -> Any:
+    """All shortest paths of a graph, by code that is compiled: loaded where it is needed."""
+    from autoshard.formulation.shortest import all_lengths
+
+    return all_lengths(starts, targets, lengths)
+
+
+def _check(deadline: Deadline, doing: str, done: int, of: int) -> None:
+    """Raise `OutOfTimeError` where the deadline is over."""
+    if deadline.passed:
+        deadline.check(f"building the network of decisions ({doing}: {done} of {of})", _ADVICE)
 
 
 def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:

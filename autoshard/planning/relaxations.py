@@ -5,7 +5,6 @@ have been tried. Relaxations without a plan are not suggested; those that could 
 left, are suggested as not tried. Where none helps alone, some are tried together.
 """
 
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.machine import Machine
 from autoshard.costmodels.place import place_mesh
+from autoshard.deadline import clock
 from autoshard.errors import AutoshardError, InfeasibleError, NotFoundError, OutOfTimeError
 from autoshard.formulation.loose import Masks
 from autoshard.placements.atoms import choose_atoms
@@ -113,7 +113,7 @@ class _Searches:
         """(whether the search came to an end, the peak of a plan within the limit)."""
         if self.left_s <= 0 or len(problem.program.values) > MOST_SEARCHED_VALUES:
             return False, None
-        began = time.monotonic()
+        began = clock()
         try:
             model, part = build_model(problem), min(SEARCH_S, self.left_s)
             decision = decide(model, SearchOptions(effort=SEARCH_EFFORT, accepted_gap=1.0).within(part))
@@ -130,7 +130,7 @@ class _Searches:
             self.left_s = 0.0
             return False, None
         finally:
-            self.left_s -= time.monotonic() - began
+            self.left_s -= clock() - began
 
 
 def relaxations(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from autoshard.errors import OutOfTimeError
 from autoshard.plan_record import SharingPrice
 from autoshard.planning.decision import Decision
 from autoshard.planning.model import PRICED_ENTRIES, Model, build_model
@@ -56,7 +57,10 @@ def _price(model: Model, decision: Decision, options: SearchOptions, always: boo
     if model.encoded.entries > PRICED_ENTRIES:
         if not always:
             return Sharing(told)
-        model = build_model(model.problem, shared=model.shared, whole=True)
+        try:
+            model = build_model(model.problem, shared=model.shared, whole=True, deadline=options.deadline)
+        except OutOfTimeError:
+            return Sharing(told, Stopped.TIME)
     from autoshard.formulation.assign import assignment_of
     from autoshard.solver import solve
 

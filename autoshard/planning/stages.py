@@ -91,7 +91,9 @@ def decide_staged(
     """
     options = options or SearchOptions()
     say = options.say
-    model = build_model(problem, options.progress) if joint_model is None else joint_model  # tells contradictions first
+    model = joint_model
+    if model is None:  # tells contradictions first
+        model = build_model(problem, options.progress, deadline=options.deadline)
     plans = stated_stages(problem) if plans is None else list(plans)
     alone = len(plans) < 2 and not any(plan.name for plan in plans)
     say("solving all at once")
@@ -110,6 +112,8 @@ def decide_staged(
             stages = run.stages(searching=True)
     except (InfeasibleError, OutOfTimeError):
         note = "no plan was found for one of the stages, though there is one: this is the best plan all at once"
+        if options.deadline.passed:
+            note = "the time limit was reached before all stages were decided: this is the best plan all at once"
         return replace(joint, notes=(*joint.notes, note))
     except KeyboardInterrupt:
         note = "the user stopped the run before all stages were decided: this is the best plan all at once"
@@ -227,7 +231,9 @@ class _Run:
         return decision
 
     def _decide(self, part: Problem, fixed: Sequence[Fixed], share: int, known: Sequence[Schedule]) -> Decision:
-        model = build_model(part, self.options.progress, fixed=fixed, shared=self.whole.shared)
+        model = build_model(
+            part, self.options.progress, fixed=fixed, shared=self.whole.shared, deadline=self.options.deadline
+        )
         assignments = [assignment_of(model.collected, model.encoded, model.repeats, plan) for plan in known]
         starts = [start for start in assignments if start is not None]
         return decide(model, self.options.part(1 / share), starts=starts)

@@ -5,12 +5,12 @@ that its decisions hold, and last a search for a plan under it. A subset that th
 counts as possible; then `settled` is False, because a smaller set may exist.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from autoshard.deadline import clock
 from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.formulation.loose import Loose, Masks
 from autoshard.planning.decide import decide
@@ -101,7 +101,7 @@ class Subsets:
     def _searched(self, kept: Sequence[int]) -> bool:
         if not kept:
             return True
-        began = time.monotonic()
+        began = clock()
         if self._left_s <= 0:
             self.settled = False
             return True
@@ -111,7 +111,7 @@ class Subsets:
             self.settled, self._left_s = False, 0.0
             return True
         finally:
-            self._left_s -= time.monotonic() - began
+            self._left_s -= clock() - began
 
     def part(self, kept: Sequence[int]) -> Problem:
         """The problem with some of its statements only."""

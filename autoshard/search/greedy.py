@@ -9,6 +9,7 @@ own: a train step of Llama 3 8B then costs 50 times the optimum, against 1.1 tim
 """
 
 import heapq
+from collections.abc import Callable
 
 import numpy as np
 
@@ -17,19 +18,28 @@ from autoshard.planning import Model
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork
 
 
-def left_by_greedy(model: Model) -> list[np.ndarray]:
-    """Per node of the model's network, the states that are left: one for every op, all for other nodes."""
+def _nothing() -> None:
+    """No check: ops are placed to the last."""
+
+
+def left_by_greedy(model: Model, check: Callable[[], None] = _nothing) -> list[np.ndarray]:
+    """Per node of the model's network, the states that are left: one for every op, all for other nodes.
+
+    check: called at every op; may raise to stop.
+    """
     network = model.repeats.network
     nodes = model.collected.nodes
     is_op = np.zeros(network.n_nodes, bool)
     for index, node in enumerate(nodes):
         if node.kind is NodeKind.OP:
             is_op[model.repeats.class_of[index]] = True
-    chosen = place_cheapest_first(network, is_op)
+    chosen = place_cheapest_first(network, is_op, check)
     return [np.array([chosen[n]]) if n in chosen else np.arange(len(c)) for n, c in enumerate(network.costs)]
 
 
-def place_cheapest_first(network: CostNetwork, is_op: np.ndarray) -> dict[int, int]:
+def place_cheapest_first(
+    network: CostNetwork, is_op: np.ndarray, check: Callable[[], None] = _nothing
+) -> dict[int, int]:
     """Node -> state for all nodes marked in `is_op`, cheapest first; neighbours of placed nodes come before others."""
     around: list[list[tuple[int, np.ndarray]]] = [[] for _ in network.costs]
     for edge in network.edges:
@@ -41,11 +51,12 @@ def place_cheapest_first(network: CostNetwork, is_op: np.ndarray) -> dict[int, i
     version = [0] * network.n_nodes
 
     def scores(node: int) -> np.ndarray:
+        check()
         total = costs[node].copy()
         for other, table in around[node]:
             if other not in chosen:
                 ahead = 0.0 if is_op[other] else costs[other][None, :]
-                total += (table + ahead).min(axis=1)
+                total += (np.asarray(table) + ahead).min(axis=1)
         return total
 
     heap = [

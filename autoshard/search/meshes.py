@@ -170,7 +170,9 @@ class _Search(Generic[P]):
                 self.tried[_key(sizes)] = _tried(sizes, "cannot be", reason=str(error))
 
     def _look(self, sizes: Sizes, problem: Problem, limit: int | None, share: float) -> MeshTried:
-        model = build_model(problem if limit is None else replace(problem, memory_limit=limit))
+        model = build_model(
+            problem if limit is None else replace(problem, memory_limit=limit), deadline=self.options.deadline
+        )
         with memory_cap(self.solver_memory):
             quick = self.options.but(
                 effort=FIRST_EFFORT * self.options.effort, accepted_gap=max(self.options.accepted_gap, FIRST_GAP)

@@ -10,7 +10,6 @@ from autoshard.deadline import Deadline
 from autoshard.errors import NotFoundError
 from autoshard.planning import ACCEPTED_GAP, Model, name_nodes
 from autoshard.program.schedule import Schedule
-from autoshard.solver.network import CostNetwork, Edge, Usage
 from autoshard.solver.solution import Solution, Stopped
 
 MEMORY_ROUNDS = 4
@@ -97,7 +96,7 @@ def _search(
     """
     from autoshard.solver import solve
 
-    network = restrict(model.with_limit(limit), allowed)
+    network = model.with_limit(limit).restricted(allowed)
     left = None if deadline is None else deadline.left(least=LEAST_S)
     solution = solve(network, effort=effort, gap=ACCEPTED_GAP, time_limit_s=left)
     timed_out = late or solution.stopped is Stopped.TIME
@@ -110,15 +109,3 @@ def _search(
     assignment = tuple(int(keep[choice]) for keep, choice in zip(allowed, solution.assignment, strict=True))
     schedule = model.schedule(assignment)
     return Restricted(solution, assignment, schedule, model.simulate(schedule), timed_out)
-
-
-def restrict(network: CostNetwork, allowed: Sequence[np.ndarray]) -> CostNetwork:
-    """The network with only some states per node (their indices in the old network)."""
-    edges = tuple(Edge(e.first, e.second, e.costs[np.ix_(allowed[e.first], allowed[e.second])]) for e in network.edges)
-    usages = tuple(
-        tuple(Usage(u.start, u.stop, u.amounts[keep]) for u in us)
-        for us, keep in zip(network.usages, allowed, strict=False)
-    )
-    facets = tuple(None if f is None else f[keep] for f, keep in zip(network.facets, allowed, strict=False))
-    costs = tuple(c[keep] for c, keep in zip(network.costs, allowed, strict=True))
-    return CostNetwork(costs, edges, usages, network.usage_limit, facets)

@@ -65,7 +65,7 @@ class AtomMesh:
 
     def size(self, atoms: Sequence[int]) -> int:
         """Number of parts into which these atoms cut a dimension: the product of their sizes."""
-        return prod(self.sizes[a] for a in atoms)
+        return prod([self.sizes[a] for a in atoms])
 
     def refs(self, atoms: Sequence[int]) -> tuple[AxisRef, ...]:
         """Maximal axis references for a major-to-minor list of atoms (S0.27)."""

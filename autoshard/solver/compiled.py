@@ -2,13 +2,14 @@
 
 Numba looks only at the file of a function to see whether its compiled code is still good, not at the files of what that
 function calls or takes. So compiled code lies in a folder named by the contents of everything that is compiled: after
-any change, or an upgrade, all is compiled again.
+any change, or an upgrade, all is compiled again. Seconds of compilation count against no deadline.
 """
 
 import hashlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import event
+
+from autoshard.deadline import clock
 
 FAST = {"nnan", "nsz", "reassoc"}
 """Flags of fast arithmetic: no infinities are subtracted, no NaN arises; minima may be reassociated, to vectorise."""
@@ -34,6 +38,27 @@ def compiled(function: Callable) -> Any:
         if folder is not None:
             return numba.njit(cache=True, fastmath=FAST, nogil=True)(function)
     return numba.njit(fastmath=FAST, nogil=True)(function)
+
+
+class _Compilation(event.Listener):
+    """Lets seconds of compilation not count. Functions that one compiled function calls are compiled within it, and one
+    thread compiles at a time."""
+
+    def __init__(self) -> None:
+        self.depth, self.began = 0, 0.0
+
+    def on_start(self, event: event.Event) -> None:
+        self.depth += 1
+        if self.depth == 1:
+            self.began = time.monotonic()
+
+    def on_end(self, event: event.Event) -> None:
+        self.depth -= 1
+        if self.depth == 0:
+            clock.leave_out(time.monotonic() - self.began)
+
+
+event.register("numba:compile", _Compilation())
 
 
 @contextmanager

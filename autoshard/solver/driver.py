@@ -5,12 +5,12 @@ that only ends a run early, and `Solution.stats["stopped"]` says when it did.
 """
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autoshard.deadline import clock
 from autoshard.errors import InputError
 from autoshard.solver.certify.proof import Reduced
 from autoshard.solver.engines import facets as facet_search
@@ -119,7 +119,14 @@ def solve(
     time_limit_s guards the wall clock. Ctrl-C ends the run and returns the incumbent.
     Raises `InputError` for starts that do not fit or costs too large for exact arithmetic.
     """
-    began = time.monotonic()
+    if network.is_factored:
+        from autoshard.solver.large import solve_large
+
+        return solve_large(
+            network, solve, time_limit_s=time_limit_s, effort=effort, gap=max(gap, rough), starts=starts,
+            progress=progress, seed=seed, workers=workers,
+        )  # fmt: skip
+    began = clock()
     for start in starts:
         if len(start) != network.n_nodes or any(
             not 0 <= int(x) < len(c) for x, c in zip(start, network.costs, strict=False)

@@ -2,7 +2,6 @@
 
 import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autoshard.deadline import clock
 from autoshard.solver.judge import judge_of
 from autoshard.solver.network import CostNetwork, Evaluation
 from autoshard.solver.solution import EARLIER
@@ -82,11 +82,11 @@ class Race:
 
     def seconds(self) -> float:
         """Since the start of the run."""
-        return time.monotonic() - self.started
+        return clock() - self.started
 
     def left(self) -> float:
         """Seconds until the deadline."""
-        return self.deadline - time.monotonic()
+        return self.deadline - clock()
 
     def patience(self) -> float:
         """Seconds that one exact attempt may take: all that is left, or a part where time alone ends the run."""

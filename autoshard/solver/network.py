@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autoshard.errors import InputError
+from autoshard.solver.factored import Factored
 
 IMPOSSIBLE = 10**15
 """Costs at or above this are forbidden."""
@@ -30,11 +31,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Costs over the product of two nodes' states: ``costs[a, b]``, int64."""
+    """Costs over the product of two nodes' states: ``costs[a, b]``, int64; a `Factored` table is made when asked."""
 
     first: int
     second: int
-    costs: np.ndarray
+    costs: np.ndarray  # or Factored, which is indexed in the same way
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,25 @@ class CostNetwork:
         """The number of nodes."""
         return len(self.costs)
 
+    @property
+    def is_factored(self) -> bool:
+        """Whether there are tables that are not whole, because all of them would take too much memory."""
+        return any(isinstance(edge.costs, Factored) for edge in self.edges)
+
+    def restricted(self, left: Sequence[np.ndarray]) -> "CostNetwork":
+        """The network with only some states of every node (their indices here), its tables whole."""
+        edges = tuple(Edge(e.first, e.second, e.costs[np.ix_(left[e.first], left[e.second])]) for e in self.edges)
+        usages = tuple(
+            tuple(Usage(u.start, u.stop, u.amounts[keep]) for u in own)
+            for own, keep in zip(self.usages, left, strict=False)
+        )
+        facets = tuple(None if f is None else f[keep] for f, keep in zip(self.facets, left, strict=False))
+        costs = tuple(c[keep] for c, keep in zip(self.costs, left, strict=True))
+        return CostNetwork(costs, edges, usages, self.usage_limit, facets)
+
 
 def _is_whole(costs: object) -> bool:
-    return isinstance(costs, np.ndarray) and costs.dtype.kind in "iu"
+    return isinstance(costs, Factored) or (isinstance(costs, np.ndarray) and costs.dtype.kind in "iu")
 
 
 def _whole(costs: object, what: str) -> np.ndarray:

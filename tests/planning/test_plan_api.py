@@ -1,5 +1,7 @@
 """The Python API: what goes in, what a plan says, and how wrong arguments are answered."""
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,7 +14,8 @@ from autoshard import Mesh, plan
 from autoshard.api.plans import Plan
 from autoshard.api.verbs import plan_traced
 from autoshard.costmodels import load_profile
-from autoshard.errors import InputError
+from autoshard.deadline import clock
+from autoshard.errors import InputError, OutOfTimeError
 from autoshard.frontends.jax.function import trace
 from autoshard.models import build
 from autoshard.sharding.steps import COLLECTIVES
@@ -133,18 +136,53 @@ def test_statements_keep_their_words(megatron: Plan) -> None:
 # -- time ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_time_limit_ends_with_the_best_plan_so_far_and_a_bound() -> None:
+def after(text: str) -> Callable[[str], None]:
+    """Told of the work that begins, it lets a long time pass when that is of some kind."""
+
+    def hear(told: str) -> None:
+        if told.startswith(text):
+            clock.leave_out(-3600.0)
+
+    return hear
+
+
+def test_a_time_limit_ends_with_the_best_plan_so_far_and_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """The baseline is a start, so that there is a plan at any moment."""
+    monkeypatch.setattr(clock, "not_counted_s", 0.0)
     model = build("mlp")
     traced = trace(model.step, *model.specs, donate_argnums=model.donate_argnums, argnames=model.argnames)
     found = plan_traced(
-        traced, mesh={"x": 2, "y": 2, "z": 2}, hardware="tpu_v5e", time_limit=0.2, baselines=["data"],
-        roles=model.logical_axes,
+        traced, mesh={"x": 2, "y": 2, "z": 2}, hardware="tpu_v5e", time_limit=600, baselines=["data"],
+        roles=model.logical_axes, progress=after("starting from"),
     )  # fmt: skip
     assert 0 <= found.bound_s <= found.objective_s
     assert found.objective_s <= (found.baselines[0].objective_s or 0) + 2 * found.rounding_s
     if found.status != "optimal":
         assert "the run was stopped by the time limit" in found.notes
+
+
+@pytest.mark.parametrize(
+    ("during", "told"),
+    [
+        ("enumerating", r"\(enumerating placements of ops: 0 of 3\); raise it, use fewer mesh axes"),
+        ("pricing", r"\(pricing reshards of tensor types: 0 of 4\)"),
+    ],
+)
+def test_a_time_limit_that_passes_while_the_network_is_built_is_an_error_that_says_how_far_it_was(
+    monkeypatch: pytest.MonkeyPatch, during: str, told: str
+) -> None:
+    monkeypatch.setattr(clock, "not_counted_s", 0.0)
+    with pytest.raises(OutOfTimeError, match=told):
+        plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", time_limit=600, progress=after(during))
+
+
+def test_a_time_limit_ends_the_tracing_of_a_function_too() -> None:
+    def endless(x):
+        while True:
+            time.sleep(0.01)
+
+    with pytest.raises(OutOfTimeError, match="while tracing the function; raise it"):
+        plan(endless, *MLP[:1], mesh=AXES, hardware="tpu_v5e", time_limit=0.05)
 
 
 def test_progress_is_told_in_words() -> None:

@@ -1,9 +1,11 @@
 """Compiled code on disk: what it is kept under, and what happens where nothing can be kept."""
 
 import shutil
+import time
 
 import pytest
 
+from autoshard.deadline import Deadline, clock
 from autoshard.solver import compiled as compilation
 
 
@@ -51,6 +53,15 @@ def test_what_cannot_be_kept_is_compiled_all_the_same(fresh, monkeypatch):
     (fresh / "cache").write_text("a file where the folder would be")
     assert compilation._folder() is None
     assert compilation.compiled(lambda x: x + 1)(2) == 3
+
+
+def test_compilation_counts_against_no_deadline(fresh):
+    before, deadline = clock.not_counted_s, Deadline.after(60)
+    began, left = time.monotonic(), deadline.left()
+    compilation.compiled(lambda x: x + 1)(2)
+    took, counted = time.monotonic() - began, left - deadline.left()
+    assert clock.not_counted_s > before
+    assert counted < took
 
 
 def test_other_functions_of_numba_keep_their_own_folder(fresh):

@@ -1,0 +1,141 @@
+"""Tables that are kept as rows and columns of smaller ones, and the search of networks that have such tables."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from solver_cases import optimum, random_network
+
+from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Usage, evaluate, solve
+from autoshard.solver import large as large_networks
+from autoshard.solver.dual.factored import cheapest_way, cheapest_way_across
+from autoshard.solver.factored import Factored, total
+
+SEEDS = range(12)
+
+
+def factored(rng: np.random.Generator, rows: int, columns: int) -> Factored:
+    base = rng.integers(-3, 30, (4, 3)).astype(np.float64)
+    base[rng.random(base.shape) < 0.15] = np.inf
+    return Factored(base, rng.integers(0, 4, rows), rng.integers(0, 3, columns), int(rng.integers(1, 4)))
+
+
+def written_out(table: Factored) -> np.ndarray:
+    rows = [[table.base[r, c] * table.scale for c in table.columns] for r in table.rows]
+    return np.array([[IMPOSSIBLE if np.isinf(x) else int(x) for x in row] for row in rows], np.int64)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_factored_table_is_read_as_the_whole_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for table in (factored(rng, 6, 5), factored(rng, 5, 6).T):
+        whole = written_out(table)
+        assert table.shape == whole.shape and table.size == whole.size
+        assert np.array_equal(np.asarray(table), whole)
+        assert np.array_equal(table.T, whole.T)
+        assert np.array_equal(table[3], whole[3])
+        assert table.item(2, 4) == table[2, 4] == whole[2, 4]
+        assert table.min() == whole.min()
+        some = np.ix_([0, 2, 2], [4, 1])
+        assert np.array_equal(table[some], whole[some])
+        assert np.array_equal(table.part(np.array([1, 3]), np.array([0])), whole[np.ix_([1, 3], [0])])
+    square = factored(rng, 5, 5)
+    assert np.array_equal(square.diagonal(), np.diagonal(written_out(square)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_sum_of_factored_tables_forbids_what_one_of_them_forbids(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    one, other = factored(rng, 6, 5), factored(rng, 6, 5)
+    whole = [written_out(table) for table in (one, other, one)]
+    forbidden = (np.array(whole) >= IMPOSSIBLE).any(axis=0)
+    assert np.array_equal(total([one, other, one]), np.where(forbidden, IMPOSSIBLE, sum(whole)))
+    assert np.array_equal(total([one, one]), np.where(whole[0] >= IMPOSSIBLE, IMPOSSIBLE, 2 * whole[0]))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_messages_are_the_least_over_all_pairs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    base = rng.integers(-5, 200, (70, 300)).astype(np.float64)
+    base[rng.random(base.shape) < 0.05] = np.inf
+    targets = [np.sort(rng.permutation(size)[:40]) for size in base.shape]
+    for along, sources, table, wanted in (
+        (cheapest_way, rng.permutation(70)[:60], base, targets[1]),
+        (cheapest_way_across, rng.permutation(300)[:290], base.T, targets[0]),
+    ):
+        values = np.sort(rng.integers(-50, 50 * 10 ** (seed % 3), len(sources)).astype(np.float64))
+        expected = (values[:, None] + 2.0 * table[sources]).min(axis=0)[wanted]
+        assert np.array_equal(along(base, sources, values, wanted, 2.0, -10.0), expected)
+
+
+def with_factored_tables(network: CostNetwork) -> CostNetwork:
+    """The same network; every table is factored as rows and columns of itself, in a random order."""
+    edges = []
+    for number, edge in enumerate(network.edges):
+        rng = np.random.default_rng(number)
+        rows, columns = (rng.permutation(n) for n in edge.costs.shape)
+        base = np.where(edge.costs >= IMPOSSIBLE, np.inf, edge.costs)[np.ix_(np.argsort(rows), np.argsort(columns))]
+        edges.append(Edge(edge.first, edge.second, Factored(np.ascontiguousarray(base), rows, columns)))
+    return replace(network, edges=tuple(edges))
+
+
+@pytest.mark.parametrize("most", [0, 10**6])
+@pytest.mark.parametrize("seed", range(40))
+def test_no_assignment_is_cheaper_than_what_a_large_network_is_said_to_cost(
+    monkeypatch: pytest.MonkeyPatch, seed: int, most: int
+) -> None:
+    """Also where what is left never counts as small, so that messages alone prove the bound."""
+    monkeypatch.setattr(large_networks, "SMALL_ENTRIES", most)
+    network = random_network(seed)
+    found, best = solve(with_factored_tables(network)), optimum(network)
+    if found.status == "infeasible":
+        assert best is None
+        return
+    if best is not None:
+        assert found.lower_bound <= best
+    if found.assignment is not None:
+        assert evaluate(network, found.assignment).cost == found.cost
+        assert best is not None and found.cost is not None and found.cost >= best
+    if found.status == "optimal":
+        assert found.cost == best
+    if most and best is not None and network.edges:
+        assert found.status == "optimal"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_states_that_are_left_out_are_part_of_no_better_assignment(seed: int) -> None:
+    network = random_network(seed, memory=False)
+    every = [
+        (found.cost, x)
+        for x in itertools.product(*(range(len(c)) for c in network.costs))
+        if (found := evaluate(network, x)).cost is not None
+    ]
+    if not every or not network.edges:
+        return
+    run = large_networks._Run(with_factored_tables(network), 0.0, float("inf"), None)
+    dearest = max(every)
+    run.offer(dearest[1])
+    for forward in (True, False):
+        run.message_pass(forward)
+    run.weigh()
+    left = run.left()
+    assert left is not None
+    for cost, assignment in every:
+        if cost < dearest[0]:
+            assert all(state in states for state, states in zip(assignment, left, strict=True))
+
+
+def test_a_large_network_whose_states_do_not_fit_together_has_no_assignment() -> None:
+    never = Factored(np.full((1, 1), np.inf), np.zeros(2, np.int64), np.zeros(3, np.int64))
+    network = CostNetwork([np.zeros(2, np.int64), np.zeros(3, np.int64)], [Edge(0, 1, never)])
+    found = solve(network)
+    assert found.status == "infeasible" and found.assignment is None
+
+
+def test_a_large_network_within_a_limit_holds_to_it() -> None:
+    table = Factored(np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([0, 1]), np.array([0, 1]))
+    costs = [np.array([0, 10]), np.array([0, 10])]
+    usages = [(Usage(0, 1, np.array([9, 1])),), (Usage(0, 1, np.array([9, 1])),)]
+    found = solve(CostNetwork(costs, [Edge(0, 1, table)], usages, 10))
+    assert found.cost == 11 and found.peak == 10 and found.lower_bound <= 11
