@@ -284,39 +284,42 @@ def _axis_faults(spec: ShardingSpec, dims: Sequence[Dim] | None, shapes: Mapping
         yield from _size_faults(dim, axis, dims[axis], shapes)
 
 
+def _simple_fault(stated: Dim, axis: int, size: Dim) -> Fault | None:
+    """What is wrong with the size that a spec states for a whole axis."""
+    if isinstance(stated, int) and isinstance(size, int) and stated != size:
+        return "dim-value", ERROR, f"the spec says that the axis has size {stated}; it has {size}", "correct it", axis
+    if isinstance(stated, str) and size is not None and stated != size:
+        message = f"the spec calls the size of the axis {stated!r}; it is {size}"
+        return "dim-param", ERROR, message, "use the symbol of the axis, or its size", axis
+    if isinstance(stated, int) and isinstance(size, str):
+        message = f"the spec says that the axis has size {stated}; the model calls it {size!r}"
+        return "dim-assumed", WARNING, message, f"--shape {size}={stated} checks with it", axis
+    return None
+
+
+def _fused_fault(numbers: Sequence[Dim], axis: int, size: Dim) -> Fault | None:
+    """What is wrong with the sizes of the parts of a fused axis."""
+    if sum(n is None for n in numbers) > 1:
+        return "fused-size", ERROR, "a fused axis needs the sizes of its parts", "write dim_value", axis
+    whole = [n for n in numbers if isinstance(n, int)]
+    total = prod(whole)
+    if not isinstance(size, int) or not (None in numbers or len(whole) == len(numbers)):
+        return None
+    if total == size if len(whole) == len(numbers) else total > 0 and size % total == 0:
+        return None
+    shown = " x ".join("?" if n is None else str(n) for n in numbers)
+    return "fused-size", ERROR, f"the parts {shown} do not make up the axis of size {size}", "correct them", axis
+
+
 def _size_faults(dim: ShardedDim, axis: int, size: Dim, shapes: Mapping[str, int]) -> Iterator[Fault]:
     parts = dim.parts
     if not parts or any(p.shards is None or p.shards < 1 for p in parts):
         return
     numbers = [shapes.get(p.size, p.size) if isinstance(p.size, str) else p.size for p in parts]
-    if len(parts) == 1:
-        stated = numbers[0]
-        if isinstance(stated, int) and isinstance(size, int) and stated != size:
-            yield (
-                "dim-value",
-                ERROR,
-                f"the spec says that the axis has size {stated}; it has {size}",
-                "correct it",
-                axis,
-            )
-            return
-        if isinstance(stated, str) and size is not None and stated != size:
-            message = f"the spec calls the size of the axis {stated!r}; it is {size}"
-            yield "dim-param", ERROR, message, "use the symbol of the axis, or its size", axis
-            return
-        if isinstance(stated, int) and isinstance(size, str):
-            message = f"the spec says that the axis has size {stated}; the model calls it {size!r}"
-            yield "dim-assumed", WARNING, message, f"--shape {size}={stated} checks with it", axis
-    else:
-        if sum(n is None for n in numbers) > 1:
-            yield "fused-size", ERROR, "a fused axis needs the sizes of its parts", "write dim_value", axis
-            return
-        whole = [n for n in numbers if isinstance(n, int)]
-        total = prod(whole)
-        fits = total == size if len(whole) == len(parts) else total > 0 and isinstance(size, int) and size % total == 0
-        if isinstance(size, int) and (None in numbers or len(whole) == len(parts)) and not fits:
-            shown = " x ".join("?" if n is None else str(n) for n in numbers)
-            yield "fused-size", ERROR, f"the parts {shown} do not make up the axis of size {size}", "correct them", axis
+    fault = _simple_fault(numbers[0], axis, size) if len(parts) == 1 else _fused_fault(numbers, axis, size)
+    if fault is not None:
+        yield fault
+        if fault[1] == ERROR:
             return
     sizes = [size] if len(parts) == 1 else numbers
     for part, n in zip(parts, sizes, strict=True):

@@ -146,6 +146,7 @@ class _Run:
         if self.options.deadline.passed:
             raise _TimeUp
 
+    # complexity: one round reads from top to bottom, and every branch is one way in which a round can end
     def _within(self, limit: int, free: Sequence[int], known: Known | None) -> Decision:
         """The cheapest plan within the limit. free: the optimum without it, which is too full; known: a plan within."""
         model, room = self.model, self.model.memory

@@ -123,14 +123,14 @@ def _named_rule(
     whole: Sequence[str],
     facts: Mapping[str, Any] | None,
 ) -> tuple[ShardingRule, dict[str, int]]:
-    used = {f for side in sides for t in side for d in t for f in d}
+    used = _factors_of(sides)
     for what, factors in (("reduction", reduction), ("whole", whole)):
         if unknown := sorted(set(factors) - used):
             raise RuleError(f"rule {text!r} of {name}: {what} names {unknown[0]!r}, which no dimension has")
     left = [_without_units(side, types) for side, types in zip(sides, (call.operands, call.results), strict=True)]
     sizes = factor_sizes(call, text, left[0], left[1], given)
     labels = [[[Compound(tuple((f, sizes[f]) for f in d)) if d else None for d in t] for t in side] for side in left]
-    in_results = {f for t in left[1] for d in t for f in d}
+    in_results = _factors_of(left[1:])
     kept = set(whole) | {f for f in sizes if f not in in_results and f not in reduction}
     if facts is not None and "grid" in facts:
         _between_blocks(name, text, labels, sizes, facts, kept)
@@ -140,6 +140,10 @@ def _named_rule(
         need_replication=[f for f in parts if f in kept or isinstance(f, tuple)], is_custom=True,
     )  # fmt: skip
     return rule, {**dict.fromkeys(sorted(used), 1), **sizes}
+
+
+def _factors_of(sides: Sequence[Tensors]) -> set[str]:
+    return {f for side in sides for t in side for d in t for f in d}
 
 
 def _without_units(side: Tensors, types: Sequence[Any]) -> Tensors:

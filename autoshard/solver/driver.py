@@ -254,6 +254,7 @@ def _run(
         _bound_and_search(state, effort, starts, stats, slots)
 
 
+# complexity: the order of the engines in a round, and what each of them is asked after, is what this function says
 def _bound_and_search(
     state: "Portfolio", effort: float, starts: Sequence[Sequence[int] | np.ndarray], stats: dict, slots: list[int]
 ) -> None:

@@ -102,6 +102,7 @@ class WideGenerator(StatedRegions):
         out.append(f"  {y.name} = sdy.reshard {x.name} {self.sharding(x.shape)} : {kind(x.shape)}")
         scope.append(y)
 
+    # complexity: one branch for each op that a module may have
     def wide_custom(self, scope, out, depth) -> None:
         """A rule with compound factors, a contracted one and any number of special ones."""
         x = self.pick(scope)

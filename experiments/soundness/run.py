@@ -42,6 +42,7 @@ FIELDS = (
 )  # fmt: skip
 
 
+# complexity: a whole model of another engine in one place, built in the order of its manual
 def highs(network: CostNetwork) -> str | int | None:
     """The optimum by a MILP of pair variables, "infeasible", or None where time ended."""
     from scipy.optimize import Bounds, LinearConstraint, milp

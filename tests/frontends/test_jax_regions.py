@@ -24,6 +24,7 @@ def shapes(program, values):
     return [program.type_of(v).shape for v in values]
 
 
+# complexity: one claim after the other about every edge of a region
 def check_edges(program):
     """Region arguments and results have the types of what they are tied to (docs/architecture.md)."""
     types = program.type_of

@@ -13,6 +13,9 @@ WRITTEN = (".py", ".md", ".js", ".css", ".j2", ".sh", ".toml")
 MOST_LINES = 400
 MOST_OF_FUNCTION = 120
 MOST_PARAMETERS = 12
+MOST_COMPLEXITY = 30
+REASON = "# complexity: "
+"""Begins the line above a function that is more complex, and says why it is one function."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -55,6 +58,30 @@ def parameters(function: Function) -> int:
     arguments = function.args
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     return len([name for name in names if name not in ("self", "cls")])
+
+
+def complexity(function: Function) -> int:
+    """Ways through a function as radon counts them: branches, loops, conditions of comprehensions, each `and` and `or`.
+
+    Functions inside of it are counted by themselves.
+    """
+    count, waiting = 1, list(ast.iter_child_nodes(function))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Function):
+            continue
+        waiting += ast.iter_child_nodes(node)
+        if isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+        elif isinstance(node, ast.comprehension):
+            count += 1 + len(node.ifs)
+        elif isinstance(node, ast.Try | ast.TryStar):
+            count += len(node.handlers) + bool(node.orelse)
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
+            count += 1 + bool(node.orelse)
+        elif isinstance(node, ast.If | ast.IfExp | ast.Assert | ast.match_case | ast.Lambda):
+            count += 1
+    return count
 
 
 def is_overload(function: Function) -> bool:
@@ -104,6 +131,25 @@ def test_functions_have_few_parameters() -> None:
         if parameters(function) > MOST_PARAMETERS
     ]
     assert many == []
+
+
+def test_functions_that_are_complex_say_why() -> None:
+    silent = []
+    for path, tree in parsed(*FOLDERS):
+        lines = (ROOT / path).read_text().splitlines()
+        for name, function, _ in functions(tree):
+            first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
+            if complexity(function) > MOST_COMPLEXITY and not lines[first - 2].strip().startswith(REASON):
+                silent.append((path, name, complexity(function)))
+    assert silent == []
+
+
+def test_complexity_counts_ways_through_a_function() -> None:
+    (function,) = ast.parse(
+        "def f(x):\n if x and y or z:\n  return [a for a in x if a]\n while x:\n  x = 1 if y else 2\n"
+    ).body
+    assert isinstance(function, ast.FunctionDef)
+    assert complexity(function) == 8  # itself, if, and, or, for, if in it, while, 1 if 2
 
 
 def test_public_functions_have_a_docstring() -> None:

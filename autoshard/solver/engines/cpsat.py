@@ -8,11 +8,15 @@ every run; the wall clock only guards.
 
 from collections.abc import Sequence
 from math import ceil
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from autoshard.solver.engines.toulbar2 import Exact, Row
 from autoshard.solver.work import FORBIDDEN_FROM
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
 
 LARGEST_SUM = 2**60
 """The largest sum of costs that CP-SAT is given: it adds in 64-bit integers."""
@@ -46,6 +50,42 @@ def solve_exact(
         return None
     if upper is not None and upper <= low:
         return Exact(None, upper, True, 0, False)
+    model, chosen = _model(unary, edges, rows, None if upper is None else upper - 1 - low)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = 1
+    solver.parameters.max_deterministic_time = max(LEAST_SECONDS, backtracks * _SECONDS_PER_BACKTRACK)
+    solver.parameters.max_time_in_seconds = max(LEAST_SECONDS, min(seconds, MOST_SECONDS))
+    status = solver.solve(model)
+    timed_out = solver.wall_time >= seconds
+    branches = int(solver.num_branches)
+    if status == cp_model.INFEASIBLE:
+        return Exact(None, low if upper is None else upper, True, branches, False)
+    if status == cp_model.MODEL_INVALID:
+        return None
+    bound = low + max(0, ceil(solver.best_objective_bound - ROUNDING))
+    if status == cp_model.UNKNOWN:
+        return Exact(None, bound if upper is None else min(bound, upper), False, branches, timed_out)
+    assignment = tuple(next(s for s, x in enumerate(choice) if solver.boolean_value(x)) for choice in chosen)
+    complete = status == cp_model.OPTIMAL
+    cost = sum(int(c[x]) for c, x in zip(unary, assignment, strict=True)) + sum(
+        int(t[assignment[i], assignment[j]]) for i, j, t in edges
+    )
+    return Exact(assignment, cost if complete else min(bound, cost), complete, branches, timed_out and not complete)
+
+
+def _model(
+    unary: Sequence[np.ndarray],
+    edges: Sequence[tuple[int, int, np.ndarray]],
+    rows: Sequence[Row],
+    most: int | None,
+) -> "tuple[cp_model.CpModel, list[list[cp_model.IntVar]]]":
+    """The network as a model, and per node a variable for each state.
+
+    The objective is what an assignment costs above the least entries of all tables; most: it is at most that.
+    """
+    from ortools.sat.python import cp_model
+
     model = cp_model.CpModel()
     chosen = [[model.new_bool_var(f"x{i}_{s}") for s in range(len(costs))] for i, costs in enumerate(unary)]
     variables: list[cp_model.IntVar] = []
@@ -88,27 +128,7 @@ def solve_exact(
         ]
         model.add(sum(terms) <= limit.limit)
     objective = cp_model.LinearExpr.weighted_sum(variables, coefficients)
-    if upper is not None:
-        model.add(objective <= upper - 1 - low)
+    if most is not None:
+        model.add(objective <= most)
     model.minimize(objective)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = 1
-    solver.parameters.max_deterministic_time = max(LEAST_SECONDS, backtracks * _SECONDS_PER_BACKTRACK)
-    solver.parameters.max_time_in_seconds = max(LEAST_SECONDS, min(seconds, MOST_SECONDS))
-    status = solver.solve(model)
-    timed_out = solver.wall_time >= seconds
-    branches = int(solver.num_branches)
-    if status == cp_model.INFEASIBLE:
-        return Exact(None, low if upper is None else upper, True, branches, False)
-    if status == cp_model.MODEL_INVALID:
-        return None
-    bound = low + max(0, ceil(solver.best_objective_bound - ROUNDING))
-    if status == cp_model.UNKNOWN:
-        return Exact(None, bound if upper is None else min(bound, upper), False, branches, timed_out)
-    assignment = tuple(next(s for s, x in enumerate(choice) if solver.boolean_value(x)) for choice in chosen)
-    complete = status == cp_model.OPTIMAL
-    cost = sum(int(c[x]) for c, x in zip(unary, assignment, strict=True)) + sum(
-        int(t[assignment[i], assignment[j]]) for i, j, t in edges
-    )
-    return Exact(assignment, cost if complete else min(bound, cost), complete, branches, timed_out and not complete)
+    return model, chosen

@@ -205,8 +205,18 @@ def solve_exact(
         if answer is None:  # out of time, or Ctrl-C: the child must not go on
             _server.kill()
             _server = None
-    if answer is None:
-        return Exact(None, low, False, 0, True)
+    return Exact(None, low, False, 0, True) if answer is None else _exact(answer, unary, edges, rows, low, top)
+
+
+def _exact(
+    answer: dict,
+    unary: Sequence[np.ndarray],
+    edges: Sequence[tuple[int, int, np.ndarray]],
+    rows: Sequence[Row],
+    low: int,
+    top: int,
+) -> Exact | None:
+    """What the worker's answer says, whose costs are above `low` and below `top`; None where it failed."""
     if "error" in answer:
         return None
     complete = bool(answer["complete"])

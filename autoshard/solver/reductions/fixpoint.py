@@ -25,6 +25,7 @@ REVISITED_DEGREE = 16
 """Neighbours of a changed node are looked at again up to this degree: hubs would cost more than they give."""
 
 
+# complexity: the cheapest reduction that fits comes first, so its conditions belong in one chain
 def reduce_network(
     work: Work,
     *,
