@@ -1,8 +1,6 @@
 """Deadlines: what is left, and what a part of the work may take of it."""
 
-import time
-
-from autoshard.deadline import LEAST_S, Deadline
+from autoshard.deadline import LEAST_S, Deadline, clock
 from autoshard.planning import SearchOptions
 
 
@@ -11,7 +9,7 @@ def test_without_a_limit_there_is_no_end():
 
 
 def test_a_share_is_one_of_what_is_left():
-    now = time.monotonic()
+    now = clock()
     assert 39 < Deadline(ends=now + 80, began=now).left(0.5) <= 40
 
 
@@ -25,7 +23,7 @@ def test_a_part_without_limit_has_none():
 
 
 def test_what_is_late_still_has_its_least():
-    over = Deadline(ends=time.monotonic() - 10, began=0.0)
+    over = Deadline(ends=clock() - 10, began=0.0)
     assert over.passed
     assert (over.left(), over.left(least=2.0)) == (LEAST_S, 2.0)
 
