@@ -60,9 +60,10 @@ class LogicalRules:
     def caveats(self) -> list[str]:
         """What the rules cannot say, in lines."""
         share = 100.0 * self.said_bytes / self.all_bytes if self.all_bytes else 100.0
+        hold = "1 rule holds" if len(self.rules) == 1 else f"{len(self.rules)} rules hold"
         lines = [
-            f"{len(self.rules)} rules hold {share:.4g}% of the bytes of the planned inputs; XLA decides what happens "
-            "between these, so compare its collectives: autoshard lower PLAN --target shardings"
+            f"{hold} {share:.4g}% of the bytes of the planned inputs; XLA decides what happens between these, so compare "
+            "its collectives: autoshard lower PLAN --target shardings"
         ]
         alike: dict[tuple[Names, str, str], list[str]] = {}
         for unsaid in self.unsaid:
