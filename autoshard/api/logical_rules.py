@@ -62,7 +62,7 @@ class LogicalRules:
         share = 100.0 * self.said_bytes / self.all_bytes if self.all_bytes else 100.0
         hold = "1 rule holds" if len(self.rules) == 1 else f"{len(self.rules)} rules hold"
         lines = [
-            f"{hold} {share:.4g}% of the bytes of the planned inputs; XLA decides what happens between these, so compare "
+            f"{hold} {share:.4g}% of the bytes of the planned inputs; XLA decides what happens between these: compare "
             "its collectives: autoshard lower PLAN --target shardings"
         ]
         alike: dict[tuple[Names, str, str], list[str]] = {}
