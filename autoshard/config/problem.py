@@ -11,12 +11,18 @@ from autoshard.config.load import Config
 from autoshard.config.schema import is_leaf, parse_leaf
 from autoshard.config.workload import Workload
 from autoshard.constraints import Kernel
+from autoshard.constraints.kernel import KIND as KERNEL
 from autoshard.errors import InputError, listing
 from autoshard.trust import refusal
 
 
 def build_problem(config: Config) -> Workload:
-    """Build the model, or import the function, that a config names. Imports JAX and the user's code."""
+    """Build the model, or import the function, that a config names. Imports JAX and the user's code.
+
+    `InputError` for the config in a plan by somebody else that names code, whatever it is to be imported for.
+    """
+    if not config.trusted and (named := code_named(config)):
+        raise refusal(named[0], config.directory, config.file)
     if config.model is not None:
         from autoshard.models import build
 
@@ -32,8 +38,6 @@ def build_problem(config: Config) -> Workload:
 
         return problem_of(config)
     assert settings.function is not None
-    if not config.trusted:
-        raise refusal(settings.function, config.directory, config.file)
     function = _callable(settings.function, config, "function")
     names = tuple(settings.argnames) if settings.argnames is not None else None
     if settings.specs is not None:
@@ -82,6 +86,13 @@ def import_reference(reference: str, directory: Path) -> Any:
             raise InputError(f"module {module_name!r} has no {attribute!r}; {listing(attribute, public, most=12)}")
         target = getattr(target, attribute)
     return target
+
+
+def code_named(config: Config) -> list[str]:
+    """All that a config says is to be imported: its function, that of its arguments, what devices run for kernels."""
+    settings = config.settings
+    kernels = (entry.local for entry in settings.statements_of(KERNEL))
+    return [named for named in (settings.function, settings.specs, *kernels) if named is not None]
 
 
 def imported_locals(stated: Mapping[int, Any], directory: Path) -> dict[int, Any]:

@@ -87,6 +87,27 @@ def test_verify_does_what_needs_no_code_and_says_what_is_left(
 
 
 @pytest.mark.parametrize("command", [["verify"], ["lower", "--no-report"], ["run"]])
+def test_code_for_a_kernel_is_code_too(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    """A model of the library needs no code of anybody's, but a jitted function in it may be said to be a kernel."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(project.parent / "another"))
+    kernel = {"rule": "([i, j])->([i, j])", "local": "planned_code:step"}
+    config = {"model": {"name": "mlp"}, "mesh": {"data": 2}, "hardware": "cpu_sim", "output": str(project / "model")}
+    (project / "model.yaml").write_text(json.dumps(config))
+    assert main(["solve", "model.yaml", "-q"]) == 0
+    (project / "imported").unlink()
+    plan = project / "model" / "plan.json"
+    data = json.loads(plan.read_text())
+    data["config"]["settings"]["kernels"] = {"relu": kernel}
+    plan.write_text(json.dumps(data))
+    main([*command, str(plan)])
+    told = capsys.readouterr()
+    assert "names code, planned_code:step" in told.out + told.err
+    assert not (project / "imported").exists()
+
+
+@pytest.mark.parametrize("command", [["verify"], ["lower", "--no-report"], ["run"]])
 def test_what_is_trusted_once_stays_so(project: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
     plan = given_by_somebody(project, monkeypatch)
     assert main([*command, str(plan), "--trust"]) == 0

@@ -22,7 +22,7 @@ from autoshard.program.as_json import (
     schedule_from_json,
     without_places,
 )
-from autoshard.trust import placed_config
+from autoshard.trust import placed_config, refusal
 from autoshard.verify.derived import ASKED, NOT_DERIVED, check_derived
 from autoshard.verify.plan.checker import check_plan
 from autoshard.verify.plan.planned import collectives_of
@@ -126,9 +126,15 @@ def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> 
     )  # fmt: skip
     kernels = registry.read_only(MatchedKernel, data["statements"])
     folder = Path((data["config"] or {}).get("folder") or ".")
-    if asked is None and data["config"] is not None:  # a function was built from it, so it may be imported from
-        asked = Asked.of_config(config_of(data), runnable.problem)
-    functions = imported_locals(locals_asked(asked, placed), folder)
+    config = config_of(data) if asked is None and data["config"] is not None else None
+    if config is not None:
+        asked = Asked.of_config(config, runnable.problem)
+    stated = locals_asked(asked, placed)
+    named = [local for local in stated.values() if isinstance(local, str)]
+    if config is not None and not config.trusted and named:
+        reason = str(refusal(named[0], config.directory, config.file))
+        return not_done(TEXTS, reason), not_done(NUMBERS, reason)
+    functions = imported_locals(stated, folder)
     whole = with_locals(replace(runnable.traced, program=with_kernels(placed, kernels)), functions)
     runnable = replace(runnable, traced=whole)
     now, then = (without_places(p) for p in (plain(program_to_json(runnable.traced.program)), data["program"]))
