@@ -50,9 +50,13 @@ def moves(
     seq: int,
     microbatches: int,
     repeats: int,
+    pieces: int,
     dtype_bytes: float,
 ) -> Iterator[Move]:
-    """The collectives of a training step; `n` gives the size of every part (1 where it is not used)."""
+    """The collectives of a training step; `n` gives the size of every part (1 where it is not used).
+
+    pieces: collectives in which fsdp gathers the weights of a layer.
+    """
     layers = card.layers / n["pipeline"]
     fsdp = n["fsdp"] * n["fsdp_transpose"]
     routed = routed_params(card)
@@ -66,7 +70,8 @@ def moves(
     # Weights cut over two parts are gathered over both at once, as over one axis of their devices.
     cut = ("fsdp", "fsdp_transpose")
     part = next((part for part in cut if n[part] > 1), "fsdp")
-    yield Move(part, "weights, forward and backward", "all_gather", cut, weights, 2 * layers * microbatches)
+    often = 2 * layers * microbatches * pieces
+    yield Move(part, "weights, forward and backward", "all_gather", cut, weights / pieces, often)
     yield Move(part, "weight gradients", "reduce_scatter", cut, weights, layers * microbatches)
     yield Move("zero1", "weight gradients", "reduce_scatter", ("zero1",), weights / fsdp, layers)
     yield Move("zero1", "updated weights", "all_gather", ("zero1",), weights / fsdp, layers)

@@ -79,10 +79,10 @@ class StrategyCost:
     notes: tuple[str, ...]
 
 
-def _refuse_numbers(efficiency: float | None, recompute: float, microbatches: int | None, repeats: int) -> None:
+def _refuse_numbers(efficiency: float | None, recompute: float, **counts: int | None) -> None:
     if (efficiency is not None and not 0 < efficiency <= 1) or not 0 <= recompute <= 1:
         raise ProfileError(f"efficiency {efficiency} and recompute {recompute} are shares between 0 and 1")
-    for name, count in (("microbatches", microbatches), ("repeats", repeats)):
+    for name, count in counts.items():
         if count is not None and count < 1:
             raise ProfileError(f"{name} is {count}; give a whole number from 1 on")
 
@@ -136,6 +136,7 @@ def price_strategy(
     dtype_bytes: float = 2.0,
     microbatches: int | None = None,
     repeats: int = 1,
+    pieces: int = 1,
     efficiency: float | None = None,
     recompute: float = 0.0,
 ) -> StrategyCost:
@@ -147,10 +148,11 @@ def price_strategy(
     (interleaving). Without `efficiency` they use the profile's shares for matmuls and attention, and the memory traffic
     of everything else (see `step_work`); with it, it counts in the lower bound too. `recompute` is the share of the
     forward work that the backward pass repeats (1 for full rematerialisation). Without a pipeline, `microbatches`
-    accumulate gradients: fsdp gathers the weights for each of them. By default a pipeline has four for each stage, as
-    far as the batch has sequences for them.
+    accumulate gradients: fsdp gathers the weights for each of them, those of a layer in so many `pieces` (one where they
+    are flattened, as PyTorch's FSDP does, one for each matrix in DeepSpeed's ZeRO-3). By default a pipeline has four
+    microbatches for each stage, as far as the batch has sequences for them.
     """
-    _refuse_numbers(efficiency, recompute, microbatches, repeats)
+    _refuse_numbers(efficiency, recompute, microbatches=microbatches, repeats=repeats, pieces=pieces)
     mesh = dict(machine.axes)
     if too_many := _stages_beyond(card, strategy, mesh, repeats):
         raise ProfileError(too_many)
@@ -172,7 +174,7 @@ def price_strategy(
     likely = (compute if efficiency is not None else work.likely_s(machine.profile)) * crowded / (1 - bubble)
     found = [
         move
-        for move in moves(card, n, batch_tokens, length, micro, repeats, dtype_bytes)
+        for move in moves(card, n, batch_tokens, length, micro, repeats, pieces, dtype_bytes)
         if move.bytes and any(n[part] > 1 for part in move.over)
     ]
     terms = [_priced(machine, move, parts, flops, peak) for move in found]

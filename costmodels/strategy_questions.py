@@ -36,12 +36,13 @@ class StrategyAnswer(Answer):
 class HowStepsRun(TypedDict, total=False):
     """How a training step is run; each key may be left out.
 
-    microbatches, repeats: see `strategies.price_strategy`. efficiency: share of the peak that work reaches; by default
+    microbatches, repeats, pieces: see `strategies.price_strategy`. efficiency: share of the peak that work reaches; by default
     the profile's, in the estimate. recompute: share of the forward work that is repeated.
     """
 
     microbatches: int | None
     repeats: int
+    pieces: int
     efficiency: float | None
     recompute: float
 

@@ -44,6 +44,7 @@ class StepOptions:
         int | None, typer.Option(help="Of a pipeline; without one, of gradient accumulation.", min=1)
     ] = None
     repeats: Annotated[int, typer.Option(help="Stages of a pipeline on each device (interleaving).", min=1)] = 1
+    pieces: Annotated[int, typer.Option(help="Collectives in which fsdp gathers the weights of a layer.", min=1)] = 1
     efficiency: Annotated[
         float | None,
         typer.Option(help="Share of the peak rate that work reaches; the profile's, for the estimate, if not given."),

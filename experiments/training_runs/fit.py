@@ -20,7 +20,7 @@ Predict = Callable[[Run], float]
 SOURCES = {"Megatron-LM SC21 ZeRO-3": "Megatron-LM SC21", "Megatron-LM SC21 PTD-P": "Megatron-LM SC21"}
 """Tables of one paper are one source."""
 _CENTER = (0.85, -0.2)  # log odds of the shares of matmuls and attention before any run: 0.70 and 0.45
-_COMMON, _OWN = 0.5, 0.6  # widths in log odds: of what all machines share, of what is one machine's own
+_COMMON, _OWN = 0.5, 1.0  # widths in log odds: of what all machines share, of what is one machine's own
 _ERROR = 0.15  # of a run, in log seconds
 
 

@@ -22,6 +22,7 @@ from scipy.stats import spearmanr  # noqa: E402
 
 from autoshard.costmodels.strategy_questions import StrategyAnswer, ask_strategy  # noqa: E402
 
+
 @dataclass(frozen=True)
 class Run:
     """A published run: what was asked of the cost model, and the published seconds of a step."""
@@ -61,6 +62,7 @@ def ask(row: dict[str, str]) -> StrategyAnswer:
         dtype=row["dtype"],
         microbatches=int(row["microbatches"]) if row["microbatches"] else None,
         repeats=int(row["repeats"] or 1),
+        pieces=int(row["pieces"] or 1),
         recompute=float(row["recompute"]),
         links=pairs(row["links"]) or None,
     )
