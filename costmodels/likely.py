@@ -5,7 +5,8 @@ implementations are known to add:
 
 - *Rings.* A gather or a scatter over n devices is n - 1 steps; the n' - 1 of them that leave a domain (n' domains) take
   the `step_latency` of the outer level, the others that of the inner one. An all-reduce is twice that, or a tree: up and
-  down through the devices of a domain and log2 of the domains, whichever is shorter (NCCL, src/graph/tuning.cc).
+  down through the devices of a domain and log2 of the domains, whichever is shorter. Small messages have steps of
+  `small_step_latency` at half of the rate, where that is quicker (NCCL, src/graph/tuning.cc).
 - *Sizes.* `reached` of a level gives measured shares of its rate by V, latency included; between two points the share is
   linear in log V, outside of them it stays as it is. The longer of the two times counts.
 """
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from math import log, log2, prod
 
 from autoshard.costmodels.collectives import CollectiveKind, LevelCost
-from autoshard.costmodels.profile import Profile, Reached, SwitchLevel
+from autoshard.costmodels.profile import Profile, Reached
 
 _RINGS = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_REDUCE)
 
@@ -37,15 +38,17 @@ def reached_share(points: Sequence[Reached], bytes_: float) -> float:
     return points[-1].share
 
 
-def growing_latency_s(kind: CollectiveKind, costs: Sequence[LevelCost], profile: Profile) -> float:
-    """Seconds that the steps of a ring (of a tree, where it is shorter) add; 0 on levels without a `step_latency`."""
+def growing_latency_s(
+    kind: CollectiveKind, costs: Sequence[LevelCost], profile: Profile, small: bool = False
+) -> float:
+    """Seconds that the steps of a ring (of a tree, where it is shorter) add; 0 on levels that do not say."""
     if kind not in _RINGS:
         return 0.0
     rounds: list[tuple[int, int, float]] = []  # units of a level in the group, those of the levels outside, seconds
     for index, cost in enumerate(costs):
         level = profile.level(cost.level)
-        step = level.step_latency.value if isinstance(level, SwitchLevel) and level.step_latency else 0.0
-        rounds.append((cost.group, prod(c.group for c in costs[index + 1 :]), step))
+        steps = getattr(level, "small_step_latency" if small else "step_latency", None)
+        rounds.append((cost.group, prod(c.group for c in costs[index + 1 :]), 0.0 if steps is None else steps.value))
     ring = sum((units - 1) * outside * step for units, outside, step in rounds)
     if kind is not CollectiveKind.ALL_REDUCE:
         return ring
@@ -58,8 +61,9 @@ def likely_seconds(kind: CollectiveKind, bytes_: float, costs: Sequence[LevelCos
     if not costs:
         return 0.0
     moving = [cost.seconds_per_byte * bytes_ for cost in costs]
-    latency = sum(cost.latency_s for cost in costs) + growing_latency_s(kind, costs, profile)
-    seen = (
-        s / reached_share(profile.level(cost.level).reached, bytes_) for s, cost in zip(moving, costs, strict=True)
-    )
-    return max(latency + max(moving), *seen)
+    passes = sum(cost.latency_s for cost in costs)
+    seen = max(s / reached_share(profile.level(c.level).reached, bytes_) for s, c in zip(moving, costs, strict=True))
+    large = max(passes + growing_latency_s(kind, costs, profile) + max(moving), seen)
+    if all(getattr(profile.level(cost.level), "small_step_latency", None) is None for cost in costs):
+        return large
+    return min(large, passes + growing_latency_s(kind, costs, profile, small=True) + 2 * max(moving))

@@ -186,6 +186,7 @@ class SwitchLevel(_Level):
     kind: Literal["switch"]
     egress: Quantity
     step_latency: Quantity | None = None  # of each step of a ring, where that is known: n - 1 of them in a gather
+    small_step_latency: Quantity | None = None  # the same where small messages are sent faster at half of the rate
     size: Annotated[int, Field(ge=1)] | None = None
     in_network_reduction: bool = False  # whether the switches can reduce (SHARP)
     crosses_inner_link: bool = False  # traffic of this level also crosses the links of the level inside it
@@ -194,8 +195,9 @@ class SwitchLevel(_Level):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         _check_rate(f"level {self.name!r}: egress", self.egress)
-        if self.step_latency is not None:
-            _check(f"level {self.name!r}: step_latency", self.step_latency, "s", *LATENCY_S_RANGE)
+        for name in ("step_latency", "small_step_latency"):
+            if (step := getattr(self, name)) is not None:
+                _check(f"level {self.name!r}: {name}", step, "s", *LATENCY_S_RANGE)
         if self.vendor_both_ways is not None:
             quantity = self.vendor_both_ways
             _check_rate(f"level {self.name!r}: vendor_both_ways", quantity, "both-ways")

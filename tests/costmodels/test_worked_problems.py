@@ -309,9 +309,10 @@ def test_a_full_v5e_generates_in_19_ms() -> None:  # book 8: 43 caches of 8k fit
     assert answer.fits and answer.largest_batch == pytest.approx(43, rel=0.15)
 
 
-def test_prefill_of_8192_tokens_takes_almost_a_second_at_40_percent() -> None:  # book 8: 0.91 s without attention
+def test_prefill_of_8192_tokens_takes_almost_a_second_at_40_percent() -> None:
+    # book 8: 0.91 s without attention, which adds 15% in full and half of that where it is causal
     answer = ask_inference("llama3_70b", 16, V5E, context=8192)
-    assert answer.prefill_seconds / 0.4 == pytest.approx(0.91 * 1.15, rel=0.03)
+    assert answer.prefill_seconds / 0.4 == pytest.approx(0.91 * 1.075, rel=0.03)
 
 
 @pytest.mark.parametrize(
