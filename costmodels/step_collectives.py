@@ -17,6 +17,7 @@ class Move:
     bytes: float
     times: float
     least: float = 1.0  # share of the bytes that no implementation can leave out
+    copies: tuple[str, ...] = ()  # parts over which it is replicated: it could be cut there for free, and use their links
 
 
 def distinct_devices(chosen: int, devices: int) -> float:
@@ -71,7 +72,8 @@ def moves(
     cut = ("fsdp", "fsdp_transpose")
     part = next((part for part in cut if n[part] > 1), "fsdp")
     often = 2 * layers * microbatches * pieces
-    yield Move(part, "weights, forward and backward", "all_gather", cut, weights / pieces, often)
+    what, copies = "weights, forward and backward", ("data", "zero1")
+    yield Move(part, what, "all_gather", cut, weights / pieces, often, copies=copies)
     yield Move(part, "weight gradients", "reduce_scatter", cut, weights, layers * microbatches)
     yield Move("zero1", "weight gradients", "reduce_scatter", ("zero1",), weights / fsdp, layers)
     yield Move("zero1", "updated weights", "all_gather", ("zero1",), weights / fsdp, layers)

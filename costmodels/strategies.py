@@ -180,7 +180,7 @@ def price_strategy(
     terms = [_priced(machine, move, parts, flops, peak) for move in found]
     per_link: dict[str, float] = {}
     for move, term in zip(found, terms, strict=True):
-        for link, per_byte in machine.link_seconds(term.kind, machine.whole(*term.axes)).items():
+        for link, per_byte in _least_link_seconds(machine, move, term, parts).items():
             per_link[link] = per_link.get(link, 0.0) + move.least * term.times * term.bytes * per_byte
     floor = tokens * card.least_train_flops_per_token(length) * (1 + recompute / 3) / at_peak
     lower = max([floor, *per_link.values()])
@@ -247,6 +247,18 @@ def _priced(machine: Machine, move: Move, parts: Mapping[str, tuple[str, ...]], 
         machine_flops_per_byte=machine_ratio,
         verdict="compute" if ratio > machine_ratio else "communication",
     )
+
+
+def _least_link_seconds(
+    machine: Machine, move: Move, term: Term, parts: Mapping[str, tuple[str, ...]]
+) -> dict[str, float]:
+    """Seconds per byte of each link: over the axes of the term, or over those of its copies too where that is quicker."""
+    own = machine.link_seconds(term.kind, machine.whole(*term.axes))
+    more = tuple(axis for part in move.copies for axis in parts.get(part, ()) if machine.axis_size(axis) > 1)
+    if not more:
+        return own
+    wider = machine.link_seconds(term.kind, machine.whole(*term.axes, *more))
+    return min(own, wider, key=lambda links: max(links.values(), default=0.0))
 
 
 def _exposed_s(machine: Machine, move: Move, group: tuple[AxisPart, ...]) -> float:
