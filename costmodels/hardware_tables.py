@@ -56,8 +56,8 @@ def critical_intensities(profile: Profile, dtype: str = "bfloat16") -> dict[str,
 def domain_rows(profile: Profile, dtype: str = "bfloat16") -> list[dict[str, Any]]:
     """What the whole of each link level has: the largest slice of a torus, a full domain of a switch or mesh.
 
-    links_bytes_per_s: what all devices send at once, one way. bisection_bytes_per_s: what crosses between two halves, one
-    way. Levels without a size (between nodes, slices) have no whole.
+    links_bytes_per_s: what all devices send at once, one way. bisection_bytes_per_s: what crosses between two halves,
+    one way. Levels without a size (between nodes, slices) have no whole.
 
     >>> domain_rows(load_profile("h100"))[0]["links_bytes_per_s"]  # 8 x 450 GB/s
     3600000000000.0

@@ -161,8 +161,8 @@ def ask_collective(
         return CollectiveAnswer(
             kind="slice", bytes=float(bytes_), axes=tuple(axes), group_size=prod(part.size for part in parts),
             hardware=machine.profile.name, seconds=0.0, upper_seconds=0.0, likely_seconds=0.0, bandwidth_s=0.0,
-            latency_s=0.0, large_group_s=0.0, bound="bandwidth", flip_bytes=None, bus_bytes_per_s=None, levels=(), links=(),
-            bytes_sent_per_device={}, layout=machine.describe(),
+            latency_s=0.0, large_group_s=0.0, bound="bandwidth", flip_bytes=None, bus_bytes_per_s=None, levels=(),
+            links=(), bytes_sent_per_device={}, layout=machine.describe(),
         )  # fmt: skip
     named = collective_kind(kind)
     time = machine.collective(named, bytes_, parts)

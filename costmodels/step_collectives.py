@@ -17,7 +17,9 @@ class Move:
     bytes: float
     times: float
     least: float = 1.0  # share of the bytes that no implementation can leave out
-    copies: tuple[str, ...] = ()  # parts over which it is replicated: it could be cut there for free, and use their links
+    copies: tuple[
+        str, ...
+    ] = ()  # parts over which it is replicated: it could be cut there for free, and use their links
 
 
 def distinct_devices(chosen: int, devices: int) -> float:
@@ -96,9 +98,7 @@ def moves(
     yield Move("context", "gradients of keys and values", "reduce_scatter", over, keys_values, layers, seen)
     heads = 2 * card.heads / n["tensor"] + 2 * kv_heads  # queries and output, keys and values
     round_attention = tokens * n["sequence"] * heads * card.head_dim * dtype_bytes
-    yield Move(
-        "sequence", "heads for tokens round attention", "all_to_all", ("sequence",), round_attention, 2 * layers
-    )
+    yield Move("sequence", "heads for tokens round attention", "all_to_all", ("sequence",), round_attention, 2 * layers)
     boundary = activations / n["tensor"]  # each device of a tensor group sends its part of the width
     what = "activations to the next stage, gradients back"
     yield Move("pipeline", what, "shift", ("pipeline",), boundary, 2 * microbatches * repeats)

@@ -1,12 +1,12 @@
 """What a training step holds on one device, in closed form, and whether it fits.
 
-Per token and layer, what the backward pass needs at least, in elements: the layer's input and that of the MLP block 2 D,
-queries N H, keys and values 2 K H, and the MLP's hidden width F (2 F with a gate). Norms, activation functions and the
-core of attention are worked out again from these, 1 to 4% of the work. With recomputation of the
-matmuls the layer's input D alone is kept (to repeat all of them but the last, whose result nothing reads, is the most
-there is to repeat), and while its turn is, a whole layer stands: 4 D + 2 N H + 2 K H + 2 F (3 F with a gate), as
-Korthikanti et al. count without dropout (arXiv 2205.05198, section 4.1). Tensor parallelism divides all of it (norms cut
-on the sequence), a pipeline's first stage holds as many microbatches as there are stages.
+Per token and layer, what the backward pass needs at least, in elements: the layer's input and that of the MLP block
+2 D, queries N H, keys and values 2 K H, and the MLP's hidden width F (2 F with a gate). Norms, activation functions and
+the core of attention are worked out again from these, 1 to 4% of the work. With recomputation of the matmuls the
+layer's input D alone is kept (to repeat all of them but the last, whose result nothing reads, is the most there is to
+repeat), and while its turn is, a whole layer stands: 4 D + 2 N H + 2 K H + 2 F (3 F with a gate), as Korthikanti et al.
+count without dropout (arXiv 2205.05198, section 4.1). Tensor parallelism divides all of it (norms cut on the sequence),
+a pipeline's first stage holds as many microbatches as there are stages.
 """
 
 from collections.abc import Mapping
@@ -27,8 +27,9 @@ class StepMemory:
     """Bytes that one device holds; the largest device where they differ.
 
     gathered: weights of the layer at hand, where fsdp cuts them. activations: kept for the backward pass, by
-    recomputation. layer: a whole layer, where it is recomputed; it and the logits do not stand at once. usable: what the runtime leaves to programs (all of the memory where the
-    profile does not say). total is at least what a run needs: master weights, fragmentation and buffers come on top.
+    recomputation. layer: a whole layer, where it is recomputed; it and the logits do not stand at once. usable: what
+    the runtime leaves to programs (all of the memory where the profile does not say). total is at least what a run
+    needs: master weights, fragmentation and buffers come on top.
     """
 
     weights: float
@@ -71,7 +72,7 @@ def step_memory(
     recompute: float,
     dtype_bytes: float,
 ) -> StepMemory:
-    """Bytes of a step; `tokens` are those of one microbatch on one device, before tensor parallelism divides the work."""
+    """Bytes of a step; `tokens` are those of one microbatch on one device, before tensor parallelism divides them."""
     routed = routed_params(card)
     cut = n["fsdp"] * n["fsdp_transpose"]
     inside = n["tensor"] * n["pipeline"]

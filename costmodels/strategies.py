@@ -36,6 +36,7 @@ from autoshard.costmodels.strategy_names import ON_ROWS, PARTS, part_size, read_
 
 _WHOLE = 1 - 1e-9  # of a sequence: batches are given in tokens, and rounded
 
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """One kind of collective of a strategy, over a whole training step of one device."""
@@ -148,9 +149,9 @@ def price_strategy(
     (interleaving). Without `efficiency` they use the profile's shares for matmuls and attention, and the memory traffic
     of everything else (see `step_work`); with it, it counts in the lower bound too. `recompute` is the share of the
     forward work that the backward pass repeats (1 for full rematerialisation). Without a pipeline, `microbatches`
-    accumulate gradients: fsdp gathers the weights for each of them, those of a layer in so many `pieces` (one where they
-    are flattened, as PyTorch's FSDP does, one for each matrix in DeepSpeed's ZeRO-3). By default a pipeline has four
-    microbatches for each stage, as far as the batch has sequences for them.
+    accumulate gradients: fsdp gathers the weights for each of them, those of a layer in so many `pieces` (one where
+    they are flattened, as PyTorch's FSDP does, one for each matrix in DeepSpeed's ZeRO-3). By default a pipeline has
+    four microbatches for each stage, as far as the batch has sequences for them.
     """
     _refuse_numbers(efficiency, recompute, microbatches=microbatches, repeats=repeats, pieces=pieces)
     mesh = dict(machine.axes)
@@ -252,7 +253,7 @@ def _priced(machine: Machine, move: Move, parts: Mapping[str, tuple[str, ...]], 
 def _least_link_seconds(
     machine: Machine, move: Move, term: Term, parts: Mapping[str, tuple[str, ...]]
 ) -> dict[str, float]:
-    """Seconds per byte of each link: over the axes of the term, or over those of its copies too where that is quicker."""
+    """Seconds per byte of each link: over the axes of the term, or over its copies too where that is quicker."""
     own = machine.link_seconds(term.kind, machine.whole(*term.axes))
     more = tuple(axis for part in move.copies for axis in parts.get(part, ()) if machine.axis_size(axis) > 1)
     if not more:

@@ -36,8 +36,8 @@ class StrategyAnswer(Answer):
 class HowStepsRun(TypedDict, total=False):
     """How a training step is run; each key may be left out.
 
-    microbatches, repeats, pieces: see `strategies.price_strategy`. efficiency: share of the peak that work reaches; by default
-    the profile's, in the estimate. recompute: share of the forward work that is repeated.
+    microbatches, repeats, pieces: see `strategies.price_strategy`. efficiency: share of the peak that work reaches; by
+    default the profile's, in the estimate. recompute: share of the forward work that is repeated.
     """
 
     microbatches: int | None

@@ -95,8 +95,8 @@ def ask_ragged_all_to_all(
 ) -> TransferAnswer:
     """Tokens to the devices of their experts: each goes to `top_k` experts, drawn evenly, and to a device once.
 
-    bytes_: all tokens of the group. A token goes to ``n (1 - (1 - 1/n)^k)`` of n devices. imbalance: the tokens that the
-    busiest device takes part in over the mean.
+    bytes_: all tokens of the group. A token goes to ``n (1 - (1 - 1/n)^k)`` of n devices. imbalance: the tokens of the
+    busiest device over the mean.
 
     >>> ragged = ask_ragged_all_to_all(1e9, {"expert": 8}, ["expert"], "h100", top_k=2)
     >>> round(ragged.bytes_sent / 1e9, 3)  # 1/8 of the tokens, to 1.875 devices, 7/8 of it to others
@@ -124,6 +124,8 @@ def ask_host_copy(bytes_: float, hardware: str | Profile) -> TransferAnswer:
     1.0
     """
     profile = hardware if isinstance(hardware, Profile) else load_profile(hardware)
-    machine = Machine(profile, (), (), (1,) * profile.levels[0].dims if isinstance(profile.levels[0], TorusLevel) else ())
+    machine = Machine(
+        profile, (), (), (1,) * profile.levels[0].dims if isinstance(profile.levels[0], TorusLevel) else ()
+    )
     size = _checked(bytes_)
     return _answer("host_copy", size, size, profile.name, "host link", 0.0, machine.host_copy_s(size))

@@ -11,7 +11,6 @@ from autoshard import __version__
 from autoshard.cli import (
     calibrate,
     compare,
-    cost,
     cost_transfers,
     diff,
     explain,

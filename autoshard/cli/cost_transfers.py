@@ -1,4 +1,4 @@
-"""``autoshard cost point-to-point``, ``ragged-all-to-all``, ``host-copy`` and ``domains``: links without a collective."""
+"""``autoshard cost point-to-point``, ``ragged-all-to-all``, ``host-copy`` and ``domains``: no collectives."""
 
 from typing import Annotated
 

@@ -49,7 +49,9 @@ def _memory_text(memory: Mapping[str, Any]) -> str:
     parts = ("weights", "gradients", "optimizer", "gathered", "activations", "layer", "logits")
     held = ", ".join(f"{name} {bytes_text(memory[name])}" for name in parts if memory[name])
     fits = "fits" if memory["fits"] else "DOES NOT FIT"
-    return f"memory per device: {held}; at least {bytes_text(memory['total'])} of {bytes_text(memory['usable'])}: {fits}"
+    return (
+        f"memory per device: {held}; at least {bytes_text(memory['total'])} of {bytes_text(memory['usable'])}: {fits}"
+    )
 
 
 def strategy_text(answer: Mapping[str, Any]) -> str:

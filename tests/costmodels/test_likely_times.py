@@ -42,11 +42,16 @@ def test_small_messages_have_short_steps_at_half_of_the_rate() -> None:
 @pytest.mark.parametrize(("bytes_", "bus"), [(6.71e7, 166.63e9), (1.07e9, 228.10e9), (4.29e9, 230.48e9)])
 def test_all_reduces_in_a_node_take_what_was_measured(bytes_: float, bus: float) -> None:  # Azure, ND A100 v4
     machine = place_mesh(load_profile("a100_80"), {"x": 8})
-    assert 2 * 7 / 8 * bytes_ / machine.likely_s("all_reduce", bytes_, machine.whole("x")) == pytest.approx(bus, rel=0.01)
+    assert 2 * 7 / 8 * bytes_ / machine.likely_s("all_reduce", bytes_, machine.whole("x")) == pytest.approx(
+        bus, rel=0.01
+    )
 
 
 @given(
-    st.sampled_from(list_profiles()), st.sampled_from([2, 4, 8, 16, 64, 256]), st.sampled_from(KINDS), st.floats(0, 1e11)
+    st.sampled_from(list_profiles()),
+    st.sampled_from([2, 4, 8, 16, 64, 256]),
+    st.sampled_from(KINDS),
+    st.floats(0, 1e11),
 )
 def test_likely_times_are_never_shorter_than_the_lower_bound(name: str, n: int, kind: str, bytes_: float) -> None:
     try:
@@ -119,7 +124,8 @@ def test_a_ragged_exchange_sends_a_token_to_a_device_once() -> None:
 
 def test_a_ragged_exchange_waits_for_the_busiest_device() -> None:
     even, skewed = (
-        ask_ragged_all_to_all(1e9, {"expert": 8}, ["expert"], "h100", top_k=2, imbalance=factor) for factor in (1.0, 1.5)
+        ask_ragged_all_to_all(1e9, {"expert": 8}, ["expert"], "h100", top_k=2, imbalance=factor)
+        for factor in (1.0, 1.5)
     )
     assert skewed.bandwidth_s == pytest.approx(1.5 * even.bandwidth_s)
     with pytest.raises(ProfileError, match="both are numbers from 1 on"):

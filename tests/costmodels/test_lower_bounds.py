@@ -80,14 +80,20 @@ def test_a_token_is_sent_to_a_device_once() -> None:
 
 
 def test_a_layer_with_a_window_needs_no_keys_beyond_it() -> None:
-    short, long = (ask_strategy("gemma3_12b", "context", {"context": 8}, 8e6, "h100", seq=s).cost for s in (1024, 2**17))
-    moved = [sum(t.times * t.bytes for t in c.terms if t.part == "context" and t.kind == "all_gather") for c in (short, long)]
+    short, long = (
+        ask_strategy("gemma3_12b", "context", {"context": 8}, 8e6, "h100", seq=s).cost for s in (1024, 2**17)
+    )
+    moved = [
+        sum(t.times * t.bytes for t in c.terms if t.part == "context" and t.kind == "all_gather") for c in (short, long)
+    ]
     assert moved[0] == moved[1]
     assert long.communication_s["nvlink"] < 0.4 * short.communication_s["nvlink"]
 
 
 @given(
-    st.sampled_from(["fsdp", "fsdp+tensor", "data+fsdp", "pipeline+data+tensor", "zero1+tensor", "data+context+tensor"]),
+    st.sampled_from(
+        ["fsdp", "fsdp+tensor", "data+fsdp", "pipeline+data+tensor", "zero1+tensor", "data+context+tensor"]
+    ),
     st.sampled_from(["h100", "a100_80", "tpu_v5p"]),
     st.sampled_from(["llama3_8b", "gpt3_175b", "gemma3_12b"]),
     st.integers(5, 12),

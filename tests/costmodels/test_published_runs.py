@@ -70,6 +70,7 @@ def test_no_published_run_is_said_to_exceed_its_memory(runs) -> None:
 def test_profiles_have_the_shares_that_the_fit_gives(experiment, runs) -> None:
     for machine, (matmuls, attention) in experiment.fit(runs).by_machine.items():
         profile = load_profile(machine)
+        assert profile.matmul_efficiency is not None and profile.attention_efficiency is not None
         assert profile.matmul_efficiency.source == profile.attention_efficiency.source == "training_runs"
         assert profile.matmul_efficiency.value == pytest.approx(matmuls, abs=0.0051)
         assert profile.attention_efficiency.value == pytest.approx(attention, abs=0.0051)

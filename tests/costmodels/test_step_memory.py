@@ -72,7 +72,10 @@ def test_the_first_stage_holds_a_microbatch_for_each_stage() -> None:
 
 
 def test_microbatches_hold_their_part_of_the_batch() -> None:
-    assert step("data", {"data": 8}, 64, microbatches=8).memory.activations == step("data", {"data": 8}, 8).memory.activations
+    assert (
+        step("data", {"data": 8}, 64, microbatches=8).memory.activations
+        == step("data", {"data": 8}, 8).memory.activations
+    )
 
 
 def test_usable_bytes_decide_what_fits() -> None:

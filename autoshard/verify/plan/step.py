@@ -27,7 +27,7 @@ def common_dimensions(rule: Any) -> int:
         return 0
     return sum(
         size > 1 and all(any(factor in dim for dim in tensor) for tensor in tensors)
-        for factor, size in enumerate(rule.factor_sizes)
+        for factor, size in enumerate(rule.sizes)
     )
 
 
