@@ -322,6 +322,7 @@ def bytes_option(text: str) -> float:
 
 
 def tell(answer: dict[str, Any], as_json: bool) -> None:
+    """Print an answer, for people or as JSON."""
     if as_json:
         print(json.dumps(answer, indent=1))
     else:
