@@ -172,7 +172,8 @@ def price_strategy(
     at_peak = peak * (efficiency or 1.0)
     compute = flops * (1 + recompute / 3) / at_peak
     work = step_work(machine, card, tokens, length, dtype, recompute)
-    likely = (compute if efficiency is not None else work.likely_s(machine.profile)) * crowded / (1 - bubble)
+    reached = compute if efficiency is not None else work.likely_s(machine.profile)
+    likely = reached * crowded / (1 - bubble)
     found = [
         move
         for move in moves(card, n, batch_tokens, length, micro, repeats, pieces, dtype_bytes)
@@ -194,7 +195,7 @@ def price_strategy(
         flops_per_device=flops,
         compute_s=compute,
         work=work,
-        efficiency=compute * (efficiency or 1.0) / (likely * (1 - bubble)),
+        efficiency=compute * (efficiency or 1.0) / reached,
         bubble=bubble,
         terms=tuple(terms),
         communication_s=per_link,

@@ -76,6 +76,16 @@ def test_profiles_have_the_shares_that_the_fit_gives(experiment, runs) -> None:
         assert profile.attention_efficiency.value == pytest.approx(attention, abs=0.0051)
 
 
+def test_the_fit_varies_what_the_estimate_takes_from_the_profile(experiment, runs) -> None:
+    of_profiles = {}
+    for machine in {r.row["hardware"] for r in runs}:
+        profile = load_profile(machine)
+        assert profile.matmul_efficiency is not None and profile.attention_efficiency is not None
+        of_profiles[machine] = (profile.matmul_efficiency.value, profile.attention_efficiency.value)
+    shares = experiment.Shares(of_profiles, (1.0, 1.0))
+    assert [shares.step_s(r) for r in runs] == pytest.approx([r.answer.estimate_seconds for r in runs])
+
+
 def test_shares_of_machines_without_runs_are_marked_as_assumptions(runs) -> None:
     fitted = {r.row["hardware"] for r in runs}
     for name in set(list_profiles()) - fitted:
