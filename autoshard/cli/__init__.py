@@ -11,7 +11,7 @@ from autoshard import __version__
 from autoshard.cli import (
     calibrate,
     compare,
-    cost,
+    cost_transfers,
     diff,
     explain,
     init,
@@ -55,7 +55,7 @@ app.command()(mlir.propagate)
 app.command()(mlir.check)
 app.command()(calibrate.calibrate)
 app.command()(schema.schema)
-app.add_typer(cost.app)
+app.add_typer(cost_transfers.app)  # the commands of `cost`, its own on transfers among them
 app.add_typer(network.app)
 
 
