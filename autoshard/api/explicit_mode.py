@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.api.targets import TargetReport, compiled_traffic, planned_traffic
 from autoshard.errors import InputError, UnsupportedError
-from autoshard.lowering.annotated import RefusedError, check_version, find_annotations, staged
-from autoshard.lowering.explicit_call import ExplicitFunction, explicit_function
+from autoshard.lowering.annotated import RefusedError
+from autoshard.lowering.explicit_call import (
+    ExplicitFunction,
+    check_version,
+    explicit_function,
+    find_annotations,
+    staged,
+)
 from autoshard.lowering.typed_forms import Annotation, Site, form_of_layout
 from autoshard.verify.runs.traffic import Traffic, moved_bytes
 

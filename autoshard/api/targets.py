@@ -182,9 +182,12 @@ def planned_traffic(lowered: Lowered) -> Counter[Traffic]:
 
 def compiled_traffic(lowered: Lowered, staged: Any, options: Mapping[str, Any] | None = None) -> Counter[Traffic]:
     """The collectives of a staged program, which is compiled for that; `options` go to the compiler."""
-    options = dict(options or {}) | (dict(_QUICK) if _on_cpu() else {})
-    found = hlo_collectives(staged.compile(compiler_options=options or None).as_text() or "")
-    return of_found(found, lowered.schedule.mesh, _computed_as())
+    wanted = dict(options or {}) | (dict(_QUICK) if _on_cpu() else {})
+    try:
+        compiled = staged.compile(compiler_options=wanted or None)
+    except jax.errors.JaxRuntimeError:  # not every version of XLA has these options
+        compiled = staged.compile(compiler_options=dict(options) if options else None)
+    return of_found(hlo_collectives(compiled.as_text() or ""), lowered.schedule.mesh, _computed_as())
 
 
 _QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

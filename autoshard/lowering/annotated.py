@@ -5,19 +5,18 @@ explicit mode infers another one, or refuses to infer any. With a choice, only t
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import jax
-from jax import tree_util
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import Mesh as JaxMesh
 
 from autoshard.errors import AutoshardError, UnsupportedError
 from autoshard.frontends.jax.interpret import bind_local
 from autoshard.lowering.constrained import PLACEMENTS, ConstrainedInterpreter
-from autoshard.lowering.lower import Lowered, boundary_layout, flat_arguments
+from autoshard.lowering.lower import Lowered, boundary_layout
 from autoshard.lowering.typed_forms import CALLS, Annotation, Form, Site, form_of, form_of_layout
 from autoshard.program.program import Block, Op
 from autoshard.program.schedule import PROGRAM, Use
@@ -89,8 +88,8 @@ class AnnotatedInterpreter(ConstrainedInterpreter):
             note = self.chosen.get(site)
             return x if note is None else self.resharded(x, note.forms[0], op)
         now = form_of(x)
-        if goal.unreduced and not now.unreduced and not zero:
-            goal = goal.summed
+        if not goal.unreduced <= now.unreduced and not (zero and not now.unreduced):
+            goal = replace(goal, unreduced=goal.unreduced & now.unreduced)  # nobody asks for zeros on other devices
         if now == goal:
             return x
         try:
@@ -175,11 +174,21 @@ class AnnotatedInterpreter(ConstrainedInterpreter):
         partial = any(form_of(x).unreduced for x in operands)
         for summed in (False, True) if partial else (False,):
             given = self.summed_operands(op, operands) if summed else self.scaled_operands(op, operands)
-            out = self.inferred(op, given, goals)
+            out = self.inferred(op, given, [self.made(op, given, goal) for goal in goals])
             if out is not None:
                 return out
         operands = self.summed_operands(op, operands) if partial else operands
         return self.automatic(op, operands, goals)
+
+    def made(self, op: Op, operands: Sequence[Any], goal: Form) -> Form:
+        """The goal without partial sums that neither come with the operands nor are made here."""
+        if not goal.unreduced or op.attrs.get("zero"):
+            return goal
+        assert op.rule is not None
+        names = self.schedule.mesh.names
+        made = {names[a] for a in self.schedule.placements[op.id].reduced_atoms(op.rule)}
+        come = frozenset().union(*(form_of(x).unreduced for x in operands))
+        return replace(goal, unreduced=goal.unreduced & (come | made))
 
     def applied(self, op: Op, operands: Sequence[Any], chosen: Chosen) -> list[Any]:
         """Results of an op with the chosen annotations; `RefusedError` where JAX refuses it so."""
@@ -332,75 +341,3 @@ def _refused(op: Op | None, error: Exception) -> RefusedError:
 
 def _first(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-# -- functions -------------------------------------------------------------------------------------------------
-
-
-def explicit_mesh(mesh: JaxMesh) -> JaxMesh:
-    """The same devices with axes of type `Explicit`."""
-    return JaxMesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Explicit,) * len(mesh.axis_names))
-
-
-def abstract_explicit_mesh(lowered: Lowered) -> AbstractMesh:
-    """The refined mesh without devices, with axes of type `Explicit`."""
-    mesh = lowered.schedule.mesh
-    return AbstractMesh(mesh.sizes, mesh.names, axis_types=(AxisType.Explicit,) * len(mesh.names))
-
-
-def typed_arguments(lowered: Lowered, mesh: JaxMesh | AbstractMesh) -> tuple[Any, ...]:
-    """Types of the arguments, with their planned shardings on a mesh."""
-    shardings = tree_util.tree_leaves(lowered.in_shardings_on(mesh))
-    leaves = [
-        jax.ShapeDtypeStruct(t.shape, t.dtype, sharding=s, weak_type=t.weak_type)
-        for t, s in zip(lowered.traced.in_types, shardings, strict=True)
-    ]
-    return tree_util.tree_unflatten(lowered.traced.in_tree, leaves)
-
-
-def annotated_function(interpreter: AnnotatedInterpreter, lowered: Lowered) -> Callable[..., Any]:
-    """The program as a function of global arrays, to be jitted inside of the context of its mesh."""
-    traced = lowered.traced
-    body = traced.program.body
-
-    def fn(*call_args: Any) -> Any:
-        leaves = flat_arguments(traced, call_args)
-        consts = [
-            interpreter.placed(c, interpreter.goal(v), Site("const", v), v, None)
-            for c, v in zip(traced.consts, body.args[len(leaves) :], strict=True)
-        ]
-        return tree_util.tree_unflatten(traced.out_tree, interpreter.block(body, [*leaves, *consts]))
-
-    return lowered.finished(fn, interpreter.mesh, derivatives=False)
-
-
-def find_annotations(lowered: Lowered) -> AnnotatedInterpreter:
-    """Trace the program on abstract values, each in the form of the plan; the interpreter has what was found."""
-    mesh = abstract_explicit_mesh(lowered)
-    interpreter = AnnotatedInterpreter(lowered, mesh, None)
-    with jax.sharding.use_abstract_mesh(mesh):
-        jax.eval_shape(annotated_function(interpreter, lowered), *typed_arguments(lowered, mesh))
-    return interpreter
-
-
-def staged(lowered: Lowered, chosen: Chosen, devices: Sequence[Any] | None = None) -> Any:
-    """The program with these annotations, lowered for devices and ready to be compiled; `RefusedError` where JAX
-    refuses it.
-    """
-    mesh = explicit_mesh(lowered.jax_mesh(devices))
-    function = annotated_function(AnnotatedInterpreter(lowered, mesh, chosen), lowered)
-    jitted = jax.jit(function, out_shardings=lowered.out_shardings_on(mesh))
-    with jax.set_mesh(mesh):
-        return jitted.lower(*typed_arguments(lowered, mesh))
-
-
-def check_version() -> None:
-    """`UnsupportedError` where the installed JAX has no explicit sharding mode."""
-    wanted = ("AxisType", "reshard", "auto_axes", "use_abstract_mesh")
-    missing = [f"jax.sharding.{name}" for name in wanted if not hasattr(jax.sharding, name)]
-    missing += [] if hasattr(jax, "set_mesh") else ["jax.set_mesh"]
-    if missing:
-        raise UnsupportedError(
-            f"explicit mode needs JAX 0.10 or newer; JAX {jax.__version__} has no {', '.join(missing)}; use "
-            "plan.lower('constraints') with this version"
-        )

@@ -1,15 +1,88 @@
-"""A program in explicit mode as a function to call: it brings its mesh along."""
+"""A program in explicit mode as a function: to find its annotations, to compile it, and to call it with its mesh."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax import tree_util
+from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import Mesh as JaxMesh
 
+from autoshard.errors import UnsupportedError
 from autoshard.interop.place import place_tree
-from autoshard.lowering.annotated import AnnotatedInterpreter, Chosen, annotated_function, explicit_mesh
-from autoshard.lowering.lower import Lowered
+from autoshard.lowering.annotated import AnnotatedInterpreter, Chosen
+from autoshard.lowering.lower import Lowered, flat_arguments
+from autoshard.lowering.typed_forms import Site
+
+
+def explicit_mesh(mesh: JaxMesh) -> JaxMesh:
+    """The same devices with axes of type `Explicit`."""
+    return JaxMesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Explicit,) * len(mesh.axis_names))
+
+
+def abstract_explicit_mesh(lowered: Lowered) -> AbstractMesh:
+    """The refined mesh without devices, with axes of type `Explicit`."""
+    mesh = lowered.schedule.mesh
+    return AbstractMesh(mesh.sizes, mesh.names, axis_types=(AxisType.Explicit,) * len(mesh.names))
+
+
+def typed_arguments(lowered: Lowered, mesh: JaxMesh | AbstractMesh) -> tuple[Any, ...]:
+    """Types of the arguments, with their planned shardings on a mesh."""
+    shardings = tree_util.tree_leaves(lowered.in_shardings_on(mesh))
+    leaves = [
+        jax.ShapeDtypeStruct(t.shape, t.dtype, sharding=s, weak_type=t.weak_type)
+        for t, s in zip(lowered.traced.in_types, shardings, strict=True)
+    ]
+    return tree_util.tree_unflatten(lowered.traced.in_tree, leaves)
+
+
+def annotated_function(interpreter: AnnotatedInterpreter, lowered: Lowered) -> Callable[..., Any]:
+    """The program as a function of global arrays, to be jitted inside of the context of its mesh."""
+    traced = lowered.traced
+    body = traced.program.body
+
+    def fn(*call_args: Any) -> Any:
+        leaves = flat_arguments(traced, call_args)
+        consts = [
+            interpreter.placed(c, interpreter.goal(v), Site("const", v), v, None)
+            for c, v in zip(traced.consts, body.args[len(leaves) :], strict=True)
+        ]
+        return tree_util.tree_unflatten(traced.out_tree, interpreter.block(body, [*leaves, *consts]))
+
+    return lowered.finished(fn, interpreter.mesh, derivatives=False)
+
+
+def find_annotations(lowered: Lowered) -> AnnotatedInterpreter:
+    """Trace the program on abstract values, each in the form of the plan; the interpreter has what was found."""
+    mesh = abstract_explicit_mesh(lowered)
+    interpreter = AnnotatedInterpreter(lowered, mesh, None)
+    with jax.sharding.use_abstract_mesh(mesh):
+        jax.eval_shape(annotated_function(interpreter, lowered), *typed_arguments(lowered, mesh))
+    return interpreter
+
+
+def staged(lowered: Lowered, chosen: Chosen, devices: Sequence[Any] | None = None) -> Any:
+    """The program with these annotations, lowered for devices and ready to be compiled; `RefusedError` where JAX
+    refuses it.
+    """
+    mesh = explicit_mesh(lowered.jax_mesh(devices))
+    function = annotated_function(AnnotatedInterpreter(lowered, mesh, chosen), lowered)
+    jitted = jax.jit(function, out_shardings=lowered.out_shardings_on(mesh))
+    with jax.set_mesh(mesh):
+        return jitted.lower(*typed_arguments(lowered, mesh))
+
+
+def check_version() -> None:
+    """`UnsupportedError` where the installed JAX has no explicit sharding mode."""
+    wanted = ("AxisType", "reshard", "auto_axes", "use_abstract_mesh")
+    missing = [f"jax.sharding.{name}" for name in wanted if not hasattr(jax.sharding, name)]
+    missing += [] if hasattr(jax, "set_mesh") else ["jax.set_mesh"]
+    if missing:
+        raise UnsupportedError(
+            f"explicit mode needs JAX 0.10 or newer; JAX {jax.__version__} has no {', '.join(missing)}; use "
+            "plan.lower('constraints') with this version"
+        )
 
 
 @dataclass(frozen=True, eq=False)
