@@ -175,7 +175,7 @@ def explicit_mode(
     def compiled(sites: frozenset[Site]) -> Counter[Traffic]:
         return compiled_traffic(lowered, staged(lowered, {s: found.found[s] for s in order if s in sites}, devices))
 
-    fewest = _Fewest(compiled, planned, order, time.monotonic() + time_limit_s)
+    fewest = Fewest(compiled, planned, order, time.monotonic() + time_limit_s)
     fewest.remove([s for s in order if found.found[s].local])
     for site in [s for s in order if not found.found[s].local]:
         fewest.remove([site])
@@ -189,7 +189,7 @@ def explicit_mode(
 
 
 @dataclass
-class _Fewest:
+class Fewest:
     """Removes annotations as long as that does not lead away from the plan.
 
     kept: what is left, and traffic its collectives. without: for an annotation that was tried alone, what was kept

@@ -33,12 +33,21 @@ class RefusedError(UnsupportedError):
 class AnnotatedInterpreter(ConstrainedInterpreter):
     """Runs a program in explicit mode, inside of the context of an explicit mesh.
 
-    chosen: the annotations to apply; None where they are to be found. found: those that were. notes: what of the plan
+    chosen: the annotations to apply; None where they are to be found. found: those that were. at_once: values that are
+    summed where they are made. refused: values with one use, which refuses their partial sum. notes: what of the plan
     types cannot say, each once.
     """
 
-    def __init__(self, lowered: Lowered, mesh: JaxMesh | AbstractMesh, chosen: Chosen | None) -> None:
+    def __init__(
+        self,
+        lowered: Lowered,
+        mesh: JaxMesh | AbstractMesh,
+        chosen: Chosen | None,
+        at_once: frozenset[int] = frozenset(),
+    ) -> None:
         super().__init__(lowered, mesh, inside=False)
+        self.at_once = at_once
+        self.refused: set[int] = set()
         self.chosen = chosen
         self.found: dict[Site, Annotation] = {}
         self.notes: dict[str, None] = {}
@@ -68,7 +77,8 @@ class AnnotatedInterpreter(ConstrainedInterpreter):
             targets = {self.schedule.uses[u].target for u in self._uses[value]} if shared is None else {shared.target}
             if len(targets) == 1 and not (target := targets.pop()).unreduced:
                 layout = target
-        return self.form(layout, value)
+        form = self.form(layout, value)
+        return form.summed if value in self.at_once else form
 
     def note(self, text: str) -> None:
         """Remember what types cannot say of the plan."""
@@ -271,6 +281,7 @@ class AnnotatedInterpreter(ConstrainedInterpreter):
             form = form_of(x)
             if form.unreduced:
                 self.refused_sum(value, op, said)
+                self.refused |= {value} if len(self._uses[value]) == 1 else set()
                 x = self.placed(x, form.summed, Site("operand", op.id, k), value, op)
             out.append(x)
         return out

@@ -54,12 +54,21 @@ def annotated_function(interpreter: AnnotatedInterpreter, lowered: Lowered) -> C
 
 
 def find_annotations(lowered: Lowered) -> AnnotatedInterpreter:
-    """Trace the program on abstract values, each in the form of the plan; the interpreter has what was found."""
+    """Trace the program on abstract values, each in the form of the plan; the interpreter has what was found.
+
+    A partial sum that its only use refuses is summed where it is made, which takes one annotation less.
+    """
     mesh = abstract_explicit_mesh(lowered)
-    interpreter = AnnotatedInterpreter(lowered, mesh, None)
-    with jax.sharding.use_abstract_mesh(mesh):
-        jax.eval_shape(annotated_function(interpreter, lowered), *typed_arguments(lowered, mesh))
-    return interpreter
+    at_once: frozenset[int] = frozenset()
+    notes: dict[str, None] = {}
+    while True:
+        interpreter = AnnotatedInterpreter(lowered, mesh, None, at_once)
+        interpreter.notes = notes
+        with jax.sharding.use_abstract_mesh(mesh):
+            jax.eval_shape(annotated_function(interpreter, lowered), *typed_arguments(lowered, mesh))
+        if interpreter.refused <= at_once:
+            return interpreter
+        at_once |= interpreter.refused
 
 
 def staged(lowered: Lowered, chosen: Chosen, devices: Sequence[Any] | None = None) -> Any:
