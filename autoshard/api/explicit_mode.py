@@ -100,7 +100,7 @@ class ExplicitMode:
     def _head(self) -> list[str]:
         sizes, names = tuple(self.mesh_axes.values()), tuple(self.mesh_axes)
         types = f"(jax.sharding.AxisType.Explicit,) * {len(names)}"
-        lines = [f"mesh = jax.make_mesh({sizes}, {names}, axis_types={types})", "inputs, and out_shardings:"]
+        lines = [f"mesh = jax.make_mesh({sizes}, {names}, axis_types={types})", "inputs and out_shardings:"]
         return [*lines, *(f"  {name}: {spec}" for name, spec in self.boundary.items())]
 
     def _sites(self) -> list[str]:

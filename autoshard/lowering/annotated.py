@@ -5,7 +5,7 @@ explicit mode infers another one, or refuses to infer any. With a choice, only t
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -268,7 +268,8 @@ class AnnotatedInterpreter(ConstrainedInterpreter):
         """Results of an op under ``jax.sharding.auto_axes``."""
         specs = tuple(form.spec for form in forms)
         try:
-            body = jax.sharding.auto_axes(lambda *xs: tuple(bind_local(self.jax_ops[op.id], xs)), out_sharding=specs)
+            made = jax.sharding.auto_axes(lambda *xs: tuple(bind_local(self.jax_ops[op.id], xs)), out_sharding=specs)
+            body: Callable[..., Any] = made
             return list(body(*operands))
         except Exception as error:  # JAX has no one type of error for it
             raise _refused(op, error) from error

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -129,6 +130,7 @@ def test_partial_sums_are_kept_through_a_loop_and_summed_once_after_it():
         ("dot_general", partial),
         ("scan", "jax.sharding.reshard(x, P())"),
     ]
+    assert found.report is not None
     assert found.report.found == found.report.planned and found.report.found.total() == 1  # not one for every turn
 
 
@@ -201,7 +203,8 @@ def traffic(*sizes):
     return Counter(Traffic("all_reduce", "x", size, float(size)) for size in sizes)
 
 
-def fewest(compiled, sites, planned_traffic=()):
+def fewest(compiled: Any, sites: Any, planned_traffic: Any = ()) -> Any:
+    """A search with letters for annotations."""
     found = search.Fewest(compiled, traffic(*planned_traffic), sites, deadline=float("inf"))
     found.remove(sites)
     found.confirm()
