@@ -95,7 +95,8 @@ class ExplicitMode:
         }
 
     def __str__(self) -> str:
-        return "\n".join([*self._head(), *self._sites(), *self._compiled(), *(f"not said: {n}" for n in self.notes)])
+        unsaid = [f"not said: {shorten(note, WIDEST)}" for note in self.notes]
+        return "\n".join([*self._head(), *self._sites(), *self._compiled(), *unsaid])
 
     def _head(self) -> list[str]:
         sizes, names = tuple(self.mesh_axes.values()), tuple(self.mesh_axes)
@@ -104,13 +105,16 @@ class ExplicitMode:
         return [*lines, *(f"  {name}: {spec}" for name, spec in self.boundary.items())]
 
     def _sites(self) -> list[str]:
-        count, tested = len(self.annotations), "not compiled"
-        if self.report is not None:
-            tested = "each is needed" if self.all_tested else "time ended before each was tried without"
-        dropped = f"; {self.dropped} more change nothing" if self.dropped else ""
+        count = len(self.annotations)
+        tested = "not compiled" if self.report is None else "time ended before each was tried without"
+        tested = ("each is needed" if count else "compiled") if self.report and self.all_tested else tested
+        dropped = (
+            f"; {self.dropped} more {'changes' if self.dropped == 1 else 'change'} nothing" if self.dropped else ""
+        )
         backward = sum(a.in_derivative for a in self.annotations)
         where = f", {backward} of them in the backward pass" if backward else ""
-        lines = [f"{count} annotation{'' if count == 1 else 's'}{where} ({tested}{dropped}):"]
+        lines = [f"{count or 'no'} annotation{'' if count == 1 else 's'}{where} ({tested}{dropped}):"]
+        lines = lines if count else [lines[0].rstrip(":")]
         alike: dict[tuple[str, str, str], list[Annotation]] = {}
         for a in self.annotations:
             alike.setdefault((a.source, a.op, a.text), []).append(a)

@@ -276,7 +276,8 @@ class AnnotatedInterpreter(ConstrainedInterpreter):
 
     def summed_operands(self, op: Op, operands: Sequence[Any]) -> list[Any]:
         """The operands with their partial sums summed."""
-        said = self.tried(op, operands)[1]
+        told = self.goal(op.results[0]).summed if op.kind in CALLS else None
+        said = self.tried(op, operands, told)[1] or self.tried(op, operands)[1]
         out = []
         for k, (x, value) in enumerate(zip(operands, op.operands, strict=True)):
             form = form_of(x)
