@@ -291,6 +291,6 @@ def test_values_in_host_memory_are_refused():
 def test_a_form_is_written_as_a_spec_that_says_the_same(form, text):
     assert str(form) == text
     written = eval(text, {"P": P})  # the text is what users paste
-    rank = len(form.dims)
-    assert tuple(written.partitions) + (None,) * (rank - len(written.partitions)) == tuple(form.spec.partitions)
+    here, there = (tuple(getattr(x, "partitions", x)) for x in (written, form.spec))  # JAX 0.10.0 has no partitions
+    assert here + (None,) * (len(there) - len(here)) == there
     assert (written.unreduced, written.reduced) == (form.spec.unreduced, form.spec.reduced)
