@@ -16,7 +16,7 @@ class Form:
     """The sharding in an array's type: mesh axes of each dimension, axes of partial sums, and axes marked as reduced.
 
     >>> str(Form((("x",), ()), frozenset({"y"})))
-    'P("x", None, unreduced={"y"})'
+    'P("x", unreduced={"y"})'
     """
 
     dims: tuple[tuple[str, ...], ...]
