@@ -17,6 +17,7 @@ from autoshard.program.as_json import plain, program_to_json, without_places
 from autoshard.trust import Trust
 
 if TYPE_CHECKING:
+    from autoshard.api.explicit_mode import ExplicitMode
     from autoshard.api.logical_rules import LogicalRules
     from autoshard.api.targets import Target
     from autoshard.frontends.jax.function import TracedFunction
@@ -165,6 +166,19 @@ class Plan(PlanRecord):
         from autoshard.api.targets import Target
 
         return Target(target, self.lowered)
+
+    def explicit_mode(
+        self, *, check: bool = True, devices: Sequence[Any] | None = None, time_limit: float | None = None
+    ) -> ExplicitMode:
+        """The fewest annotations with which the program keeps the plan in JAX's explicit sharding mode, and the program
+        with them; `autoshard.api.explicit_mode`.
+
+        check: compile for `devices` (all of JAX by default) and try without each annotation, for `time_limit` seconds.
+        """
+        from autoshard.api.explicit_mode import TIME_LIMIT_S, explicit_mode
+
+        limit = TIME_LIMIT_S if time_limit is None else time_limit
+        return explicit_mode(self.lowered, check=check, devices=devices, time_limit_s=limit)
 
     def attach(
         self,

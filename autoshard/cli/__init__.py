@@ -9,6 +9,7 @@ import typer
 
 from autoshard import __version__
 from autoshard.cli import (
+    annotate,
     calibrate,
     compare,
     cost_transfers,
@@ -41,6 +42,7 @@ app.command()(init.init)
 app.command()(plans.solve)
 app.command()(plans.show)
 app.command()(plans.specs)
+app.command()(annotate.annotate)
 app.command()(plans.verify)
 app.command()(run.run)
 app.command()(lower.lower)
