@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.api.carry_hint import tells_of_carry
+from autoshard.api.loops import plan_loops
 from autoshard.api.plans import Plan
 from autoshard.config.problem import imported_locals
 from autoshard.constraints.kernels_of import called_names
@@ -34,7 +35,7 @@ from autoshard.planning.options import Progress
 from autoshard.program.program import Program
 from autoshard.request.arguments import argument_numbers, limit_seconds
 from autoshard.request.asking import Asked, Constraint, asked, placed
-from autoshard.request.request import Request, SearchWords, request_of
+from autoshard.request.request import AUTO, Request, SearchWords, request_of
 from autoshard.request.specs import is_stated, with_stated
 from autoshard.search.starts import each_start
 from autoshard.search.strategy import decide_by, default_strategy
@@ -102,7 +103,8 @@ def plan(
     Of the function: static_argnums, static_argnames: arguments that are no arrays, as in `jax.jit` (known of a function
         that is jitted already). argnames: what to call the arguments. effects: ``"drop"`` leaves debug output
         (`jax.debug.print`) out of the program, which is refused otherwise. in_code: what shardings in the code are:
-        ``"hard"`` (they hold), ``"hints"`` (a baseline that the search starts from) or ``"ignore"``.
+        ``"hard"`` (they hold), ``"hints"`` (a baseline that the search starts from) or ``"ignore"``. loop_parts: in how
+        many parts loops run whose iterations do not wait for each other (docs/loops.md), or ``"auto"``.
     Of the search: `SearchWords`: effort, seed, accepted_gap, strategy, sub_axes, share_repeats, price_sharing,
         solver_memory.
 
@@ -118,19 +120,19 @@ def plan(
         progress("tracing")
     deadline = Deadline.after(limit_seconds(time_limit))
     search = {name: words.pop(name) for name in SearchWords.__annotations__ if name in words}
-    in_code = words.pop("in_code", None)
+    in_code, loop_parts = words.pop("in_code", None), words.pop("loop_parts", None)
     told: dict[str, Any] = {name: words.pop(name, None) for name in ("static_argnames", "argnames", "effects")}
     static = argument_numbers(words.pop("static_argnums", None), "static_argnums")
     with ended_at(deadline, TRACING, TRACE_LESS):
         traced = trace(
             f, *specs, donate_argnums=argument_numbers(donate_argnums), static_argnums=static, keywords=words,
-            kernels=called_names(constraints), **told,
+            kernels=called_names(constraints), loop_parts=loop_parts, **told,
         )  # fmt: skip
     traced_s = deadline.spent()
     request = request_of(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit,
         time_limit=deadline.left(), baselines=baselines, roles=roles,
-        priorities=priorities, progress=progress, carry=carry, in_code=in_code, **search,
+        priorities=priorities, progress=progress, carry=carry, in_code=in_code, loop_parts=loop_parts, **search,
     )  # fmt: skip
     return plan_request(request).with_seconds("trace", traced_s)
 
@@ -153,6 +155,8 @@ def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     """
     if request.mesh_search is not None:
         return _search_mesh(request)
+    if request.loop_parts == AUTO:
+        return plan_loops(request, plan_request)
     clock = _Clock()
     chosen = None if request.strategy is None else StrategyName.parse(request.strategy)
     question = asked(request)

@@ -73,6 +73,7 @@ def program_to_json(program: Program) -> Json:
         **({"orders": [plain(asdict(o)) for o in program.orders]} if program.orders else {}),
         **({"carried": [list(pair) for pair in program.carried]} if program.carried else {}),
         **({} if program.in_code == "hard" else {"in_code": program.in_code}),
+        **({"loop_parts": list(program.loop_parts)} if program.loop_parts else {}),
         "warnings": list(program.warnings),
     }  # fmt: skip
 
@@ -125,6 +126,14 @@ def carried_from_json(program: Json) -> tuple[tuple[int, int], ...]:
     return tuple((slot, number) for slot, number in program.get("carried", ()))
 
 
+def loop_parts_from_json(program: Json) -> tuple[int, ...]:
+    """In how many parts loops run, from the program of a plan file."""
+    parts = program.get("loop_parts", ())
+    if not isinstance(parts, list | tuple) or not all(type(n) is int and n > 0 for n in parts):
+        raise InputError(f"plan: loops run in {_short(parts)} parts, which are no positive numbers")
+    return tuple(parts)
+
+
 def in_code_from_json(program: Json) -> str:
     """What shardings in the code count as (one of `IN_CODE`), from the program of a plan file."""
     in_code = program.get("in_code", "hard")
@@ -164,6 +173,7 @@ def program_from_json(data: Json) -> Program:
         data["name"], values, _block_from_json(data["body"]), tuple(data["input_names"]), tuple(data["output_names"]),
         frozenset(data["donated"]), tuple(data["warnings"]),
         inputs, outputs, orders_from_json(data), carried_from_json(data), in_code_from_json(data),
+        loop_parts_from_json(data),
     )  # fmt: skip
     _check_graph(program)
     return program

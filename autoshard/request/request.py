@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from autoshard.program.program import Program
 
 
+AUTO = "auto"
+LoopParts = int | Sequence[int] | str | None
+"""In how many parts loops run; ``auto`` where that is to be found."""
+
+
 class SearchWords(TypedDict, total=False):
     """Keywords of `autoshard.plan` about how to search; none changes what holds in the answer.
 
@@ -57,7 +62,7 @@ class Request:
     """A program, a mesh, a machine, what is stated, and how to search; the words are those of `autoshard.plan`.
 
     slow_axes: mesh axes between slices (None: those with ``link: dcn``). config: the config that it came from, if any,
-    as it stands in plan.json. model_flop: useful FLOP of a call, for MFU. resized: makes the same request with a mesh
+    as it stands in plan.json. loop_parts: those that `traced` was traced with, or ``auto``. model_flop: useful FLOP of a call, for MFU. resized: makes the same request with a mesh
     of other sizes, where more than the mesh depends on the sizes.
     """
 
@@ -68,6 +73,7 @@ class Request:
     memory_limit: float | str | Mapping[str, Any] | None = None
     carry: bool | str | Mapping[str, str] | None = None
     in_code: str | None = None
+    loop_parts: LoopParts = None
     priorities: Sequence[Any] = ()
     roles: Mapping[str, Any] | None = None
     slow_axes: Collection[str] | None = None
@@ -129,6 +135,7 @@ def request_of(
     memory_limit: float | str | Mapping[str, Any] | None = None,
     carry: bool | str | Mapping[str, str] | None = None,
     in_code: str | None = None,
+    loop_parts: LoopParts = None,
     time_limit: float | str | None = None,
     baselines: Sequence[Any] = (),
     roles: Mapping[str, Any] | None = None,
@@ -149,7 +156,7 @@ def request_of(
     )  # fmt: skip
     request = Request(
         traced=traced, mesh=mesh_given(mesh), hardware=hardware, statements=constraints, memory_limit=memory_limit,
-        carry=carry, in_code=in_code,
+        carry=carry, in_code=in_code, loop_parts=loop_parts,
         priorities=priorities, roles=roles, baselines=baselines, options=options, **words,
     )  # fmt: skip
     if request.mesh_search is not None and isinstance(hardware, Machine):

@@ -14,7 +14,7 @@ from autoshard.frontends.jax.calls import Call, Options, argument_names, read_ca
 from autoshard.frontends.jax.dead_work import LiveWork
 from autoshard.frontends.jax.effects import effects_given
 from autoshard.frontends.jax.facts import is_extended
-from autoshard.frontends.jax.parts import Parts
+from autoshard.frontends.jax.parts import Loop, Parts, parts_given
 from autoshard.frontends.jax.placement import constraint_attrs
 from autoshard.frontends.jax.read import JaxOp, JaxprReader
 from autoshard.program.program import Origin, Program, Value
@@ -54,7 +54,7 @@ class TracedFunction:
     call: how the user's function is called; None where it takes arrays by position alone.
     out_weak: whether each output leaf is weakly typed.
     in_stated: the sharding of each input leaf that was a `ShapeDtypeStruct` with a `NamedSharding`, otherwise None.
-    loops: lengths of the loops that can run in parts, in order of their places in the code.
+    loops: the loops that can run in parts, in order of their places in the code.
     in_parts: the same function traced with other parts of its loops.
     """
 
@@ -68,7 +68,7 @@ class TracedFunction:
     out_weak: tuple[bool, ...] = ()
     in_stated: tuple[StatedSharding | None, ...] = ()
     call: Call | None = None
-    loops: tuple[int, ...] = ()
+    loops: tuple[Loop, ...] = ()
     in_parts: Callable[[Sequence[int]], "TracedFunction"] | None = None
 
 
@@ -81,7 +81,7 @@ def trace(
     keywords: Mapping[str, Any] | None = None,
     effects: str | None = None,
     kernels: Sequence[str] = (),
-    loop_parts: Sequence[int] = (),
+    loop_parts: int | Sequence[int] | str | None = None,
     name: str | None = None,
     argnames: Sequence[str] | None = None,
 ) -> TracedFunction:
@@ -93,8 +93,8 @@ def trace(
         arguments that are no arrays. By default those of a `jax.jit` around `f`.
     effects: for debug output (`jax.debug.print`, `jax.debug.callback`): ``refuse``, or ``drop`` to leave it out.
     kernels: names of jitted functions that are kernels: ops of their own instead of the ops in them.
-    loop_parts: in how many parts loops run whose iterations do not wait for each other (`autoshard.frontends.jax.parts`),
-        in order of their places in the code, the last number for all that follow.
+    loop_parts: in how many parts loops run whose iterations do not wait for each other
+        (`autoshard.frontends.jax.parts`): a number, or one for each in order of their places in the code.
     argnames: first keys of the input names; by default the parameter names of `f`.
 
     Inputs are named by argument and pytree keys (``state/params/layers/wq``, ``state/opt/0/mu/layers/wq``), outputs
@@ -121,9 +121,9 @@ def trace(
     in_tree = tree_util.tree_structure(abstract)
     function = f if call.plain else call.traced()
     traced = jax.jit(function).trace(*abstract)
-    parts = Parts(tuple(loop_parts), kernels)
+    parts = Parts(parts_given(loop_parts), kernels)
     jaxpr = parts.rewritten(_without_high_level_types(traced))
-    reader = JaxprReader(effects_given(effects), kernels, parts.marks)
+    reader = JaxprReader(effects_given(effects), kernels)
     body = reader.read(jaxpr)
     work = LiveWork(body)
     prune(body, [True] * len(body.results))
@@ -139,6 +139,8 @@ def trace(
     rules = _Rules()
     numbered = number(body, rules.of)
     _check_sizes(numbered.values)
+    loops = parts.loops({k: op.params["jaxpr"] for k, op in numbered.origins.items() if "jaxpr" in op.params})
+    chosen = tuple(loop.parts for loop in loops)
     program = Program(
         name=name or _name(f),
         values=numbered.values,
@@ -147,7 +149,7 @@ def trace(
         output_names=_unique([_path("out", path) for path in _paths(traced.out_info)]),
         donated=_donated(abstract, [k in call.donated for k in call.open]),
         warnings=(*reader.warnings, *rules.warnings, *((forgotten,) if forgotten else ())),
-        loop_parts=tuple(loop.parts for loop in parts.loops) if any(loop.parts > 1 for loop in parts.loops) else (),
+        loop_parts=chosen if any(n > 1 for n in chosen) else (),
     )
 
     def in_parts(loop_parts: Sequence[int]) -> TracedFunction:
@@ -164,7 +166,7 @@ def trace(
         tuple(bool(getattr(a, "weak_type", False)) for a in jaxpr.out_avals),
         tuple(_stated(leaf, n) for leaf, n in zip(tree_util.tree_leaves(arrays), input_names, strict=True)),
         None if call.plain else call,
-        tuple(loop.length for loop in parts.loops),
+        loops,
         in_parts,
     )  # fmt: skip
 

@@ -6,9 +6,10 @@ The p times are one more dimension of every value in the body (`jax.vmap`), and 
 device runs the iterations of its own part. Totals are kept by part, and combined behind the loop.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import gcd
+from numbers import Integral
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core as jax_core
 
+from autoshard.errors import InputError
 from autoshard.frontends.jax.facts import open_jaxpr, scan_counts
 from autoshard.frontends.jax.independent import Slot, slots_of
 from autoshard.frontends.jax.kernels import is_kernel
@@ -23,12 +25,33 @@ from autoshard.frontends.jax.kernels import is_kernel
 _CLOSED = frozenset({"shard_map"})
 
 
+AUTO = "auto"
+"""The option ``loop_parts`` where planning finds the parts."""
+
+
+def parts_given(asked: Any) -> tuple[int, ...]:
+    """The option ``loop_parts``, checked: a number or several; none for None and ``auto``."""
+    if asked is None or asked == AUTO:
+        return ()
+    numbers = tuple(asked) if isinstance(asked, list | tuple) else (asked,)
+    if not all(isinstance(n, Integral) and not isinstance(n, bool) and n > 0 for n in numbers):
+        raise InputError(
+            f"loop_parts: expected 'auto', a positive number of parts, or a list with one for each loop, found {asked!r}"
+        )
+    return tuple(int(n) for n in numbers)
+
+
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop that can run in parts. length: its iterations. parts: how many it runs in."""
+    """A loop that can run in parts.
+
+    length: its iterations. parts: how many it runs in. op: the id of its `scan` in the program, None where nobody needs
+    its results.
+    """
 
     length: int
     parts: int
+    op: int | None = None
 
 
 @dataclass
@@ -37,14 +60,21 @@ class Parts:
 
     asked: parts of each loop in order of their places in the code; the last for all that follow. Each loop gets the
     largest number of parts that divides both its length and what is asked. kernels: names of jitted functions that are
-    kernels. loops: what was found. marks: by the id of the body of a loop in parts, the number of the loop.
+    kernels. found: the loops, each with the jaxpr of its body as it is rewritten.
     """
 
     asked: Sequence[int]
     kernels: Sequence[str] = ()
-    loops: list[Loop] = field(default_factory=list)
-    marks: dict[int, tuple[int, int]] = field(default_factory=dict)
-    _kept: list[Any] = field(default_factory=list)  # bodies stay alive, so that their ids are not given away
+    found: list[tuple[Loop, Any]] = field(default_factory=list)
+
+    def loops(self, bodies: Mapping[int, Any]) -> tuple[Loop, ...]:
+        """The loops, with their ops. bodies: by op id the jaxpr of its body, of the loops in the program."""
+        ops: dict[int, list[int]] = {}
+        for op, body in bodies.items():
+            ops.setdefault(id(body), []).append(op)  # one jaxpr may be the body of several loops
+        return tuple(
+            replace(loop, op=ops[id(body)].pop(0)) if ops.get(id(body)) else loop for loop, body in self.found
+        )
 
     def rewritten(self, closed: Any) -> Any:
         """A jaxpr (closed or open) with its loops in parts."""
@@ -67,31 +97,28 @@ class Parts:
         slots = slots_of(eqn, self.kernels) if kind == "scan" and eqn.params["length"] > 1 else None
         if slots is None:
             return self._inside(eqn)
-        number, length = len(self.loops), int(eqn.params["length"])
+        number, length = len(self.found), int(eqn.params["length"])
         asked = self.asked[min(number, len(self.asked) - 1)] if self.asked else 1
-        parts = gcd(length, asked)
-        if parts > 1:
+        loop = Loop(length, gcd(length, asked))
+        self.found.append((loop, None))  # its number is taken before those of the loops in its body
+        if loop.parts > 1:
             plain = [not isinstance(v, jax_core.Literal) and v in zeros for v in eqn.invars]
             try:
-                new = _in_parts(eqn, slots, parts, plain)
+                eqn = _in_parts(eqn, slots, loop.parts, plain)
             except NotImplementedError:  # an op that has no form for many iterations at once
-                return self._inside(eqn)
-            self.loops.append(Loop(length, parts))
-            return self._marked(new, length // parts, (number, parts))
-        self.loops.append(Loop(length, 1))
-        return self._inside(eqn)
+                loop = Loop(length, 1)
+        new, body = self._with_body(eqn) if loop.parts > 1 else _own_body(self._inside(eqn))
+        self.found[number] = loop, body
+        return new
 
-    def _marked(self, call: Any, trips: int, mark: tuple[int, int]) -> Any:
-        """The call that holds a loop in parts, with loops inside of its body in parts too, and the loop's mark."""
+    def _with_body(self, call: Any) -> tuple[Any, Any]:
+        """The call that holds a loop in parts, loops inside of its body in parts too; and the jaxpr of that body."""
         closed = call.params["jaxpr"]
-        jaxpr = closed.jaxpr
-        at = [k for k, e in enumerate(jaxpr.eqns) if str(e.primitive.name) == "scan" and e.params["length"] == trips]
-        eqns = list(jaxpr.eqns)
-        loop = self._inside(eqns[at[-1]])
-        eqns[at[-1]] = loop
-        self.marks[id(loop.params["jaxpr"])] = mark
-        self._kept.append(loop.params["jaxpr"])
-        return call.replace(params={**call.params, "jaxpr": closed.replace(jaxpr=jaxpr.replace(eqns=eqns))})
+        eqns = list(closed.jaxpr.eqns)
+        (at,) = (k for k, eqn in enumerate(eqns) if str(eqn.primitive.name) == "scan")
+        eqns[at] = self._inside(eqns[at])
+        held = closed.replace(jaxpr=closed.jaxpr.replace(eqns=eqns))
+        return call.replace(params={**call.params, "jaxpr": held}), eqns[at].params["jaxpr"]
 
     def _inside(self, eqn: Any) -> Any:
         """The equation with the loops in its parameters in parts."""
@@ -109,6 +136,10 @@ class Parts:
             new = tuple(self._held(x) for x in held)
             return held if all(a is b for a, b in zip(new, held, strict=True)) else new
         return held
+
+
+def _own_body(eqn: Any) -> tuple[Any, Any]:
+    return eqn, eqn.params["jaxpr"]
 
 
 def _is_zero(eqn: Any, zeros: set[Any]) -> bool:

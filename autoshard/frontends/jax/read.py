@@ -56,16 +56,9 @@ class JaxprReader(ShardMapReader):
     """Reads one closed jaxpr; `consts` are the arrays of the captured arguments after `read`.
 
     effects: of debug output, ``refuse`` or ``drop``. kernels: names of jitted functions that become one op each.
-    in_parts: by the id of the body of a loop in parts, its number and its parts (`autoshard.frontends.jax.parts`).
     """
 
-    def __init__(
-        self,
-        effects: str = "refuse",
-        kernels: Sequence[str] = (),
-        in_parts: Mapping[int, tuple[int, int]] | None = None,
-    ) -> None:
-        self._in_parts = in_parts or {}
+    def __init__(self, effects: str = "refuse", kernels: Sequence[str] = ()) -> None:
         self._kernels = tuple(kernels)
         self._drop = effects == "drop"
         self.consts: list[Any] = []
@@ -240,8 +233,6 @@ class JaxprReader(ShardMapReader):
             "length": int(params["length"]),
             "reverse": bool(params["reverse"]),
         }
-        if id(params["jaxpr"]) in self._in_parts:
-            attrs["loop"], attrs["parts"] = self._in_parts[id(params["jaxpr"])]
         return DraftOp("scan", captured + operands, [], attrs=attrs, regions=[body.block])
 
     def _while(self, frame: Frame, eqn: Any, operands: list[DraftValue], here: Site) -> DraftOp:
