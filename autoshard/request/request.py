@@ -62,8 +62,9 @@ class Request:
     """A program, a mesh, a machine, what is stated, and how to search; the words are those of `autoshard.plan`.
 
     slow_axes: mesh axes between slices (None: those with ``link: dcn``). config: the config that it came from, if any,
-    as it stands in plan.json. loop_parts: those that `traced` was traced with, or ``auto``. model_flop: useful FLOP of a call, for MFU. resized: makes the same request with a mesh
-    of other sizes, where more than the mesh depends on the sizes.
+    as it stands in plan.json. loop_parts: those that `traced` was traced with, or ``auto``. model_flop: useful FLOP of a
+    call, for MFU. resized: makes the same request with a mesh of other sizes, where more than the mesh depends on the
+    sizes.
     """
 
     traced: TracedFunction | Program

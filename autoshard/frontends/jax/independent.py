@@ -37,6 +37,9 @@ _NEVER = frozenset({
 """What a body may not do on values that change: ops that are not the same, or not as cheap, on many iterations at once,
 and shardings that are stated for the values of one."""
 
+_SAME = frozenset({"copy", "copy_p", "name", "optimization_barrier", "stop_gradient"})
+"""Ops that hand on what they get."""
+
 _TOTALS = {"add": "add", "add_any": "add", "sub": "add", "max": "max", "min": "min"}
 
 
@@ -134,13 +137,14 @@ class _Flow:
         self.kernels = kernels
 
     def run(self, jaxpr: Any, ins: Sequence[_Value]) -> list[_Value]:
-        env: dict[Any, _Value] = {v: _FIXED for v in jaxpr.constvars}
+        env: dict[Any, _Value] = dict.fromkeys(jaxpr.constvars, _FIXED)
         env.update(zip(jaxpr.invars, ins, strict=True))
 
         def of(atom: Any) -> _Value:
             if not isinstance(atom, jax_core.Literal):
                 return env[atom]
-            plain = not atom.aval.shape and not is_extended(atom.aval.dtype)
+            aval: Any = atom.aval
+            plain = not aval.shape and not is_extended(aval.dtype)
             return _Value("fixed", literal=scalar_of(atom.val)) if plain else _FIXED
 
         for eqn in jaxpr.eqns:
@@ -166,6 +170,8 @@ class _Flow:
             return self._cond(eqn, ins)
         if any(hasattr(p, "eqns") or hasattr(p, "jaxpr") for p in eqn.params.values()) and kind not in _WITH_CODE:
             raise Refused(kind)
+        if kind in _SAME or (kind == "convert_element_type" and eqn.params["new_dtype"] == eqn.invars[0].aval.dtype):
+            return ins
         out = self._total(kind, ins)
         if out is not None:
             return [out]
@@ -173,7 +179,7 @@ class _Flow:
         return [_READ if waits else _FREE] * len(eqn.outvars)
 
     def _is_called_kernel(self, kind: str, eqn: Any) -> bool:
-        return kind in CALLED_KERNELS and any(fnmatchcase(str(eqn.params["name"]), name) for name in self.kernels)
+        return kind in CALLED_KERNELS and any(fnmatchcase(str(eqn.params.get("name")), name) for name in self.kernels)
 
     def _total(self, kind: str, ins: Sequence[_Value]) -> _Value | None:
         """The carry that an op adds to (or takes the maximum with); None where it does something else."""
@@ -234,7 +240,7 @@ class _Flow:
 
 _WITH_CODE = frozenset({
     "scatter", "scatter-add", "scatter_add", "scatter-sub", "scatter-mul", "scatter-max", "scatter-min", "reduce",
-    "reduce_window", "select_and_scatter", "select_and_scatter_add", "select_and_gather_add", "sort", "reduce_precision",
+    "reduce_window", "select_and_scatter", "select_and_scatter_add", "select_and_gather_add", "sort",
     "scatter_mul", "scatter_max", "scatter_min", "scatter_sub",
 })  # fmt: skip
 """Primitives with a scalar function among their parameters, which says how elements are combined."""

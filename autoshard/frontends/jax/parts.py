@@ -33,10 +33,10 @@ def parts_given(asked: Any) -> tuple[int, ...]:
     """The option ``loop_parts``, checked: a number or several; none for None and ``auto``."""
     if asked is None or asked == AUTO:
         return ()
-    numbers = tuple(asked) if isinstance(asked, list | tuple) else (asked,)
-    if not all(isinstance(n, Integral) and not isinstance(n, bool) and n > 0 for n in numbers):
+    numbers: tuple[Any, ...] = tuple(asked) if isinstance(asked, list | tuple) else (asked,)
+    if not all(isinstance(n, Integral) and not isinstance(n, bool) and int(n) > 0 for n in numbers):
         raise InputError(
-            f"loop_parts: expected 'auto', a positive number of parts, or a list with one for each loop, found {asked!r}"
+            f"loop_parts: expected 'auto', a number of parts from 1, or a list with one for each loop, found {asked!r}"
         )
     return tuple(int(n) for n in numbers)
 
@@ -203,7 +203,7 @@ def _counts(first: Any, step: int, length: int, backwards: bool) -> Any:
 
 
 def _start(init: Any, combiner: str, parts: int) -> Any:
-    """What the total of each part begins with: nothing for a sum, since its beginning is added once, behind the loop."""
+    """What the total of each part begins with; 0 for a sum, whose own beginning is added once, behind the loop."""
     shape = (parts, *init.shape)
     if combiner == "add":
         return jax.lax.full(shape, 0, init.dtype)
