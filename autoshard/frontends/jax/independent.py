@@ -3,6 +3,7 @@
 A carry is *fixed* (handed on untouched), a *counter* (an integer that grows by a number written in the code) or a
 *total* (iterations add to it, or take the maximum or minimum with it, and read it for nothing else). A loop whose
 carries are all of these, and whose other results come from its operands and counters, may run in parts side by side.
+So may a running softmax (`autoshard.frontends.jax.rescaling`).
 
     s' = s + f(x_i)          a total of kind add          i' = i + 512        a counter
     s' = tanh(s + f(x_i))    none of them: every iteration waits for the one before
@@ -11,6 +12,7 @@ carries are all of these, and whose other results come from its operands and cou
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import count
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,6 +21,7 @@ from jax.extend import core as jax_core
 
 from autoshard.frontends.jax.facts import is_extended, open_jaxpr, scalar_of, scan_counts
 from autoshard.frontends.jax.kernels import is_kernel
+from autoshard.frontends.jax.rescaling import Value, step_of_softmax
 from autoshard.rules.kernels import CALLED_KERNELS
 
 CALLS = {
@@ -45,30 +48,22 @@ _TOTALS = {"add": "add", "add_any": "add", "sub": "add", "max": "max", "min": "m
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What a carry is. kind: ``fixed``, ``counter`` or ``total``. step: of a counter. combiner: of a total."""
+    """What a carry is.
+
+    kind: ``fixed``, ``counter``, ``total`` or ``rescaled`` (a total of a running softmax). step: of a counter. combiner:
+    of a total. peak: the carry that is the maximum of the softmax; dims: where its dimensions larger than 1 lie in this
+    one; base: ``exp`` or ``exp2``.
+    """
 
     kind: str
     step: int = 0
     combiner: str = ""
+    peak: int = -1
+    dims: tuple[int, ...] = ()
+    base: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
-    """How a value in a body depends on the loop.
-
-    what: ``fixed`` (the same in all iterations), ``free`` (of this iteration alone), ``carry`` (a carry as it comes
-    in), ``total`` (a carry after something was added to it) or ``read`` (depends on a carry in another way).
-    literal: a number that is written in the code. step: the number that a total has grown by, where it is one.
-    """
-
-    what: str
-    slot: int = -1
-    combiner: str = ""
-    literal: int | float | complex | bool | None = None
-    step: int | None = None
-
-
-_FIXED, _FREE, _READ = _Value("fixed"), _Value("free"), _Value("read")
+_FIXED, _FREE, _READ = Value("fixed"), Value("free"), Value("read")
 
 
 class Refused(Exception):
@@ -105,26 +100,36 @@ def _slots(eqn: Any, kernels: tuple[str, ...]) -> tuple[Slot, ...] | None:
         out = outs[j]
         if j in known:
             continue
-        if out.what != "total" or out.slot != j:
+        if out.what == "rescaled" and out.slot == j and _peaks(outs[out.peak], out):
+            known[j] = Slot("rescaled", peak=out.peak, dims=out.dims, base=out.base)
+        elif out.what == "total" and out.slot == j:
+            known[j] = Slot("total", combiner=out.combiner)
+        else:
             return None
-        known[j] = Slot("total", combiner=out.combiner)
     if any(out.what not in ("fixed", "free") for out in outs[carries:]):
         return None
     changes = stacked or any(slot.kind == "counter" for slot in known.values())
     return tuple(known[j] for j in range(carries)) if changes else None
 
 
-def _carry_in(slot: int, known: Slot | None) -> _Value:
+def _peaks(out: Value, rescaled: Value) -> bool:
+    """Whether a carry's next value is the very maximum that a rescaled total is below."""
+    return out.what == "total" and out.slot == rescaled.peak and out.token == rescaled.token
+
+
+def _carry_in(slot: int, known: Slot | None) -> Value:
     if known is None:
-        return _Value("carry", slot)
+        return Value("carry", slot)
     return _FIXED if known.kind == "fixed" else _FREE
 
 
-def _settled(out: _Value, slot: int, jaxpr: Any, consts: int) -> Slot | None:
+def _settled(out: Value, slot: int, jaxpr: Any, consts: int) -> Slot | None:
     """What a carry is that others may read: untouched, or a counter."""
     if out.what == "carry" and out.slot == slot:
         return Slot("fixed")
     aval = jaxpr.invars[consts + slot].aval
+    if aval.shape:
+        return None
     if out.what == "total" and out.slot == slot and out.step is not None and jnp.issubdtype(aval.dtype, np.integer):
         return Slot("counter", step=out.step)
     return None
@@ -135,28 +140,30 @@ class _Flow:
 
     def __init__(self, kernels: tuple[str, ...]) -> None:
         self.kernels = kernels
+        self._tokens = count()
 
-    def run(self, jaxpr: Any, ins: Sequence[_Value]) -> list[_Value]:
-        env: dict[Any, _Value] = dict.fromkeys(jaxpr.constvars, _FIXED)
+    def run(self, jaxpr: Any, ins: Sequence[Value]) -> list[Value]:
+        env: dict[Any, Value] = dict.fromkeys(jaxpr.constvars, _FIXED)
         env.update(zip(jaxpr.invars, ins, strict=True))
 
-        def of(atom: Any) -> _Value:
+        def of(atom: Any) -> Value:
             if not isinstance(atom, jax_core.Literal):
                 return env[atom]
             aval: Any = atom.aval
             plain = not aval.shape and not is_extended(aval.dtype)
-            return _Value("fixed", literal=scalar_of(atom.val)) if plain else _FIXED
+            return Value("fixed", literal=scalar_of(atom.val)) if plain else _FIXED
 
         for eqn in jaxpr.eqns:
             env.update(zip(eqn.outvars, self._equation(eqn, [of(a) for a in eqn.invars]), strict=True))
         return [of(a) for a in jaxpr.outvars]
 
-    def _equation(self, eqn: Any, ins: list[_Value]) -> list[_Value]:
+    def _equation(self, eqn: Any, ins: list[Value]) -> list[Value]:
         kind = str(eqn.primitive.name)
         if eqn.effects:
             raise Refused(kind)
         if all(v.what == "fixed" for v in ins):
-            return [_FIXED] * len(eqn.outvars)
+            zero = kind in ("broadcast_in_dim", "convert_element_type") and ins[0].literal is not None
+            return [Value("fixed", literal=0) if zero and ins[0].literal == 0 else _FIXED] * len(eqn.outvars)
         if kind in _NEVER or is_kernel(kind) or self._is_called_kernel(kind, eqn) or _draws_otherwise(kind, eqn):
             raise Refused(kind)
         if kind in CALLS:
@@ -172,7 +179,7 @@ class _Flow:
             raise Refused(kind)
         if kind in _SAME or (kind == "convert_element_type" and eqn.params["new_dtype"] == eqn.invars[0].aval.dtype):
             return ins
-        out = self._total(kind, ins)
+        out = self._total(kind, ins) or step_of_softmax(kind, eqn, ins)
         if out is not None:
             return [out]
         waits = any(v.what not in ("fixed", "free") for v in ins)
@@ -181,7 +188,7 @@ class _Flow:
     def _is_called_kernel(self, kind: str, eqn: Any) -> bool:
         return kind in CALLED_KERNELS and any(fnmatchcase(str(eqn.params.get("name")), name) for name in self.kernels)
 
-    def _total(self, kind: str, ins: Sequence[_Value]) -> _Value | None:
+    def _total(self, kind: str, ins: Sequence[Value]) -> Value | None:
         """The carry that an op adds to (or takes the maximum with); None where it does something else."""
         if kind in ("scatter-add", "scatter_add") and ins[0].what in ("carry", "total"):
             others, first, combiner = ins[1:], ins[0], "add"
@@ -196,12 +203,12 @@ class _Flow:
             return None
         step = others[0].literal if combiner == "add" and first.what == "carry" and len(others) == 1 else None
         whole = type(step) is int
-        return _Value(
-            "total", first.slot, combiner,
+        return Value(
+            "total", first.slot, combiner, token=next(self._tokens),
             step=None if not whole else -int(step) if kind == "sub" else int(step),  # type: ignore[arg-type]
         )  # fmt: skip
 
-    def _scan(self, eqn: Any, ins: Sequence[_Value]) -> list[_Value]:
+    def _scan(self, eqn: Any, ins: Sequence[Value]) -> list[Value]:
         """An inner loop. A total of ours may be a total of it too."""
         consts, carries = scan_counts(eqn.params, len(eqn.invars))
         jaxpr, _ = open_jaxpr(eqn.params["jaxpr"])
@@ -228,7 +235,7 @@ class _Flow:
             outs[k - consts] = replace(value, what="total", combiner=combiner, step=None)
         return outs
 
-    def _cond(self, eqn: Any, ins: Sequence[_Value]) -> list[_Value]:
+    def _cond(self, eqn: Any, ins: Sequence[Value]) -> list[Value]:
         """Branches: chosen for all iterations alike, since on many at once all branches would be computed."""
         if ins[0].what != "fixed":
             raise Refused("cond")

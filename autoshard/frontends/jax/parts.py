@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -159,7 +159,8 @@ def _in_parts(eqn: Any, slots: Sequence[Slot], parts: int, zeros: Sequence[bool]
     length, backwards = int(params["length"]), bool(params["reverse"])
     trips = length // parts
     body = jax_core.jaxpr_as_fun(params["jaxpr"])
-    totals = [j for j, slot in enumerate(slots) if slot.kind == "total"]
+    totals = [j for j, slot in enumerate(slots) if slot.kind in ("total", "rescaled")]
+    peaks = {slot.peak for slot in slots if slot.kind == "rescaled"}
     counters = [j for j, slot in enumerate(slots) if slot.kind == "counter"]
 
     def tiled(x: Any) -> Any:
@@ -179,14 +180,21 @@ def _in_parts(eqn: Any, slots: Sequence[Slot], parts: int, zeros: Sequence[bool]
             outs = body(*fixed, *carried, *items[len(counters) :])
             return [outs[j] for j in totals], list(outs[carries:])
 
-        start = [_start(inits[j], slots[j].combiner, parts) for j in totals]
+        start = [_start(inits[j], slots[j].combiner, parts, j in peaks) for j in totals]
         items = [tiled(x) for x in (*counts, *stacked)]
         ended, made = jax.lax.scan(jax.vmap(once), start, items, length=trips, reverse=backwards)
         outs = list(inits)
         for j in counters:
             outs[j] = inits[j] + np.array(slots[j].step * length, inits[j].dtype)
-        for j, by_part in zip(totals, ended, strict=True):
-            outs[j] = _combined(inits[j], by_part, slots[j].combiner, zeros[consts + j])
+        by_part = dict(zip(totals, ended, strict=True))
+        for j in totals:
+            if slots[j].kind == "total":
+                outs[j] = _combined(inits[j], by_part[j], slots[j].combiner, zeros[consts + j])
+        for j in totals:
+            if slots[j].kind == "rescaled":
+                k = slots[j].peak
+                peak = Peak(inits[k], by_part[k], outs[k])
+                outs[j] = rescaled_total(inits[j], by_part[j], slots[j], peak, zeros[consts + j])
         return [*outs, *map(whole, made)]
 
     specs = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
@@ -202,11 +210,16 @@ def _counts(first: Any, step: int, length: int, backwards: bool) -> Any:
     return first + np.array(step, first.dtype) * at
 
 
-def _start(init: Any, combiner: str, parts: int) -> Any:
-    """What the total of each part begins with; 0 for a sum, whose own beginning is added once, behind the loop."""
+def _start(init: Any, combiner: str, parts: int, is_peak: bool) -> Any:
+    """What the total of each part begins with; 0 for a sum, whose own beginning is added once, behind the loop.
+
+    The peak of a softmax begins with a number: below minus infinity, a part of nothing but masked scores would be NaN.
+    """
     shape = (parts, *init.shape)
-    if combiner == "add":
+    if combiner in ("add", ""):
         return jax.lax.full(shape, 0, init.dtype)
+    if is_peak:
+        init = jax.lax.max(init, jax.lax.full(init.shape, jnp.finfo(init.dtype).min, init.dtype))
     return jax.lax.broadcast(init, (parts,))
 
 
@@ -216,3 +229,25 @@ def _combined(init: Any, by_part: Any, combiner: str, starts_at_zero: bool) -> A
         return total if starts_at_zero else init + total
     return jnp.max(by_part, axis=0) if combiner == "max" else jnp.min(by_part, axis=0)
 
+
+class Peak(NamedTuple):
+    """The maximum of a running softmax: before the loop, of each part, and of all."""
+
+    before: Any
+    by_part: Any
+    of_all: Any
+
+
+def rescaled_total(init: Any, by_part: Any, slot: Slot, peak: Peak, starts_at_zero: bool) -> Any:
+    """The total of a running softmax below the peak of all parts, from those below the peaks of the parts."""
+    power = jax.lax.exp if slot.base == "exp" else jax.lax.exp2
+
+    def factor(old: Any, shape: tuple[int, ...], dims: Sequence[int]) -> Any:
+        by = power(old - jnp.broadcast_to(peak.of_all, old.shape)).astype(init.dtype)
+        wide = jnp.reshape(by, [n for n in by.shape if n > 1]) if by.ndim > len(dims) else by
+        order = sorted(range(len(dims)), key=lambda k: dims[k])
+        return jax.lax.broadcast_in_dim(jnp.transpose(wide, order), shape, [dims[k] for k in order])
+
+    dims = [0, *(d + 1 for d in slot.dims)]
+    total = _combined(init, by_part * factor(peak.by_part, by_part.shape, dims), "add", True)
+    return total if starts_at_zero else init * factor(peak.before, init.shape, slot.dims) + total
