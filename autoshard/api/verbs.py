@@ -103,10 +103,9 @@ def plan(
     Of the function: static_argnums, static_argnames: arguments that are no arrays, as in `jax.jit` (known of a function
         that is jitted already). argnames: what to call the arguments. effects: ``"drop"`` leaves debug output
         (`jax.debug.print`) out of the program, which is refused otherwise. in_code: what shardings in the code are:
-        ``"hard"`` (they hold), ``"hints"`` (a baseline that the search starts from) or ``"ignore"``. loop_parts: in how
-        many parts loops run whose iterations do not wait for each other (docs/loops.md), or ``"auto"``.
+        ``"hard"`` (they hold), ``"hints"`` (a baseline that the search starts from) or ``"ignore"``.
     Of the search: `SearchWords`: effort, seed, accepted_gap, strategy, sub_axes, share_repeats, price_sharing,
-        solver_memory.
+        solver_memory, loop_parts.
 
     Raises `InputError` for bad arguments, `InfeasibleError` where it is proved that no plan exists, `NotFoundError`
     where the search ended without a plan and nothing is proved, its base `OutOfTimeError` where the time ended before,
@@ -120,19 +119,19 @@ def plan(
         progress("tracing")
     deadline = Deadline.after(limit_seconds(time_limit))
     search = {name: words.pop(name) for name in SearchWords.__annotations__ if name in words}
-    in_code, loop_parts = words.pop("in_code", None), words.pop("loop_parts", None)
+    in_code = words.pop("in_code", None)
     told: dict[str, Any] = {name: words.pop(name, None) for name in ("static_argnames", "argnames", "effects")}
     static = argument_numbers(words.pop("static_argnums", None), "static_argnums")
     with ended_at(deadline, TRACING, TRACE_LESS):
         traced = trace(
             f, *specs, donate_argnums=argument_numbers(donate_argnums), static_argnums=static, keywords=words,
-            kernels=called_names(constraints), loop_parts=loop_parts, **told,
+            kernels=called_names(constraints), loop_parts=search.get("loop_parts"), **told,
         )  # fmt: skip
     traced_s = deadline.spent()
     request = request_of(
         traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit,
         time_limit=deadline.left(), baselines=baselines, roles=roles,
-        priorities=priorities, progress=progress, carry=carry, in_code=in_code, loop_parts=loop_parts, **search,
+        priorities=priorities, progress=progress, carry=carry, in_code=in_code, **search,
     )  # fmt: skip
     return plan_request(request).with_seconds("trace", traced_s)
 

@@ -6,7 +6,8 @@ from types import NoneType
 from typing import Any
 
 from autoshard.errors import AutoshardError, InputError
-from autoshard.program.program import IN_CODE, Block, Op, Origin, OtherOrder, Program, Value
+from autoshard.program.choices import in_code_from_json, loop_parts_from_json
+from autoshard.program.program import Block, Op, Origin, OtherOrder, Program, Value
 from autoshard.program.rule import Halo, ShardingRule, rule_from_text
 from autoshard.program.schedule import Placement, Schedule, Use
 from autoshard.program.types import TensorType
@@ -124,22 +125,6 @@ def carried_from_json(program: Json) -> tuple[tuple[int, int], ...]:
         if len(pair) != 2 or not all(isinstance(k, int) and 0 <= k < n for k, n in zip(pair, sizes, strict=True)):
             raise InputError(f"plan: {_short(pair)} is no pair of an output and an input")
     return tuple((slot, number) for slot, number in program.get("carried", ()))
-
-
-def loop_parts_from_json(program: Json) -> tuple[int, ...]:
-    """In how many parts loops run, from the program of a plan file."""
-    parts = program.get("loop_parts", ())
-    if not isinstance(parts, list | tuple) or not all(type(n) is int and n > 0 for n in parts):
-        raise InputError(f"plan: loops run in {_short(parts)} parts, which are no positive numbers")
-    return tuple(parts)
-
-
-def in_code_from_json(program: Json) -> str:
-    """What shardings in the code count as (one of `IN_CODE`), from the program of a plan file."""
-    in_code = program.get("in_code", "hard")
-    if in_code not in IN_CODE:
-        raise InputError(f"plan: shardings in the code are {_short(in_code)}, which is none of {', '.join(IN_CODE)}")
-    return in_code
 
 
 def _order_from_json(data: Json) -> OtherOrder:

@@ -5,8 +5,8 @@
 
 Each row is the train step of Llama 3 8B on 256 chips of TPU v5e (16x16), in a process of its own: planned within the
 memory of the device, or priced by the named strategy fsdp+context without a limit (the plan beside that is what a
-quarter of the time finds). With ``--values`` blockwise attention and
-its gradients run on eight simulated devices, cut along the sequence in each way, and are compared with float64 on one device.
+quarter of the time finds). With ``--values`` blockwise attention and its gradients run on eight simulated devices, cut
+along the sequence in each way, and are compared with float64 on one device.
 """
 
 import argparse
@@ -40,7 +40,8 @@ def planned(name: str, seconds: float, limit: bool) -> dict[str, object]:
     try:
         plan = autoshard.plan(
             model.step, *model.specs, mesh={"data": 16, "model": 16}, hardware="tpu_v5e", argnames=model.argnames,
-            donate_argnums=model.donate_argnums, roles=model.logical_axes, loop_parts=parts, time_limit=seconds, **asked,
+            donate_argnums=model.donate_argnums, roles=model.logical_axes, loop_parts=parts, time_limit=seconds,
+            **asked,
         )  # fmt: skip
     except autoshard.AutoshardError as error:
         return {"plan_s": None, "why": str(error).splitlines()[0]}

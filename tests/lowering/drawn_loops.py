@@ -11,33 +11,44 @@ from hypothesis import strategies as st
 
 WIDTH = 4
 
+
+def _all(value: float) -> Any:
+    return np.full(WIDTH, value, np.float32)
+
+
 # name -> (start, next from the carry, the iteration's own value and what others may read)
 CARRIES: dict[str, tuple[Any, Callable[..., Any]]] = {
-    "untouched": (np.full(WIDTH, 0.5, np.float32), lambda c, own, read: c),
+    "untouched": (_all(0.5), lambda c, own, read: c),
     "counter": (np.int32(3), lambda c, own, read: c + 5),
     "backwards": (np.int32(100), lambda c, own, read: c - 2),
-    "sum": (np.full(WIDTH, 2.0, np.float32), lambda c, own, read: c + own),
+    "sum": (_all(2.0), lambda c, own, read: c + own),
     "sum from zero": (np.zeros(WIDTH, np.float32), lambda c, own, read: own + c),
-    "difference": (np.full(WIDTH, 2.0, np.float32), lambda c, own, read: c - own - read),
+    "difference": (_all(2.0), lambda c, own, read: c - own - read),
     "integers": (np.int32(7), lambda c, own, read: c + own.sum().astype(jnp.int32)),
-    "maximum": (np.full(WIDTH, 0.1, np.float32), lambda c, own, read: jnp.maximum(c, own)),
-    "minimum": (np.full(WIDTH, 0.1, np.float32), lambda c, own, read: jnp.minimum(jnp.minimum(own, c), read)),
-    "placed": (np.full(WIDTH, 1.0, np.float32), lambda c, own, read: c.at[own.sum().astype(jnp.int32) % WIDTH].add(own[0])),
-    "called": (np.full(WIDTH, 1.0, np.float32), lambda c, own, read: jax.checkpoint(lambda a, b: a + jnp.tanh(b))(c, own)),
+    "maximum": (_all(0.1), lambda c, own, read: jnp.maximum(c, own)),
+    "minimum": (_all(0.1), lambda c, own, read: jnp.minimum(jnp.minimum(own, c), read)),
+    "placed": (
+        _all(1.0),
+        lambda c, own, read: c.at[own.sum().astype(jnp.int32) % WIDTH].add(own[0]),
+    ),
+    "called": (
+        _all(1.0),
+        lambda c, own, read: jax.checkpoint(lambda a, b: a + jnp.tanh(b))(c, own),
+    ),
     "inner": (
-        np.full(WIDTH, 1.0, np.float32),
+        _all(1.0),
         lambda c, own, read: jax.lax.scan(lambda s, y: (s + y * own, None), c, jnp.arange(3.0))[0],
     ),
 }
 """Carries that let iterations be independent."""
 
 CHAINS: dict[str, tuple[Any, Callable[..., Any]]] = {
-    "recurrent": (np.full(WIDTH, 2.0, np.float32), lambda c, own, read: jnp.tanh(c + own)),
-    "doubled": (np.full(WIDTH, 0.1, np.float32), lambda c, own, read: c + c + own),
-    "growing": (np.full(WIDTH, 1.0, np.float32), lambda c, own, read: c * own),
-    "mixed": (np.full(WIDTH, 1.0, np.float32), lambda c, own, read: jnp.maximum(c + own, read)),
+    "recurrent": (_all(2.0), lambda c, own, read: jnp.tanh(c + own)),
+    "doubled": (_all(0.1), lambda c, own, read: c + c + own),
+    "growing": (_all(1.0), lambda c, own, read: c * own),
+    "mixed": (_all(1.0), lambda c, own, read: jnp.maximum(c + own, read)),
     "inner recurrent": (
-        np.full(WIDTH, 1.0, np.float32),
+        _all(1.0),
         lambda c, own, read: jax.lax.scan(lambda s, y: (jnp.sin(s) + y * own, None), c, jnp.arange(3.0))[0],
     ),
 }

@@ -149,3 +149,28 @@ def test_a_plan_file_with_impossible_parts_is_refused(auto: Plan) -> None:
     data["program"]["loop_parts"] = ["many"]
     with pytest.raises(AutoshardError, match="no positive numbers"):
         Plan.from_dict(data)
+
+
+def test_a_running_softmax_over_keys_sends_peaks_and_totals_only() -> None:
+    """Each device takes the queries to its own keys and values; the loop over its blocks sends nothing."""
+
+    def decode(q: Any, k: Any, v: Any) -> Any:
+        def body(carry: Any, block: Any) -> Any:
+            m, total, out = carry
+            s = q @ block[0].T
+            new = jnp.maximum(m, s.max(-1))
+            p, decay = jnp.exp(s - new[:, None]), jnp.exp(m - new)
+            return (new, total * decay + p.sum(-1), out * decay[:, None] + p @ block[1]), None
+
+        start = jnp.full(8, -jnp.inf), jnp.zeros(8), jnp.zeros((8, 64))
+        blocks = (k.reshape(16, -1, 64), v.reshape(16, -1, 64))
+        _, total, out = jax.lax.scan(body, start, blocks)[0]
+        return out / total[:, None]
+
+    specs = f32(8, 64), f32(16384, 64), f32(16384, 64)
+    rows = [Pin(name, '[{"x"}, {}]') for name in "kv"]
+    made = plan(decode, *specs, **MESH, constraints=rows, loop_parts=8)
+    whole = plan(decode, *specs, **MESH, constraints=rows)
+    assert set(made.collectives["times"]) == {1} and made.collectives["bytes"].max() <= 8 * 8 * 64 * 4
+    assert made.objective_s < 0.5 * whole.objective_s
+    judged(made, decode, specs)

@@ -50,9 +50,9 @@ _TOTALS = {"add": "add", "add_any": "add", "sub": "add", "max": "max", "min": "m
 class Slot:
     """What a carry is.
 
-    kind: ``fixed``, ``counter``, ``total`` or ``rescaled`` (a total of a running softmax). step: of a counter. combiner:
-    of a total. peak: the carry that is the maximum of the softmax; dims: where its dimensions larger than 1 lie in this
-    one; base: ``exp`` or ``exp2``.
+    kind: ``fixed``, ``counter``, ``total`` or ``rescaled`` (a total of a running softmax). step: of a counter.
+    combiner: of a total. peak: the carry that is the maximum of the softmax; dims: where its dimensions larger than 1
+    lie in this one; base: ``exp`` or ``exp2``.
     """
 
     kind: str

@@ -72,9 +72,7 @@ class Parts:
         ops: dict[int, list[int]] = {}
         for op, body in bodies.items():
             ops.setdefault(id(body), []).append(op)  # one jaxpr may be the body of several loops
-        return tuple(
-            replace(loop, op=ops[id(body)].pop(0)) if ops.get(id(body)) else loop for loop, body in self.found
-        )
+        return tuple(replace(loop, op=ops[id(body)].pop(0)) if ops.get(id(body)) else loop for loop, body in self.found)
 
     def rewritten(self, closed: Any) -> Any:
         """A jaxpr (closed or open) with its loops in parts."""

@@ -4,15 +4,15 @@
     l' = l * exp(m - m') + sum_k exp(s_ik - m')
     o' = o * exp(m - m') + sum_k exp(s_ik - m') v_k
 
-`l * exp(m)` and `o * exp(m)` are plain sums over the iterations. So parts of the loop may keep totals of their own, each
-below a peak of its own, and the totals of all parts are those of the parts times `exp(m_part - m)`, added up.
+`l * exp(m)` and `o * exp(m)` are plain sums over the iterations. So parts of the loop may keep totals of their own,
+each below a peak of its own, and the totals of all parts are those of the parts times `exp(m_part - m)`, added up.
 
 This holds for what is recognised here and for nothing else: weights are `exp` (or `exp2`) of something less the *new*
 peak, used linearly (products and contractions with values that do not depend on the loop's carries, sums, masks with
 zero, transposes); the old total is multiplied by `exp` of the old less the new peak, and weights are added.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,12 +25,12 @@ class Value:
 
     what: ``fixed`` (the same in all iterations), ``free`` (of this iteration alone), ``carry`` (a carry as it comes
     in), ``total`` (a carry after something was added to it), ``read`` (depends on a carry in another way); and for a
-    running softmax ``old`` and ``peak`` (the maximum before and after, in another shape), ``below`` (something less the
-    peak), ``drop`` (the old peak less the new), ``weight`` and ``decay`` (their exponentials), ``decayed`` (a carry times
-    the decay) and ``rescaled`` (weights added to that).
+    running softmax ``old`` and ``peak`` (the maximum before and after, in another shape), ``below`` (something less
+    the peak), ``drop`` (the old peak less the new), ``weight`` and ``decay`` (their exponentials), ``decayed`` (a carry
+    times the decay) and ``rescaled`` (weights added to that).
     slot: the carry. literal: a number that is written in the code. step: what a total has grown by, where it is one.
-    peak: the carry that is the maximum. token: which of its next values. dims: where its dimensions larger than 1 lie in
-    this value. base: ``exp`` or ``exp2``.
+    peak: the carry that is the maximum. token: which of its next values. dims: where its dimensions larger than 1 lie
+    in this value. base: ``exp`` or ``exp2``.
     """
 
     what: str
@@ -157,34 +157,45 @@ def _contracted(eqn: Any, ins: Sequence[Value]) -> Value | None:
 
 def _reshaped(kind: str, eqn: Any, value: Value) -> Value | None:
     """Shapes, types and sums of weights; shapes alone of peaks."""
-    if value.what == "carry" or _is_peak(value):
-        aval = eqn.invars[0].aval
-        value = _as_old(value, aval) or _as_peak(value, aval) or value
+    aval = eqn.invars[0].aval
+    value = _as_old(value, aval) or _as_peak(value, aval) or value
     if value.what not in ("old", "peak", "below", "drop", "weight", "decay"):
         return None
-    source, target = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
     if kind == "convert_element_type":
-        whole = jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating)
-        return value if value.what in ("weight", "decay") and whole else None
-    if kind == "neg":
-        return value if value.what == "weight" else None
-    if kind == "broadcast_in_dim":
-        at = eqn.params["broadcast_dimensions"]
-        return replace(value, dims=tuple(at[d] for d in value.dims))
-    if kind == "transpose":
-        order = list(eqn.params["permutation"])
-        return replace(value, dims=tuple(order.index(d) for d in value.dims))
-    if kind in ("reshape", "squeeze", "expand_dims"):
-        before, after = ([d for d, n in enumerate(shape) if n > 1] for shape in (source, target))
-        if [source[d] for d in before] != [target[d] for d in after]:
-            return None
-        if kind == "reshape" and eqn.params.get("dimensions") is not None:
-            return None
-        return replace(value, dims=tuple(after[before.index(d)] for d in value.dims))
-    if kind == "reduce_sum" and value.what == "weight":
-        axes = eqn.params["axes"]
-        if any(d in axes for d in value.dims):
-            return None
-        return replace(value, dims=tuple(d - sum(a < d for a in axes) for d in value.dims))
-    return None
+        float_ = jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating)
+        return value if value.what in ("weight", "decay") and float_ else None
+    if kind in ("neg", "reduce_sum") and value.what != "weight":
+        return None
+    placed = _PLACED[kind](eqn, value.dims) if kind in _PLACED else None
+    return None if placed is None else replace(value, dims=tuple(placed))
 
+
+Dims = Sequence[int]
+
+
+def _summed(eqn: Any, dims: Dims) -> Dims | None:
+    axes = eqn.params["axes"]
+    return None if any(d in axes for d in dims) else [d - sum(a < d for a in axes) for d in dims]
+
+
+def _same_elements(eqn: Any, dims: Dims) -> Dims | None:
+    """A shape with other dimensions of size 1."""
+    source, target = eqn.invars[0].aval, eqn.outvars[0].aval
+    before, after = wide_dims(source), wide_dims(target)
+    if [source.shape[d] for d in before] != [target.shape[d] for d in after]:
+        return None
+    if str(eqn.primitive.name) == "reshape" and eqn.params.get("dimensions") is not None:
+        return None
+    return [after[before.index(d)] for d in dims]
+
+
+_PLACED: dict[str, Callable[[Any, Dims], Dims | None]] = {
+    "neg": lambda eqn, dims: dims,
+    "broadcast_in_dim": lambda eqn, dims: [eqn.params["broadcast_dimensions"][d] for d in dims],
+    "transpose": lambda eqn, dims: [list(eqn.params["permutation"]).index(d) for d in dims],
+    "reduce_sum": _summed,
+    "reshape": _same_elements,
+    "squeeze": _same_elements,
+    "expand_dims": _same_elements,
+}
+"""Where dimensions lie after an op."""

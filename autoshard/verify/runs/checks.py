@@ -14,8 +14,6 @@ from autoshard.files import read_json
 from autoshard.program.as_json import (
     carried_from_json,
     check_header,
-    in_code_from_json,
-    loop_parts_from_json,
     mesh_from_json,
     orders_from_json,
     plain,
@@ -23,6 +21,7 @@ from autoshard.program.as_json import (
     schedule_from_json,
     without_places,
 )
+from autoshard.program.choices import in_code_from_json, loop_parts_from_json
 from autoshard.trust import placed_config, refusal
 from autoshard.verify.derived import ASKED, NOT_DERIVED, check_derived
 from autoshard.verify.plan.checker import check_plan
