@@ -21,6 +21,7 @@ from autoshard.errors import InputError
 from autoshard.frontends.jax.facts import open_jaxpr, scan_counts
 from autoshard.frontends.jax.independent import Slot, slots_of
 from autoshard.frontends.jax.kernels import is_kernel
+from autoshard.frontends.jax.slices import iotas, known_counts, with_blocks
 
 _CLOSED = frozenset({"shard_map"})
 
@@ -78,17 +79,19 @@ class Parts:
         """A jaxpr (closed or open) with its loops in parts."""
         jaxpr, _ = open_jaxpr(closed)
         zeros: set[Any] = set()
+        counts: dict[Any, Any] = {}
         eqns = []
         for eqn in jaxpr.eqns:
             if _is_zero(eqn, zeros):
                 zeros.update(eqn.outvars)
-            eqns.append(self._equation(eqn, zeros))
+            counts.update(iotas(eqn))
+            eqns.append(self._equation(eqn, zeros, counts))
         if all(new is old for new, old in zip(eqns, jaxpr.eqns, strict=True)):
             return closed
         new = jaxpr.replace(eqns=eqns)
         return closed.replace(jaxpr=new) if isinstance(closed, jax_core.ClosedJaxpr) else new
 
-    def _equation(self, eqn: Any, zeros: set[Any]) -> Any:
+    def _equation(self, eqn: Any, zeros: set[Any], counts: Mapping[Any, Any]) -> Any:
         kind = str(eqn.primitive.name)
         if kind in _CLOSED or is_kernel(kind):
             return eqn
@@ -102,7 +105,7 @@ class Parts:
         if loop.parts > 1:
             plain = [not isinstance(v, jax_core.Literal) and v in zeros for v in eqn.invars]
             try:
-                eqn = _in_parts(eqn, slots, loop.parts, plain)
+                eqn = _in_parts(eqn, slots, loop.parts, plain, _known(eqn, slots, counts))
             except NotImplementedError:  # an op that has no form for many iterations at once
                 loop = Loop(length, 1)
         new, body = self._with_body(eqn) if loop.parts > 1 else _own_body(self._inside(eqn))
@@ -150,13 +153,32 @@ def _is_zero(eqn: Any, zeros: set[Any]) -> bool:
     return not np.asarray(atom.val).any()
 
 
-def _in_parts(eqn: Any, slots: Sequence[Slot], parts: int, zeros: Sequence[bool]) -> Any:
-    """A call that computes what the scan computes, its iterations in parts. zeros: operands that are all zeros."""
+def _known(eqn: Any, slots: Sequence[Slot], counts: Mapping[Any, Any]) -> dict[int, Any]:
+    """Operands of a body whose values in all iterations are known: counters, and what counts iterations."""
+    consts, carries = scan_counts(eqn.params, len(eqn.invars))
+    length, backwards = int(eqn.params["length"]), bool(eqn.params["reverse"])
+    out = {
+        consts + j: known_counts(eqn.invars[consts + j], slot.step, length, backwards)
+        for j, slot in enumerate(slots)
+        if slot.kind == "counter"
+    }
+    for k, atom in enumerate(eqn.invars[consts + carries :], consts + carries):
+        out[k] = None if isinstance(atom, jax_core.Literal) else counts.get(atom)
+    return {k: values for k, values in out.items() if values is not None}
+
+
+def _in_parts(eqn: Any, slots: Sequence[Slot], parts: int, zeros: Sequence[bool], known: Mapping[int, Any]) -> Any:
+    """A call that computes what the scan computes, its iterations in parts.
+
+    zeros: operands that are all zeros. known: the values of operands of the body in all iterations, of some.
+    """
     params = eqn.params
     consts, carries = scan_counts(params, len(eqn.invars))
     length, backwards = int(params["length"]), bool(params["reverse"])
     trips = length // parts
-    body = jax_core.jaxpr_as_fun(params["jaxpr"])
+    same = [*range(consts), *(consts + j for j, slot in enumerate(slots) if slot.kind == "fixed")]
+    jaxpr, arrays = open_jaxpr(params["jaxpr"])
+    jaxpr, blocks = with_blocks(jaxpr, same, known, length)
     totals = [j for j, slot in enumerate(slots) if slot.kind in ("total", "rescaled")]
     peaks = {slot.peak for slot in slots if slot.kind == "rescaled"}
     counters = [j for j, slot in enumerate(slots) if slot.kind == "counter"]
@@ -175,11 +197,13 @@ def _in_parts(eqn: Any, slots: Sequence[Slot], parts: int, zeros: Sequence[bool]
             carried = list(inits)
             for j, value in zip((*totals, *counters), (*running, *items[: len(counters)]), strict=True):
                 carried[j] = value
-            outs = body(*fixed, *carried, *items[len(counters) :])
+            first = len(items) - len(blocks)
+            body = jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(jaxpr, [*arrays, *items[first:]]))
+            outs = body(*fixed, *carried, *items[len(counters) : first])
             return [outs[j] for j in totals], list(outs[carries:])
 
         start = [_start(inits[j], slots[j].combiner, parts, j in peaks) for j in totals]
-        items = [tiled(x) for x in (*counts, *stacked)]
+        items = [tiled(x) for x in (*counts, *stacked, *(b.of(operands[b.operand], length) for b in blocks))]
         ended, made = jax.lax.scan(jax.vmap(once), start, items, length=trips, reverse=backwards)
         outs = list(inits)
         for j in counters:
