@@ -333,7 +333,7 @@ def _search_mesh(request: Request) -> Plan:
         raise InputError(f"no sizes of {', '.join(search.axes)} fit the machine: {refused[0][1]}")
 
     def solve(sizes: Mapping[str, int], options: SearchOptions, decided: Decision | None) -> Plan:
-        return plan_request(replace(request.on(sizes, _reads), options=options), decided)
+        return plan_request(replace(request.on(sizes, _reads), options=options, loop_parts=()), decided)
 
     return search_mesh(
         allowed, refused, lambda sizes: asked(request.on(sizes, _reads)).problem, solve, request.options,
