@@ -49,7 +49,7 @@ def test_a_carry_that_is_read_keeps_iterations_in_order(name: str) -> None:
 
 
 @given(loops())
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_loops_in_parts_compute_what_they_compute_as_they_stand(loop: Drawn) -> None:
     args = loop.arguments()
     found = parts_of(loop.f, *args)
