@@ -203,7 +203,7 @@ class Plan(PlanRecord):
         traced = trace(
             f, *specs, donate_argnums=donate_argnums or (), static_argnums=static_argnums,
             static_argnames=static_argnames, argnames=argnames, keywords=keywords, name=self.program.name,
-            effects=effects_of(self.program), kernels=called_in(self.program),
+            effects=effects_of(self.program), kernels=called_in(self.program), loop_parts=self.program.loop_parts,
         )  # fmt: skip
         if donate_argnums is None:
             traced = replace(traced, program=replace(traced.program, donated=self.program.donated))
@@ -276,7 +276,7 @@ class Plan(PlanRecord):
         runnable = runnable_from(
             f, specs, name=self.program.name, donate_argnums=donate_argnums, static_argnums=static_argnums,
             static_argnames=static_argnames, argnames=argnames, effects=effects_of(self.program),
-            kernels=called_in(self.program),
+            kernels=called_in(self.program), loop_parts=self.program.loop_parts,
             keywords={name: given for name, given in asked.items() if name not in words},
         )  # fmt: skip
         asked = {name: given for name, given in asked.items() if name in words}
