@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from autoshard.errors import InputError
+from autoshard.errors import InputError, in_words
 from autoshard.plan_record import BoundProof
 from autoshard.planning.model import Model
 from autoshard.solver.network import CostNetwork
@@ -67,6 +67,4 @@ class Proved:
             certificate, shares = base64.b64decode(data["data"], validate=True), bool(data.get("shares", True))
             return Proved(int(data["bound"]), certificate, limit, moments, shares)
         except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as problem:
-            raise InputError(
-                f"the certificate of the plan cannot be read: {type(problem).__name__}: {problem}"
-            ) from None
+            raise InputError(f"the certificate of the plan cannot be read: {in_words(problem)}") from None

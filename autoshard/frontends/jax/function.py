@@ -66,6 +66,11 @@ class TracedFunction:
     in_stated: tuple[StatedSharding | None, ...] = ()
     call: Call | None = None
 
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments as trees of `jax.ShapeDtypeStruct`."""
+        return tuple(jax.tree_util.tree_unflatten(self.in_tree, self.in_types))
+
 
 def trace(
     f: Callable[..., Any],
