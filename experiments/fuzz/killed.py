@@ -30,6 +30,11 @@ OFTEN = 4
 """Processes of one round."""
 
 
+def _heeds_interrupts() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so would the processes started here."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def killed_while_writing(home: Path, seed: int, tally: "Tally") -> None:
     """Start some commands and end them in the middle."""
     rng = random.Random(seed)
@@ -45,13 +50,13 @@ def killed_while_writing(home: Path, seed: int, tally: "Tally") -> None:
                 (box / output).write_bytes(OLD)
         process = subprocess.Popen(
             [sys.executable, "-m", "autoshard", *args], cwd=box, env=environment(home), stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, text=True,
+            stderr=subprocess.PIPE, text=True, preexec_fn=_heeds_interrupts,
         )  # fmt: skip
         time.sleep(rng.random() * usual_s)
         process.send_signal(how)
         name, told = f"killed:{seed}.{number}", [how.name, *args]
         try:
-            _, wrong = process.communicate(timeout=60)
+            _, wrong = process.communicate(timeout=180)
         except subprocess.TimeoutExpired:
             process.kill()
             _, wrong = process.communicate()
