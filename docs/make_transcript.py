@@ -122,6 +122,7 @@ def page(python: str) -> str:
         for step in STEPS:
             said, seconds = run(step, folder, environment)
             total += seconds
+            sys.stderr.write(f"{total:.0f} s: {step.commands.splitlines()[0]}\n")
             told = f"({seconds:.0f} s)" + (f" exit code {step.code}" if step.code else "")
             lines += [step.words, ""] if step.words else []
             lines += [

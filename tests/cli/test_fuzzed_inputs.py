@@ -2,11 +2,14 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from autoshard.__main__ import run
 from autoshard.cli import main
 from autoshard.errors import InputError, in_words
 from autoshard.files import read_json
@@ -131,6 +134,28 @@ def test_a_certificate_that_claims_nothing_proves_nothing(tmp_path: Path, capsys
 )
 def test_what_reading_a_damaged_file_raises_is_told_in_words(error: Exception, words: str) -> None:
     assert words in in_words(error)
+
+
+def test_faults_of_onnx_models_are_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx = pytest.importorskip("onnx", reason="reading ONNX models needs the library onnx")
+    text = '<ir_version: 11, opset_import: ["" : 22]> f (float[n] x) => (float[n] y) { y = Relu(x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    from autoshard.onnx.model import load
+
+    with pytest.raises(InputError, match="dimension 'n' cannot have the size"):
+        _ = load(tmp_path / "m.onnx", shapes={"n": 10**20}).inferred
+    (tmp_path / "m.json").write_text('{"irVersion": "eleven", "graph": {}}')
+    assert main(["check", str(tmp_path / "m.json")]) == 2
+    assert "'eleven' is not a number" in capsys.readouterr().err
+
+
+def test_an_interrupt_while_the_commands_are_imported_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "autoshard.cli", Interrupted("autoshard.cli"))
+    assert run() == 130
 
 
 @pytest.fixture(scope="module")
