@@ -37,6 +37,8 @@ class InfeasibleError(AutoshardError):
     conflict: the statements that contradict each other, in the user's words with their places. None of them can be left
     out. Empty where no such set was worked out. facts: figures about the contradiction, for programs; ``proved`` is
     true. Where a search found no plan and nothing is proved, the error is `NotFoundError`.
+    proof: the certificate and the network it is about (`planning.certified.Proved`), where a search proved it. refusal:
+    the `RefusalRecord` with it, which can be saved and verified; None where the error is not of `autoshard.plan`.
     """
 
     exit_code = 3
@@ -45,6 +47,8 @@ class InfeasibleError(AutoshardError):
         super().__init__(message)
         self.conflict = tuple(conflict)
         self.facts = {"proved": True, **(facts or {})}
+        self.proof: Any = None
+        self.refusal: Any = None
 
 
 class OutOfTimeError(AutoshardError):

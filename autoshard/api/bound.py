@@ -1,4 +1,4 @@
-"""Are a plan's bounds proved? Their networks are made again, and their certificates judged on them.
+"""Are a plan's bounds proved, or that there is no plan? Networks are made again, and certificates judged on them.
 
 The statements in the file are those that were asked for (`verify.plan.asked` compares them); the networks are made of
 them by the rooms that made the plan, without the solver. What the certificates then prove is judged by
@@ -9,16 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from autoshard.errors import AutoshardError, InputError, in_words
+from autoshard.errors import AutoshardError, InfeasibleError, InputError, in_words
 from autoshard.verify import Check, Verification
 from autoshard.verify.report import failed, not_done, ok
 
 if TYPE_CHECKING:
-    from autoshard.plan_record import BoundProof, PlanRecord
+    from autoshard.plan_record import BoundProof, PlanRecord, RefusalRecord
     from autoshard.planning import Model, Problem
+    from autoshard.planning.certified import Proved
     from autoshard.planning.stages import StagePlan
+    from autoshard.verify.certificate import Verdict
 
 BOUND = "no plan costs less than the bound"
+NO_PLAN = "no plan exists"
 ROUNDING = 1e-12
 """Relative differences between two sums of the same seconds."""
 _NONE = "the plan has no certificate of its bound, which is taken on trust"
@@ -52,6 +55,76 @@ def check_bound(data: Mapping[str, Any]) -> Check:
         return not_done(BOUND, f"the network that the bound is about cannot be made again: {error}")
     own = plan.certificate if plan.joint is None else plan.stages[-1].certificate if plan.stages else None
     return not_done(BOUND, _NONE, *lines) if own is None else ok(BOUND, lines)
+
+
+def check_refusal(data: Mapping[str, Any]) -> Check:
+    """The check of the content of a refusal.json; *not done* where it carries no certificate."""
+    from autoshard.plan_record import RefusalRecord
+    from autoshard.planning.model import build_model
+    from autoshard.questions.again import problem_of
+
+    try:
+        refusal = RefusalRecord.from_dict(data)
+    except (AutoshardError, *_DAMAGE) as error:
+        return failed(NO_PLAN, [f"the refusal, or the certificate in it, cannot be read: {error}"])
+    try:
+        model = build_model(problem_of(refusal))
+    except InfeasibleError as error:
+        return not_done(
+            NO_PLAN, "there is no network to judge a certificate on: making it again ends with the same finding",
+            *str(error).splitlines(),
+        )  # fmt: skip
+    except AutoshardError as error:
+        return not_done(NO_PLAN, f"the network that the refusal is about cannot be made again: {error}")
+    except _DAMAGE as error:
+        return failed(NO_PLAN, [f"the refusal is damaged: {type(error).__name__}: {error}"])
+    if refusal.certificate is None:
+        return not_done(NO_PLAN, "the refusal has no certificate, and there may be plans")
+    try:
+        return ok(NO_PLAN, [_proved_none(refusal.certificate, model, refusal)])
+    except (_Refuted, InputError) as fault:
+        return failed(NO_PLAN, [str(fault)])
+    except _DAMAGE:
+        return failed(NO_PLAN, ["the certificate speaks of memory that the network, made again, does not have"])
+
+
+def _proved_none(told: "BoundProof", model: "Model", refusal: "RefusalRecord") -> str:
+    """A line on what the certificate of a refusal proves; `_Refuted` where that is less than that there is no plan."""
+    from autoshard.planning.certified import Proved
+    from autoshard.questions.again import limit_of
+    from autoshard.verify.certificate import CertificateFault
+
+    proved, limit = Proved.from_dict(told.to_dict()), limit_of(refusal)
+    if proved.limit is not None and (limit is None or proved.limit < limit):
+        raise _Refuted(f"the certificate is about {proved.limit} bytes per device; the limit is {limit}")
+    if not proved.shares:
+        raise _Refuted("the certificate is about layers that decide for themselves")
+    try:
+        verdict, nodes = _verdict(proved, model)
+    except CertificateFault as fault:
+        raise _Refuted(f"the certificate does not prove that there is no plan: {fault}") from None
+    if verdict.bound is not None:
+        raise _Refuted("the certificate proves a bound, and not that there is no plan")
+    within = "without its memory limit" if proved.limit is None else f"within {proved.limit} bytes per device"
+    return (
+        f"no plan {within}: {verdict.steps} reductions, {verdict.records} sets of messages and {verdict.leaves} leaves "
+        f"judged on {nodes} decisions"
+    )
+
+
+def _verdict(proved: "Proved", model: "Model") -> "tuple[Verdict, int]":
+    """What a certificate proves on its network, made again, and how many decisions that has."""
+    from autoshard.solver.work import Infeasible
+    from autoshard.verify.certificate import check_certificate
+
+    try:
+        network = proved.network(model)
+    except Infeasible as why:
+        raise _Refuted(f"the certificate is about a network that cannot be made: {why}") from None
+    edges = [(e.first, e.second, e.costs) for e in network.edges]
+    usages = [[(u.start, u.stop, u.amounts) for u in own] for own in network.usages] or [[] for _ in network.costs]
+    verdict = check_certificate(proved.certificate, network.costs, edges, usages, network.usage_limit)
+    return verdict, network.n_nodes
 
 
 def _judged(plan: "PlanRecord", model: "Model") -> Iterator[str]:
@@ -160,19 +233,16 @@ def _proved(what: str, claimed: float, told: "BoundProof", model: "Model", plan:
     """A line on what a certificate proves; `_Refuted` where that is less than what is claimed."""
     from autoshard.planning.certified import Proved
     from autoshard.questions.again import limit_of
-    from autoshard.verify.certificate import CertificateFault, check_certificate
+    from autoshard.verify.certificate import CertificateFault
 
     proved, limit = Proved.from_dict(told.to_dict()), limit_of(plan)
     if proved.limit is not None and (limit is None or proved.limit < limit):
         raise _Refuted(f"{what}: the certificate is about {proved.limit} bytes per device; the limit is {limit}")
-    network = proved.network(model)
-    edges = [(e.first, e.second, e.costs) for e in network.edges]
-    usages = [[(u.start, u.stop, u.amounts) for u in own] for own in network.usages] or [[] for _ in network.costs]
     try:
-        verdict = check_certificate(proved.certificate, network.costs, edges, usages, network.usage_limit)
+        verdict, nodes = _verdict(proved, model)
     except CertificateFault as fault:
         raise _Refuted(f"{what}: the certificate does not prove it: {fault}") from None
-    if verdict.bound is None:
+    if verdict.bound is None or proved.bound is None:
         raise _Refuted(f"{what}: the certificate says that there is no plan at all")
     if proved.bound > verdict.bound:
         raise _Refuted(f"{what} is said to be of {proved.bound} ticks, the certificate proves {verdict.bound}")
@@ -181,8 +251,8 @@ def _proved(what: str, claimed: float, told: "BoundProof", model: "Model", plan:
         raise _Refuted(f"{what} is {claimed}, the certificate proves {shown}")
     return (
         f"{what} {claimed:.9g} s: {verdict.steps} reductions, {verdict.records} sets of messages and "
-        f"{verdict.leaves} leaves judged on {network.n_nodes} decisions"
-        + ("" if network.usage_limit is None else ", memory limit included")
+        f"{verdict.leaves} leaves judged on {nodes} decisions"
+        + ("" if proved.limit is None else ", memory limit included")
     )
 
 

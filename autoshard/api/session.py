@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,12 @@ from autoshard.config.load import Config
 from autoshard.config.problem import build_problem, check_locals, import_reference
 from autoshard.config.workload import Workload
 from autoshard.constraints.kernels_of import called_names
-from autoshard.errors import AutoshardError, InputError, UnsupportedError
+from autoshard.errors import AutoshardError, InfeasibleError, InputError, UnsupportedError
 from autoshard.files import check_writable, write_json
 from autoshard.planning.options import SearchOptions
 from autoshard.report.progress import Progress
 from autoshard.report.view.search import search_points
-from autoshard.trust import allow, told_folder
+from autoshard.trust import allow, placed_config, told_folder
 
 if TYPE_CHECKING:
     from autoshard.api.plans import Plan
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from autoshard.questions.compare import Comparison
     from autoshard.strategies.choice import StrategyName
 
+REFUSAL = "refusal.json"
+"""Where a proof that there is no plan goes, in the folder of the plan that there is not."""
 OUTPUT_ROOT = Path("out")
 """Where a config's results go unless it or the command line says otherwise: ``out/<name of the config>``."""
 
@@ -93,8 +95,14 @@ def solve_session(
     with Progress(quiet=quiet) as progress:
         progress("reading the program")
         problem = clock.time("build", lambda: build_problem(config))
-        plan = clock.time("plan", lambda: plan_config(config, problem, time_limit_s=time_limit_s, progress=progress))
+        try:
+            plan = clock.time(
+                "plan", lambda: plan_config(config, problem, time_limit_s=time_limit_s, progress=progress)
+            )
+        except InfeasibleError as error:
+            raise _kept(error, config, directory, started, clock.seconds) from None
         _save(plan, directory / "plan.json")
+        (directory / REFUSAL).unlink(missing_ok=True)
         if config.trusted:
             allow(directory / "plan.json")
         if config.settings.verify:
@@ -107,17 +115,40 @@ def solve_session(
     write_json(
         directory / "run.json",
         {
-            "autoshard": __version__,
-            "config": config.file,
-            "folder": told_folder(config.directory, directory / "plan.json"),
-            "started": started.isoformat(timespec="seconds"),
-            "seconds": {stage: round(s, 3) for stage, s in clock.seconds.items()},
+            **_told_run(config, directory, started, clock.seconds),
             "verification": verification.to_dict() if verification is not None else None,
             "losses": list(losses) if losses is not None else None,
             "search": [list(point) for point in search_points(plan.run)],
         },
     )
     return session
+
+
+def _told_run(config: Config, directory: Path, started: datetime, seconds: Mapping[str, float]) -> dict[str, Any]:
+    """What run.json says of every run."""
+    return {
+        "autoshard": __version__,
+        "config": config.file,
+        "folder": told_folder(config.directory, directory / "plan.json"),
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": {stage: round(s, 3) for stage, s in seconds.items()},
+    }
+
+
+def _kept(
+    error: InfeasibleError, config: Config, directory: Path, started: datetime, seconds: Mapping[str, float]
+) -> InfeasibleError:
+    """Write the refusal of a run where the plan would be; the error, which says so."""
+    if error.refusal is None:
+        return error
+    file = directory / REFUSAL
+    error.refusal.save(file)
+    write_json(directory / "run.json", {**_told_run(config, directory, started, seconds), "refused": True})
+    if config.trusted:
+        allow(file)
+    told = InfeasibleError(f"{error}\nkept in {file}; `autoshard verify {file}` checks it", conflict=error.conflict)
+    told.facts, told.proof, told.refusal = error.facts, error.proof, error.refusal
+    return told
 
 
 def _save(plan: "Plan", file: Path) -> None:
@@ -223,11 +254,21 @@ def own_strategy(reference: str, folder: Path) -> Callable[..., Any]:
 
 
 def verify_session(plan_file: Path) -> Any:
-    """The checks of a plan file, against the config in it. The result has ``ok``, ``to_dict()`` and a text form."""
-    from autoshard.api.bound import with_bound
-    from autoshard.files import read_json
-    from autoshard.verify import verify_file
+    """The checks of a plan file, or of a refusal, against the config in it.
 
+    The result has ``ok``, ``to_dict()`` and a text form.
+    """
+    from autoshard.api.bound import check_refusal, with_bound
+    from autoshard.files import read_json
+    from autoshard.plan_record.refusal import RefusalRecord, is_refusal
+    from autoshard.verify import verify_file, verify_refusal
+
+    data = read_json(plan_file, what="plan")
+    if is_refusal(data):
+        RefusalRecord.load(plan_file)
+        data = {**data, "config": placed_config(data["config"], plan_file)}
+        found = verify_refusal(data, name=str(plan_file))
+        return replace(found, checks=(*found.checks, check_refusal(data)))
     return with_bound(verify_file(plan_file), read_json(plan_file, what="plan"))
 
 

@@ -14,8 +14,8 @@ from autoshard.config.problem import imported_locals
 from autoshard.constraints.kernels_of import called_names
 from autoshard.costmodels import Machine, Profile, ProfileError
 from autoshard.deadline import Deadline
-from autoshard.errors import InputError
-from autoshard.plan_record import ToldLimit
+from autoshard.errors import InfeasibleError, InputError
+from autoshard.plan_record import RefusalRecord, ToldLimit
 from autoshard.planning import (
     STOPPED_BY_USER,
     Decision,
@@ -179,6 +179,17 @@ def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     question = asked(request)
     folder = Path((request.config or {}).get("folder") or ".")
     question = replace(question, locals=imported_locals(question.locals, folder))
+    try:
+        return _answered(request, question, decided, chosen, clock)
+    except InfeasibleError as error:
+        error.refusal = error.refusal or _refusal(request, question, error)
+        raise
+
+
+def _answered(
+    request: Request, question: Asked, decided: Decision | None, chosen: StrategyName | None, clock: _Clock
+) -> Plan:
+    """The plan of a request whose statements have been matched to its program."""
     model = build_model(question.problem, request.options.progress, deadline=request.options.deadline)
     check_room(model, request.options)
     clock.lap("build")
@@ -190,6 +201,18 @@ def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     notes = run.decide()
     clock.lap("solve")
     return run.plan(question, notes, clock.seconds)
+
+
+def _refusal(request: Request, question: Asked, error: InfeasibleError) -> RefusalRecord:
+    """What is refused, with the proof."""
+    problem = question.problem
+    return RefusalRecord(
+        program=problem.program, mesh=problem.mesh, machine=problem.machine, statements=question.statements,
+        config=request.config, trips=problem.trips, options=request.told_options(), reason=str(error),
+        conflict=error.conflict, facts=error.facts,
+        certificate=None if error.proof is None else error.proof.told("refusal"),
+        memory_limit=ToldLimit(bytes=problem.memory_limit, source="device" if problem.device_limit else "stated"),
+    )  # fmt: skip
 
 
 @dataclass

@@ -7,10 +7,15 @@ only goes onto a stack needs no memory of its own. A carry lives from the start 
 
 With a schedule, a copy made by a reshard ends the life of the array that it is made from (compilers move communication
 so that memory is freed). A copy no larger than the definition is made together with the value, a larger one when it is
-first read; an all-reduce works in place. Without a schedule no copy ends a definition, except of `copied` values.
+first read; an all-reduce works in place.
+
+Without a schedule the intervals are those that hold under every schedule: a definition is held at least so long, and
+first reads are at the latest then. So a region op may read a copy of its operand as soon as it begins, and what a
+virtual value is computed from is read only when that could be made: a copy of the virtual value may be what later ops
+read.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from autoshard.costs.fusion import Fusion
@@ -33,7 +38,7 @@ class Liveness:
     interval[value]: when the *definition* of a materialised value is held; absent for virtual values and for arguments
     of bodies that are read in place. reads[value]: first and last time the value is read, through virtual values.
     points: number of points in time. fusion: which values are in memory at all. made[value]: when results of ops are
-    made. taken: values whose memory their last reader may write its result to. shared[value], private[use]: when the
+    made. in_place: results that may take the memory of an operand. shared[value], private[use]: when the
     copies of a schedule are held.
     """
 
@@ -44,7 +49,7 @@ class Liveness:
     points: int
     fusion: Fusion
     made: dict[int, int] = field(default_factory=dict)
-    taken: set[int] = field(default_factory=set)
+    in_place: set[int] = field(default_factory=set)
     shared: dict[int, Interval] = field(default_factory=dict)
     private: dict[Use, Interval] = field(default_factory=dict)
 
@@ -54,25 +59,16 @@ def analyse(
     fusion: Fusion,
     schedule: Schedule | None = None,
     size: Size | None = None,
-    *,
-    copied: Collection[int] = (),
 ) -> Liveness:
-    """Liveness of every value of `program`: under a schedule (with the bytes of its layouts), or under all schedules.
-
-    copied: virtual values that some schedule copies as soon as they can be computed. Without a schedule, the values
-    that they are computed from are not held longer on their account.
-    """
-    pass_ = _Pass(program, fusion, schedule, size, frozenset(copied))
-    return pass_.run()
+    """Liveness of every value of `program`: under a schedule (with the bytes of its layouts), or under all of them."""
+    return _Pass(program, fusion, schedule, size).run()
 
 
 class _Pass:
     """One backward pass over the program."""
 
-    def __init__(
-        self, program: Program, fusion: Fusion, schedule: Schedule | None, size: Size | None, copied: frozenset[int]
-    ) -> None:
-        self.program, self.fusion, self.schedule, self.size, self.copied = program, fusion, schedule, size, copied
+    def __init__(self, program: Program, fusion: Fusion, schedule: Schedule | None, size: Size | None) -> None:
+        self.program, self.fusion, self.schedule, self.size = program, fusion, schedule, size
         self.held = set(fusion.held)
         if schedule is not None:  # a collective reads from memory, so its operand is not fused
             moved = [value for value, reshard in schedule.shared.items() if reshard.steps]
@@ -88,7 +84,7 @@ class _Pass:
         self.shared: dict[int, Interval] = {}
         self.private: dict[Use, Interval] = {}
         self.made: dict[int, int] = {}
-        self.taken: set[int] = set()
+        self.in_place: set[int] = set()
         self.handed: dict[int, int] = {}
         self.stacked: dict[int, list[Use]] = {}
         self.only_use = only_uses(program) if schedule is not None else {}
@@ -118,7 +114,7 @@ class _Pass:
             self._copy(value, first, last)
         self._take_over()
         return Liveness(
-            self.time, self.span, self.interval, self.reads, points, self.fusion, self.made, self.taken, self.shared,
+            self.time, self.span, self.interval, self.reads, points, self.fusion, self.made, self.in_place, self.shared,
             self.private,
         )  # fmt: skip
 
@@ -165,9 +161,11 @@ class _Pass:
             since = max(start, min(begin, default=start))
             if op.regions and op.kind != "shard_map":
                 self._regions(op, start, last)
+            copies = self.schedule is None and bool(op.regions) and op.kind != "shard_map"
             for slot, value in enumerate(op.operands):
                 # the initial value of a carry is copied into the loop's buffer, and not needed any more
-                self._read(value, since, start if starts_carry(op, slot) else through, Use(op.id, slot))
+                brief = copies or starts_carry(op, slot)
+                self._read(value, since, start if brief else through, Use(op.id, slot))
 
     def _defined(self, value: int, made: int, default: int) -> Interval:
         """Hold a definition; returns the interval for which it is needed itself, copies of it apart."""
@@ -179,7 +177,7 @@ class _Pass:
             return made, made
         first, last = self.reads.get(value, (default, default))
         last = max(last, default)
-        if value in self.copied:
+        if self.schedule is None and value not in self.held:
             return first, made
         if value not in self.held and self.schedule is not None and not self.schedule.definitions[value].unreduced:
             self._copy(value, first, last)  # its operands may have other readers, so the copy does not free them
@@ -256,8 +254,10 @@ class _Pass:
                     self._replace(tuple(read), result, self.time[op.id])
 
     def _replace(self, read: tuple[int, ...], result: int, now: int) -> None:
-        if self.schedule is None:
-            self.taken.update(v for v in read if self.reads[v][1] == now and self._same(v, result))
+        if self.schedule is None:  # whether their layouts have the same bytes is not known yet
+            if any(self.reads[value][1] == now for value in read):
+                self.in_place.add(result)
+            return
         for value in read:
             table = self.shared if value in self.shared else self.interval
             held = table.get(value)
@@ -266,8 +266,7 @@ class _Pass:
                 return
 
     def _same(self, value: int, result: int) -> bool:
-        if self.schedule is None or self.size is None:
-            return self.program.type_of(value).bytes == self.program.type_of(result).bytes
+        assert self.schedule is not None and self.size is not None
         form = self.schedule.form_before_use(value)
         return self.size(value, form) == self.size(result, self.schedule.definitions[result])
 

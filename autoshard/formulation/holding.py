@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autoshard.formulation.model import Node
+from autoshard.formulation.model import Node, Port
 from autoshard.sharding.layout import Layout
 
 if TYPE_CHECKING:
@@ -29,19 +29,39 @@ def holds(collector: "Collector", node: Node, value: int, layouts: Sequence[Layo
 
 
 def _definition(collector: "Collector", value: int, layouts: Sequence[Layout], amounts: np.ndarray) -> list[NodeUsage]:
-    """How long a definition is surely held: until a copy may replace it.
+    """How long a definition is surely held: until a copy may replace it, and not while an operand may lie there.
 
-    A partial sum with one use may be reduced at once, to the smallest layout.
+    A partial sum with one use may be reduced at once and in place, at most to the part of one device.
     """
     if value not in collector.liveness.interval:
         return []
     start, stop = collector.liveness.interval[value]
+    first = start + 1 if value in collector.liveness.in_place else start
     if collector.has_hub(value):
-        return [(start, start + 1, amounts)]
+        stop = min(start + 1, stop)
+    if first >= stop:
+        return []
     partial = [bool(layout.unreduced) for layout in layouts]
-    if stop > start + 1 and any(partial):
-        return [(start, start + 1, amounts), (start + 1, stop, np.where(partial, amounts.min(), amounts))]
-    return [(start, stop, amounts)]
+    if not any(partial):
+        return [(first, stop, amounts)]
+    whole = collector.program.type_of(value).bytes
+    least = np.minimum(amounts, np.ceil(whole / collector.mesh.mesh.size))
+    return [(first, stop, np.where(partial, least, amounts))]
+
+
+def keep_operand(collector: "Collector", value: int, port: Port, start: int, last: int) -> None:
+    """Note on the boundary of a region that the array in which `value` is defined is held while the region runs, from
+    `start` to `last`, where the region reads it and no copy.
+
+    That it is held until then its own node knows. Where something else reads it too, nothing is noted.
+    """
+    node = collector.out.nodes[port.node]
+    if node.copies is None or collector.has_hub(value) or value not in collector.liveness.interval:
+        return
+    if value in collector.inputs or start >= last:
+        return
+    amounts = collector.bytes(value, port.layouts)
+    node.usages.append((start + 1, last + 1, np.where(node.copies, 0.0, amounts)))
 
 
 def shared_form(
@@ -50,18 +70,19 @@ def shared_form(
     """When the form that uses share is held; `defined`: bytes in the layouts that the value may be defined in.
 
     A copy is made when it is first read, or at once if it is not larger than the definition; until then the definition
-    is held. Inputs stay where they are, so only their copies count.
+    is held, if it is in memory at all. Inputs stay where they are, so only their copies count.
     """
     live = collector.liveness
     first, last = live.reads.get(value, (0, 0))
-    end = last if value in live.taken else last + 1
+    end = last + 1
     copied = np.where(copies, amounts, 0.0)
     real = value in live.interval and value not in collector.inputs
     partial = value in live.made and value not in collector.fusion.held and collector.reach.get(value)
     if not real and not partial:
         return [(first, end, copied)] if first < end else []
     made = live.interval[value][0] if real else live.made[value]
-    usages = [(made + 1, min(first, end), np.minimum(copied, defined.min())), (max(first, made + 1), end, copied)]
+    usages = [(max(first, made + 1), end, copied)]
     if real:
+        usages.append((made + 1, min(first, end), np.minimum(copied, defined.min())))
         usages.append((made + 1, live.interval[value][1], np.where(copies, 0.0, amounts)))
     return [u for u in usages if u[0] < u[1]]

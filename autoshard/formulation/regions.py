@@ -7,7 +7,7 @@ import numpy as np
 
 from autoshard.costs.manual import body_trips
 from autoshard.errors import UnsupportedError
-from autoshard.formulation.holding import holds
+from autoshard.formulation.holding import holds, keep_operand
 from autoshard.formulation.model import Node, NodeKind, Port
 from autoshard.program.program import Op
 from autoshard.program.schedule import Use
@@ -73,6 +73,7 @@ def scan(collector: "Collector", op: Op, weight: float) -> None:
             factor = float(length) if stacked else 1.0
             port = _boundary(collector, op, f"operand {k}", arg, weight, held=(start, last + 1, factor), copies=True)
             outer = Port(port.node, tuple(map(stack, port.layouts))) if stacked else port
+            keep_operand(collector, op.operands[k], outer, start, last)
             collector.use(op.operands[k], outer, weight, Use(op.id, k), shares=True)
         collector.defined(arg, port, inner)
     ports = [collector.out.definition[body.args[consts + k]] for k in range(carries)]
@@ -106,6 +107,7 @@ def while_loop(collector: "Collector", op: Op, weight: float) -> None:
     for k in range(n_cond + n_body):
         arg = cond.args[k] if k < n_cond else body.args[k - n_cond]
         port = _boundary(collector, op, f"operand {k}", arg, weight, held=(start, last + 1, 1.0), copies=True)
+        keep_operand(collector, op.operands[k], port, start, last)
         collector.use(op.operands[k], port, weight, Use(op.id, k), shares=True)
         collector.defined(arg, port, test if k < n_cond else inner)
     ports = []
@@ -132,6 +134,7 @@ def cond(collector: "Collector", op: Op, weight: float) -> None:
     _whole(collector, op.operands[0], weight, Use(op.id, 0))
     for k, value in enumerate(op.operands[1:]):
         port = _boundary(collector, op, f"operand {k}", value, weight, held=(start, last + 1, 1.0), copies=True)
+        keep_operand(collector, value, port, start, last)
         collector.use(value, port, weight, Use(op.id, k + 1), shares=True)
         for region in op.regions:
             collector.defined(region.args[k], port, weight)

@@ -1,5 +1,6 @@
 """The record of a plan: what was decided, what it costs and how sure that is, and its JSON in both directions."""
 
+from autoshard.plan_record.asked import AskedRecord
 from autoshard.plan_record.parts import (
     BaselineCost,
     BoundProof,
@@ -15,8 +16,10 @@ from autoshard.plan_record.parts import (
     ToldOptions,
 )
 from autoshard.plan_record.record import PlanRecord
+from autoshard.plan_record.refusal import RefusalRecord
 
 __all__ = [
+    "AskedRecord",
     "BaselineCost",
     "BoundProof",
     "JointOptimum",
@@ -25,6 +28,7 @@ __all__ = [
     "MeshTried",
     "NamedPriorities",
     "PlanRecord",
+    "RefusalRecord",
     "SharingPrice",
     "StageRecord",
     "ToldChange",

@@ -45,13 +45,14 @@ class BaselineCost(Part):
 class BoundProof(Part):
     """The proof of a bound, and which network it is about (`planning.certified`).
 
-    of: whether of the plan's bound, of the optimum all at once beside its stages, or of a stage. bound: in ticks.
+    of: whether of the plan's bound, of the optimum all at once beside its stages, or of a stage; or of a refusal.
+    bound: in ticks; None in a refusal, where the proof is that there is no plan.
     limit: bytes that the network was held to; moments: at which it knew of what depends on several decisions; shares:
     whether repeated layers share their decisions there, where they do in the plan. data: the certificate, in base64.
     """
 
-    of: Literal["plan", "joint", "stage"]
-    bound: int
+    of: Literal["plan", "joint", "stage", "refusal"]
+    bound: int | None
     limit: int | None
     moments: dict[str, tuple[int, ...]] | None
     data: str = Field(repr=False)

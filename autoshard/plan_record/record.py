@@ -6,22 +6,20 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-from autoshard.constraints.registry import read_all
-from autoshard.constraints.statement import Matched
 from autoshard.costmodels.machine import Machine
 from autoshard.costs.memory import MemoryProfile, verdict
 from autoshard.costs.price import CommRow, PlanCost
 from autoshard.errors import InputError
 from autoshard.files import read_json, write_json
+from autoshard.plan_record.asked import AskedRecord, read_part, told
 from autoshard.plan_record.parts import (
     BaselineCost,
     BoundProof,
     JointOptimum,
     MeshSearched,
     NamedPriorities,
-    Part,
     SharingPrice,
     StageRecord,
     ToldChange,
@@ -35,7 +33,6 @@ from autoshard.program.as_json import (
     check_header,
     guarded,
     mesh_from_json,
-    mesh_to_json,
     plain,
     program_from_json,
     program_on_host,
@@ -43,23 +40,20 @@ from autoshard.program.as_json import (
     schedule_from_json,
     schedule_to_json,
 )
-from autoshard.program.program import Origin, Program
+from autoshard.program.program import Origin
 from autoshard.program.schedule import Schedule
-from autoshard.sharding.layout import Layout
+from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.trust import placed_config
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from autoshard.costs.exposure import Objective
     from autoshard.costs.steptime import StepTime
     from autoshard.frontends.jax.function import TracedFunction
 
-M = TypeVar("M", bound=Matched)
-
 
 @dataclass(frozen=True, kw_only=True)
-class PlanRecord:
+class PlanRecord(AskedRecord):
     """Shardings of every value, the collectives that follow, their cost and memory, and the proven gap.
 
     status: ``optimal`` or ``feasible``. objective_s: seconds of one step as the `objective` counts them, plus the
@@ -82,9 +76,7 @@ class PlanRecord:
     changed: where the plan answers a question put to another plan, what each question asked otherwise, in order.
     """
 
-    program: Program
     schedule: Schedule
-    machine: Machine
     cost: PlanCost
     memory: MemoryProfile
     status: str
@@ -93,11 +85,8 @@ class PlanRecord:
     gap: float
     memory_price_s: float = 0.0
     rounding_s: float = 0.0
-    statements: tuple[Mapping[str, Any], ...] = ()
     baselines: tuple[BaselineCost, ...] = ()
     notes: tuple[str, ...] = ()
-    config: Mapping[str, Any] | None = None
-    trips: int = 1
     model_flop: float | None = None
     batch: float | None = None
     run: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -108,15 +97,13 @@ class PlanRecord:
     mesh_search: MeshSearched | None = None
     priorities: NamedPriorities | None = None
     strategy: str | None = None
-    memory_limit: ToldLimit | None = None
-    options: ToldOptions | None = None
     certificate: BoundProof | None = field(default=None, repr=False)
     changed: tuple[ToldChange, ...] = ()
 
     @property
-    def objective(self) -> Objective:
-        """What `objective_s` counts: ``serial`` (nothing overlaps) or ``overlap`` (what a device waits for)."""
-        return (self.options and self.options.objective) or "serial"
+    def atoms(self) -> AtomMesh:
+        """The mesh of the schedule, its axes split into atoms."""
+        return self.schedule.mesh
 
     def __repr__(self) -> str:
         name = f"{type(self).__name__}({self.program.name} on {self.machine.profile.name}"
@@ -125,15 +112,6 @@ class PlanRecord:
         return f"{name}, {where}: {found} {self.memory.peak_bytes} bytes; summary() tells more)"
 
     # -- reading it ----------------------------------------------------------------------------------
-
-    @cached_property
-    def stated(self) -> tuple[Matched, ...]:
-        """The statements, each a value of its kind. `InputError` where one of them cannot be read."""
-        return read_all(self.statements, self.schedule.mesh.mesh)
-
-    def stated_as(self, kind: type[M]) -> tuple[M, ...]:
-        """The statements of one kind, or of several kinds by their common base."""
-        return tuple(statement for statement in self.stated if isinstance(statement, kind))
 
     @cached_property
     def shardings(self) -> dict[str, str]:
@@ -280,19 +258,10 @@ class PlanRecord:
             "bound_s": self.bound_s,
             "gap": self.gap,
             "notes": list(self.notes),
-            "mesh": mesh_to_json(self.schedule.mesh),
-            "hardware": {
-                "name": self.machine.profile.name,
-                "machine": plain(self.machine.to_dict()),
-                "layout": plain(self.machine.describe()),
-            },
-            "config": None if self.config is None else plain({key: self.config[key] for key in ("file", "settings")}),
-            "trips": self.trips,
+            **self.ground_to_dict(),
             "model_flop": self.model_flop,
             "batch": self.batch,
-            "statements": [plain(s) for s in self.statements],
-            **_told("memory_limit", self.memory_limit),
-            **_told("options", self.options),
+            **self.asked_to_dict(),
             "cost": self.cost_parts(),
             "memory": {
                 "peak_bytes": self.memory.peak_bytes,
@@ -307,10 +276,10 @@ class PlanRecord:
             "stages": [plain(stage.to_dict()) for stage in self.stages],
             "joint": None if self.joint is None else plain(self.joint.to_dict()),
             "sharing": None if self.sharing is None else plain(self.sharing.to_dict()),
-            **_told("certificate", self.certificate),
+            **told("certificate", self.certificate),
             **({} if not self.changed else {"changed": [plain(change.to_dict()) for change in self.changed]}),
-            **_told("mesh_search", self.mesh_search),
-            **_told("priorities", self.priorities),
+            **told("mesh_search", self.mesh_search),
+            **told("priorities", self.priorities),
             **({} if self.strategy is None else {"strategy": self.strategy}),
             "baselines": [baseline.to_dict() for baseline in self.baselines],
             "shardings": self._boundary_shardings(),
@@ -376,25 +345,13 @@ class PlanRecord:
             model_flop=data.get("model_flop"),
             batch=data.get("batch"),
             stages=tuple(StageRecord.from_dict(stage) for stage in data.get("stages", ())),
-            joint=_read(JointOptimum, data, "joint"),
-            sharing=_read(SharingPrice, data, "sharing"),
-            mesh_search=_read(MeshSearched, data, "mesh_search"),
-            priorities=_read(NamedPriorities, data, "priorities"),
+            joint=read_part(JointOptimum, data, "joint"),
+            sharing=read_part(SharingPrice, data, "sharing"),
+            mesh_search=read_part(MeshSearched, data, "mesh_search"),
+            priorities=read_part(NamedPriorities, data, "priorities"),
             strategy=data.get("strategy"),
-            memory_limit=_read(ToldLimit, data, "memory_limit"),
-            options=_read(ToldOptions, data, "options"),
-            certificate=_read(BoundProof, data, "certificate"),
+            memory_limit=read_part(ToldLimit, data, "memory_limit"),
+            options=read_part(ToldOptions, data, "options"),
+            certificate=read_part(BoundProof, data, "certificate"),
             changed=tuple(ToldChange.from_dict(change) for change in data.get("changed", ())),
         )
-
-
-P = TypeVar("P", bound=Part)
-
-
-def _told(key: str, part: Part | None) -> dict[str, Any]:
-    """The part under its key, or nothing where there is no such part."""
-    return {} if part is None else {key: plain(part.to_dict())}
-
-
-def _read(kind: type[P], data: Mapping[str, Any], key: str) -> P | None:
-    return None if data.get(key) is None else kind.from_dict(data[key])

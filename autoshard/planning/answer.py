@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from autoshard.errors import AutoshardError
+from autoshard.errors import AutoshardError, InfeasibleError
+from autoshard.planning.certified import Proved
 from autoshard.planning.contradiction import contradiction
 from autoshard.planning.decide import search_plan
 from autoshard.planning.decision import Decision
@@ -14,6 +15,9 @@ from autoshard.solver.solution import Stopped
 EXPLAINING_SHARE, EXPLAINING_S = 0.8, 2.0
 """The part of what is left of a time limit that searches for what would make room may take, and seconds that they may
 take in any case."""
+
+_LEAST_EFFORT = 1e-3
+"""Of a search that is to end with its reductions."""
 
 
 def answer(model: Model, options: SearchOptions | None = None, *, starts: Sequence[Sequence[int]] = ()) -> Decision:
@@ -30,7 +34,10 @@ def explained(end: NoAnswerError, options: SearchOptions | None = None) -> Autos
     seconds = None if options is None else options.deadline.left(EXPLAINING_SHARE, least=EXPLAINING_S)
     if end.proved:
         lowest = None if problem.memory_limit is None else end.lowest
-        return contradiction(problem, proved=True, reason=end.reason, achieved_bytes=lowest, seconds=seconds)
+        error = contradiction(problem, proved=True, reason=end.reason, achieved_bytes=lowest, seconds=seconds)
+        if isinstance(error, InfeasibleError):
+            error.proof = end.proof
+        return error
     if end.within and end.stopped is not Stopped.TIME:
         return contradiction(problem, proved=False, achieved_bytes=end.lowest, seconds=seconds)
     return end.plain()
@@ -50,4 +57,14 @@ def check_room(model: Model, options: SearchOptions | None = None) -> None:
     for time_ in sorted(delta):
         live += delta[time_]
         if limit is not None and live > limit:
-            raise contradiction(model.problem, proved=True, seconds=seconds)
+            error = contradiction(model.problem, proved=True, seconds=seconds)
+            if isinstance(error, InfeasibleError):
+                error.proof = _proof_of_no_room(model, limit)
+            raise error
+
+
+def _proof_of_no_room(model: Model, limit: int) -> Proved | None:
+    """The certificate that the decisions have no room: the reductions that every search begins with find it."""
+    from autoshard.solver import solve
+
+    return Proved.none(solve(model.with_limit(limit), effort=_LEAST_EFFORT), limit)

@@ -1,4 +1,4 @@
-"""The certificate of a plan's bound, and how the network that it is about is made again.
+"""The certificate of a plan's bound (or that there is no plan), and how the network that it is about is made again.
 
 The bound of a plan is proved for a network. Which network it was follows from the problem and a few facts: whether the
 memory limit was part of it, and at which moments it counted memory that depends on several decisions. With the problem
@@ -24,12 +24,13 @@ Moments = Mapping[int, frozenset[int]]
 class Proved:
     """A bound with its certificate, and the facts that tell which network it is about.
 
-    limit: bytes per device that the network was held to, None for no limit; moments: at which it knew of what depends
-    on several decisions (`Model.within`), None for those of definitions and shared copies only. shares: repeated layers
+    bound: in ticks; None where what is proved is that the network has no assignment, so that there is no plan. limit:
+    bytes per device that the network was held to, None for no limit; moments: at which it knew of what depends on
+    several decisions (`Model.within`), None for those of definitions and shared copies only. shares: repeated layers
     share their decisions in it where they do in the problem; else each layer decides for itself.
     """
 
-    bound: int
+    bound: int | None
     certificate: bytes
     limit: int | None = None
     moments: Moments | None = None
@@ -41,13 +42,19 @@ class Proved:
         data = None if solution.status == "infeasible" else solution.certificate()
         return None if data is None else Proved(solution.lower_bound, data, limit, moments)
 
+    @staticmethod
+    def none(solution: Solution, limit: int | None = None, moments: Moments | None = None) -> "Proved | None":
+        """That there is no plan, as a search has proved it; None where it proved no such thing."""
+        data = solution.certificate() if solution.status == "infeasible" else None
+        return None if data is None else Proved(None, data, limit, moments)
+
     def network(self, model: Model) -> CostNetwork:
         """The network that the certificate is about, made again."""
         if self.limit is None or self.moments is None:
             return model.with_limit(self.limit)
         return model.within(self.limit, dict(self.moments))
 
-    def told(self, of: Literal["plan", "joint", "stage"]) -> BoundProof:
+    def told(self, of: Literal["plan", "joint", "stage", "refusal"]) -> BoundProof:
         """As a plan's record has it."""
         moments = None
         if self.moments is not None:
@@ -65,6 +72,7 @@ class Proved:
             )
             limit = None if data["limit"] is None else int(data["limit"])
             certificate, shares = base64.b64decode(data["data"], validate=True), bool(data.get("shares", True))
-            return Proved(int(data["bound"]), certificate, limit, moments, shares)
+            bound = None if data["bound"] is None else int(data["bound"])
+            return Proved(bound, certificate, limit, moments, shares)
         except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as problem:
             raise InputError(f"the certificate of the plan cannot be read: {in_words(problem)}") from None

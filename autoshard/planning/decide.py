@@ -134,8 +134,14 @@ class _Run:
             return self._finished(known)
         try:
             model.work_out_memory(self._check)
-        except Infeasible as why:
-            raise no_answer(model, Solution(None, None, 0, "infeasible", reason=str(why)), self.seen) from None
+        except Infeasible as why:  # what is looked at has no certificate, but the search does the same and more
+            solution = self._search(
+                model.with_limit(limit), "proving that nothing fits", (), self.options.deadline.left(_LIMITED_SHARE),
+                within=limit,
+            )  # fmt: skip
+            if solution.status != "infeasible":
+                solution = Solution(None, None, 0, "infeasible", reason=str(why))
+            raise no_answer(model, solution, self.seen, limit) from None
         except _TimeUp:
             if known is None:
                 raise NoAnswerError(model, False, True, "", Stopped.TIME, self.seen) from None
@@ -177,7 +183,7 @@ class _Run:
             solution = self._search(network, what, extended, seconds, rough, within=limit, moments=chosen)
             stopped = solution.stopped
             if solution.status == "infeasible":
-                raise no_answer(model, solution, self.seen)
+                raise no_answer(model, solution, self.seen, limit, chosen)
             idle = 0 if rough or self.bound > before else idle + 1
             if solution.assignment is None:
                 if not rough or stopped is not Stopped.EFFORT:
@@ -226,7 +232,7 @@ class _Run:
             network, what, (), self.options.deadline.left(_LIMITED_SHARE), within=limit, moments=more
         )
         if solution.status == "infeasible":
-            raise no_answer(self.model, solution, self.seen)
+            raise no_answer(self.model, solution, self.seen, limit, more)
         return more
 
     def _told(self, now: Progress) -> str:
@@ -277,7 +283,7 @@ class _Run:
             near = (*self.starts, *given) if room == limit else given
             found = self._search(model.with_limit(room), what, near, seconds, proves=room == limit, within=limit)
             if room == limit and found.status == "infeasible":
-                raise no_answer(model, found, self.seen)
+                raise no_answer(model, found, self.seen, limit)
             return found
 
         found = self._fitted(limit, free, _LOOSE_SHARE, _LOOSE_TRIES, search)

@@ -326,8 +326,7 @@ def collect_loosely(problem: Problem) -> tuple[Loose, Liveness]:
 def _analysed(program: Program, mesh: AtomMesh) -> tuple[Fusion, Liveness, PartialReach]:
     fusion = fusion_model.analyse(program)
     reach = PartialReach(program, mesh)
-    copied = [v.id for v in program.values if v.id not in fusion.held and reach.get(v.id)]
-    return fusion, liveness_model.analyse(program, fusion, copied=copied), reach
+    return fusion, liveness_model.analyse(program, fusion), reach
 
 
 def _by_target(problem: Problem) -> StatedShardings:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
+from autoshard.planning.certified import Moments, Proved
 from autoshard.planning.model import Model, Problem
 from autoshard.solver.network import evaluate
 from autoshard.solver.solution import Solution, Stopped
@@ -14,7 +15,7 @@ class NoAnswerError(Exception):
     """A search ended without a plan.
 
     proved: there is none, for this reason. within: it was a search within the memory limit. seen: plans without that
-    limit which it met.
+    limit which it met. proof: that there is none, where a search proved it.
     """
 
     model: Model
@@ -23,6 +24,7 @@ class NoAnswerError(Exception):
     reason: str
     stopped: Stopped | None
     seen: Sequence[Sequence[int]]
+    proof: Proved | None = None
 
     @property
     def lowest(self) -> int | None:
@@ -42,7 +44,9 @@ class NoAnswerError(Exception):
         limit = self.model.problem.memory_limit
         if self.proved:
             words = "" if limit is None else f" within the {limit_words(self.model.problem)}"
-            return InfeasibleError(f"no plan exists{words} (proved): {self.reason}", facts={"proved": True})
+            error = InfeasibleError(f"no plan exists{words} (proved): {self.reason}", facts={"proved": True})
+            error.proof = self.proof
+            return error
         if self.within and limit is not None:
             return self._none_within(limit)
         if self.stopped is Stopped.TIME:
@@ -68,15 +72,23 @@ class NoAnswerError(Exception):
         return NotFoundError(f"{said}; raise the limit, use more devices or recompute more", facts=facts)
 
 
-def no_answer(model: Model, solution: Solution, seen: Sequence[Sequence[int]]) -> NoAnswerError:
+def no_answer(
+    model: Model,
+    solution: Solution,
+    seen: Sequence[Sequence[int]],
+    within: int | None = None,
+    moments: Moments | None = None,
+) -> NoAnswerError:
     """What a search without an assignment says; `seen`: plans that are too full, where there is a limit.
 
-    Raises `KeyboardInterrupt` where the user stopped it.
+    within, moments: of the network that was searched, see `Proved`. Raises `KeyboardInterrupt` where the user stopped
+    it.
     """
     if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
     reason = name_nodes(model, solution.reason or "nothing satisfies all that is stated")
-    return NoAnswerError(model, solution.status == "infeasible", False, reason, solution.stopped, seen)
+    proof = Proved.none(solution, within, moments)
+    return NoAnswerError(model, solution.status == "infeasible", False, reason, solution.stopped, seen, proof)
 
 
 def name_nodes(model: Model, reason: str) -> str:

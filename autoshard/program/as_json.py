@@ -16,6 +16,7 @@ from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.steps import Reshard, Step, StepKind, replay
 
 FORMAT = "autoshard-plan"
+REFUSAL = "autoshard-refusal"
 VERSION = 1
 
 Json = dict[str, Any]
@@ -322,10 +323,10 @@ def _reshard(source: Layout, steps: tuple[Step, ...], what: str) -> Reshard:
 
 def check_header(data: Any, path: str) -> Json:
     """`InputError` unless `data` is a plan of the version that this code reads."""
+    if isinstance(data, dict) and data.get("format") == REFUSAL:
+        raise InputError(f"{path} is a refusal: it proves that there is no plan; `autoshard verify {path}` checks it")
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise InputError(
-            f"{path} is not a plan of autoshard (no 'format: {FORMAT}'); give the plan.json that solve wrote"
-        )
+        raise InputError(f"{path} is not a plan of autoshard (no 'format: {FORMAT}'); give a plan.json of solve")
     if data.get("version") != VERSION:
         raise InputError(f"{path} is a plan of version {data.get('version')!r}; this autoshard reads version {VERSION}")
     return data

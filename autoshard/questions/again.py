@@ -24,7 +24,7 @@ from autoshard.errors import ShardingError, UnsupportedError
 from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.domains import satisfies
 from autoshard.placements.atoms import stated_splits
-from autoshard.plan_record import PlanRecord, ToldChange, ToldLimit, ToldOptions
+from autoshard.plan_record import AskedRecord, PlanRecord, ToldChange, ToldLimit, ToldOptions
 from autoshard.planning import Decision, Model, Problem, SearchOptions, answer, build_model, decide
 from autoshard.planning.named_stages import named_stages
 from autoshard.planning.sharing import unpriced
@@ -54,17 +54,17 @@ class Changed:
     program: Program | None = None
 
 
-def stated_pins(plan: PlanRecord) -> tuple[MatchedPin, ...]:
+def stated_pins(plan: AskedRecord) -> tuple[MatchedPin, ...]:
     """The pins of a plan, matched to its values."""
     return plan.stated_as(MatchedPin)
 
 
-def stated_groups(plan: PlanRecord) -> tuple[MatchedGroup, ...]:
+def stated_groups(plan: AskedRecord) -> tuple[MatchedGroup, ...]:
     """The sharding groups of a plan."""
     return plan.stated_as(MatchedGroup)
 
 
-def limit_of(plan: PlanRecord) -> int | None:
+def limit_of(plan: AskedRecord) -> int | None:
     """Bytes per device that the plan was to stay within: those stated, or the device's."""
     stated = next((limit.bytes for limit in plan.stated_as(MemoryLimit)), None)
     if stated is None and plan.memory_limit is not None and plan.memory_limit.source == "device":
@@ -72,7 +72,7 @@ def limit_of(plan: PlanRecord) -> int | None:
     return stated
 
 
-def limit_of_device(plan: PlanRecord) -> bool:
+def limit_of_device(plan: AskedRecord) -> bool:
     """Whether the limit of `limit_of` is what the device has room for, and nobody stated it."""
     return limit_of(plan) is not None and not plan.stated_as(MemoryLimit)
 
@@ -82,8 +82,8 @@ def new_pins(plan: PlanRecord, pins: Sequence[MatchedPin]) -> tuple[MatchedPin, 
     return added(stated_pins(plan), pins)
 
 
-def problem_of(plan: PlanRecord, changed: Changed | None = None) -> Problem:
-    """The problem that a plan answers, with what is `changed`.
+def problem_of(plan: AskedRecord, changed: Changed | None = None) -> Problem:
+    """The problem that a plan answers (or that is refused), with what is `changed`.
 
     Raises `InfeasibleError` where the pins that are left contradict each other.
     """
@@ -95,8 +95,8 @@ def problem_of(plan: PlanRecord, changed: Changed | None = None) -> Problem:
         program = in_orders(in_memories(replace(program, orders=()), restrictions), every, groups)
     limit = limit_of(plan) if changed.memory_limit is KEEP else changed.memory_limit
     return Problem.make(
-        program, plan.schedule.mesh.mesh, plan.machine if changed.machine is None else changed.machine, pins=every,
-        memory_limit=limit, sub_axes=_splits(plan.schedule.mesh, [p.sharding for p in every]), trips=plan.trips,
+        program, plan.atoms.mesh, plan.machine if changed.machine is None else changed.machine, pins=every,
+        memory_limit=limit, sub_axes=_splits(plan.atoms, [p.sharding for p in every]), trips=plan.trips,
         groups=groups, restrictions=restrictions,
         share_repeats=_shares(plan),
         device_limit=changed.memory_limit is KEEP and limit_of_device(plan),
@@ -104,10 +104,10 @@ def problem_of(plan: PlanRecord, changed: Changed | None = None) -> Problem:
     ).minimising(plan.objective)  # fmt: skip
 
 
-def _shares(plan: PlanRecord) -> bool:
+def _shares(plan: AskedRecord) -> bool:
     """Whether repeated layers share decisions. Plans of earlier versions do not say: there, whether any layers did."""
     told = None if plan.options is None else plan.options.share_repeats
-    return plan.sharing is not None if told is None else told
+    return isinstance(plan, PlanRecord) and plan.sharing is not None if told is None else told
 
 
 def _splits(mesh: AtomMesh, shardings: Sequence[TensorSharding]) -> Mapping[str, Sequence[int]]:

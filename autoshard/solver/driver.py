@@ -92,10 +92,10 @@ GUESSING_SHARE = 0.8
 budget that this may take."""
 FACET_NODES = 3_000
 """Larger networks are not built up facet by facet when an assignment is known."""
-EXACT_ENTRIES_WITH_MEMORY = 100_000
-"""The same under a memory limit, whose rows make exact search harder."""
 EXACT_ENTRIES = 1_500_000
 """Largest number of table entries given to exact search."""
+EXACT_ENTRIES_WITH_MEMORY = 100_000
+"""The same under a memory limit, whose rows make exact search harder."""
 
 
 def solve(

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-FORBIDDEN = 10**15
-"""A cost at or above this is not allowed (`network.IMPOSSIBLE`)."""
+IMPOSSIBLE = 10**15
+"""Costs at or above this are forbidden."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Factored:
         return self._whole(self.base[np.ix_(self.rows[rows], self.columns[columns])])
 
     def _whole(self, entries: np.ndarray) -> np.ndarray:
-        return np.where(np.isfinite(entries), entries * self.scale, FORBIDDEN).astype(np.int64)
+        return np.where(np.isfinite(entries), entries * self.scale, IMPOSSIBLE).astype(np.int64)
 
     def __getitem__(self, key: Any) -> np.ndarray:
         """Some entries, int64: of two index arrays as of an array, or of one row."""

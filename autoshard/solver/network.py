@@ -14,10 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autoshard.errors import InputError
-from autoshard.solver.factored import Factored
-
-IMPOSSIBLE = 10**15
-"""Costs at or above this are forbidden."""
+from autoshard.solver.factored import IMPOSSIBLE, Factored
 
 
 @dataclass(frozen=True, slots=True)

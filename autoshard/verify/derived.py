@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import AutoshardError, in_words
 from autoshard.verify.asked import Asked, config_of, derive
-from autoshard.verify.plan.asked import check_asked
+from autoshard.verify.plan.asked import check_asked, check_refused
 from autoshard.verify.plan.program import Findings
 from autoshard.verify.report import Check, failed, not_done, ok
 
@@ -34,16 +34,19 @@ def check_derived(
     asked: Asked | None = None,
     traced: "TracedFunction | None" = None,
     problem: "Workload | None" = None,
+    *,
+    refused: bool = False,
 ) -> Check:
     """Compare a plan that passed `check_plan` with what was asked for: `asked`, or else its config.
 
-    traced, problem: the function of the plan, and what it was built from, as far as they can be had. Raises
-    `InputError` where `asked` itself cannot be read.
+    traced, problem: the function of the plan, and what it was built from, as far as they can be had. refused: `data` is
+    the content of a refusal.json. Raises `InputError` where `asked` itself cannot be read.
     """
     findings = Findings()
+    compare = check_refused if refused else check_asked
     if asked is not None:
         try:
-            facts = check_asked(data, derive(asked, data, traced), findings)
+            facts = compare(data, derive(asked, data, traced), findings)
         except AutoshardError:
             raise
         except _DAMAGE as error:
@@ -62,8 +65,8 @@ def check_derived(
         except _DAMAGE as error:
             return failed(ASKED, [_damaged(error)])
         try:
-            facts = check_asked(data, derived, findings)
-            if problem is not None:
+            facts = compare(data, derived, findings)
+            if problem is not None and not refused:
                 _check_program(data, problem, findings)
         except _DAMAGE as error:
             return failed(ASKED, [_damaged(error)])

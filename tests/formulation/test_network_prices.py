@@ -21,6 +21,7 @@ from plan_cases import (
     random_assignment,
     traced,
 )
+from random_programs import random_program
 
 from autoshard.costs.memory import holdings, simulate
 from autoshard.costs.price import price
@@ -67,23 +68,63 @@ def test_the_best_schedule_gives_every_use_what_it_wants(name: str) -> None:
     assert decision.status == "optimal"
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_the_network_never_counts_more_memory_than_the_simulation(name: str) -> None:
-    """Else a limit could call a plan impossible that is not. What it misses are private copies only."""
-    model = model_of(name, {"x": 2, "y": 2})
-    program = model.problem.program
-    for assignment in samples(model, 12, seed=2):
+def assert_counts_no_more_than_is_held(model: Model, count: int) -> None:
+    """At no moment does the network of a model know of more bytes than the simulation of a plan holds then."""
+    program, tile = model.problem.program, model.problem.machine.profile.memory_tile
+    for assignment in samples(model, count, seed=2):
         if needless_copies(model, assignment):
             continue
         schedule = model.schedule(assignment)
         simulated = np.zeros(model.liveness.points + 2, np.int64)
-        for item in holdings(program, schedule, model.liveness):
+        for item in holdings(program, schedule, model.liveness, tile):
             simulated[item.start : item.stop] += item.bytes
         network = np.zeros_like(simulated)
         for time, live in usage_profile(model.encoded.network, model.repeats.expand(assignment)):
             network[time:] = live
         assert (network <= simulated).all()
-        assert simulated.max() == simulate(program, schedule, model.liveness).peak_bytes
+        assert simulated.max() == simulate(program, schedule, model.liveness, tile).peak_bytes
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_network_never_counts_more_memory_than_the_simulation(name: str) -> None:
+    """Else a limit could call a plan impossible that is not. What it misses are private copies only."""
+    assert_counts_no_more_than_is_held(model_of(name, {"x": 2, "y": 2}), 12)
+
+
+@pytest.mark.parametrize("seed", [6, 8, 14, 18, 22, 32, 38, 40, 50, 59, 73])
+def test_that_holds_for_random_programs(seed: int) -> None:
+    """Fused values that are copied, narrower types written in place, operands of branches, partial sums of scalars."""
+    drawn = random_program(seed, ops=6)
+    assert_counts_no_more_than_is_held(build_model(problem(program_of(drawn.f, *drawn.args), {"x": 2, "y": 2})), 6)
+
+
+def gelu_in_float32(x: jax.Array, w: jax.Array, u: jax.Array) -> jax.Array:
+    hidden = jax.nn.gelu((x @ w).astype(jnp.float32)).astype(jnp.bfloat16)
+    return (hidden @ u).astype(jnp.float32).sum()
+
+
+def test_that_holds_where_a_fused_value_is_wider_than_what_it_is_computed_from() -> None:
+    shapes = [ShapeDtypeStruct(shape, "bfloat16") for shape in ((16, 8), (8, 32), (32, 8))]
+    program = program_of(jax.grad(gelu_in_float32, argnums=(0, 1, 2)), *shapes)
+    assert_counts_no_more_than_is_held(build_model(problem(program, {"x": 2, "y": 2})), 30)
+
+
+def softmax_twice(x: jax.Array, w: jax.Array) -> jax.Array:
+    """Scores are read for their largest value, and through a fused value that two ops read, one of them late."""
+    scores = x @ w
+    fused = jnp.exp(scores - scores.max(-1, keepdims=True))
+    late = jnp.tanh(fused @ w.T) @ w
+    return late @ fused.T
+
+
+def test_what_a_fused_value_is_computed_from_is_not_held_where_a_copy_of_it_is_read() -> None:
+    """The value that is fused takes memory of its own as soon as one of its uses copies it."""
+    program = program_of(softmax_twice, *[ShapeDtypeStruct(shape, "float32") for shape in ((16, 8), (8, 16))])
+    model = build_model(problem(program, {"x": 2, "y": 2}))
+    (dot,) = (op for op in program.body.ops[:1])
+    latest = max(model.liveness.time.values())
+    assert model.liveness.reads[dot.results[0]][1] < latest - 2
+    assert_counts_no_more_than_is_held(model, 60)
 
 
 def test_the_price_of_memory_is_its_bytes_over_all_definitions_and_shared_copies() -> None:

@@ -1,5 +1,6 @@
 """Reading a `shard_map`: a region on local arrays, without the mesh axes of size 1 (see `unit_axes`)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,7 +42,7 @@ class Frame:
     captured: dict[int, tuple[Any, DraftValue]] = field(default_factory=dict)
 
 
-class ShardMapReader:
+class ShardMapReader(ABC):
     """The part of `JaxprReader` that reads `shard_map`."""
 
     _manual: int  # number of shard_maps around the present equation
@@ -133,20 +134,25 @@ class ShardMapReader:
         spec = jax.ShapeDtypeStruct(value.type.shape, value.type.dtype)
         return self._inline(frame, jax.make_jaxpr(f, axis_env=list(axes.items()))(spec), [value], here)[0]
 
+    @abstractmethod
     def _region(self, closed: Any, site: Site, operands: Sequence[DraftValue] = ()) -> Frame:
-        raise NotImplementedError
+        """A body as a block of its own, and what it captured."""
 
+    @abstractmethod
     def _inline(self, frame: Frame, callee: Any, operands: list[DraftValue], here: Site) -> list[DraftValue]:
-        raise NotImplementedError
+        """Read a callee's equations as if they stood in the block; returns its results."""
 
+    @abstractmethod
     def _lift(self, frame: Frame, body: Frame) -> list[DraftValue]:
-        raise NotImplementedError
+        """Make the arrays a body captured its leading arguments; returns the operands that feed them."""
 
+    @abstractmethod
     def _entered(self, frame: Frame, op: DraftOp, eqn: Any, here: Site) -> list[DraftValue]:
-        raise NotImplementedError
+        """Put an op into the block; returns its results."""
 
+    @abstractmethod
     def _warn(self, line: str) -> None:
-        raise NotImplementedError
+        """Note a line for the user, once."""
 
 
 def _sizes(mesh: Any) -> dict[str, int]:

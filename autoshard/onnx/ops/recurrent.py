@@ -144,8 +144,7 @@ def _run(node: Node, x: Any, w: Any, r: Any, b: Any, lengths: Any, starts: tuple
         if lengths is not None:
             step = _within(step, lengths)
         else:
-            plain = step
-            step = lambda carry, at, plain=plain: plain(carry, at[0])  # noqa: E731
+            step = _without_position(step)
         final, ys = lax.scan(step, tuple(s[d] for s in starts), xs, reverse=back)
         outs.append(ys)
         finals.append(final)
@@ -154,6 +153,11 @@ def _run(node: Node, x: Any, w: Any, r: Any, b: Any, lengths: Any, starts: tuple
     if batch_first:
         y, last = y.transpose(2, 0, 1, 3), [v.swapaxes(0, 1) for v in last]
     return (y, *last)
+
+
+def _without_position(step: Any) -> Any:
+    """A step that is called with its number beside its input, and does not need it."""
+    return lambda carry, at: step(carry, at[0])
 
 
 def _within(step: Any, lengths: Any) -> Any:

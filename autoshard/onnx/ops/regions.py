@@ -50,7 +50,10 @@ def _roi_values(node: Node, image: Any, rows: Any, columns: Any, size: tuple[int
         for (r, wr), (c, wc) in product(parts(rows, size[0]), parts(columns, size[1]))
     ]
     ratio = node["sampling_ratio"]
-    split = lambda v: v.reshape(v.shape[0], v.shape[1] // ratio, ratio, -1, ratio)  # noqa: E731
+
+    def split(v: Any) -> Any:
+        return v.reshape(v.shape[0], v.shape[1] // ratio, ratio, -1, ratio)
+
     if node["mode"] == "max":
         best = values[0]
         for v in values[1:]:

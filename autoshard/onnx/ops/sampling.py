@@ -160,8 +160,13 @@ def _reflected(x: Any, low: Any, high: Any) -> Any:
 
 def _cubic_weights(t: Any) -> list[Any]:
     a = -0.75
-    far = lambda u: ((a * u - 5 * a) * u + 8 * a) * u - 4 * a  # noqa: E731
-    near = lambda u: ((a + 2) * u - (a + 3)) * u * u + 1  # noqa: E731
+
+    def far(u: Any) -> Any:
+        return ((a * u - 5 * a) * u + 8 * a) * u - 4 * a
+
+    def near(u: Any) -> Any:
+        return ((a + 2) * u - (a + 3)) * u * u + 1
+
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 

@@ -34,8 +34,15 @@ ROOT_PASSES = 400
 """Most double passes on a network that nothing is known of."""
 SHAVED_AT_ONCE = 4
 """Table entries that shaving looks at in the time in which other work looks at one."""
-LEAST_GAIN = 0.01
-LOOKED_AT = 10
+LOOKED_AT, LEAST_GAIN = 10, 0.01
+"""Every so many double passes it is looked at how much the bound has risen; where that is less than this share of what
+is missing, more of them would be in vain."""
+UNPRICED = 8
+"""Double passes before the first prices: until then the messages of a fresh network say little about who holds what."""
+KNOWN_RATE = 0.05
+"""The rate of steps from prices that are known to be good: twenty times smaller than from none."""
+CLOSING = 2
+"""Double passes after the best prices are put back, so that the messages written down are for them."""
 
 
 class Prover:
@@ -269,7 +276,7 @@ class Prover:
         fresh = dual.passes == 0
         if prices is not None:
             duals.set_prices(dual, prices)
-            state = duals.known_prices(prices, 0.05) if fresh else None
+            state = duals.known_prices(prices, KNOWN_RATE) if fresh else None
         dual.bound = -math.inf
         before = -math.inf
         for k in range(ROOT_PASSES if fresh else SETTLING):
@@ -283,7 +290,7 @@ class Prover:
                 break
             if fresh and flat.limit is not None and flat.slots:
                 live = duals.usage(flat, chosen)
-                if state is None and k > 8 and int(live.max()) > flat.limit:
+                if state is None and k > UNPRICED and int(live.max()) > flat.limit:
                     state = duals.first_prices(dual, live)
                 if state is not None:
                     if state.settled:
@@ -298,7 +305,7 @@ class Prover:
         if state is not None:
             prices = state.best
             duals.set_prices(dual, prices)
-            for _ in range(2):
+            for _ in range(CLOSING):
                 duals.run_pass(dual, True)
                 duals.run_pass(dual, False)
         return prices

@@ -28,10 +28,7 @@ def check_asked(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Fin
 
     Returns lines for people: what was compared, and what is taken on trust.
     """
-    _check_mesh(plan, asked, findings)
-    _check_machine(plan, asked, findings)
-    left = _check_statements(plan, asked, findings)
-    _check_memories(plan, asked, findings)
+    left = _check_ground(plan, asked, findings)
     _check_priorities(plan, asked, findings)
     _check_stages(plan, asked, findings)
     _check_baselines(plan, asked, findings)
@@ -40,23 +37,43 @@ def check_asked(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Fin
         _differ(findings, "strategy", asked["strategy"] or "by cost", strategy or "by cost")
     if plan.get("sharing") is not None and not asked["shares"]:
         _differ(findings, "sharing", "every layer decides for itself", "layers that share their decisions")
-    limit, options = plan.get("memory_limit"), plan.get("options") or {}
-    if limit is not None and limit != asked["memory_limit"]:
-        _differ(findings, "memory", f"a limit of {_limit_text(asked['memory_limit'])}", _limit_text(limit))
-    most, peak = asked["memory_limit"]["bytes"], plan["memory"]["peak_bytes"]
-    if limit is None and asked["memory_limit"]["from"] == "stated" and most is not None and peak > most:
+    limit, peak = asked["memory_limit"], plan["memory"]["peak_bytes"]
+    exceeds = limit["from"] == "stated" and limit["bytes"] is not None and peak > limit["bytes"]
+    if plan.get("memory_limit") is None and exceeds:
         _differ(findings, "memory", f"a limit of {_limit_text(asked['memory_limit'])}", f"a peak of {peak} bytes")
-    for key in sorted(asked["options"].keys() & options.keys()):
-        if options[key] != asked["options"][key]:
-            _differ(findings, "options", f"{key} {asked['options'][key]}", str(options[key]))
-    if plan["trips"] != asked["trips"]:
-        _differ(findings, "program", f"loops of unknown length run {asked['trips']} time", f"{plan['trips']} times")
     return [
         f"{len(asked['statements'])} statements, mesh {_mesh_text(asked['axes'])}, machine "
         f"{asked['machine']['profile']['name']} and {len(asked['stages'])} stages follow from {asked['source']}",
         *(f"asked beside that, as the plan records it: {line}" for line in asked["changed"]),
         *(f"taken on trust: {line}" for line in (*asked["trust"], *left, *_not_told(plan))),
     ]
+
+
+def check_refused(refusal: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> list[str]:
+    """Compare what a refusal says it was asked for with what was asked for, as `check_asked` does for a plan."""
+    left = _check_ground(refusal, asked, findings)
+    return [
+        f"{len(asked['statements'])} statements, mesh {_mesh_text(asked['axes'])} and machine "
+        f"{asked['machine']['profile']['name']} follow from {asked['source']}",
+        *(f"taken on trust: {line}" for line in (*asked["trust"], *left, *_not_told(refusal))),
+    ]
+
+
+def _check_ground(plan: Mapping[str, Any], asked: Mapping[str, Any], findings: Findings) -> list[str]:
+    """What plans and refusals have alike; returns the statements that are taken on trust, in words."""
+    _check_mesh(plan, asked, findings)
+    _check_machine(plan, asked, findings)
+    left = _check_statements(plan, asked, findings)
+    _check_memories(plan, asked, findings)
+    limit, options = plan.get("memory_limit"), plan.get("options") or {}
+    if limit is not None and limit != asked["memory_limit"]:
+        _differ(findings, "memory", f"a limit of {_limit_text(asked['memory_limit'])}", _limit_text(limit))
+    for key in sorted(asked["options"].keys() & options.keys()):
+        if options[key] != asked["options"][key]:
+            _differ(findings, "options", f"{key} {asked['options'][key]}", str(options[key]))
+    if plan["trips"] != asked["trips"]:
+        _differ(findings, "program", f"loops of unknown length run {asked['trips']} time", f"{plan['trips']} times")
+    return left
 
 
 def _not_told(plan: Mapping[str, Any]) -> Iterator[str]:

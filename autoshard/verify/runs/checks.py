@@ -22,6 +22,7 @@ from autoshard.program.as_json import (
     schedule_from_json,
     without_places,
 )
+from autoshard.program.program import Program
 from autoshard.trust import placed_config, refusal
 from autoshard.verify.derived import ASKED, NOT_DERIVED, check_derived
 from autoshard.verify.plan.checker import check_plan
@@ -111,19 +112,33 @@ def verify_plan(
     return Verification(name, (first, second, *_run(data, runnable, asked)))
 
 
+def as_asked(runnable: Runnable, data: Mapping[str, Any]) -> Program:
+    """The program of the function, with what the statements put into it: memories, orders and what is carried."""
+    host = data["program"].get("host", {})
+    return replace(
+        runnable.traced.program,
+        host_inputs=frozenset(host.get("inputs", ())), host_outputs=frozenset(host.get("outputs", ())),
+        orders=orders_from_json(data["program"]), carried=carried_from_json(data["program"]),
+        in_code=in_code_from_json(data["program"]),
+    )  # fmt: skip
+
+
+def difference_to(program: Program, data: Mapping[str, Any]) -> str:
+    """In which way a program is not the one in the file; empty where it is."""
+    now, then = (without_places(p) for p in (plain(program_to_json(program)), data["program"]))
+    change = _difference(now, then)
+    if not change:
+        return ""
+    return f"the function does not trace to the program of the plan: {change}; it or the version of jax has changed"
+
+
 def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> tuple[Check, Check]:
     """The checks that lower, compile and run the function."""
     from autoshard.config.problem import imported_locals
     from autoshard.frontends.jax.function import with_locals
     from autoshard.verify.asked import Asked, config_of, locals_asked
 
-    host = data["program"].get("host", {})
-    placed = replace(
-        runnable.traced.program,
-        host_inputs=frozenset(host.get("inputs", ())), host_outputs=frozenset(host.get("outputs", ())),
-        orders=orders_from_json(data["program"]), carried=carried_from_json(data["program"]),
-        in_code=in_code_from_json(data["program"]),
-    )  # fmt: skip
+    placed = as_asked(runnable, data)
     kernels = registry.read_only(MatchedKernel, data["statements"])
     folder = Path((data["config"] or {}).get("folder") or ".")
     config = config_of(data) if asked is None and data["config"] is not None else None
@@ -137,12 +152,8 @@ def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> 
     functions = imported_locals(stated, folder)
     whole = with_locals(replace(runnable.traced, program=with_kernels(placed, kernels)), functions)
     runnable = replace(runnable, traced=whole)
-    now, then = (without_places(p) for p in (plain(program_to_json(runnable.traced.program)), data["program"]))
-    change = _difference(now, then)
-    if change:
-        reason = (
-            f"the function does not trace to the program of the plan: {change}; it or the version of jax has changed"
-        )
+    reason = difference_to(runnable.traced.program, data)
+    if reason:
         return failed(TEXTS, [reason]), not_done(NUMBERS, reason)
     mesh = mesh_from_json(data["mesh"])  # type: ignore[arg-type]
     schedule = schedule_from_json(data["schedule"], mesh, runnable.traced.program)

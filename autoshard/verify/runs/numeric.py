@@ -85,6 +85,10 @@ class OutputError:
         return f"{what}: {self.error:.2g} {sign} {self.tolerance:.2g} of {self.scale:.3g}{own}"
 
 
+def _share_of_tolerance(output: OutputError) -> tuple[float, str]:
+    return (output.error / output.tolerance if output.tolerance else output.error), output.name
+
+
 @dataclass(frozen=True, slots=True)
 class NumericReport:
     """Errors of all outputs."""
@@ -109,8 +113,7 @@ class NumericReport:
     @property
     def worst(self) -> OutputError | None:
         """The output whose error is largest relative to its tolerance."""
-        key = lambda o: (o.error / o.tolerance if o.tolerance else o.error, o.name)  # noqa: E731
-        return max(self.outputs, key=key, default=None)
+        return max(self.outputs, key=_share_of_tolerance, default=None)
 
     def __str__(self) -> str:
         vague = self.undetermined
