@@ -77,7 +77,7 @@ def check_refusal(data: Mapping[str, Any]) -> Check:
     except AutoshardError as error:
         return not_done(NO_PLAN, f"the network that the refusal is about cannot be made again: {error}")
     except _DAMAGE as error:
-        return failed(NO_PLAN, [f"the refusal is damaged: {type(error).__name__}: {error}"])
+        return failed(NO_PLAN, [f"the refusal is damaged: {in_words(error)}"])
     if refusal.certificate is None:
         return not_done(NO_PLAN, "the refusal has no certificate, and there may be plans")
     try:
