@@ -118,7 +118,7 @@ def page(python: str) -> str:
         environment["PATH"] = f"{made}/bin:{environment['PATH']}"
         archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
         subprocess.run(["tar", "-x", "-C", str(source)], input=archive, check=True)
-        total = 0.0
+        total, cpu = 0.0, sum(os.times()[2:4])
         for step in STEPS:
             said, seconds = run(step, folder, environment)
             total += seconds
@@ -130,6 +130,7 @@ def page(python: str) -> str:
                 *(f"$ {line}" if not k else line for k, line in enumerate(step.commands.split("\n"))),
             ]
             lines += [*shown(said.replace(made, "~")), "```", "", told, ""]
+        cpu = sum(os.times()[2:4]) - cpu
     version = subprocess.run([python, "-V"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     head = [
         "# A newcomer's transcript",
@@ -138,8 +139,8 @@ def page(python: str) -> str:
         "",
         f"Every command of a first session, as it was run on a machine without autoshard ({version}, {os.cpu_count()} "
         f"cores, {platform.system()} {platform.machine()}),",
-        f"with what it printed and how long it took: {total / 60:.1f} minutes in all. `python docs/make_transcript.py` "
-        "runs it again.",
+        f"with what it printed and how long it took: {total / 60:.1f} minutes in all, {cpu / 60:.1f} of CPU (load "
+        f"average {os.getloadavg()[1]:.0f}). `python docs/make_transcript.py` runs it again.",
         "",
     ]
     return "\n".join([*head, *lines]).rstrip() + "\n"
