@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from autoshard.api.compare import compare
     from autoshard.api.jit import jit
     from autoshard.api.plans import Plan
     from autoshard.api.verbs import plan
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from autoshard.propagation import propagate
     from autoshard.propagation.mlir.explain import explain_mlir
     from autoshard.propagation.mlir.module import propagate_mlir
+    from autoshard.questions.compare import Comparison
+    from autoshard.request.own import Task
     from autoshard.rules import register_rule
     from autoshard.sharding.mesh import Mesh
     from autoshard.sharding.tensor_sharding import TensorSharding
@@ -50,6 +53,7 @@ _HOMES = {
     "AutoshardError": "autoshard.errors",
     "AxisOnly": "autoshard.constraints",
     "Barrier": "autoshard.constraints",
+    "Comparison": "autoshard.questions.compare",
     "InfeasibleError": "autoshard.errors",
     "InputError": "autoshard.errors",
     "Kernel": "autoshard.constraints",
@@ -66,9 +70,11 @@ _HOMES = {
     "RuleError": "autoshard.errors",
     "SameSharding": "autoshard.constraints",
     "ShardingError": "autoshard.errors",
+    "Task": "autoshard.request.own",
     "TensorSharding": "autoshard.sharding.tensor_sharding",
     "UnsupportedError": "autoshard.errors",
     "check_mlir": "autoshard.frontends.mlir.check",
+    "compare": "autoshard.api.compare",
     "explain_mlir": "autoshard.propagation.mlir.explain",
     "jit": "autoshard.api.jit",
     "plan": "autoshard.api.verbs",
@@ -81,6 +87,7 @@ __all__ = [
     "AutoshardError",
     "AxisOnly",
     "Barrier",
+    "Comparison",
     "InfeasibleError",
     "InputError",
     "Kernel",
@@ -97,9 +104,11 @@ __all__ = [
     "RuleError",
     "SameSharding",
     "ShardingError",
+    "Task",
     "TensorSharding",
     "UnsupportedError",
     "check_mlir",
+    "compare",
     "explain_mlir",
     "jit",
     "plan",

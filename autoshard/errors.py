@@ -4,6 +4,7 @@ Every error that a user's input can cause derives from `AutoshardError`; the com
 message without a traceback and exits with its `exit_code`.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -68,6 +69,36 @@ class OutOfTimeError(AutoshardError):
 
 class NotFoundError(OutOfTimeError):
     """The search did all it was to do and found no plan; a search with more effort may find one."""
+
+
+def in_words(error: Exception) -> str:
+    """What an error of Python that reading a damaged file raised says of the file.
+
+    >>> in_words(KeyError("status")), in_words(TypeError("'int' object is not iterable"))
+    ("there is no 'status'", 'a value has the wrong type')
+    """
+    if isinstance(error, KeyError):
+        return f"there is no {str(error.args[0])[:80]!r}" if error.args else "a key is missing"
+    if isinstance(error, IndexError):
+        return "a number leads past the end of a list"
+    if isinstance(error, TypeError | AttributeError):
+        return "a value has the wrong type"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply to be read"
+    if isinstance(error, ArithmeticError):
+        return "a number is too large, or none"
+    if isinstance(error, AutoshardError):
+        return str(error)
+    found = re.search(r"(?:invalid literal for|could not convert).*: (.*)", str(error), re.DOTALL)
+    if found is not None:
+        return f"{found[1][:80]} is not a number"
+    if str(error).startswith(_OF_PYTHON):
+        return "a value, or the length of a list, is not what it should be"
+    return str(error) or type(error).__name__
+
+
+_OF_PYTHON = ("not enough values", "too many values", "zip()", "cannot reshape", "setting an array", "max()", "min()")
+"""How texts of Python and numpy begin that tell a user nothing."""
 
 
 def listing(wanted: str, known: Iterable[str], *, most: int = 40) -> str:

@@ -2,11 +2,15 @@
 
 import json
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from autoshard.errors import InputError
+
+_MOST_OF_DEVICES = 2**26
+"""Bytes read from what is no file (a terminal, ``/dev/zero``), which may have no end."""
 
 
 def read_text(path: str | os.PathLike[str], *, what: str = "file", max_bytes: int | None = None) -> str:
@@ -24,6 +28,8 @@ def read_bytes(path: str | os.PathLike[str], *, what: str = "file", max_bytes: i
         article = "an" if what[0] in "aeiouM" else "a"  # an MLIR module
         raise InputError(f"{path} is a directory; give the path of {article} {what}")
     try:
+        if max_bytes is None and stat.S_ISCHR(path.stat().st_mode):
+            max_bytes = _MOST_OF_DEVICES
         with path.open("rb") as stream:
             data = stream.read() if max_bytes is None else stream.read(max_bytes + 1)
     except FileNotFoundError:
@@ -120,6 +126,8 @@ def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}:{error.lineno}:{error.colno}: the {what} is not valid JSON: {error.msg}") from None
+    except ValueError:  # Python reads no numbers of thousands of digits
+        raise InputError(f"{path}: the {what} has a number of too many digits") from None
     except RecursionError:
         raise InputError(f"{path}: the {what} is nested too deeply to be read") from None
 

@@ -6,9 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.files import read_yaml
 from autoshard.costmodels.profile import Profile
 
 _FOLDER = Path(__file__).parent / "profiles"
@@ -61,14 +60,11 @@ def _packaged(name: str) -> Profile:
 def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in seen:
         raise ProfileError(f"profile {path} builds on itself")
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ProfileError(f"cannot read hardware profile {path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ProfileError(f"hardware profile {path} is not YAML: {error}") from None
+    data = read_yaml(path, "hardware profile")
     if not isinstance(data, dict):
-        raise ProfileError(f"hardware profile {path} must be a mapping, found {type(data).__name__}")
+        raise ProfileError(
+            f"hardware profile {path} must be a mapping, found {'nothing' if data is None else repr(data)[:60]}"
+        )
     base = data.pop("base", None)
     if base is None:
         return data
@@ -96,11 +92,15 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def _name(level: Any) -> Any:
+    return level.get("name") if isinstance(level, dict) else None
+
+
 def _merge_levels(base: list[Any], over: list[Any]) -> list[Any]:
     merged = list(base)
     for level in over:
-        name = level.get("name") if isinstance(level, dict) else None
-        place = next((i for i, old in enumerate(merged) if name is not None and old.get("name") == name), None)
+        name = _name(level)
+        place = next((i for i, old in enumerate(merged) if name is not None and _name(old) == name), None)
         if place is None:
             merged.append(level)
         else:

@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.files import read_yaml
 
 _CARDS = Path(__file__).parent / "model_cards.yaml"
 
@@ -162,6 +163,20 @@ class ModelCard(BaseModel):
         return active - lookups - per_expert * chosen + per_expert * (1 - (1 - chosen) ** tokens)
 
 
+def _first_fault(error: ValidationError) -> str:
+    """The first thing that is wrong with a card, and how many more there are."""
+    faults = error.errors()
+    where, kind = ".".join(map(str, faults[0]["loc"])) or "the card", faults[0]["type"]
+    if kind == "missing":
+        first = f"there is no {where}"
+    elif kind == "extra_forbidden":
+        first = f"unknown field {where}; a card has {', '.join(ModelCard.model_fields)}"
+    else:
+        said = faults[0]["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        first = f"{where}: {said}, found {str(faults[0]['input'])[:60]}"
+    return first if len(faults) == 1 else f"{first}; {len(faults) - 1} more faults"
+
+
 @lru_cache(maxsize=1)
 def model_cards() -> dict[str, ModelCard]:
     """All models by name."""
@@ -175,11 +190,9 @@ def load_model(name: str) -> ModelCard:
         return model_cards()[name]
     if "/" in name or name.endswith((".yaml", ".yml")):
         try:
-            return ModelCard.model_validate(yaml.safe_load(Path(name).read_text(encoding="utf-8")))
-        except OSError as error:
-            raise ProfileError(f"cannot read model card {name}: {error.strerror}") from None
-        except (yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:
-            raise ProfileError(f"{name} is not a model card: {error}") from None
+            return ModelCard.model_validate(read_yaml(Path(name), "model card"))
+        except ValidationError as error:
+            raise ProfileError(f"{name} is not a model card: {_first_fault(error)}") from None
     near = get_close_matches(name.lower().replace("-", "_"), model_cards(), n=3, cutoff=0.7)
     if near:
         raise ProfileError(f"no model named {name!r}; did you mean {' or '.join(near)}?")

@@ -20,6 +20,8 @@ from autoshard.costmodels.machine import Machine, Segment
 from autoshard.costmodels.profile import Profile, SwitchLevel, TorusLevel
 from autoshard.costmodels.slices import plan_slice, spill
 
+MAX_DEVICES = 2**24
+"""Most devices that a mesh may have."""
 _FILLED = 7 / 8  # share of a domain's devices that groups of a straddling axis should at least use
 _PARTS_PER_SHARE = 8  # ranks of the segments of an axis, minor to major: so many are kept for each share
 
@@ -48,6 +50,8 @@ def place_mesh(
     for name, size in axes.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ProfileError(f"axis {name!r} has size {size!r}; sizes are integers >= 1")
+    if prod(axes.values()) > MAX_DEVICES:
+        raise ProfileError(f"the mesh has {prod(axes.values())} devices; at most {MAX_DEVICES} can be placed")
     switches = [level for level in profile.levels if isinstance(level, SwitchLevel)]
     if in_network_reduction and not any(level.in_network_reduction for level in switches):
         raise ProfileError(f"{profile.name} has no switches that reduce in the network")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from autoshard.errors import AutoshardError, InfeasibleError, InputError
+from autoshard.errors import AutoshardError, InfeasibleError, InputError, in_words
 from autoshard.verify import Check, Verification
 from autoshard.verify.report import failed, not_done, ok
 
@@ -44,13 +44,13 @@ def check_bound(data: Mapping[str, Any]) -> Check:
     try:
         plan = PlanRecord.from_dict(check_header(dict(data), "the plan"))
     except (AutoshardError, *_DAMAGE) as error:
-        return failed(BOUND, [f"the plan, or the certificate in it, cannot be read: {error}"])
+        return failed(BOUND, [f"the plan, or the certificate in it, cannot be read: {in_words(error)}"])
     try:
         lines = list(_judged(plan, build_model(problem_of(plan))))
     except (_Refuted, InputError) as fault:
         return failed(BOUND, [str(fault)])
     except _DAMAGE as error:
-        return failed(BOUND, [f"what the plan says of its stages is damaged: {type(error).__name__}: {error}"])
+        return failed(BOUND, [f"what the plan says of its stages is damaged: {in_words(error)}"])
     except AutoshardError as error:
         return not_done(BOUND, f"the network that the bound is about cannot be made again: {error}")
     own = plan.certificate if plan.joint is None else plan.stages[-1].certificate if plan.stages else None
@@ -77,7 +77,7 @@ def check_refusal(data: Mapping[str, Any]) -> Check:
     except AutoshardError as error:
         return not_done(NO_PLAN, f"the network that the refusal is about cannot be made again: {error}")
     except _DAMAGE as error:
-        return failed(NO_PLAN, [f"the refusal is damaged: {type(error).__name__}: {error}"])
+        return failed(NO_PLAN, [f"the refusal is damaged: {in_words(error)}"])
     if refusal.certificate is None:
         return not_done(NO_PLAN, "the refusal has no certificate, and there may be plans")
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard import __version__
 from autoshard.config.load import Config
-from autoshard.config.problem import build_problem, check_locals
+from autoshard.config.problem import build_problem, check_locals, import_reference
 from autoshard.config.workload import Workload
 from autoshard.constraints.kernels_of import called_names
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, UnsupportedError
@@ -222,24 +222,36 @@ def compare_config(
     config: Config,
     strategies: "Sequence[StrategyName]",
     *,
+    own: Sequence[str] = (),
     baselines: bool = True,
     time_limit_s: float | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> "Comparison":
-    """Solve what a config describes by several strategies. baselines: price the config's baselines too."""
-    from autoshard.config.asking import request_of_config
-    from autoshard.planning import build_model
-    from autoshard.questions.compare import compare_strategies
-    from autoshard.request.asking import asked
+    """Solve what a config describes by several strategies. own: functions of the user, ``module:function``.
 
+    baselines: price the config's baselines too.
+    """
+    from autoshard.api.compare import compare_request
+    from autoshard.config.asking import request_of_config
+
+    functions = [(reference, own_strategy(reference, config.directory)) for reference in own]
     options = SearchOptions(progress=progress).within(config.time_limit_s if time_limit_s is None else time_limit_s)
     problem = build_problem(config)
     request = request_of_config(config, problem, trace_config(config, problem, progress), options)
-    model = build_model(asked(request).problem, progress, deadline=options.deadline)
-    return compare_strategies(
-        model, strategies, baselines=request.baselines if baselines else (), roles=request.roles,
-        slow=request.between_slices, options=request.options,
-    )  # fmt: skip
+    return compare_request(request, [*((str(s), s) for s in strategies), *functions], baselines=baselines)
+
+
+def own_strategy(reference: str, folder: Path) -> Callable[..., Any]:
+    """The function that ``module:function`` names, looked for in `folder` too; `InputError` where there is none."""
+    try:
+        if ":" not in reference:
+            raise InputError("write module:function, such as mine:strategy")
+        function = import_reference(reference, folder)
+    except InputError as error:
+        raise InputError(f"--strategy {reference}: {error}") from error.__cause__
+    if not callable(function):
+        raise InputError(f"--strategy {reference}: expected a function, found a {type(function).__name__}")
+    return function
 
 
 def verify_session(plan_file: Path) -> Any:

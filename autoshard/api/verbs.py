@@ -111,6 +111,25 @@ def plan(
     where the search ended without a plan and nothing is proved, its base `OutOfTimeError` where the time ended before,
     `UnsupportedError` for programs outside of what can be planned.
     """
+    request, traced_s = request_of_call(
+        f, specs, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit,
+        time_limit=time_limit, donate_argnums=donate_argnums, carry=carry, baselines=baselines, roles=roles,
+        priorities=priorities, progress=progress, **words,
+    )  # fmt: skip
+    return plan_request(request).with_seconds("trace", traced_s)
+
+
+def request_of_call(
+    f: Callable[..., Any],
+    specs: Sequence[Any],
+    *,
+    constraints: Any = (),
+    time_limit: float | str | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    progress: Progress | None = None,
+    **words: Any,
+) -> tuple[Request, float]:
+    """The request that the arguments of `plan` make, and the seconds that tracing took."""
     from autoshard.frontends.jax.function import trace
 
     if progress is not None and not callable(progress):
@@ -119,7 +138,7 @@ def plan(
         progress("tracing")
     deadline = Deadline.after(limit_seconds(time_limit))
     search = {name: words.pop(name) for name in SearchWords.__annotations__ if name in words}
-    in_code = words.pop("in_code", None)
+    search |= {name: words.pop(name) for name in _ASKED if name in words}
     told: dict[str, Any] = {name: words.pop(name, None) for name in ("static_argnames", "argnames", "effects")}
     static = argument_numbers(words.pop("static_argnums", None), "static_argnums")
     with ended_at(deadline, TRACING, TRACE_LESS):
@@ -129,11 +148,13 @@ def plan(
         )  # fmt: skip
     traced_s = deadline.spent()
     request = request_of(
-        traced, mesh=mesh, hardware=hardware, constraints=constraints, memory_limit=memory_limit,
-        time_limit=deadline.left(), baselines=baselines, roles=roles,
-        priorities=priorities, progress=progress, carry=carry, in_code=in_code, **search,
+        traced, constraints=constraints, time_limit=deadline.left(), progress=progress, **search
     )  # fmt: skip
-    return plan_request(request).with_seconds("trace", traced_s)
+    return request, traced_s
+
+
+_ASKED = ("mesh", "hardware", "memory_limit", "baselines", "roles", "priorities", "carry", "in_code")
+"""Keywords of `plan` that are handed on as they are; the others that it does not know are arguments of the function."""
 
 
 def plan_traced(traced: TracedFunction, **words: Any) -> Plan:

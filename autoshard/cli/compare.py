@@ -25,6 +25,12 @@ def compare(
             "and the config's baselines."
         ),
     ] = None,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION", help="A strategy of your own: a function of a task that returns shardings."
+        ),
+    ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the rows to this file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw cost and memory to this file (.png, .svg or .pdf).")] = None,
     time_limit: Annotated[str | None, typer.Option(help="Wall-clock limit for all, such as 60 or 10min.")] = None,
@@ -38,6 +44,8 @@ def compare(
     from autoshard.strategies.choice import NAMES, StrategyName, strategy_names
 
     chosen = tuple(map(StrategyName, NAMES)) if strategies is None else strategy_names(strategies)
+    if len(set(strategy or ())) < len(strategy or ()):
+        raise InputError("--strategy: one of your own strategies is named twice")
     limit_s = limit_option(time_limit)
     if plot is not None:
         check_plot(plot)
@@ -53,7 +61,7 @@ def compare(
 
     with Progress(quiet=as_json) as progress:
         comparison = compare_config(
-            settings, chosen, baselines=strategies is None, time_limit_s=limit_s, progress=progress
+            settings, chosen, own=strategy or (), baselines=strategies is None, time_limit_s=limit_s, progress=progress
         )
     if csv is not None:
         write_text(csv, comparison.csv())

@@ -278,7 +278,7 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     sizes = text.lower().replace(",", "x").split("x")
-    if not all(size.strip().isdigit() and int(size) > 0 for size in sizes):
+    if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
         raise InputError(f"--slice-shape: cannot read {text!r}; write 4x4 or 16x20x28")
     return tuple(int(size) for size in sizes)
 

@@ -20,7 +20,7 @@ hardware: {hardware} # autoshard hardware lists the machines
 # pins: # shardings that must hold; {{}} is not cut, ? may be cut further
 #   x: '[{{"data"}}, {{?}}]'
 # memory_limit: 12GiB # per device; the device's own where nothing is said
-# donate_argnums: 0
+# donate: [0] # arguments whose memory the step may reuse: its state
 time_limit: 60s
 verify: true # check the plan, also against one device
 """

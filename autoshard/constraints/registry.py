@@ -18,7 +18,7 @@ from autoshard.constraints.restrictions import (
     replicated,
 )
 from autoshard.constraints.statement import Matched, Statement
-from autoshard.errors import AutoshardError, InputError, listing
+from autoshard.errors import AutoshardError, InputError, in_words, listing
 from autoshard.sharding.mesh import Mesh
 
 _KINDS: dict[str, Kind] = {
@@ -84,7 +84,7 @@ def read(statement: Mapping[str, Any], mesh: Mesh | None = None) -> Matched:
     except KeyError as error:
         raise InputError(f"plan: the statement {_short(statement)} has no {error.args[0]}") from None
     except (AutoshardError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"plan: the statement {_short(statement)} cannot be read: {error}") from None
+        raise InputError(f"plan: the statement {_short(statement)} cannot be read: {in_words(error)}") from None
 
 
 def read_all(statements: Iterable[Mapping[str, Any]], mesh: Mesh | None = None) -> tuple[Matched, ...]:

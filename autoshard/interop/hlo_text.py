@@ -44,7 +44,10 @@ class TileAssignment:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in text.split(","))
+    try:
+        return tuple(int(n) for n in text.split(","))
+    except ValueError:
+        raise InputError(f"HLO sharding: {text!r} is no list of numbers with commas between them") from None
 
 
 def parse_hlo_sharding(text: str, rank: int, devices: int) -> TileAssignment:
@@ -69,9 +72,11 @@ def parse_hlo_sharding(text: str, rank: int, devices: int) -> TileAssignment:
         kinds = tuple(k.strip() for k in last["kinds"].split(","))
         if not set(kinds) <= {"replicated", "unreduced"}:
             raise UnsupportedError(f"HLO sharding {text!r} has tile dimensions of kind {sorted(set(kinds))}")
-    ids = _numbers(match["list"]) if match["list"] else _iota(match["iota"], match["perm"])
+    if prod(tiles) != devices:
+        raise InputError(f"HLO sharding {text!r} has {prod(tiles)} tiles; expected each of {devices} devices once")
+    ids = _numbers(match["list"]) if match["list"] else _iota(match["iota"], match["perm"], devices)
     assignment = TileAssignment(tiles, ids, kinds)
-    if prod(tiles) != len(ids) or sorted(ids) != list(range(devices)):
+    if sorted(ids) != list(range(devices)):
         raise InputError(
             f"HLO sharding {text!r} has {prod(tiles)} tiles over {len(set(ids))} different devices; expected each of "
             f"{devices} devices once"
@@ -81,8 +86,10 @@ def parse_hlo_sharding(text: str, rank: int, devices: int) -> TileAssignment:
     return assignment
 
 
-def _iota(dims_text: str, perm_text: str | None) -> tuple[int, ...]:
+def _iota(dims_text: str, perm_text: str | None, devices: int) -> tuple[int, ...]:
     dims = _numbers(dims_text)
+    if prod(dims) != devices:
+        raise InputError(f"HLO sharding: <=[{dims_text}] names {prod(dims)} devices; there are {devices}")
     perm = _numbers(perm_text) if perm_text else tuple(range(len(dims)))
     if sorted(perm) != list(range(len(dims))):
         raise InputError(f"T({perm_text}) is not a permutation of the {len(dims)} dimensions of <=[{dims_text}]")
@@ -152,7 +159,7 @@ def sharding_to_hlo(sharding: TensorSharding, mesh: Mesh) -> str:
     shape = ",".join(map(str, tiles))
     dims, perm = _simplified(atoms.sizes, [*order, *rest])
     if mesh.device_ids is not None:
-        positions = _iota(",".join(map(str, dims)), ",".join(map(str, perm)))
+        positions = _iota(",".join(map(str, dims)), ",".join(map(str, perm)), mesh.size)
         return f"{{devices=[{shape}]{','.join(str(mesh.device_ids[p]) for p in positions)}{tail}}}"
     transpose = "" if perm == sorted(perm) else f"T({','.join(map(str, perm))})"
     return f"{{devices=[{shape}]<=[{','.join(map(str, dims))}]{transpose}{tail}}}"

@@ -5,6 +5,7 @@ without the weights, with symbolic dimensions replaced where the caller gives nu
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -165,14 +166,22 @@ def parse(data: bytes, name: str, form: str) -> "ModelProto":
     except DecodeError:
         raise InputError(f"{name} is no ONNX model, or a part of one: its bytes cannot be read to the end") from None
     except (json_format.ParseError, text_format.ParseError) as error:
-        message = " ".join(str(error).split())
-        raise InputError(f"{name} is no ONNX model in the form {form}: {message[:300]}") from None
+        raise InputError(f"{name} is no ONNX model in the form {form}: {_parser_words(error)}") from None
     except RecursionError:
         raise InputError(f"{name} is nested too deeply to be read") from None
     if not proto.HasField("graph") or not proto.HasField("ir_version"):
         missing = "graph" if proto.HasField("ir_version") else "IR version"
         raise InputError(f"{name} is no ONNX model: it has no {missing}")
     return proto
+
+
+def _parser_words(error: Exception) -> str:
+    """What the parser said, without texts of Python's own: ``Failed to parse irVersion field: 'x' is not a number``."""
+    message = " ".join(str(error).split())
+    message = re.sub(r"invalid literal for int\(\) with base \d+: (.*?)\.*$", r"\1 is not a number", message)
+    return re.sub(r"(unhashable type|'\w+' object|unsupported operand|expected string)\b.*$", "wrong type", message)[
+        :300
+    ]
 
 
 def check_versions(proto: "ModelProto", name: str) -> None:

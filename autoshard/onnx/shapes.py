@@ -42,7 +42,10 @@ def inferred(proto: "ModelProto", shapes: Mapping[str, int]) -> "ModelProto":
     if shapes:
         for dim in _dims(copy):
             if dim.dim_param in shapes:
-                dim.dim_value = shapes[dim.dim_param]
+                size = shapes[dim.dim_param]
+                if size >= 2**63:
+                    raise InputError(f"dimension {dim.dim_param!r} cannot have the size {size}: sizes are below 2**63")
+                dim.dim_value = size
         for infos in _stale(copy):  # computed with the symbols; inference says them again with the numbers
             del infos[:]
     try:

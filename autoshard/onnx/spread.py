@@ -112,7 +112,7 @@ def _named_mesh(configuration: Configuration) -> Mesh | None:
     names = []
     for device in configuration.devices:
         parts = [part.partition("=") for part in device.split(",")]
-        if not all(axis and number.isdigit() for axis, _, number in parts):
+        if not all(axis and number.isdecimal() for axis, _, number in parts):
             return None
         names.append(tuple((axis, int(number)) for axis, _, number in parts))
         for axis, number in names[-1]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from autoshard.errors import InputError
+from autoshard.errors import InputError, in_words
 from autoshard.plan_record import BoundProof
 from autoshard.planning.model import Model
 from autoshard.solver.network import CostNetwork
@@ -75,6 +75,4 @@ class Proved:
             bound = None if data["bound"] is None else int(data["bound"])
             return Proved(bound, certificate, limit, moments, shares)
         except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as problem:
-            raise InputError(
-                f"the certificate of the plan cannot be read: {type(problem).__name__}: {problem}"
-            ) from None
+            raise InputError(f"the certificate of the plan cannot be read: {in_words(problem)}") from None

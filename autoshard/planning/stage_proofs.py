@@ -8,7 +8,7 @@ stage again, and have the certificate of its bound judged on it.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from autoshard.errors import InputError
+from autoshard.errors import InputError, in_words
 from autoshard.formulation.fixed import Cut, Fixed
 from autoshard.formulation.pieces import Left, Piece, part_of, pieces_of
 from autoshard.plan_record import StageRecord
@@ -53,7 +53,7 @@ def placed_of(words: Mapping[str, Any], problem: Problem) -> Fixed:
             for key, lists in (words.get(kind) or {}).items():
                 cuts[what][int(key)] = tuple(tuple(atoms[name] for name in names) for names in lists)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"what a stage of the plan placed cannot be read: {type(error).__name__}: {error}") from None
+        raise InputError(f"what a stage of the plan placed cannot be read: {in_words(error)}") from None
     return Fixed(**cuts)
 
 
@@ -89,4 +89,4 @@ def relaxed_of(entry: Mapping[str, Any], problem: Problem) -> list[Piece]:
         what, atom = dict(_FIELDS)[entry["what"]], problem.mesh.names.index(entry["axes"][-1])
         return [Piece(what, int(key), int(entry["on"]), atom) for key in entry["keys"]]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise InputError(f"what a stage could not keep cannot be read: {type(error).__name__}: {error}") from None
+        raise InputError(f"what a stage could not keep cannot be read: {in_words(error)}") from None

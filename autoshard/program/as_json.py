@@ -5,7 +5,7 @@ from dataclasses import asdict
 from types import NoneType
 from typing import Any
 
-from autoshard.errors import AutoshardError, InputError
+from autoshard.errors import AutoshardError, InputError, in_words
 from autoshard.program.choices import in_code_from_json, loop_parts_from_json
 from autoshard.program.program import Block, Op, Origin, OtherOrder, Program, Value
 from autoshard.program.rule import Halo, ShardingRule, rule_from_text
@@ -313,7 +313,7 @@ def _reshard(source: Layout, steps: tuple[Step, ...], what: str) -> Reshard:
     try:
         return Reshard(source, replay(source, steps), steps)
     except (ValueError, IndexError) as error:
-        raise InputError(f"plan: the steps of {what} do not fit: {error}") from None
+        raise InputError(f"plan: the steps of {what} do not fit: {in_words(error)}") from None
 
 
 def check_header(data: Any, path: str) -> Json:
@@ -391,4 +391,4 @@ def guarded(build: Any, path: str) -> Any:
     except AutoshardError as error:
         raise InputError(f"{path}: {error}") from error
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise InputError(f"{path} is damaged: {type(error).__name__}: {error}; solve again to rewrite it") from error
+        raise InputError(f"{path} is damaged: {in_words(error)}; solve again to rewrite it") from error

@@ -165,7 +165,7 @@ def rule_from_text(text: str) -> ShardingRule:
     sizes: dict[str, int] = {}
     for item in filter(None, (s.strip() for s in sizes_text.split(","))):
         name, eq, value = item.partition("=")
-        if not eq or not value.strip().isdigit():
+        if not eq or not value.strip().isdecimal():
             raise RuleError(f"cannot read the factor size {item!r} in rule {text!r}")
         sizes[name.strip()] = int(value)
     index = {name: i for i, name in enumerate(sizes)}

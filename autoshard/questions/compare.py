@@ -19,6 +19,7 @@ from autoshard.search.strategy import BOUND_EFFORT, bound_of, decide_by, start_o
 from autoshard.solver.network import evaluate
 from autoshard.solver.solution import Stopped
 from autoshard.strategies.choice import NAMES, SEARCHES, StrategyName
+from autoshard.strategies.stated import StatedShardings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,10 +43,10 @@ COLUMNS = ("strategy", "kind", "objective_s", "regret", "peak_bytes", "seconds",
 class Row:
     """How one strategy or baseline did.
 
-    kind: ``strategy`` or ``baseline``. objective_s: seconds of one step, the minute price on memory included; None
-    where there is no plan (`reason`; its status is `CANNOT_BE` where the strategy has none, proved, else `NONE_FOUND`
-    or ``out of time``). regret: objective_s over the proven bound, less 1. seconds: wall clock of the search, without
-    building the network (they differ from run to run).
+    kind: ``strategy``, ``own`` (a function of the user) or ``baseline``. objective_s: seconds of one step, the minute
+    price on memory included; None where there is no plan (`reason`; its status is `CANNOT_BE` where the strategy has
+    none, proved, else `NONE_FOUND` or ``out of time``). regret: objective_s over the proven bound, less 1. seconds:
+    wall clock of the search, without building the network (they differ from run to run).
     """
 
     strategy: str
@@ -138,18 +139,18 @@ class _Run:
         status = "stopped by the time limit" if start.timed_out else "found"
         return self.row(str(strategy), status, seconds, start.memory.peak_bytes)
 
-    def baseline(self, baseline: Baseline, roles: "Roles | None", slow: Collection[str]) -> Row:
-        """The row of a baseline, priced on the network of all strategies."""
-        self.begin("a baseline")
+    def baseline(self, baseline: Baseline, roles: "Roles | None", slow: Collection[str], kind: str = "baseline") -> Row:
+        """The row of a baseline, or of a strategy of one's own, priced on the network of all strategies."""
+        self.begin("a baseline" if kind == "baseline" else "a strategy of your own")
         (priced,) = price_baselines(
             self.model, [baseline], roles, slow=slow, options=self.options.part(BASELINE_SHARE, least=LEAST_S)
         )
         cost = priced.cost
         if priced.assignment is None:
             status = CANNOT_BE if priced.exhausted else NONE_FOUND
-            return self.row(cost.name, status, reason=cost.reason, kind="baseline")
+            return self.row(cost.name, status, reason=cost.reason, kind=kind)
         self.starts.append(priced.assignment)
-        return self.row(cost.name, "found", cost.objective_s, cost.peak_bytes, kind="baseline")
+        return self.row(cost.name, "found", cost.objective_s, cost.peak_bytes, kind=kind)
 
     def searched(self, strategy: StrategyName, share: float) -> tuple[Row, Decision | None]:
         """The row of a strategy that decides by cost, started from all plans found so far, and its decision if any."""
@@ -183,6 +184,7 @@ def compare_strategies(
     model: Model,
     strategies: Sequence[StrategyName | str] = NAMES,
     *,
+    own: Sequence[StatedShardings] = (),
     baselines: Sequence[Baseline] = (),
     roles: "Roles | None" = None,
     slow: Collection[str] = (),
@@ -190,7 +192,8 @@ def compare_strategies(
 ) -> Comparison:
     """Solve a model by every strategy; what those without a proof find are starts of those with one.
 
-    The deadline is for all together. Raises `InputError` for unknown strategies.
+    own: what strategies of the user state; what they leave open follows by propagation, as in baselines. The deadline
+    is for all together. Raises `InputError` for unknown strategies.
     """
     parsed = [s if isinstance(s, StrategyName) else StrategyName.parse(s) for s in strategies]
     run = _Run(model, options or SearchOptions())
@@ -198,7 +201,8 @@ def compare_strategies(
     quick = [s for s in parsed if s.name not in SEARCHES]
     for number, strategy in enumerate(quick):
         rows[strategy] = run.quick(strategy, QUICK_SHARE / (len(quick) - number))
-    told = [run.baseline(baseline, roles, slow) for baseline in baselines]
+    told = [run.baseline(stated, roles, slow, "own") for stated in own]
+    told += [run.baseline(baseline, roles, slow) for baseline in baselines]
     bound_s = 0.0
     searched = [s for s in parsed if s.name in SEARCHES]
     for number, strategy in enumerate(searched):

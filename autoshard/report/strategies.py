@@ -48,7 +48,7 @@ def print_comparison(data: Json) -> None:
     )
     for row in data["strategies"]:
         cost, regret, peak = row["objective_s"], row["regret"], row["peak_bytes"]
-        name = row["strategy"] if row["kind"] == "strategy" else f"{row['strategy']} (baseline)"
+        name = row["strategy"] if row["kind"] == "strategy" else f"{row['strategy']} ({row['kind']})"
         table.add_row(
             name, row["status"] if cost is None else seconds_text(cost), "" if regret is None else f"{regret:.2%}",
             "" if peak is None else bytes_text(peak), f"{row['seconds']:.2f}",

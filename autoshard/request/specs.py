@@ -34,28 +34,31 @@ def with_stated(baselines: Sequence[Any], traced: TracedFunction, program: Progr
     program: that of `traced`, with the request's changes to it. Raises `InputError` where a tree does not fit the
     arguments or the result, `ShardingError` where a sharding does not fit: names of axes, ranks, sizes.
     """
-    read = [_read(baseline, traced, program, mesh) if is_stated(baseline) else baseline for baseline in baselines]
+    read = [read_stated(baseline, traced, program, mesh) if is_stated(baseline) else baseline for baseline in baselines]
     if program.in_code == "hints":
         pins, _ = statements_in_code(replace(program, in_code="hard"), mesh)
         read += [StatedShardings(IN_CODE, pins)] if pins else []
     return read
 
 
-def _read(given: Mapping[str, Any], traced: TracedFunction, program: Program, mesh: Mesh) -> StatedShardings:
+def read_stated(
+    given: Mapping[str, Any], traced: TracedFunction, program: Program, mesh: Mesh, what: str = "baseline"
+) -> StatedShardings:
+    """What is given as pytrees of PartitionSpecs; raises as `with_stated` does. what: its name in messages."""
     from autoshard.interop.jax import spread_specs
 
     name, unknown = given.get("name"), sorted(set(given) - {"name", *_SIDES})
     if not isinstance(name, str) or not name or unknown:
         what = f"found the key {unknown[0]!r}" if unknown else f"found the name {name!r}"
         raise InputError(
-            "a baseline of shardings is {'name': 'mine', 'in_shardings': ..., 'out_shardings': ...} with pytrees of "
+            f"a {what} of shardings is {{'name': 'mine', 'in_shardings': ..., 'out_shardings': ...}} with pytrees of "
             f"PartitionSpecs as of jax.jit, {what}"
         )
     pins: list[MatchedPin] = []
     for side, names, tree in zip(
         _SIDES, (program.input_names, program.output_names), (traced.in_tree, traced.out_tree), strict=True
     ):
-        where = f"baseline {name}: {side}"
+        where = f"{what} {name}: {side}"
         for path, spec in zip(names, spread_specs(given.get(side), tree, where), strict=True):
             if spec is not None:
                 pins += match_jax_pins([Pin(path, spec, source=where)], program, mesh)

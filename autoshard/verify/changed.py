@@ -9,7 +9,7 @@ from typing import Any
 
 from autoshard.constraints import MatchedPin
 from autoshard.constraints.giving_way import displaced, with_further
-from autoshard.errors import InputError
+from autoshard.errors import InputError, in_words
 from autoshard.sharding.mesh import Mesh
 
 
@@ -61,7 +61,7 @@ def changes_of(plan: Mapping[str, Any], pins: Sequence[MatchedPin], mesh: Mesh) 
             options |= change["options"]
             lines += [f"{what}: {key} {value}" for key, value in change["options"].items()]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"what the plan says of changes cannot be read: {type(error).__name__}: {error}") from None
+        raise InputError(f"what the plan says of changes cannot be read: {in_words(error)}") from None
     if any(pin not in now for pin in kept):
         raise InputError("the plan says that it had a pin anyway that nobody stated")
     return Changes(now, tuple(pin for pin in now if pin not in kept), limit, machine, options, tuple(lines))

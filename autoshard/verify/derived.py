@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from autoshard.errors import AutoshardError
+from autoshard.errors import AutoshardError, in_words
 from autoshard.verify.asked import Asked, config_of, derive
 from autoshard.verify.plan.asked import check_asked, check_refused
 from autoshard.verify.plan.program import Findings
@@ -26,7 +26,7 @@ _DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
 def _damaged(error: Exception) -> str:
-    return f"the plan is damaged: {type(error).__name__}: {error}"
+    return f"the plan is damaged: {in_words(error)}"
 
 
 def check_derived(

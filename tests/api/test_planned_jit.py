@@ -55,6 +55,7 @@ def arguments() -> tuple[dict[str, Any], Any]:
     return weights, jnp.asarray(random.normal(size=(32, 64)), jnp.float32)
 
 
+@pytest.mark.smoke
 def test_three_steps_of_a_loop_are_those_of_one_device(counted: list[Any]) -> None:
     planned = autoshard.jit(train, mesh=MESH, hardware="cpu_sim", donate_argnums=0)
     weights, x = arguments()
@@ -127,6 +128,7 @@ def test_a_plan_whose_search_was_cut_short_is_not_kept(folder: Path, run: dict[s
     assert [file.stem for file in folder.iterdir()] == ["whole"]
 
 
+@pytest.mark.smoke
 def test_lower_and_compile_are_as_in_jax() -> None:
     planned = autoshard.jit(train, mesh=MESH, hardware="cpu_sim", keep=False)
     weights, x = arguments()
@@ -135,6 +137,7 @@ def test_lower_and_compile_are_as_in_jax() -> None:
     np.testing.assert_allclose(compiled(weights, x)[1], train(weights, x)[1], rtol=1e-5)
 
 
+@pytest.mark.smoke
 def test_without_mesh_and_machine_those_of_the_devices_are_taken() -> None:
     planned = autoshard.jit(lambda x, w: x @ w, keep=False)
     x, w = jnp.ones((64, 32)), jnp.ones((32, 16))

@@ -62,6 +62,7 @@ def test_a_tree_gives_its_structure_to_the_specs(file: Path) -> None:
     assert specs == State({"up": P(None, "model"), "down": P("model", "data")}, [P(("data", "model"), None)])
 
 
+@pytest.mark.smoke
 def test_named_shardings_put_arrays_where_the_plan_has_them(file: Path) -> None:
     plan = Plan.load(file)
     mesh = jax.make_mesh((2, 4), ("data", "model"))
@@ -70,6 +71,7 @@ def test_named_shardings_put_arrays_where_the_plan_has_them(file: Path) -> None:
     assert plan.named_shardings(argument="x").mesh.shape == mesh.shape
 
 
+@pytest.mark.smoke
 def test_they_are_those_that_the_planned_function_takes(file: Path) -> None:
     plan = Plan.load(file).attach(step, STATE, jax.ShapeDtypeStruct((32, 64), F32))
     found = plan.named_shardings(argument="state", like=STATE)

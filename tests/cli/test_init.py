@@ -8,6 +8,7 @@ import pytest
 from autoshard.cli import main
 from autoshard.cli.init import examples
 from autoshard.config import load_config
+from autoshard.config.schema import schema
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +59,9 @@ def test_a_frame_for_a_function_is_a_config_that_can_be_solved(capsys: pytest.Ca
 def test_what_cannot_be_written_is_told(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", *arguments]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_the_keys_that_a_frame_proposes_are_keys_of_configs() -> None:
+    assert main(["init", "--function", "train:step", "-o", "frame.yaml"]) == 0
+    proposed = re.findall(r"^# (\w+):", Path("frame.yaml").read_text(), re.MULTILINE)
+    assert {"donate", "memory_limit", "pins"} <= set(proposed) <= set(schema().model_fields)

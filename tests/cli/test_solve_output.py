@@ -118,3 +118,21 @@ def in_a_terminal(arguments: list[str], columns: int) -> str:
         os.close(main_end)
     assert command.wait(timeout=120) == 0, told.decode(errors="replace")
     return told.decode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "checked"),
+    [(["verify=false", "run=null"], 0), pytest.param(["run.steps=2"], 1, marks=pytest.mark.slow)],
+)
+def test_the_quickstart_fits_a_small_terminal(
+    changes: list[str], checked: int, repository: Path, folder: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "80")
+    config = str(repository / "configs" / "quickstart.yaml")
+    assert main(["solve", config, "model.layers=1", "model.seq=8", *changes, "-o", "out"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert words("\n".join(lines)).count("checked") == checked
+    assert set(VERDICT) <= set(words("\n".join(lines)))
+    assert len(lines) + (1 - checked) < 24  # with a line about the checks, and that of the prompt
+    assert max(map(len, lines)) <= 80

@@ -34,6 +34,7 @@ def test_keywords_are_inputs_by_their_names_positional_ones_in_their_places():
     assert traced.program.input_names == ("x", "w", "bias")
 
 
+@pytest.mark.smoke
 def test_a_plan_takes_keywords_and_runs_with_them():
     bias = jax.ShapeDtypeStruct((128,), jnp.float32)
     plan = autoshard.plan(layer, X, w=W, bias=bias, **ASKED)
@@ -91,6 +92,7 @@ def test_what_a_jit_was_told_counts():
     assert trace(jitted, X, 3, donate_argnums=(), keywords={"mode": "minus"}).program.donated == frozenset()
 
 
+@pytest.mark.smoke
 def test_donation_of_a_jit_ties_the_state_to_its_next_value():
     step = jax.jit(lambda w, x: (w - 0.1 * jnp.outer(x.sum(0), x.sum(0)), x.sum()), donate_argnums=0)
     plan = autoshard.plan(step, jax.ShapeDtypeStruct((256, 256), jnp.float32), X, **ASKED)

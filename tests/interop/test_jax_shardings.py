@@ -18,6 +18,8 @@ from autoshard.interop.jax import (
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 
+pytestmark = pytest.mark.smoke
+
 P = PartitionSpec
 MESH = Mesh.from_dict({"data": 4, "model": 2})
 

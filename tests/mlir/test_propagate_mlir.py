@@ -91,6 +91,7 @@ func.func @main(%x: tensor<2x16xf32> {data}, %w: tensor<16x32xf32>) -> tensor<2x
 }}"""
 
 
+@pytest.mark.smoke
 def test_free_axes_pass_through_a_manual_computation() -> None:  # S2.9, S2.10, S4.21, S4.23
     data = '{sdy.sharding = #sdy.sharding<@mesh, [{"data", ?}, {?}]>}'
     out = propagate_mlir(MANUAL.format(data=data), strategy="basic")
@@ -99,6 +100,7 @@ def test_free_axes_pass_through_a_manual_computation() -> None:  # S2.9, S2.10, 
     assert out.count('#sdy.sharding_per_value<[<@mesh, [{"data", ?}, {?}]>]>') >= 2  # the dot and the all-reduce
 
 
+@pytest.mark.smoke
 def test_a_dangling_constraint_binds_its_operand() -> None:  # S4.3, S4.4
     text = """
     sdy.mesh @mesh = <["x"=2]>
@@ -136,6 +138,7 @@ def test_propagation_does_not_cross_meshes() -> None:  # S0.63, S0.64
     assert "sharding_per_value" not in propagate_mlir(text, strategy="aggressive")
 
 
+@pytest.mark.smoke
 def test_constants_are_split_per_use() -> None:  # S2.43, S2.45
     text = """
     sdy.mesh @mesh = <["x"=2]>
@@ -152,6 +155,7 @@ def test_constants_are_split_per_use() -> None:  # S2.43, S2.45
     assert 'constant {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {"x"}]>]>}' in out
 
 
+@pytest.mark.smoke
 def test_bytecode_is_read() -> None:
     text = GROUP.format(first="", second="")
     with mlir_context():
@@ -207,6 +211,7 @@ def test_passes_can_run_in_a_process_of_their_own() -> None:
         run_passes_isolated(text.replace("main", "f") + text[27:].replace("main", "g"), "sdy-basic-propagate")
 
 
+@pytest.mark.smoke
 def test_a_module_as_program_gives_the_shardings_of_the_module() -> None:
     text = """
     sdy.mesh @mesh = <["x"=2, "y"=2]>

@@ -71,6 +71,11 @@ class TracedFunction:
     loops: tuple[Loop, ...] = ()
     in_parts: Callable[[Sequence[int]], "TracedFunction"] | None = None
 
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments as trees of `jax.ShapeDtypeStruct`."""
+        return tuple(jax.tree_util.tree_unflatten(self.in_tree, self.in_types))
+
 
 def trace(
     f: Callable[..., Any],

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from autoshard.errors import InputError, UnsupportedError
+from autoshard.errors import InputError, UnsupportedError, in_words
 from autoshard.files import read_bytes, read_text, write_text
 from autoshard.solver.garbage import uncollected
 from autoshard.solver.incumbent import Progress
@@ -83,7 +83,7 @@ def read_problem(path: str | Path) -> Problem:
         except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as problem:
             if isinstance(problem, InputError):
                 raise
-            raise InputError(f"{path}: not a contest problem: {type(problem).__name__}: {problem}") from problem
+            raise InputError(f"{path}: not a contest problem: {in_words(problem)}") from problem
 
 
 def _regular(raw: bytes, name: str) -> Problem | None:
@@ -145,7 +145,7 @@ def _problem(data: Any, path: Path) -> Problem:
         pairs, edge_costs = edges["nodes"], edges["costs"]
     except (KeyError, TypeError) as missing:
         raise InputError(
-            f"{path}: not a contest problem, {missing} is missing (expected problem.nodes and problem.edges)"
+            f"{path}: not a contest problem: {in_words(missing)} (expected problem.nodes and problem.edges)"
         ) from missing
     if not len(intervals) == len(node_costs) == len(amounts) or len(pairs) != len(edge_costs):
         raise InputError(f"{path}: lists of nodes or edges differ in length")

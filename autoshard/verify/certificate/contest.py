@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autoshard.errors import InputError
+from autoshard.errors import InputError, in_words
 from autoshard.verify.certificate.residual import FORBIDDEN_COST
 
 
@@ -68,7 +68,7 @@ def read_network(path: Path) -> Network:
                 raise ValueError("usages and costs of a node differ in length")
         return Network(costs, tables, usages, None if limit is None else int(limit))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as problem:
-        raise InputError(f"{path}: not a contest problem: {type(problem).__name__}: {problem}") from None
+        raise InputError(f"{path}: not a contest problem: {in_words(problem)}") from None
 
 
 def judge(network: Network, path: Path) -> Judged:

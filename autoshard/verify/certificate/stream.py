@@ -36,7 +36,9 @@ class Stream:
             raise CertificateFault(
                 f"not a certificate that is known here: format {str(format_)[:60]!r}, not {FORMAT!r}"
             )
-        bound = head.get("bound")
+        if "bound" not in head:
+            raise CertificateFault("its first line does not say which bound it proves")
+        bound = head["bound"]
         if bound is not None and type(bound) is not int:
             raise CertificateFault(f"bound is {bound!r}, not a whole number or null")
         self.head: dict[str, Any] = head

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autoshard.costmodels import Machine, ProfileError
+from autoshard.errors import in_words
 from autoshard.verify.plan.bound import check_bounds, taken_on_trust
 from autoshard.verify.plan.cost import Pricer, check_collectives, check_cost
 from autoshard.verify.plan.flow import COLLECTIVES, Flow, check_flow, derive
@@ -71,7 +72,7 @@ def _guarded(findings: Findings, what: str, work: Callable[[], None]) -> None:
         if isinstance(error, Impossible):
             findings.add("file", f"{what}: {error}")
         else:
-            findings.add("file", f"{what} is damaged: {type(error).__name__}: {error}")
+            findings.add("file", f"{what} is damaged: {in_words(error)}")
 
 
 def _check(plan: dict[str, Any], findings: Findings, facts: list[str]) -> None:

@@ -26,7 +26,7 @@ def element_bytes(dtype: str) -> float:
         return 0.0
     if dtype.startswith("key<"):
         return 16.0 if "rbg" in dtype else 8.0
-    bits = "".join(takewhile(str.isdigit, dropwhile(lambda c: not c.isdigit(), dtype)))
+    bits = "".join(takewhile(str.isdecimal, dropwhile(lambda c: not c.isdecimal(), dtype)))
     if not bits:
         raise ValueError(f"unknown element type {dtype!r}")
     return int(bits) / 8

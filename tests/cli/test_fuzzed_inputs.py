@@ -1,0 +1,184 @@
+"""Faults that experiments/fuzz found: inputs that ended in a traceback, a hang, or words of Python instead of ours."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from autoshard.__main__ import run
+from autoshard.cli import main
+from autoshard.errors import InputError, in_words
+from autoshard.files import read_json
+from autoshard.interop.hlo_text import parse_hlo_sharding
+
+HUGE = "fsdp=64,tensor=10000000000000000000000000"
+CRITICAL = ["critical-batch", "--model", "llama3_70b", "--strategy", "fsdp+tensor", "--hardware", "tpu_v5p"]
+COLLECTIVE = ["collective", "--kind", "all-gather", "--bytes", "2e9", "--mesh", "x=8", "--axes", "x"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([*CRITICAL, "--mesh", HUGE], "devices; at most 16777216 can be placed"),
+        ([*CRITICAL, "--mesh", "fsdp=²"], "--mesh: cannot read 'fsdp=²'"),
+        ([*COLLECTIVE, "--hardware", "/dev/zero"], "hardware profile /dev/zero is larger than"),
+        ([*COLLECTIVE, "--hardware", "/dev/null"], "must be a mapping, found nothing"),
+        (["model", "/dev/zero"], "model card /dev/zero is larger than"),
+    ],
+)
+def test_questions_that_hung_are_told(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", *arguments]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("card", "says"),
+    [
+        ("layers: 2", "there is no d_model; "),
+        ("[1, 2]", "the card: should be a valid dictionary"),
+        ("date: 2026-13-45", "is not YAML: month must be in 1..12"),
+        ("[" * 1100, "is nested too deeply to be read"),
+    ],
+)
+def test_faults_of_model_cards_are_in_words(
+    card: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "card.yaml").write_text(card)
+    assert main(["cost", "model", str(tmp_path / "card.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert "pydantic" not in said
+    assert "validation error" not in said
+
+
+def test_a_number_of_too_many_digits_is_told(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("[" + "1" * 5000 + "]")
+    with pytest.raises(InputError, match="the plan has a number of too many digits"):
+        read_json(tmp_path / "plan.json", what="plan")
+
+
+def test_a_device_without_end_is_not_read_to_its_end() -> None:
+    with pytest.raises(InputError, match="larger than 67108864 bytes"):
+        read_json("/dev/zero", what="plan")
+
+
+@pytest.mark.parametrize(
+    "text", ["{devices=[2,,4]<=[8]}", "{devices=[2,4]<=[9223372036854775808]}", "{devices=[2,4]<=[2,4]T(1,,)}"]
+)
+def test_malformed_hlo_shardings_are_told(text: str) -> None:
+    with pytest.raises(InputError, match="HLO sharding"):
+        parse_hlo_sharding(text, 2, 8)
+
+
+NETWORK: dict[str, Any] = {
+    "problem": {
+        "name": "two",
+        "nodes": {"intervals": [[0, 1], [0, 1]], "costs": [[1], [2]], "usages": [[1], [1]]},
+        "edges": {"nodes": [[0, 1]], "costs": [[3]]},
+        "usage_limit": 9,
+    }
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    network = json.loads(json.dumps(NETWORK))
+    place = network["problem"]
+    *way, last = path.split(".")
+    for key in way:
+        place = place[key]
+    place[last] = value
+    return network
+
+
+@pytest.mark.parametrize(
+    ("network", "says"),
+    [
+        (changed("edges.nodes", [["0", 1]]), "not a contest problem: a value has the wrong type"),
+        (changed("nodes", 3), "not a contest problem: a value has the wrong type"),
+        ({"problem": {}}, "not a contest problem: there is no 'nodes'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["score", "check"])
+def test_faults_of_contest_files_are_in_words(
+    network: Any, says: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.json").write_text(json.dumps(network))
+    (tmp_path / "s.json").write_text("[0, 0]")
+    certificate = ["--certificate", str(tmp_path / "s.json")] if command == "check" else []
+    assert main(["network", command, str(tmp_path / "p.json"), str(tmp_path / "s.json"), *certificate]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_certificate_that_claims_nothing_proves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.json").write_text(json.dumps(NETWORK))
+    (tmp_path / "c").write_bytes(b'{"format": "autoshard-certificate-1"}\n')
+    assert main(["network", "check", str(tmp_path / "p.json"), "--certificate", str(tmp_path / "c")]) == 1
+    assert "does not say which bound it proves" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (KeyError("status"), "there is no 'status'"),
+        (IndexError("list index out of range"), "a number leads past the end of a list"),
+        (AttributeError("'str' object has no attribute 'values'"), "a value has the wrong type"),
+        (ValueError("invalid literal for int() with base 10: '['"), "'[' is not a number"),
+        (ValueError("not enough values to unpack (expected 2, got 1)"), "is not what it should be"),
+        (OverflowError("int too big"), "a number is too large"),
+        (InputError("the mesh has no axis 'x'"), "the mesh has no axis 'x'"),
+    ],
+)
+def test_what_reading_a_damaged_file_raises_is_told_in_words(error: Exception, words: str) -> None:
+    assert words in in_words(error)
+
+
+def test_faults_of_onnx_models_are_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx = pytest.importorskip("onnx", reason="reading ONNX models needs the library onnx")
+    text = '<ir_version: 11, opset_import: ["" : 22]> f (float[n] x) => (float[n] y) { y = Relu(x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    from autoshard.onnx.model import load
+
+    with pytest.raises(InputError, match="dimension 'n' cannot have the size"):
+        _ = load(tmp_path / "m.onnx", shapes={"n": 10**20}).inferred
+    (tmp_path / "m.json").write_text('{"irVersion": "eleven", "graph": {}}')
+    assert main(["check", str(tmp_path / "m.json")]) == 2
+    assert "'eleven' is not a number" in capsys.readouterr().err
+
+
+def test_an_interrupt_while_the_commands_are_imported_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "autoshard.cli", Interrupted("autoshard.cli"))
+    assert run() == 130
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plan")
+    (folder / "c.yaml").write_text(
+        "model: {name: mlp, layers: 1, inputs: 8, hidden: 16, outputs: 8, batch: 8}\nmesh: {x: 2}\nhardware: cpu_sim\n"
+    )
+    assert main(["solve", str(folder / "c.yaml"), "-o", str(folder / "out"), "-q"]) == 0
+    return folder / "out" / "plan.json"
+
+
+@pytest.mark.parametrize("command", ["show", "specs", "verify", "report", "run"])
+@pytest.mark.parametrize(
+    ("key", "value", "says"), [("schedule", {}, "there is no"), ("program", 3, "a value has the wrong type")]
+)
+def test_a_damaged_plan_is_told_in_words(
+    command: str, key: str, value: Any, says: str, plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = tmp_path / "plan.json"
+    shutil.copy(plan_file, damaged)
+    damaged.write_text(json.dumps({**json.loads(damaged.read_text()), key: value}))
+    code = main([command, str(damaged)])
+    said = capsys.readouterr()
+    assert code == (1 if command == "verify" else 2)
+    assert says in said.out + said.err
