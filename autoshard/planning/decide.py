@@ -17,7 +17,7 @@ from autoshard.planning.decision import (
     finish,
     interrupted_in,
 )
-from autoshard.planning.fitting import first_fit
+from autoshard.planning.fitting import anything, entries, first_fit
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
@@ -181,6 +181,7 @@ class _Run:
             network, solved = model.within(limit, chosen), chosen
             near = starts if nearest is None else (*starts, nearest)
             extended = [room.extended(start, chosen) for start in near if room.knows(start)]
+            extended += [] if known is not None else anything(network, self.options.deadline)
             what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
             seconds, before = self.options.deadline.left(_LIMITED_SHARE), self.bound
             solution = self._search(network, what, extended, seconds, rough, within=limit, moments=chosen)
@@ -223,14 +224,14 @@ class _Run:
         make the network much larger, all that any plan may hold there."""
         room = self.model.memory
         around = room.around(nearest, limit, chosen)
-        if few or (not self.small and _entries(self.model.within(limit, around)) <= _WIDER * self._entries):
+        if few or (not self.small and entries(self.model.within(limit, around)) <= _WIDER * self._entries):
             return around
         return room.missing(nearest, limit, chosen)
 
     @cached_property
     def _entries(self) -> int:
         """Table entries of the network that knows of nothing that several decisions hold together."""
-        return _entries(self.model.within(self.model.problem.memory_limit or 0, {}))
+        return entries(self.model.within(self.model.problem.memory_limit or 0, {}))
 
     def _nothing_fits(
         self, full: dict[int, frozenset[int]], nearest: Sequence[int], limit: int
@@ -389,8 +390,3 @@ class _Run:
         if self.model.encoded.left_out[0]:
             give_back()
         return solution
-
-
-def _entries(network: CostNetwork) -> int:
-    """Entries of all tables of edges."""
-    return sum(len(network.costs[edge.first]) * len(network.costs[edge.second]) for edge in network.edges)

@@ -1,13 +1,18 @@
-"""A first plan within a memory limit: quick searches of a network that counts few copies, until a plan fits.
+"""A first plan within a memory limit: quick searches of a network that counts few copies, until a plan fits, and one of
+any network for whatever fits.
 
 This proves nothing: its plan is what the search of the whole network has to be cheaper than.
 """
 
 from collections.abc import Callable, Sequence
 
+from autoshard.deadline import Deadline
 from autoshard.planning.model import Model
-from autoshard.solver.solution import Solution
+from autoshard.solver.network import CostNetwork, without_costs
+from autoshard.solver.solution import Solution, Stopped
 
+_ANYTHING_SHARE, _ANYTHING_EFFORT = 0.05, 0.3
+"""The part of what is left of a time limit, and the effort, that a search for anything that fits may take."""
 _EXACT = 5
 """How often the limit is tightened by exactly the excess, before larger steps."""
 
@@ -42,3 +47,22 @@ def first_fit(model: Model, limit: int, near: Sequence[int], run: Run, tries: in
         if slack in (low, high):
             return None
     return None
+
+
+def anything(network: CostNetwork, deadline: Deadline) -> list[Sequence[int]]:
+    """An assignment of a network, whatever it costs, where one is soon found: a search with costs may miss all.
+
+    Raises `KeyboardInterrupt` where the user stopped it.
+    """
+    from autoshard.solver import solve
+
+    seconds = deadline.left(_ANYTHING_SHARE)
+    found = solve(without_costs(network), time_limit_s=seconds, effort=_ANYTHING_EFFORT, gap=1.0)
+    if found.stopped is Stopped.INTERRUPT:
+        raise KeyboardInterrupt
+    return [] if found.assignment is None else [found.assignment]
+
+
+def entries(network: CostNetwork) -> int:
+    """Entries of all tables of pairs of decisions."""
+    return sum(len(network.costs[edge.first]) * len(network.costs[edge.second]) for edge in network.edges)

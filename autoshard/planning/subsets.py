@@ -8,8 +8,6 @@ counts as possible; then `settled` is False, because a smaller set may exist.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from autoshard.deadline import clock
 from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.formulation.loose import Loose, Masks
@@ -18,7 +16,7 @@ from autoshard.planning.least_memory import Least, LeastMemory
 from autoshard.planning.minimal import minimal_conflict
 from autoshard.planning.model import Model, Problem, build_model, collect_loosely
 from autoshard.planning.options import SearchOptions
-from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge
+from autoshard.solver.network import IMPOSSIBLE, without_costs
 from autoshard.solver.solution import Stopped
 
 SEARCH_S = 12.0
@@ -155,16 +153,9 @@ def may_hold(model: Model) -> bool | None:
     """
     from autoshard.solver import solve
 
-    network = model.with_limit(None)
-    costs = tuple(np.where(c >= IMPOSSIBLE, IMPOSSIBLE, 0) for c in network.costs)
-    edges = tuple(
-        Edge(e.first, e.second, np.where(e.costs >= IMPOSSIBLE, IMPOSSIBLE, 0))
-        for e in network.edges
-        if (e.costs >= IMPOSSIBLE).any()
-    )
-    if not edges and network.usage_limit is None:
-        return all((c < IMPOSSIBLE).any() for c in costs)
-    bare = CostNetwork(costs, edges, network.usages, network.usage_limit, network.facets)
+    bare = without_costs(model.with_limit(None))
+    if not bare.edges and bare.usage_limit is None:
+        return all((c < IMPOSSIBLE).any() for c in bare.costs)
     solution = solve(bare, effort=0.3, gap=1.0, time_limit_s=SEARCH_S)
     if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt

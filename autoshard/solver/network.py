@@ -140,3 +140,14 @@ def evaluate(network: CostNetwork, assignment: Sequence[int]) -> Evaluation:
     peak = max((live for _, live in usage_profile(network, assignment)), default=0)
     within = network.usage_limit is None or peak <= network.usage_limit
     return Evaluation(total if allowed else None, peak, allowed and within)
+
+
+def without_costs(network: CostNetwork) -> CostNetwork:
+    """The same network with all costs 0: its assignments are the same."""
+    costs = tuple(np.where(c >= IMPOSSIBLE, IMPOSSIBLE, 0) for c in network.costs)
+    edges = tuple(
+        Edge(e.first, e.second, np.where(e.costs >= IMPOSSIBLE, IMPOSSIBLE, 0))
+        for e in network.edges
+        if (e.costs >= IMPOSSIBLE).any()
+    )
+    return CostNetwork(costs, edges, network.usages, network.usage_limit, network.facets)
