@@ -152,8 +152,8 @@ def calibrated_profile(
         )
         level["latency"] = measured(fit.latency_s, "s")
         level["kind_factors"] = dict(fit.kinds)
-        for key in ("vendor_both_ways", "vendor_both_ways_per_chip"):  # peak figures; a measured rate is below
-            level.pop(key, None)
+        for key in ("vendor_both_ways", "vendor_both_ways_per_chip", "step_latency", "small_step_latency", "reached"):
+            level.pop(key, None)  # of the peak, which a measured rate takes the place of
     for key in ("matmul_efficiency", "attention_efficiency") if matmul_flops_per_s else ():  # shares of a peak
         data.pop(key, None)
     for dtype, rate in (matmul_flops_per_s or {}).items():

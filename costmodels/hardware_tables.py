@@ -1,5 +1,6 @@
 """Hardware profiles as tables: a row for each figure of a profile, and its critical arithmetic intensities."""
 
+from math import prod
 from typing import Any
 
 from autoshard.costmodels.load import list_profiles, load_profile
@@ -50,6 +51,45 @@ def critical_intensities(profile: Profile, dtype: str = "bfloat16") -> dict[str,
             intensities[level.name] = peak / (level.link.value * (level.size - 1))
         inner *= level.size or 1 if not isinstance(level, TorusLevel) else 1
     return intensities
+
+
+def domain_rows(profile: Profile, dtype: str = "bfloat16") -> list[dict[str, Any]]:
+    """What the whole of each link level has: the largest slice of a torus, a full domain of a switch or mesh.
+
+    links_bytes_per_s: what all devices send at once, one way. bisection_bytes_per_s: what crosses between two halves,
+    one way. Levels without a size (between nodes, slices) have no whole.
+
+    >>> domain_rows(load_profile("h100"))[0]["links_bytes_per_s"]  # 8 x 450 GB/s
+    3600000000000.0
+    """
+    rows, devices = [], 1
+    for level in profile.levels:
+        if isinstance(level, TorusLevel):
+            shape = level.max_shape
+            devices = min(prod(shape), level.max_chips or prod(shape))
+            wraps, longest = level.wraparound.wraps(shape), max(range(len(shape)), key=lambda i: shape[i])
+            links = 2 * len(shape) * devices * level.link.value
+            bisection = devices / shape[longest] * (2 if wraps[longest] else 1) * level.link.value
+        elif level.size is None:
+            break
+        else:
+            devices *= level.size
+            switched = isinstance(level, SwitchLevel)
+            each = level.egress.value if isinstance(level, SwitchLevel) else level.link.value * (level.size - 1)
+            links = devices * each
+            bisection = links / 2 if switched else (level.size / 2) ** 2 * devices / level.size * level.link.value
+        rows.append(
+            {
+                "level": level.name,
+                "devices": devices,
+                "flops_per_s": devices * profile.matmul_flops_per_s(dtype),
+                "memory_bytes": devices * profile.memory.bytes.value,
+                "memory_bytes_per_s": devices * profile.memory.bandwidth.value,
+                "links_bytes_per_s": links,
+                "bisection_bytes_per_s": bisection,
+            }
+        )
+    return rows
 
 
 def hardware_overview() -> list[dict[str, Any]]:

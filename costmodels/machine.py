@@ -22,6 +22,7 @@ import numpy as np
 
 from autoshard.costmodels.collectives import CollectiveKind, LevelCost, Piece, Torus, level_costs
 from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.likely import likely_seconds
 from autoshard.costmodels.profile import Profile, TorusLevel
 
 
@@ -248,6 +249,10 @@ class Machine:
             links=tuple(c.links for c in costs),
             bytes_sent_per_device={c.level: c.bytes_sent_per_byte * bytes_ for c in costs},
         )
+
+    def likely_s(self, kind: str, bytes_: float, parts: Sequence[AxisPart]) -> float:
+        """Seconds as collectives are measured, see `likely`: growing latency of rings, shares of the peak by size."""
+        return likely_seconds(CollectiveKind(kind), bytes_, self.costs(kind, parts), self.profile)
 
     def _pieces(self, part: AxisPart) -> list[Piece]:
         size = self.axis_size(part.axis)

@@ -9,6 +9,7 @@ from typing import Any
 from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.load import load_profile
 from autoshard.costmodels.models import ModelCard, load_model
+from autoshard.costmodels.place import place_mesh
 from autoshard.costmodels.profile import Profile
 from autoshard.costmodels.questions import dtype_bytes
 
@@ -76,8 +77,16 @@ def ask_model(
         optimizer_bytes=8.0 * card.params(),
         training_bytes=weights + 8.0 * card.params(),
         kv_bytes_per_token=kept,
-        kv_bytes_per_sequence=kept * length if length else None,
+        kv_bytes_per_sequence=kv_bytes_per_sequence(card, length, dtype_bytes(kv_dtype or dtype)) if length else None,
     )
+
+
+def kv_bytes_per_sequence(card: ModelCard, context: int, bytes_: float) -> float:
+    """Keys and values of one sequence: layers with a window keep the tokens that it reaches."""
+    kept = card.layers * context
+    if card.window is not None:
+        kept -= card.local_layers * max(0, context - card.window)
+    return kv_bytes_per_token(card, bytes_) / card.layers * kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,11 @@ class InferenceAnswer:
     devices: int
     batch: int
     context: int
-    seconds: float  # of one step, at least: caches from memory, then the larger of work and weights from memory
+    tensor: int  # devices that share a copy of the weights
+    seconds: float  # of one step, as books count: caches from memory, then the larger of work and weights from memory
+    least_seconds: float  # nothing can beat it: the busiest of memory, matrix unit and links
+    estimate_seconds: float  # with the collectives, one after another; the work at its peak
+    communication_s: float  # activations of tensor parallelism, as they are measured
     bound: str  # "memory" or "compute": which of the two the weights' part is
     tokens_per_s: float
     tokens_per_s_per_device: float
@@ -117,11 +130,15 @@ def ask_inference(
     *,
     batch: int = 1,
     context: int | None = None,
+    tensor: int | None = None,
     dtype: str = "bfloat16",
     weight_dtype: str | None = None,
     kv_dtype: str | None = None,
 ) -> InferenceAnswer:
-    """The least time of one step of generation; `dtype` is that of the matmuls, weights and caches may be narrower.
+    """The time of one step of generation; `dtype` is that of the matmuls, weights and caches may be narrower.
+
+    tensor: devices that share a copy of the weights, all of them if not given; the others have copies of their own and
+    a part of the batch. Per layer and block (attention, MLP) they gather and scatter the activations of their part.
 
     >>> answer = ask_inference("llama3_70b", 8, "tpu_v5e", batch=32, context=8192, weight_dtype="int8", kv_dtype="int8")
     >>> round(answer.seconds, 4), answer.bound  # the book's 17 ms, chapter 8
@@ -134,15 +151,21 @@ def ask_inference(
     length = _at_least_one("context", context) if context is not None else card.train_seq
     if length is None:
         raise ProfileError("this model has no training context of its own; give the context length")
+    group = devices if tensor is None else _at_least_one("tensor", tensor)
+    if devices % group:
+        raise ProfileError(f"tensor={group} does not divide the {devices} devices")
+    copies = devices // group
     peak, rate = profile.matmul_flops_per_s(dtype), profile.memory.bandwidth.value
     width = dtype_bytes(weight_dtype or dtype)
     weights = card.params() * width
-    cache = kv_bytes_per_token(card, dtype_bytes(kv_dtype or dtype)) * length
+    cache = kv_bytes_per_sequence(card, length, dtype_bytes(kv_dtype or dtype))
     active = card.matmul_params
-    attention = batch * cache / (devices * rate)
-    loaded = card.read_params(batch) * width / (devices * rate)
-    work = 2 * batch * active / (devices * peak)
+    mine = -(-batch // copies)  # sequences of the copy that has most
+    attention = mine * cache / (group * rate)
+    loaded = card.read_params(mine) * width / (group * rate)
+    work = 2 * mine * active / (group * peak)
     seconds = attention + max(loaded, work)
+    sent, least_sent = _activations_s(profile, card, copies, group, mine * card.d_model * dtype_bytes(dtype))
     room = profile.memory.bytes.value
     return InferenceAnswer(
         model=model,
@@ -150,22 +173,42 @@ def ask_inference(
         devices=devices,
         batch=batch,
         context=length,
+        tensor=group,
         seconds=seconds,
+        least_seconds=max(attention + loaded, work, least_sent),
+        estimate_seconds=seconds + sent,
+        communication_s=sent,
         bound="compute" if work > loaded else "memory",
         tokens_per_s=batch / seconds,
         tokens_per_s_per_device=batch / seconds / devices,
         attention_s=attention,
         weights_s=loaded,
         work_s=work,
-        weight_bytes=weights,
+        weight_bytes=weights * copies,
         kv_bytes=batch * cache,
-        bytes_per_device=(weights + batch * cache) / devices,
-        fits=weights + batch * cache <= devices * room,
+        bytes_per_device=weights / group + batch * cache / devices,
+        fits=weights * copies + batch * cache <= devices * room,
         least_devices=int(-(-(weights + batch * cache) // room)),
-        largest_batch=max(0, int((devices * room - weights) // cache)),
-        critical_batch=weights / active / 2 * peak / rate,
-        prefill_seconds=length * card.train_flops_per_token(length) / 3 / (devices * peak),
+        largest_batch=max(0, int((devices * room - weights * copies) // cache)),
+        critical_batch=copies * weights / active / 2 * peak / rate,
+        prefill_seconds=length * card.least_train_flops_per_token(length) / 3 / (devices * peak),
     )
+
+
+def _activations_s(
+    profile: Profile, card: ModelCard, copies: int, group: int, activations: float
+) -> tuple[float, float]:
+    """Seconds of a step's collectives over `group` devices: as they are measured, and at least."""
+    if group == 1:
+        return 0.0, 0.0
+    machine = place_mesh(profile, {"data": copies, "tensor": group})
+    parts, often = machine.whole("tensor"), 2 * card.layers
+    likely = sum(machine.likely_s(kind, activations, parts) for kind in ("all_gather", "reduce_scatter"))
+    busy: dict[str, float] = {}
+    for kind in ("all_gather", "reduce_scatter"):
+        for link, per_byte in machine.link_seconds(kind, parts).items():
+            busy[link] = busy.get(link, 0.0) + per_byte * activations
+    return often * likely, often * max(busy.values())
 
 
 def _at_least_one(name: str, value: int) -> int:

@@ -76,6 +76,13 @@ class ModelCard(BaseModel):
         return 3 if self.gated_mlp else 2
 
     @property
+    def attention_width(self) -> float:
+        """Mean size of a head in the products with keys and with values; they differ in latent attention."""
+        if self.mla is None:
+            return float(self.head_dim)
+        return (self.mla.qk_nope_head_dim + self.mla.qk_rope_head_dim + self.mla.v_head_dim) / 2
+
+    @property
     def attention_params_per_layer(self) -> int:
         """Parameters of one attention block: ``2 D N H + 2 D K H``, or the low-rank factors of latent attention."""
         d, n = self.d_model, self.heads
@@ -128,7 +135,7 @@ class ModelCard(BaseModel):
     def train_flops_per_token(self, seq: int | None = None, causal: bool = False) -> float:
         """FLOP: ``6 * matmul_params``, and for attention ``12 L N H S`` (half of that where causal work is skipped)."""
         length = seq if seq is not None else (self.train_seq or 0)
-        attention = 12 * self.layers * self.heads * self.head_dim * length
+        attention = 12 * self.layers * self.heads * self.attention_width * length
         return 6.0 * self.matmul_params + attention * (0.5 if causal else 1.0)
 
     def least_train_flops_per_token(self, seq: int) -> float:
@@ -140,7 +147,7 @@ class ModelCard(BaseModel):
         if self.window is not None:
             width = min(self.window, seq)
             seen += self.local_layers * (width - width * (width - 1) / (2 * seq))
-        return 6.0 * self.matmul_params + 12 * self.heads * self.head_dim * seen
+        return 6.0 * self.matmul_params + 12 * self.heads * self.attention_width * seen
 
     def read_params(self, tokens: int) -> float:
         """Parameters of matmuls that a step on so many tokens reads: of experts those that some token goes to.

@@ -90,6 +90,14 @@ class Wraparound(_Strict):
                 return tuple(all(n % size == 0 for n in shape) and n > 2 for n in shape)
 
 
+class Reached(_Strict):
+    """A measured point: the share of the link's rate that collectives over `bytes` (V) reach."""
+
+    bytes: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    share: Annotated[float, Field(gt=0, le=1)]
+    source: str
+
+
 Collective = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "permute", "shift"]
 
 
@@ -98,11 +106,15 @@ class _Level(_Strict):
     latency: Quantity
     # Measured: how much longer than its formula a kind takes (the bandwidth part); 1 for kinds that are missing.
     kind_factors: dict[Collective, Annotated[float, Field(ge=0.05, le=100, allow_inf_nan=False)]] = {}
+    reached: tuple[Reached, ...] = ()  # by size, ascending; for `Machine.likely_s`, never for the bounds
     note: str | None = None
 
     @model_validator(mode="after")
     def _latency_possible(self) -> Self:
         _check(f"level {self.name!r}: latency", self.latency, "s", *LATENCY_S_RANGE, hint=" (give seconds)")
+        points = [(point.bytes, point.share) for point in self.reached]
+        if points != sorted(points) or [share for _, share in points] != sorted(share for _, share in points):
+            raise ValueError(f"level {self.name!r}: reached has to ascend in bytes and in share, found {points}")
         return self
 
 
@@ -173,6 +185,8 @@ class SwitchLevel(_Level):
 
     kind: Literal["switch"]
     egress: Quantity
+    step_latency: Quantity | None = None  # of each step of a ring, where that is known: n - 1 of them in a gather
+    small_step_latency: Quantity | None = None  # the same where small messages are sent faster at half of the rate
     size: Annotated[int, Field(ge=1)] | None = None
     in_network_reduction: bool = False  # whether the switches can reduce (SHARP)
     crosses_inner_link: bool = False  # traffic of this level also crosses the links of the level inside it
@@ -181,6 +195,9 @@ class SwitchLevel(_Level):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         _check_rate(f"level {self.name!r}: egress", self.egress)
+        for name in ("step_latency", "small_step_latency"):
+            if (step := getattr(self, name)) is not None:
+                _check(f"level {self.name!r}: {name}", step, "s", *LATENCY_S_RANGE)
         if self.vendor_both_ways is not None:
             quantity = self.vendor_both_ways
             _check_rate(f"level {self.name!r}: vendor_both_ways", quantity, "both-ways")
@@ -313,6 +330,7 @@ class Profile(_Strict):
         if isinstance(first := self.levels[0], SwitchLevel) and first.crosses_inner_link:
             raise ValueError(f"level {first.name!r} is the innermost and has no level inside it to cross")
         used = {q.source for q in self.quantities().values()} | {self.overlap.source}
+        used |= {point.source for level in self.levels for point in level.reached}
         used |= {level.wraparound.source for level in self.levels if isinstance(level, TorusLevel)}
         if missing := used - set(self.sources):
             raise ValueError(f"sources does not list {sorted(missing)}")

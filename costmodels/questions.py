@@ -122,6 +122,7 @@ class CollectiveAnswer(Answer):
     hardware: str
     seconds: float  # lower figure: max of latency and bandwidth
     upper_seconds: float  # their sum
+    likely_seconds: float  # with latency that grows with the group and shares of the peak by size, see `likely`
     bandwidth_s: float  # of the slowest link level
     latency_s: float
     large_group_s: float  # bandwidth_s without the (n-1)/n of a finite group, "V / W", as books round it
@@ -159,9 +160,9 @@ def ask_collective(
         machine.costs(CollectiveKind.ALL_GATHER, parts)  # raises where the axes do not make a group
         return CollectiveAnswer(
             kind="slice", bytes=float(bytes_), axes=tuple(axes), group_size=prod(part.size for part in parts),
-            hardware=machine.profile.name, seconds=0.0, upper_seconds=0.0, bandwidth_s=0.0, latency_s=0.0,
-            large_group_s=0.0, bound="bandwidth", flip_bytes=None, bus_bytes_per_s=None, levels=(), links=(),
-            bytes_sent_per_device={}, layout=machine.describe(),
+            hardware=machine.profile.name, seconds=0.0, upper_seconds=0.0, likely_seconds=0.0, bandwidth_s=0.0,
+            latency_s=0.0, large_group_s=0.0, bound="bandwidth", flip_bytes=None, bus_bytes_per_s=None, levels=(),
+            links=(), bytes_sent_per_device={}, layout=machine.describe(),
         )  # fmt: skip
     named = collective_kind(kind)
     time = machine.collective(named, bytes_, parts)
@@ -177,6 +178,7 @@ def ask_collective(
         hardware=machine.profile.name,
         seconds=time.least_s,
         upper_seconds=time.seconds,
+        likely_seconds=machine.likely_s(named, bytes_, parts),
         bandwidth_s=time.bandwidth_s,
         latency_s=time.latency_s,
         large_group_s=time.bandwidth_s * _finite_group_factor(machine, named, parts),

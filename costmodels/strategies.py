@@ -15,26 +15,26 @@ tokens in the whole batch and 2-byte numbers (How To Scale Your Model, chapter 5
 | pipeline | layers cut | activations to the next stage and back, per boundary |
 
 Collectives on different link levels or torus dimensions can run at once, those on one axis one after another: the
-lower bound takes the busiest link, the upper bound adds everything to the work.
+lower bound takes the busiest link, the upper bound adds everything to the work. What the collectives are is in
+`step_collectives`, the work in `step_work`, what is held in `step_memory`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autoshard.costmodels.collectives import CollectiveKind
 from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.intensities import pipeline_bubble, sequence_head_limit
-from autoshard.costmodels.machine import Machine
+from autoshard.costmodels.likely import growing_latency_s
+from autoshard.costmodels.machine import AxisPart, Machine
 from autoshard.costmodels.models import ModelCard
+from autoshard.costmodels.step_collectives import Move, moves
+from autoshard.costmodels.step_memory import StepMemory, step_memory
+from autoshard.costmodels.step_work import StepWork, step_work
 from autoshard.costmodels.strategy_names import ON_ROWS, PARTS, part_size, read_strategy
 
-_ADAM_BYTES_PER_PARAMETER = 8.0  # two float32 moments
-_POINTWISE_ELEMENTS = 150.0
-"""Elements that norms, residuals, activation functions and the like read and write, forward and backward.
-
-Per token, layer and unit of width. Fitted to published runs; 100 to 250 do nearly as well (experiments/training_runs).
-"""
-_ACTIVATION_BYTES = 2.0
+_WHOLE = 1 - 1e-9  # of a sequence: batches are given in tokens, and rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Term:
     times: float  # per step
     seconds: float  # all of them, lower figure
     upper_seconds: float
+    exposed_seconds: float  # all of them, what the estimate does not hide (see `likely`)
     bound: str
     flops_per_byte: float  # work of one device over V, all-reduce counted twice
     machine_flops_per_byte: float
@@ -62,6 +63,7 @@ class StrategyCost:
     tokens_per_device: float
     flops_per_device: float
     compute_s: float  # work at the peak rate (or at the efficiency that was given)
+    work: StepWork  # at the peak, recomputation included
     efficiency: float  # share of the peak that work reaches in the estimate and the upper bound
     bubble: float  # idle share of a pipeline, in the estimate and the upper bound
     terms: tuple[Term, ...]
@@ -72,17 +74,38 @@ class StrategyCost:
     mfu: float  # model FLOP utilisation at the estimate
     mfu_bounds: tuple[float, float]  # at upper and lower step time; at most 1, though causal kernels do less work
     bound: str
-    weight_bytes_per_device: float
-    optimizer_bytes_per_device: float
+    sequences: float  # of the batch: data parallelism cuts it into no more rows than these
+    rows: int  # into which the strategy cuts it
+    memory: StepMemory
     notes: tuple[str, ...]
 
 
-def _refuse_numbers(efficiency: float | None, recompute: float, microbatches: int | None, repeats: int) -> None:
+def _refuse_numbers(efficiency: float | None, recompute: float, **counts: int | None) -> None:
     if (efficiency is not None and not 0 < efficiency <= 1) or not 0 <= recompute <= 1:
         raise ProfileError(f"efficiency {efficiency} and recompute {recompute} are shares between 0 and 1")
-    for name, count in (("microbatches", microbatches), ("repeats", repeats)):
+    for name, count in counts.items():
         if count is not None and count < 1:
             raise ProfileError(f"{name} is {count}; give a whole number from 1 on")
+
+
+def _rows(n: Mapping[str, int]) -> int:
+    """The parts of the batch that whole sequences go to."""
+    rows = n["expert"]
+    for part in ON_ROWS:
+        rows *= n[part]
+    return rows
+
+
+def _cap_notes(rows: int, sequences: float, microbatches: int) -> list[str]:
+    """What a user should know where a batch has fewer sequences than the strategy cuts it into."""
+    if rows * _WHOLE > sequences:
+        return [
+            f"{sequences:g} sequences go to {rows} rows of devices: {1 - sequences / rows:.0%} of them idle in the "
+            f"estimate; cut the sequences (context, sequence) or the layers (tensor), or take a larger batch"
+        ]
+    if rows * microbatches * _WHOLE > sequences:
+        return [f"{microbatches} microbatches on {rows} rows are less than one of the {sequences:g} sequences each"]
+    return []
 
 
 def _fits_the_model(card: ModelCard, strategy: str, n: Mapping[str, int]) -> list[str]:
@@ -114,61 +137,65 @@ def price_strategy(
     dtype_bytes: float = 2.0,
     microbatches: int | None = None,
     repeats: int = 1,
+    pieces: int = 1,
     efficiency: float | None = None,
     recompute: float = 0.0,
 ) -> StrategyCost:
     """Price a training step on a machine whose mesh has the strategy's axes.
 
-    The lower bound takes work at the peak rate, of attention what no kernel can leave out (causal, windowed), and a
-    pipeline without idle time. The estimate and the upper bound take work at `efficiency` of the peak, and the bubble
-    of `microbatches` through a pipeline with `repeats` stages per device (interleaving). Without `efficiency` they
-    use the profile's shares for matmuls and attention, and the memory traffic of everything else (see
-    `_likely_work_s`); with it, it counts in the lower bound too. `recompute` is the share of the forward work that
-    the backward pass repeats (1 for full rematerialisation). Without a pipeline, `microbatches` accumulate
-    gradients: fsdp gathers the weights for each of them.
+    The lower bound takes work at the peak rate, of attention what no kernel can leave out (causal, windowed), of
+    collectives what no implementation can, and a pipeline without idle time. The estimate and the upper bound take work
+    at `efficiency` of the peak, and the bubble of `microbatches` through a pipeline with `repeats` stages per device
+    (interleaving). Without `efficiency` they use the profile's shares for matmuls and attention, and the memory traffic
+    of everything else (see `step_work`); with it, it counts in the lower bound too. `recompute` is the share of the
+    forward work that the backward pass repeats (1 for full rematerialisation). Without a pipeline, `microbatches`
+    accumulate gradients: fsdp gathers the weights for each of them, those of a layer in so many `pieces` (one where
+    they are flattened, as PyTorch's FSDP does, one for each matrix in DeepSpeed's ZeRO-3). By default a pipeline has
+    four microbatches for each stage, as far as the batch has sequences for them.
     """
-    _refuse_numbers(efficiency, recompute, microbatches, repeats)
+    _refuse_numbers(efficiency, recompute, microbatches=microbatches, repeats=repeats, pieces=pieces)
     mesh = dict(machine.axes)
     if too_many := _stages_beyond(card, strategy, mesh, repeats):
         raise ProfileError(too_many)
     parts = read_strategy(strategy, mesh)
-    size = {part: part_size(axes, mesh) for part, axes in parts.items()}
+    n = {part: part_size(parts[part], mesh) if part in parts else 1 for part in PARTS}
     length = seq if seq is not None else card.train_seq
     if length is None:
         raise ProfileError("this model has no training context of its own; give the sequence length")
-    n = {part: size.get(part, 1) for part in PARTS}
-    notes = _fits_the_model(card, strategy, n)
-    flops = batch_tokens * card.train_flops_per_token(length) / machine.num_devices
-    peak = machine.flops_per_s(dtype)
-    micro = microbatches if microbatches is not None else 4 * n["pipeline"] if n["pipeline"] > 1 else 1
+    rows, sequences = _rows(n), batch_tokens / length
+    micro = microbatches or (min(4 * n["pipeline"], max(1, int(sequences / rows))) if n["pipeline"] > 1 else 1)
+    notes = _fits_the_model(card, strategy, n) + _cap_notes(rows, sequences, micro)
+    crowded = max(1.0, rows * _WHOLE / sequences)  # tokens of the busiest device over those of an even cut
     bubble = pipeline_bubble(n["pipeline"], micro, repeats) if n["pipeline"] > 1 else 0.0
-    compute = flops * (1 + recompute / 3) / (peak * (efficiency or 1.0))
-    likely = compute if efficiency is not None else _likely_work_s(machine, card, flops, length, peak, recompute)
-    likely /= 1 - bubble
-    terms = [
-        _priced(machine, move, parts, flops, peak)
-        for move in _moves(card, n, batch_tokens, micro, dtype_bytes)
+    tokens = batch_tokens / machine.num_devices
+    flops, peak = tokens * card.train_flops_per_token(length), machine.flops_per_s(dtype)
+    at_peak = peak * (efficiency or 1.0)
+    compute = flops * (1 + recompute / 3) / at_peak
+    work = step_work(machine, card, tokens, length, dtype, recompute)
+    reached = compute if efficiency is not None else work.likely_s(machine.profile)
+    likely = reached * crowded / (1 - bubble)
+    found = [
+        move
+        for move in moves(card, n, batch_tokens, length, micro, repeats, pieces, dtype_bytes)
         if move.bytes and any(n[part] > 1 for part in move.over)
     ]
+    terms = [_priced(machine, move, parts, flops, peak) for move in found]
     per_link: dict[str, float] = {}
-    for term in terms:
-        for link, per_byte in machine.link_seconds(term.kind, machine.whole(*term.axes)).items():
-            per_link[link] = per_link.get(link, 0.0) + term.times * term.bytes * per_byte
-    exposed = sum(t.upper_seconds * (1 - _hidden(machine, t)) for t in terms)
-    least = batch_tokens * card.least_train_flops_per_token(length) / machine.num_devices
-    floor = least * (1 + recompute / 3) / (peak * (efficiency or 1.0))
+    for move, term in zip(found, terms, strict=True):
+        for link, per_byte in _least_link_seconds(machine, move, term, parts).items():
+            per_link[link] = per_link.get(link, 0.0) + move.least * term.times * term.bytes * per_byte
+    floor = tokens * card.least_train_flops_per_token(length) * (1 + recompute / 3) / at_peak
     lower = max([floor, *per_link.values()])
-    upper = likely + sum(t.upper_seconds for t in terms)
-    estimate = max(lower, likely + exposed)
-    shards = n["fsdp"] * n["fsdp_transpose"] * n["tensor"] * n["pipeline"]
-    routed = _routed_params(card)
-    on_device = (card.params() - routed + routed / n["expert"]) / shards
+    upper = likely + sum(max(t.upper_seconds, t.exposed_seconds) for t in terms)
+    estimate = max(lower, likely + sum(t.exposed_seconds for t in terms))
     ideal = flops / peak
+    on_device = tokens * n["tensor"] * n["pipeline"] * crowded / micro
     return StrategyCost(
-        tokens_per_device=batch_tokens / machine.num_devices,
+        tokens_per_device=tokens,
         flops_per_device=flops,
         compute_s=compute,
-        efficiency=compute * (efficiency or 1.0) / (likely * (1 - bubble)),
+        work=work,
+        efficiency=compute * (efficiency or 1.0) / reached,
         bubble=bubble,
         terms=tuple(terms),
         communication_s=per_link,
@@ -178,10 +205,14 @@ def price_strategy(
         mfu=ideal / estimate,
         mfu_bounds=(ideal / upper, min(1.0, ideal / lower)),
         bound="compute" if lower == floor else "communication",
-        weight_bytes_per_device=on_device * dtype_bytes,
-        optimizer_bytes_per_device=on_device * _ADAM_BYTES_PER_PARAMETER / n["zero1"],
+        sequences=sequences,
+        rows=rows,
+        memory=step_memory(
+            machine, card, n, on_device, length,
+            microbatches=micro, repeats=repeats, recompute=recompute, dtype_bytes=dtype_bytes,
+        ),
         notes=tuple(notes),
-    )
+    )  # fmt: skip
 
 
 def _stages_beyond(card: ModelCard, strategy: str, mesh: Mapping[str, int], repeats: int) -> str | None:
@@ -196,94 +227,7 @@ def _stages_beyond(card: ModelCard, strategy: str, mesh: Mapping[str, int], repe
     )
 
 
-def _likely_work_s(
-    machine: Machine, card: ModelCard, flops: float, length: int, peak: float, recompute: float
-) -> float:
-    """Seconds of a device's work as training runs reach it.
-
-    Matmuls and attention run at the profile's shares of the peak. Everything else moves `_POINTWISE_ELEMENTS` per
-    token, layer and unit of width through memory. Fitted to published runs (experiments/training_runs). A profile
-    without shares gives the work at its peak.
-    """
-    matmuls, attention = machine.profile.matmul_efficiency, machine.profile.attention_efficiency
-    again = 1 + recompute / 3
-    if matmuls is None:
-        return flops * again / peak
-    per_token = card.train_flops_per_token(length)
-    weights = 6.0 * card.matmul_params / per_token  # the rest is attention, which 8-bit training leaves at 16 bits
-    slower = peak / min(peak, machine.flops_per_s("bfloat16"))
-    reached = weights / matmuls.value + (1 - weights) * slower / (attention or matmuls).value
-    moved = flops / per_token * card.layers * card.d_model * _POINTWISE_ELEMENTS * _ACTIVATION_BYTES
-    return again * (flops * reached / peak + moved / machine.profile.memory.bandwidth.value)
-
-
-@dataclass(frozen=True, slots=True)
-class _Move:
-    """A collective of a strategy before it is priced: the parts it runs over, V, and how often it runs in a step."""
-
-    part: str
-    what: str
-    kind: str
-    over: tuple[str, ...]
-    bytes: float
-    times: float
-
-
-def _routed_params(card: ModelCard) -> int:
-    """Parameters of the experts that a router chooses from, all layers."""
-    if not card.experts:
-        return 0
-    assert card.d_ff_expert is not None
-    return (card.layers - card.dense_layers) * card.mlp_matrices * card.d_model * card.d_ff_expert * card.experts
-
-
-def _moves(
-    card: ModelCard, n: Mapping[str, int], batch_tokens: float, microbatches: int, dtype_bytes: float
-) -> Iterator[_Move]:
-    """The collectives of a training step; `n` gives the size of every part (1 where it is not used)."""
-    layers = card.layers / n["pipeline"]
-    fsdp = n["fsdp"] * n["fsdp_transpose"]
-    routed = _routed_params(card)
-    block = card.layers * card.attention_params_per_layer + card.mlp_params() + card.router_params
-    # Bytes of one layer as an fsdp group sees it: cut by tensor parallelism, experts also by expert parallelism.
-    common = (block - routed) / card.layers / n["tensor"] * dtype_bytes
-    weights = common + routed / card.layers / n["tensor"] / n["expert"] * dtype_bytes
-    tokens = batch_tokens / (n["data"] * n["zero1"] * fsdp * n["context"] * n["sequence"] * n["expert"])
-
-    # Weights are gathered anew for every microbatch; gradients are scattered as often.
-    # Weights cut over two parts are gathered over both at once, as over one axis of their devices.
-    cut = ("fsdp", "fsdp_transpose")
-    part = next((part for part in cut if n[part] > 1), "fsdp")
-    yield _Move(part, "weights, forward and backward", "all_gather", cut, weights, 2 * layers * microbatches)
-    yield _Move(part, "weight gradients", "reduce_scatter", cut, weights, layers * microbatches)
-    yield _Move("zero1", "weight gradients", "reduce_scatter", ("zero1",), weights / fsdp, layers)
-    yield _Move("zero1", "updated weights", "all_gather", ("zero1",), weights / fsdp, layers)
-    replicas = ("data", "context", "sequence")
-    first = next((part for part in replicas if n[part] > 1), "data")
-    yield _Move(first, "weight gradients", "all_reduce", replicas, weights / fsdp, layers)
-    yield _Move("expert", "gradients of what is no expert", "all_reduce", ("expert",), common / fsdp, layers)
-    to_experts = tokens * n["expert"] * card.d_model * card.experts_per_token * dtype_bytes
-    yield _Move("expert", "tokens to experts and back", "all_to_all", ("expert",), to_experts, 4 * layers)
-    activations = tokens * card.d_model * dtype_bytes / microbatches
-    often = 4 * layers * microbatches
-    yield _Move("tensor", "activations into blocks", "all_gather", ("tensor",), activations, often)
-    yield _Move("tensor", "activations out of blocks", "reduce_scatter", ("tensor",), activations, often)
-    kv_heads = max(1.0, card.kv_heads / n["tensor"])
-    keys_values = 2 * tokens * n["context"] * kv_heads * card.head_dim * dtype_bytes
-    yield _Move("context", "keys and values, forward and backward", "all_gather", ("context",), keys_values, 2 * layers)
-    yield _Move("context", "gradients of keys and values", "reduce_scatter", ("context",), keys_values, layers)
-    heads = 2 * card.heads / n["tensor"] + 2 * kv_heads  # queries and output, keys and values
-    round_attention = tokens * n["sequence"] * heads * card.head_dim * dtype_bytes
-    yield _Move(
-        "sequence", "heads for tokens round attention", "all_to_all", ("sequence",), round_attention, 2 * layers
-    )
-    boundary = activations / n["tensor"]  # each device of a tensor group sends its part of the width
-    yield _Move(
-        "pipeline", "activations to the next stage, gradients back", "shift", ("pipeline",), boundary, 2 * microbatches
-    )
-
-
-def _priced(machine: Machine, move: _Move, parts: Mapping[str, tuple[str, ...]], flops: float, peak: float) -> Term:
+def _priced(machine: Machine, move: Move, parts: Mapping[str, tuple[str, ...]], flops: float, peak: float) -> Term:
     axes = tuple(a for p in move.over if p in parts for a in parts[p] if machine.axis_size(a) > 1)
     group = machine.whole(*axes)
     time = machine.collective(move.kind, move.bytes, group)
@@ -299,6 +243,7 @@ def _priced(machine: Machine, move: _Move, parts: Mapping[str, tuple[str, ...]],
         times=move.times,
         seconds=move.times * time.least_s,
         upper_seconds=move.times * time.seconds,
+        exposed_seconds=move.times * _exposed_s(machine, move, group),
         bound=time.bound,
         flops_per_byte=ratio,
         machine_flops_per_byte=machine_ratio,
@@ -306,88 +251,31 @@ def _priced(machine: Machine, move: _Move, parts: Mapping[str, tuple[str, ...]],
     )
 
 
-def _hidden(machine: Machine, term: Term) -> float:
-    """Share of a term that the estimate hides: activations of tensor parallelism are on the critical path."""
-    if term.part == "tensor":
-        return 0.0
-    return getattr(machine.profile.overlap, "permute" if term.kind == "shift" else term.kind)
+def _least_link_seconds(
+    machine: Machine, move: Move, term: Term, parts: Mapping[str, tuple[str, ...]]
+) -> dict[str, float]:
+    """Seconds per byte of each link: over the axes of the term, or over its copies too where that is quicker."""
+    own = machine.link_seconds(term.kind, machine.whole(*term.axes))
+    more = tuple(axis for part in move.copies for axis in parts.get(part, ()) if machine.axis_size(axis) > 1)
+    if not more:
+        return own
+    wider = machine.link_seconds(term.kind, machine.whole(*term.axes, *more))
+    return min(own, wider, key=lambda links: max(links.values(), default=0.0))
 
 
-@dataclass(frozen=True, slots=True)
-class CriticalBatch:
-    """The batch or axis size at which a part of a strategy turns from communication bound to compute bound."""
+def _exposed_s(machine: Machine, move: Move, group: tuple[AxisPart, ...]) -> float:
+    """Seconds of one collective that a step waits for: its likely time, less the share of the profile that is hidden.
 
-    strategy: str
-    what: str  # the quantity, in words
-    at_least: float | None  # compute bound above this
-    at_most: float | None  # compute bound below this
-    formula: str
-    exact: float  # the same with the (n-1)/n of the mesh at hand
-
-
-def critical_values(
-    machine: Machine,
-    card: ModelCard,
-    strategy: str,
-    dtype: str = "bfloat16",
-    batch_tokens: float | None = None,
-    *,
-    dtype_bytes: float = 2.0,
-) -> list[CriticalBatch]:
-    """Per part of a strategy, the batch or axis size at which it turns compute bound on this machine.
-
-    C is the peak rate, W the bytes/s of the part's links (all torus dimensions of the axis, 2w for each ring) and
-    alpha = C / W, times the bytes of a number over 2. Data and fsdp need more than alpha tokens per device (times
-    experts over experts per token), tensor fewer than F / alpha devices, fsdp+tensor together more than
-    alpha_x alpha_y / F tokens per device if their collectives overlap, 4 times that if they add (the same chapter).
+    Activations of tensor parallelism are on the critical path, and so are the steps of a ring that grow with the group:
+    runs that others published slow down by about these as they grow.
     """
-    mesh = dict(machine.axes)
-    parts = {part: axes for part, axes in read_strategy(strategy, mesh).items() if part_size(axes, mesh) > 1}
-    size = {part: part_size(axes, mesh) for part, axes in parts.items()}
-    peak = machine.flops_per_s(dtype)
-    sparsity = card.experts / card.experts_per_token if card.experts else 1.0
-    width = (card.d_ff_expert if card.experts else card.d_ff) or 1
-    wide = dtype_bytes / 2  # C / W counts bytes; of 2-byte numbers it is the number of tokens
-    exact = {p: wide * peak * machine.alpha_beta("all_gather", machine.whole(*axes))[1] for p, axes in parts.items()}
-    alpha = {p: exact[p] * size[p] / (size[p] - 1) for p in parts}
-    batch_axes: list[str] = []
-    values: list[CriticalBatch] = []
-
-    def words(part: str) -> str:
-        return " x ".join(parts[part])
-
-    def add(name: str, what: str, formula: str, value: float, with_mesh: float, at_most: bool = False) -> None:
-        values.append(
-            CriticalBatch(name, what, None if at_most else value, value if at_most else None, formula, with_mesh)
-        )
-
-    for part in parts:
-        if part in ON_ROWS:
-            batch_axes += parts[part]
-            what = f"batch tokens / ({' * '.join(batch_axes)})"
-            add(part, what, "C / W * experts / experts per token", alpha[part] * sparsity, exact[part] * sparsity)
-        elif part == "tensor":
-            add(part, f"size of {words(part)}", "F * W / C", width / alpha[part], width / exact[part], at_most=True)
-        elif part == "context":
-            share = card.kv_heads / card.heads
-            what = f"tokens of a sequence / {words(part)}"
-            add(part, what, "C / W * kv_heads / heads", alpha[part] * share, exact[part] * share)
-        elif part == "expert":
-            # Time of an all-to-all per byte of a whole gather, against one matmul of the experts.
-            beta = machine.alpha_beta("all_to_all", machine.whole(*parts[part]))[1] * size[part]
-            beta *= wide
-            add(part, "width of an expert", "C * n * t(all-to-all) / V", peak * beta, peak * beta)
-    weights = next((p for p in ("fsdp", "fsdp_transpose", "zero1", "data") if p in parts), None)
-    if weights is not None and "tensor" in parts:
-        name, product = f"{weights}+tensor", alpha[weights] * alpha["tensor"] / width
-        add(name, "tokens per device, collectives overlap", "alpha_x alpha_y / F", product, product)
-        add(name, "tokens per device, collectives add", "4 alpha_x alpha_y / F", 4 * product, 4 * product)
-        if batch_tokens is not None:
-            devices = size[weights] * size["tensor"]
-            best = (batch_tokens / width * alpha["tensor"] / alpha[weights] * devices) ** 0.5
-            what = f"size of {words(weights)} that communicates least, of {devices} on both"
-            values.append(CriticalBatch(name, what, best, best, "sqrt(B / F * alpha_y / alpha_x * N)", best))
-    return values
+    kind = CollectiveKind(move.kind)
+    likely = machine.likely_s(kind, move.bytes, group)
+    if move.part == "tensor":
+        return likely
+    growing = min(likely, growing_latency_s(kind, machine.costs(kind, group), machine.profile))
+    hidden = getattr(machine.profile.overlap, "permute" if kind is CollectiveKind.SHIFT else kind.value)
+    return growing + (likely - growing) * (1 - hidden)
 
 
 def strategy_rows(cost: StrategyCost) -> list[dict[str, Any]]:
@@ -395,6 +283,4 @@ def strategy_rows(cost: StrategyCost) -> list[dict[str, Any]]:
     return [{name: getattr(term, name) for name in term.__slots__} for term in cost.terms]
 
 
-__all__ = [
-    "CriticalBatch", "StrategyCost", "Term", "critical_values", "price_strategy", "strategy_rows",
-]  # fmt: skip
+__all__ = ["StrategyCost", "Term", "price_strategy", "strategy_rows"]

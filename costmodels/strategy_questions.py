@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypedDict, Unpack
 
+from autoshard.costmodels.critical_batches import CriticalBatch, critical_values
 from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.models import load_model
 from autoshard.costmodels.profile import Profile
 from autoshard.costmodels.questions import Answer, dtype_bytes, placed
-from autoshard.costmodels.strategies import CriticalBatch, StrategyCost, critical_values, price_strategy
+from autoshard.costmodels.strategies import StrategyCost, price_strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,13 @@ class StrategyAnswer(Answer):
 class HowStepsRun(TypedDict, total=False):
     """How a training step is run; each key may be left out.
 
-    microbatches, repeats: see `strategies.price_strategy`. efficiency: share of the peak that work reaches; by default
-    the profile's, in the estimate. recompute: share of the forward work that is repeated.
+    microbatches, repeats, pieces: see `strategies.price_strategy`. efficiency: share of the peak that work reaches; by
+    default the profile's, in the estimate. recompute: share of the forward work that is repeated.
     """
 
     microbatches: int | None
     repeats: int
+    pieces: int
     efficiency: float | None
     recompute: float
 

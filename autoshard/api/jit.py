@@ -131,6 +131,7 @@ class PlannedFunction:
         for name in ("donate_argnums", "static_argnums"):
             if name in told:
                 told[name] = argument_numbers(told[name], name)
+        told["loop_parts"] = words.get("loop_parts")
         specs, named = _types((args, kwargs))
         traced: TracedFunction = trace(
             self.function, *specs, keywords=named, kernels=called_names(words.get("constraints", ())), **told

@@ -68,6 +68,7 @@ def _parts(request: Request, question: Asked) -> dict[str, Any]:
         "asked": [
             request.priorities, request.roles, sorted(request.between_slices), request.baselines,
             request.price_sharing, request.solver_memory, request.in_code,
+            request.loop_parts,
         ],
     }  # fmt: skip
 
@@ -87,7 +88,11 @@ def kept_plan(key: str, traced: TracedFunction) -> Plan | None:
     if file is None or not file.is_file():
         return None
     try:
-        plan = Plan.load(file).holding(traced)
+        plan = Plan.load(file)
+        parts = plan.program.loop_parts
+        if parts != traced.program.loop_parts and traced.in_parts is not None:
+            traced = traced.in_parts(parts)
+        plan = plan.holding(traced)
         os.utime(file)
     except (AutoshardError, OSError):
         return None

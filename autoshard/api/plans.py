@@ -17,6 +17,7 @@ from autoshard.program.as_json import plain, program_to_json, without_places
 from autoshard.trust import Trust
 
 if TYPE_CHECKING:
+    from autoshard.api.explicit_mode import ExplicitMode
     from autoshard.api.logical_rules import LogicalRules
     from autoshard.api.targets import Target
     from autoshard.frontends.jax.function import TracedFunction
@@ -166,6 +167,19 @@ class Plan(PlanRecord):
 
         return Target(target, self.lowered)
 
+    def explicit_mode(
+        self, *, check: bool = True, devices: Sequence[Any] | None = None, time_limit: float | None = None
+    ) -> ExplicitMode:
+        """The fewest annotations with which the program keeps the plan in JAX's explicit sharding mode, and the program
+        with them; `autoshard.api.explicit_mode`.
+
+        check: compile for `devices` (all of JAX by default) and try without each annotation, for `time_limit` seconds.
+        """
+        from autoshard.api.explicit_mode import TIME_LIMIT_S, explicit_mode
+
+        limit = TIME_LIMIT_S if time_limit is None else time_limit
+        return explicit_mode(self.lowered, check=check, devices=devices, time_limit_s=limit)
+
     def attach(
         self,
         f: Any,
@@ -189,7 +203,7 @@ class Plan(PlanRecord):
         traced = trace(
             f, *specs, donate_argnums=donate_argnums or (), static_argnums=static_argnums,
             static_argnames=static_argnames, argnames=argnames, keywords=keywords, name=self.program.name,
-            effects=effects_of(self.program), kernels=called_in(self.program),
+            effects=effects_of(self.program), kernels=called_in(self.program), loop_parts=self.program.loop_parts,
         )  # fmt: skip
         if donate_argnums is None:
             traced = replace(traced, program=replace(traced.program, donated=self.program.donated))
@@ -262,7 +276,7 @@ class Plan(PlanRecord):
         runnable = runnable_from(
             f, specs, name=self.program.name, donate_argnums=donate_argnums, static_argnums=static_argnums,
             static_argnames=static_argnames, argnames=argnames, effects=effects_of(self.program),
-            kernels=called_in(self.program),
+            kernels=called_in(self.program), loop_parts=self.program.loop_parts,
             keywords={name: given for name, given in asked.items() if name not in words},
         )  # fmt: skip
         asked = {name: given for name, given in asked.items() if name in words}

@@ -199,6 +199,7 @@ def trace_config(config: Config, problem: Workload, progress: Callable[[str], No
             name=problem.name,
             effects=config.settings.effects,
             kernels=called_names(config.statements),
+            loop_parts=config.settings.loop_parts,
         )
     except AutoshardError:
         raise

@@ -169,11 +169,34 @@ class Target:
 
         `InputError` where JAX has too few devices for the mesh.
         """
-        mesh, lowered = self.lowered.schedule.mesh, self.lowered
-        staged = self.staged(devices)
-        on_cpu = jax.default_backend() == "cpu"
         # XLA merges collectives that are written out later on; the report counts them before that
-        options = dict(UNCOMBINED) if self.name == "explicit" and on_cpu else None
-        compiled = hlo_collectives(staged.compile(compiler_options=options).as_text() or "")
-        wide = {"bfloat16": "float32", "float16": "float32"} if on_cpu else None  # as XLA for CPU computes them
-        return TargetReport(self.name, of_planned(lowered.planned, mesh, wide), of_found(compiled, mesh, wide))
+        options = dict(UNCOMBINED) if self.name == "explicit" and _on_cpu() else None
+        found = compiled_traffic(self.lowered, self.staged(devices), options)
+        return TargetReport(self.name, planned_traffic(self.lowered), found)
+
+
+def planned_traffic(lowered: Lowered) -> Counter[Traffic]:
+    """The planned collectives, in the element types in which this machine computes them."""
+    return of_planned(lowered.planned, lowered.schedule.mesh, _computed_as())
+
+
+def compiled_traffic(lowered: Lowered, staged: Any, options: Mapping[str, Any] | None = None) -> Counter[Traffic]:
+    """The collectives of a staged program, which is compiled for that; `options` go to the compiler."""
+    wanted = dict(options or {}) | (dict(_QUICK) if _on_cpu() else {})
+    try:
+        compiled = staged.compile(compiler_options=wanted or None)
+    except jax.errors.JaxRuntimeError:  # not every version of XLA has these options
+        compiled = staged.compile(compiler_options=dict(options) if options else None)
+    return of_found(hlo_collectives(compiled.as_text() or ""), lowered.schedule.mesh, _computed_as())
+
+
+_QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""Options of XLA for CPU for a program that is read and not run: code is made in a hurry, collectives are the same."""
+
+
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
+
+
+def _computed_as() -> dict[str, str] | None:
+    return {"bfloat16": "float32", "float16": "float32"} if _on_cpu() else None  # as XLA for CPU computes them

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autoshard.api.carry_hint import tells_of_carry
+from autoshard.api.loops import plan_loops
 from autoshard.api.plans import Plan
 from autoshard.config.problem import imported_locals
 from autoshard.constraints.kernels_of import called_names
@@ -34,7 +35,7 @@ from autoshard.planning.options import Progress
 from autoshard.program.program import Program
 from autoshard.request.arguments import argument_numbers, limit_seconds
 from autoshard.request.asking import Asked, Constraint, asked, placed
-from autoshard.request.request import Request, SearchWords, request_of
+from autoshard.request.request import AUTO, Request, SearchWords, request_of
 from autoshard.request.specs import is_stated, with_stated
 from autoshard.search.starts import each_start
 from autoshard.search.strategy import decide_by, default_strategy
@@ -104,7 +105,7 @@ def plan(
         (`jax.debug.print`) out of the program, which is refused otherwise. in_code: what shardings in the code are:
         ``"hard"`` (they hold), ``"hints"`` (a baseline that the search starts from) or ``"ignore"``.
     Of the search: `SearchWords`: effort, seed, accepted_gap, strategy, sub_axes, share_repeats, price_sharing,
-        solver_memory.
+        solver_memory, loop_parts.
 
     Raises `InputError` for bad arguments, `InfeasibleError` where it is proved that no plan exists, `NotFoundError`
     where the search ended without a plan and nothing is proved, its base `OutOfTimeError` where the time ended before,
@@ -143,7 +144,7 @@ def request_of_call(
     with ended_at(deadline, TRACING, TRACE_LESS):
         traced = trace(
             f, *specs, donate_argnums=argument_numbers(donate_argnums), static_argnums=static, keywords=words,
-            kernels=called_names(constraints), **told,
+            kernels=called_names(constraints), loop_parts=search.get("loop_parts"), **told,
         )  # fmt: skip
     traced_s = deadline.spent()
     request = request_of(
@@ -174,6 +175,8 @@ def plan_request(request: Request, decided: Decision | None = None) -> Plan:
     """
     if request.mesh_search is not None:
         return _search_mesh(request)
+    if request.loop_parts == AUTO:
+        return plan_loops(request, plan_request)
     clock = _Clock()
     chosen = None if request.strategy is None else StrategyName.parse(request.strategy)
     question = asked(request)
@@ -351,7 +354,7 @@ def _search_mesh(request: Request) -> Plan:
         raise InputError(f"no sizes of {', '.join(search.axes)} fit the machine: {refused[0][1]}")
 
     def solve(sizes: Mapping[str, int], options: SearchOptions, decided: Decision | None) -> Plan:
-        return plan_request(replace(request.on(sizes, _reads), options=options), decided)
+        return plan_request(replace(request.on(sizes, _reads), options=options, loop_parts=()), decided)
 
     return search_mesh(
         allowed, refused, lambda sizes: asked(request.on(sizes, _reads)).problem, solve, request.options,

@@ -9,9 +9,10 @@ import typer
 
 from autoshard import __version__
 from autoshard.cli import (
+    annotate,
     calibrate,
     compare,
-    cost,
+    cost_transfers,
     diff,
     explain,
     init,
@@ -41,6 +42,7 @@ app.command()(init.init)
 app.command()(plans.solve)
 app.command()(plans.show)
 app.command()(plans.specs)
+app.command()(annotate.annotate)
 app.command()(plans.verify)
 app.command()(run.run)
 app.command()(lower.lower)
@@ -55,7 +57,7 @@ app.command()(mlir.propagate)
 app.command()(mlir.check)
 app.command()(calibrate.calibrate)
 app.command()(schema.schema)
-app.add_typer(cost.app)
+app.add_typer(cost_transfers.app)  # the commands of `cost`, its own on transfers among them
 app.add_typer(network.app)
 
 

@@ -44,6 +44,7 @@ class StepOptions:
         int | None, typer.Option(help="Of a pipeline; without one, of gradient accumulation.", min=1)
     ] = None
     repeats: Annotated[int, typer.Option(help="Stages of a pipeline on each device (interleaving).", min=1)] = 1
+    pieces: Annotated[int, typer.Option(help="Collectives in which fsdp gathers the weights of a layer.", min=1)] = 1
     efficiency: Annotated[
         float | None,
         typer.Option(help="Share of the peak rate that work reaches; the profile's, for the estimate, if not given."),
@@ -112,7 +113,7 @@ def model_step(
         **on_machine.arguments(),
     )
     if as_json:
-        _tell(answer.to_dict(), True)
+        tell(answer.to_dict(), True)
     else:
         from autoshard.report.answers import strategy_text
 
@@ -156,7 +157,7 @@ def critical_batch(
         "critical": rows,
         "machine_flops_per_byte": critical_intensities(load_profile(hardware), dtype),
     }
-    _tell(answer, as_json)
+    tell(answer, as_json)
 
 
 @app.command()
@@ -180,14 +181,14 @@ def collective(
 
     answer = ask_collective(
         kind,
-        _bytes(amount),
+        bytes_option(amount),
         mesh_option(mesh),
-        [axis.strip() for axis in axes.split(",") if axis.strip()],
+        names_option(axes),
         hardware,
         **on_machine.arguments(),
         in_network_reduction=in_network_reduction,
     )
-    _tell(answer.to_dict(), as_json)
+    tell(answer.to_dict(), as_json)
 
 
 @app.command()
@@ -221,7 +222,7 @@ def matmul(
         pad_tiles=pad_tiles,
         **on_machine.arguments(),
     )
-    _tell(answer.to_dict(), as_json)
+    tell(answer.to_dict(), as_json)
 
 
 Narrower = Annotated[str | None, typer.Option(help="Another type; that of --dtype if not given.")]
@@ -239,7 +240,7 @@ def model_counts(
     """Parameters of a model, FLOP per token, and what weights, optimizer and key/value caches hold."""
     from autoshard.costmodels.model_questions import ask_model
 
-    _tell(ask_model(name, seq=seq, dtype=dtype, kv_dtype=kv_dtype).to_dict(), as_json)
+    tell(ask_model(name, seq=seq, dtype=dtype, kv_dtype=kv_dtype).to_dict(), as_json)
 
 
 @app.command()
@@ -250,6 +251,7 @@ def inference(
     hardware: Hardware,
     batch: Annotated[int, typer.Option(help="Sequences that generate at once.")] = 1,
     context: Annotated[int | None, typer.Option(help="Tokens of each; the model's own where not given.")] = None,
+    tensor: Annotated[int | None, typer.Option(help="Devices that share a copy of the weights; all of them.")] = None,
     dtype: Dtype = "bfloat16",
     weight_dtype: Narrower = None,
     kv_dtype: Narrower = None,
@@ -264,11 +266,12 @@ def inference(
         hardware,
         batch=batch,
         context=context,
+        tensor=tensor,
         dtype=dtype,
         weight_dtype=weight_dtype,
         kv_dtype=kv_dtype,
     )
-    _tell(answer.to_dict(), as_json)
+    tell(answer.to_dict(), as_json)
 
 
 def _shape(text: str | None) -> tuple[int, ...] | None:
@@ -295,7 +298,12 @@ def _positive(option: str, text: str) -> float:
     return number
 
 
-def _bytes(text: str) -> float:
+def names_option(text: str) -> list[str]:
+    """Names separated by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def bytes_option(text: str) -> float:
     """A number of bytes (zero is a fair question) or an amount with a unit."""
     from autoshard.units import memory_amount
 
@@ -313,7 +321,8 @@ def _bytes(text: str) -> float:
     return float(amount.bytes)
 
 
-def _tell(answer: dict[str, Any], as_json: bool) -> None:
+def tell(answer: dict[str, Any], as_json: bool) -> None:
+    """Print an answer, for people or as JSON."""
     if as_json:
         print(json.dumps(answer, indent=1))
     else:

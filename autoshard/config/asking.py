@@ -28,6 +28,7 @@ def request_of_config(config: Config, problem: Workload, traced: "TracedFunction
         memory_limit=config.memory_limits or None,
         carry=config.carry,
         in_code=config.settings.in_code,
+        loop_parts=config.settings.loop_parts,
         priorities=config.priorities,
         roles=roles_of_config(config, problem),
         slow_axes=config.slow_axes,

@@ -5,6 +5,9 @@
 - upper: nothing overlaps. The sum of all ops, copies and collectives; the solver minimises it.
 - estimate: work and copies one after another, plus the share of each collective that is not hidden. The profile says
   what share of each kind overlaps with other work; a collective between two matmuls (`critical.py`) is waited for.
+- likely: the estimate with matmuls at the shares of the peak that training runs reach on this machine, the same that
+  `autoshard cost --model` takes: `matmul_efficiency`, and `attention_efficiency` for attention's (`is_batched_matmul`).
+  On a machine without such shares it is the estimate.
 
 MFU is model FLOP / (peak * devices * seconds); HFU the same with the FLOP that the devices really execute in matmuls:
 recomputation, padding and work that several devices repeat included (PaLM, arXiv 2204.02311, appendix B). The peak is
@@ -31,6 +34,7 @@ from autoshard.costs.price import CommRow, PlanCost, multiplicities
 from autoshard.costs.roofline import dtype_of_work, local_bytes
 from autoshard.costs.work import is_matmul, kernel_vector_flops, local_flops, local_sizes
 from autoshard.program.program import Block, Op, Origin, Program
+from autoshard.program.rule import ShardingRule
 from autoshard.program.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.steps import StepKind
@@ -80,12 +84,13 @@ class StepTime:
     """Seconds of a step and what they are made of.
 
     resources_s: seconds that each part of the machine is busy (``matrix unit``, ``vector unit``, ``memory``, links).
-    bound: the busiest part. mfu, hfu: for the lower, estimated and upper seconds.
+    bound: the busiest part. mfu, hfu: for the lower, estimated, upper and likely seconds.
     """
 
     lower_s: float
     estimate_s: float
     upper_s: float
+    likely_s: float
     bound: str
     resources_s: dict[str, float]
     matmul_flop_per_device: float
@@ -110,6 +115,7 @@ class _Work:
 
     matmul_flop: dict[str, float]  # by dtype
     vector_flop: float
+    batched_flop: dict[str, float]  # of `matmul_flop`, that of attention
     moved_bytes: float
     program_flop: float  # matmul work of the whole program, counted once however many devices do it
 
@@ -158,16 +164,18 @@ def step_time(
     bound = max(resources, key=lambda name: resources[name])
     lower = min(resources[bound], upper)
     estimate = max(lower, cost.compute_s + cost.local_s + exposed_s)
+    likely = estimate + _slower_s(machine, work)
     local = sum(work.matmul_flop.values())
     dtype = max(work.matmul_flop, key=lambda d: (work.matmul_flop[d], d), default="float32")
     peak = machine.flops_per_s(dtype)
     useful = float(work.program_flop if model_flop is None else model_flop)
     executed = local * machine.num_devices
-    seconds = {"lower": lower, "estimate": estimate, "upper": upper}
+    seconds = {"lower": lower, "estimate": estimate, "upper": upper, "likely": likely}
     return StepTime(
         lower,
         estimate,
         upper,
+        likely,
         bound,
         resources,
         local,
@@ -182,6 +190,31 @@ def step_time(
             for key, rows in sorted(groups.items(), key=lambda g: (-sum(r.seconds * r.times for r in g[1]), g[0]))
         ),
     )
+
+
+def is_batched_matmul(rule: ShardingRule) -> bool:
+    """Whether a matmul has two dimensions or more in all of its tensors, as attention has (sequences and heads).
+
+    A matmul with weights has none; that of experts has one.
+    """
+    if len(rule.operands) != 2 or len(rule.results) != 1:
+        return False
+    tensors = [{f for dim in t for f in dim if rule.factor_sizes[f] > 1} for t in (*rule.operands, *rule.results)]
+    return len(set.intersection(*tensors)) >= 2
+
+
+def _slower_s(machine: Machine, work: "_Work") -> float:
+    """Seconds that the profile's shares of the peak add to the matmuls."""
+    matmuls, attention = machine.profile.matmul_efficiency, machine.profile.attention_efficiency
+    if matmuls is None:
+        return 0.0
+    seconds = 0.0
+    for dtype, flop in work.matmul_flop.items():
+        batched = work.batched_flop.get(dtype, 0.0)
+        peak = machine.flops_per_s(dtype)
+        seconds += (flop - batched) / peak * (1 / matmuls.value - 1)
+        seconds += batched / peak * (1 / (attention or matmuls).value - 1)
+    return seconds
 
 
 def whole_bytes(row: CommRow, mesh: AtomMesh) -> float:
@@ -244,6 +277,7 @@ def _flip(role: str, axes: str, devices: int, factor: float, batch: float | None
 def _work(program: Program, schedule: Schedule, fusion: Fusion, trips: int) -> _Work:
     times = multiplicities(program, trips)
     matmul: dict[str, float] = {}
+    batched: dict[str, float] = {}
     totals = {"vector": 0.0, "bytes": 0.0, "program": 0.0}
 
     def add(op: Op, shards: np.ndarray, written: Fusion, weight: float) -> None:
@@ -255,6 +289,8 @@ def _work(program: Program, schedule: Schedule, fusion: Fusion, trips: int) -> _
         if is_matmul(op):
             dtype = dtype_of_work(op, program)
             matmul[dtype] = matmul.get(dtype, 0.0) + flop
+            if is_batched_matmul(op.rule):
+                batched[dtype] = batched.get(dtype, 0.0) + flop
             whole = local_sizes(op.rule, np.ones_like(shards))
             totals["program"] += float(local_flops(op, program, whole)[0]) * weight
         else:
@@ -273,7 +309,7 @@ def _work(program: Program, schedule: Schedule, fusion: Fusion, trips: int) -> _
         for body_op, weight in inner:
             if body_op.rule is not None and "collective" not in body_op.attrs:
                 add(body_op, np.ones((1, len(body_op.rule.factor_sizes)), np.int64), written, weight)
-    return _Work(matmul, totals["vector"], totals["bytes"], totals["program"])
+    return _Work(matmul, totals["vector"], batched, totals["bytes"], totals["program"])
 
 
 def _inside(block: Block, weight: float, trips: int) -> Iterator[tuple[Op, float]]:

@@ -19,11 +19,11 @@ from autoshard.lowering.interpret import LocalInterpreter
 from autoshard.lowering.local import run_local
 from autoshard.lowering.lower import Lowered, flat_arguments, partition_spec
 from autoshard.program.program import Block, Op
-from autoshard.program.schedule import PROGRAM
+from autoshard.program.schedule import PROGRAM, Use
 from autoshard.sharding.layout import Layout
 from autoshard.sharding.steps import Reshard
 
-_PLACEMENTS = frozenset({"sharding_constraint", "layout_constraint", "mesh_cast", "reshard", "device_put"})
+PLACEMENTS = frozenset({"sharding_constraint", "layout_constraint", "mesh_cast", "reshard", "device_put"})
 """Ops that only state where a value lies; the plan has their shardings as statements, so they do nothing here."""
 
 
@@ -53,7 +53,7 @@ class ConstrainedInterpreter(LocalInterpreter):
         """Results of a block on whole arrays, its arguments constrained."""
         return super().block(block, self.defined(block.args, args), owner)
 
-    def reshard(self, x: Any, reshard: Reshard, value: int) -> Any:
+    def reshard(self, x: Any, reshard: Reshard, value: int, use: Use | None = None) -> Any:
         """The array constrained to the target of a reshard; unchanged where the reshard has no steps."""
         return self.constrain(x, reshard.target) if reshard.steps else x
 
@@ -65,7 +65,7 @@ class ConstrainedInterpreter(LocalInterpreter):
         """Results of an op on whole arrays, constrained to the layouts that they are defined in."""
         if "kernel" in op.attrs:
             return self.defined(op.results, self.kernel(op, operands))
-        results = list(operands) if op.kind in _PLACEMENTS else bind_op(self.jax_ops[op.id], operands)
+        results = list(operands) if op.kind in PLACEMENTS else bind_op(self.jax_ops[op.id], operands)
         return self.defined(op.results, results)
 
     def kernel(self, op: Op, operands: Sequence[Any]) -> list[Any]:

@@ -53,7 +53,7 @@ class LocalInterpreter:
                 case Take(value, use, reshard):
                     assert reshard is not None
                     form = shared[value] if value in shared else env[value]
-                    taken[use] = self.reshard(form, reshard, value)
+                    taken[use] = self.reshard(form, reshard, value, use)
                 case Run(op) if "barrier_group" in op.attrs:
                     barrier.append(op)
                     if last_of_barrier[op.attrs["barrier_group"]] == op.id:
@@ -68,8 +68,8 @@ class LocalInterpreter:
                     env.update(zip(op.results, self.formed(op.results, out), strict=True))
         return [taken[Use(owner[0], k, owner[1])] for k in range(len(block.results))]
 
-    def reshard(self, x: Any, reshard: Reshard, value: int) -> Any:
-        """The local block of a value after a reshard."""
+    def reshard(self, x: Any, reshard: Reshard, value: int, use: Use | None = None) -> Any:
+        """The local block of a value after a reshard; `use`: the one that it is for, None for the shared form."""
         return run_reshard(x, reshard, self.program.type_of(value).shape, self.grid)
 
     def formed(self, values: Sequence[int], arrays: Sequence[Any]) -> Sequence[Any]:

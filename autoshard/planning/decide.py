@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from autoshard.formulation.memory import leaves_something
@@ -41,6 +42,9 @@ network at once, so that few rounds follow, and none of them is rough."""
 _FULL_EFFORT = 1.0
 """The least effort with which that is done: it makes networks larger, and with less effort their search would not come
 to an answer."""
+_WIDER = 1.25
+"""How many times as many table entries a large network may have that knows of all that plans may hold at such moments.
+Otherwise its answers move what they hold to where it does not know of it, round after round."""
 _SMALL_NODES = 400
 """In networks of up to so many nodes rough searches get little effort. In larger ones most of a search is preparation,
 so only the one to the finer gap is made."""
@@ -172,8 +176,7 @@ class _Run:
             if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and known is not None):
                 break
             if nearest is not None and room.knows(nearest):
-                more = room.around if few else room.missing
-                chosen = more(nearest, limit, chosen)
+                chosen = self._more(nearest, limit, chosen, few)
                 assert chosen != solved, "the network says less than the simulation although it knows of all of it"
             network, solved = model.within(limit, chosen), chosen
             near = starts if nearest is None else (*starts, nearest)
@@ -212,6 +215,22 @@ class _Run:
         if interrupted_in(self.rounds):
             raise KeyboardInterrupt
         raise NoAnswerError(model, False, True, "", stopped, self.seen)
+
+    def _more(
+        self, nearest: Sequence[int], limit: int, chosen: dict[int, frozenset[int]], few: bool
+    ) -> dict[int, frozenset[int]]:
+        """What the next network knows of: `chosen`, and what an answer holds where it is too full; where that does not
+        make the network much larger, all that any plan may hold there."""
+        room = self.model.memory
+        around = room.around(nearest, limit, chosen)
+        if few or (not self.small and _entries(self.model.within(limit, around)) <= _WIDER * self._entries):
+            return around
+        return room.missing(nearest, limit, chosen)
+
+    @cached_property
+    def _entries(self) -> int:
+        """Table entries of the network that knows of nothing that several decisions hold together."""
+        return _entries(self.model.within(self.model.problem.memory_limit or 0, {}))
 
     def _nothing_fits(
         self, full: dict[int, frozenset[int]], nearest: Sequence[int], limit: int
@@ -370,3 +389,8 @@ class _Run:
         if self.model.encoded.left_out[0]:
             give_back()
         return solution
+
+
+def _entries(network: CostNetwork) -> int:
+    """Entries of all tables of edges."""
+    return sum(len(network.costs[edge.first]) * len(network.costs[edge.second]) for edge in network.edges)

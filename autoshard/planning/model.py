@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from autoshard.constraints import MatchedGroup, MatchedPin, Restriction
 from autoshard.constraints.groups import spread_pins
 from autoshard.costmodels.machine import Machine
@@ -45,6 +47,7 @@ from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution
+from autoshard.solver.work import Infeasible
 
 PRICED_ENTRIES = 300_000
 """Most table entries of a network of all layers that is kept beside the quotient in which layers share decisions."""
@@ -194,20 +197,23 @@ class Model:
 
     def _made_memory(self, check: Callable[[], None]) -> Memory:
         base, limit = self.repeats.network, self.problem.memory_limit
-        network, open_ = replace(base, usage_limit=limit), sum(map(len, base.costs))
+        network = replace(base, usage_limit=limit)
+        left = left_by(network)
         while True:
-            left = left_by(network)
             quantities = Quantities(left, check)
             held = holdings(
                 self.problem.program, self.fusion, self.liveness, self.collected, self.encoded, self.repeats,
                 self.problem.mesh, self.problem.machine.profile.memory_tile, quantities,
             )  # fmt: skip
             memory = Memory(base, held, quantities)
-            before, open_ = open_, sum(int(states.sum()) for states in left)
-            if open_ > _LOOK_AGAIN * before:
+            network = replace(network, usages=memory.own)
+            try:
+                before, left = left, left_by(network)
+            except Infeasible:  # the search of the network that knows this proves it
+                left = before = left
+            if _states(left) > _LOOK_AGAIN * _states(before):
                 quantities.check = _nothing
                 return memory
-            network = replace(network, usages=memory.own)
 
     def within(self, limit: int, chosen: Chosen) -> CostNetwork:
         """The network within so many bytes, with nodes for these excesses of `memory` behind its own."""
@@ -239,6 +245,10 @@ class Model:
         full = self.repeats.expand(assignment)
         held = sum(float(priced[choice]) for priced, choice in zip(self.encoded.priced, full, strict=True))
         return held * MEMORY_PRICE_S_PER_BYTE
+
+
+def _states(left: Sequence[np.ndarray]) -> int:
+    return sum(int(states.sum()) for states in left)
 
 
 def _nothing() -> None:

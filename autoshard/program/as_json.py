@@ -6,7 +6,8 @@ from types import NoneType
 from typing import Any
 
 from autoshard.errors import AutoshardError, InputError, in_words
-from autoshard.program.program import IN_CODE, Block, Op, Origin, OtherOrder, Program, Value
+from autoshard.program.choices import in_code_from_json, loop_parts_from_json
+from autoshard.program.program import Block, Op, Origin, OtherOrder, Program, Value
 from autoshard.program.rule import Halo, ShardingRule, rule_from_text
 from autoshard.program.schedule import Placement, Schedule, Use
 from autoshard.program.types import TensorType
@@ -74,6 +75,7 @@ def program_to_json(program: Program) -> Json:
         **({"orders": [plain(asdict(o)) for o in program.orders]} if program.orders else {}),
         **({"carried": [list(pair) for pair in program.carried]} if program.carried else {}),
         **({} if program.in_code == "hard" else {"in_code": program.in_code}),
+        **({"loop_parts": list(program.loop_parts)} if program.loop_parts else {}),
         "warnings": list(program.warnings),
     }  # fmt: skip
 
@@ -126,14 +128,6 @@ def carried_from_json(program: Json) -> tuple[tuple[int, int], ...]:
     return tuple((slot, number) for slot, number in program.get("carried", ()))
 
 
-def in_code_from_json(program: Json) -> str:
-    """What shardings in the code count as (one of `IN_CODE`), from the program of a plan file."""
-    in_code = program.get("in_code", "hard")
-    if in_code not in IN_CODE:
-        raise InputError(f"plan: shardings in the code are {_short(in_code)}, which is none of {', '.join(IN_CODE)}")
-    return in_code
-
-
 def _order_from_json(data: Json) -> OtherOrder:
     moves = tuple(data["moves"])
     if data["where"] not in ("input", "output", "value") or sorted(moves) != list(range(len(moves))):
@@ -165,6 +159,7 @@ def program_from_json(data: Json) -> Program:
         data["name"], values, _block_from_json(data["body"]), tuple(data["input_names"]), tuple(data["output_names"]),
         frozenset(data["donated"]), tuple(data["warnings"]),
         inputs, outputs, orders_from_json(data), carried_from_json(data), in_code_from_json(data),
+        loop_parts_from_json(data),
     )  # fmt: skip
     _check_graph(program)
     return program

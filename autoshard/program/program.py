@@ -105,6 +105,7 @@ class Program:
     orders: what is stated to lie in another order of the devices than the plan's.
     carried: (output slot, input index) of state that comes back in the layout in which it comes in.
     in_code: what shardings in the code are: ``hard`` statements, ``hints`` or to be ignored (``ignore``).
+    loop_parts: in how many parts each loop runs that can run in parts; empty where all run as they stand.
     warnings: what the front end wants the user to know (unknown primitives and the like).
     """
 
@@ -120,6 +121,7 @@ class Program:
     orders: tuple[OtherOrder, ...] = ()
     carried: tuple[tuple[int, int], ...] = ()
     in_code: str = "hard"
+    loop_parts: tuple[int, ...] = ()
 
     def type_of(self, value: int) -> TensorType:
         """Shape and dtype of a value, given its id."""

@@ -38,6 +38,7 @@ def with_rows(plan: PlanRecord, rows: int) -> Program:
         program = trace(
             workload.function, *specs, donate_argnums=workload.donate_argnums, argnames=workload.argnames,
             name=workload.name, effects=effects_of(plan.program), kernels=called_in(plan.program),
+            loop_parts=plan.program.loop_parts,
         ).program  # fmt: skip
     except AutoshardError:
         raise

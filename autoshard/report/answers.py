@@ -44,6 +44,16 @@ def _value(name: str, value: Any) -> str:
     return str(value)
 
 
+def _memory_text(memory: Mapping[str, Any]) -> str:
+    """What a device holds in a training step, at least, beside what it has."""
+    parts = ("weights", "gradients", "optimizer", "gathered", "activations", "layer", "logits")
+    held = ", ".join(f"{name} {bytes_text(memory[name])}" for name in parts if memory[name])
+    fits = "fits" if memory["fits"] else "DOES NOT FIT"
+    return (
+        f"memory per device: {held}; at least {bytes_text(memory['total'])} of {bytes_text(memory['usable'])}: {fits}"
+    )
+
+
 def strategy_text(answer: Mapping[str, Any]) -> str:
     """A training step of a named model: step times, then its collectives, then where it would turn compute bound."""
     cost = answer["cost"]
@@ -58,8 +68,7 @@ def strategy_text(answer: Mapping[str, Any]) -> str:
         f"estimate: MFU {cost['mfu']:.1%}; work, {seconds_text(cost['compute_s'])} in the bound, at "
         f"{cost['efficiency']:.0%} of the peak"
         + (f", and the pipeline idles {cost['bubble']:.1%} of the time" if cost["bubble"] else ""),
-        f"held: weights {bytes_text(cost['weight_bytes_per_device'])}, "
-        f"optimizer {bytes_text(cost['optimizer_bytes_per_device'])} per device",
+        _memory_text(cost["memory"]),
         "collectives:" if cost["terms"] else "collectives: none",
     ]
     lines += [

@@ -164,6 +164,7 @@ _BOUNDS = {
     "at least: all at once": "lower",
     "estimate": "estimate",
     "at most: one after the other": "upper",
+    "likely: the estimate at the shares of the peak that training runs reach": "likely",
 }
 MOST_INTENSITIES = 12
 """How many groups of collectives are shown with their intensity; those that take longest come first."""
@@ -182,7 +183,7 @@ def _cost(plan: Json) -> "list[RenderableType]":
         table.add_row(name, seconds_text(step[f"{key}_s"]), f"{step['mfu'][key]:.1%}", f"{step['hfu'][key]:.1%}")
     busy = sorted(step["resources_s"].items(), key=lambda item: (-item[1], item[0]))
     words = ", ".join(f"{name} {seconds_text(value)}" for name, value in busy)
-    compared = "plans, baselines and bounds are compared by the last of these, in which nothing overlaps"
+    compared = "plans, baselines and bounds are compared by what a step takes at most, in which nothing overlaps"
     return [*out, table, compared, f"busy: {words}", *_intensities(step["groups"])]
 
 

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from autoshard.program.program import Program
 
 
+AUTO = "auto"
+LoopParts = int | Sequence[int] | str | None
+"""In how many parts loops run; ``auto`` where that is to be found."""
+
+
 class SearchWords(TypedDict, total=False):
     """Keywords of `autoshard.plan` about how to search; none changes what holds in the answer.
 
@@ -39,6 +44,7 @@ class SearchWords(TypedDict, total=False):
     sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; by default chosen from the program.
     share_repeats: let repeated layers share their decisions. price_sharing: work out what that costs at most in large
         programs too. solver_memory: bytes of this process at which the search ends with the best plan so far.
+    loop_parts: in how many parts loops run whose iterations do not wait for each other (docs/loops.md), or ``auto``.
     """
 
     effort: float
@@ -50,6 +56,7 @@ class SearchWords(TypedDict, total=False):
     share_repeats: bool
     price_sharing: bool
     solver_memory: int | None
+    loop_parts: LoopParts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +64,9 @@ class Request:
     """A program, a mesh, a machine, what is stated, and how to search; the words are those of `autoshard.plan`.
 
     slow_axes: mesh axes between slices (None: those with ``link: dcn``). config: the config that it came from, if any,
-    as it stands in plan.json. model_flop: useful FLOP of a call, for MFU. resized: makes the same request with a mesh
-    of other sizes, where more than the mesh depends on the sizes.
+    as it stands in plan.json. loop_parts: those that `traced` was traced with, or ``auto``. model_flop: useful FLOP of
+    a call, for MFU. resized: makes the same request with a mesh of other sizes, where more than the mesh depends on the
+    sizes.
     """
 
     traced: TracedFunction | Program
@@ -68,6 +76,7 @@ class Request:
     memory_limit: float | str | Mapping[str, Any] | None = None
     carry: bool | str | Mapping[str, str] | None = None
     in_code: str | None = None
+    loop_parts: LoopParts = None
     priorities: Sequence[Any] = ()
     roles: Mapping[str, Any] | None = None
     slow_axes: Collection[str] | None = None
@@ -171,6 +180,7 @@ def _checked(options: Mapping[str, Any]) -> None:
         "share_repeats": ("True or False", lambda x: isinstance(x, bool)),
         "price_sharing": ("True or False", lambda x: isinstance(x, bool)),
         "solver_memory": ("bytes, or None", lambda x: x is None or (_is_number(x) and x > 0)),
+        "loop_parts": ("'auto', a number or a list", lambda x: x is None or isinstance(x, str | Integral | Sequence)),
         "progress": ("a function of a text, or None", lambda x: x is None or callable(x)),
     }
     for name, (what, holds) in wanted.items():

@@ -34,6 +34,36 @@ def test_a_step_for_people_has_mfu_and_verdicts(capsys: pytest.CaptureFixture[st
         assert part in text, part
 
 
+def test_a_step_for_people_says_what_it_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(STEP) == 0
+    assert (
+        "activations 97.75 GiB, logits 3.733 GiB; at least 103 GiB of 95.74 GiB: DOES NOT FIT"
+        in capsys.readouterr().out
+    )
+    assert main([*STEP, "--recompute", "1"]) == 0
+    assert "of 95.74 GiB: fits" in capsys.readouterr().out
+    assert main([*STEP, "--seq", "131072"]) == 0
+    assert "note: 30.5176 sequences go to 64 rows of devices: 52% of them idle" in capsys.readouterr().out
+
+
+def test_weights_in_pieces_are_gathered_as_often(capsys: pytest.CaptureFixture[str]) -> None:
+    one, four = (answer([*STEP, "--pieces", pieces], capsys)["cost"]["terms"][0]["times"] for pieces in ("1", "4"))
+    assert four == 4 * one
+
+
+def test_transfers_that_are_no_collective(capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = ["--bytes", "1e9", "--mesh", "data=2,tensor=8", "--axes", "data", "--hardware", "h100"]
+    assert answer(["cost", "point-to-point", *nodes], capsys)["seconds"] == pytest.approx(0.02)
+    experts = ["--bytes", "1e9", "--mesh", "expert=8", "--axes", "expert", "--hardware", "h100", "--top-k", "2"]
+    assert answer(["cost", "ragged-all-to-all", *experts], capsys)["bytes_sent"] == pytest.approx(205.078e6, rel=1e-3)
+    assert answer(["cost", "host-copy", "--bytes", "64e9", "--hardware", "h100"], capsys)["seconds"] == 1.0
+
+
+def test_whole_domains(capsys: pytest.CaptureFixture[str]) -> None:
+    (node,) = answer(["cost", "domains", "--hardware", "h100"], capsys)["domains"]
+    assert (node["devices"], node["links_bytes_per_s"]) == (8, 3.6e12)
+
+
 def test_efficiency_and_recomputation_lengthen_the_work(capsys: pytest.CaptureFixture[str]) -> None:
     plain = answer(STEP, capsys)["cost"]["compute_s"]
     slower = answer([*STEP, "--efficiency", "0.5", "--recompute", "1"], capsys)["cost"]["compute_s"]
@@ -108,6 +138,18 @@ def test_the_best_split_of_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
         (["model", "llama3_8b", "--seq", "0"], "seq is 0"),
         (["inference", "--model", "llama3_8b", "--devices", "0", "--hardware", "h100"], "devices is 0"),
         (["inference", "--model", "llama3_8b", "--devices", "8", "--hardware", "h9"], "no hardware profile named 'h9'"),
+        (
+            ["inference", "--model", "llama3_8b", "--devices", "8", "--tensor", "3", "--hardware", "h100"],
+            "tensor=3 does not divide the 8 devices",
+        ),
+        (
+            ["host-copy", "--bytes", "1e9", "--hardware", "tpu_v7x"],
+            "profile tpu_v7x does not say how fast the link to the host is",
+        ),
+        (
+            ["point-to-point", "--bytes", "1", "--mesh", "x=4", "--axes", "", "--hardware", "h100"],
+            "name the axes between whose devices bytes are sent",
+        ),
         (
             ["collective", "--kind", "psum", "--bytes", "1", "--mesh", "x=4", "--axes", ",", "--hardware", "h100"],
             "name the axes that the psum runs over",

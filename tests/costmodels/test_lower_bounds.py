@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoshard.costmodels import load_profile
 from autoshard.costmodels.errors import ProfileError
 from autoshard.costmodels.model_questions import ask_inference
 from autoshard.costmodels.models import load_model, model_cards
@@ -42,6 +43,81 @@ def test_weights_cut_over_two_parts_cost_what_they_cost_over_one() -> None:
         two = ask_strategy("llama3_70b", "fsdp+fsdp_transpose", mesh, 1e6, V6E).cost
         assert two.lower_s == pytest.approx(one.lower_s, rel=0.01)
         assert sum(t.bytes * t.times for t in two.terms) == sum(t.bytes * t.times for t in one.terms)
+
+
+def test_at_least_is_above_no_mesh_that_does_the_same() -> None:
+    splits = [{"fsdp": n, "fsdp_transpose": 256 // n} for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
+    for tokens in (2.5e5, 1e6, 4e6):
+        costs = [ask_strategy("llama3_70b", "fsdp+fsdp_transpose", mesh, tokens, V6E).cost for mesh in splits]
+        assert max(c.lower_s for c in costs) <= min(c.estimate_s for c in costs)
+        assert max(c.lower_s for c in costs) == pytest.approx(min(c.lower_s for c in costs), rel=0.01)
+
+
+def test_weights_with_copies_may_be_gathered_over_the_links_of_the_copies() -> None:
+    mesh = {"data": 16, "fsdp": 16}
+    cut = ask_strategy("llama3_70b", "data+fsdp", mesh, 1e5, V6E).cost
+    gather = next(term for term in cut.terms if term.kind == "all_gather")
+    # V (n-1)/n / W over a ring of 16, W = 180e9; over both rings of the slice it is V 255/256 / (2 W)
+    assert gather.seconds == pytest.approx(gather.times * gather.bytes * 15 / 16 / 180e9)
+    gathers = gather.times * gather.bytes * 255 / 256 / 360e9
+    others = [term for term in cut.terms if term is not gather]  # each on one dimension of the slice, in turn
+    assert sum(cut.communication_s.values()) == pytest.approx(2 * gathers + sum(term.seconds for term in others))
+
+
+def test_latent_attention_has_heads_of_two_sizes() -> None:
+    card = load_model("deepseek_v3")
+    # keys 128 + 64 wide, values 128: 6 FLOP for each of both, not 12 of the wider
+    by_hand = 6 * card.layers * card.heads * (192 + 128) * 4096
+    assert card.train_flops_per_token(4096) - card.train_flops_per_token(0) == pytest.approx(by_hand)
+
+
+def test_a_token_is_sent_to_a_device_once() -> None:
+    cost = ask_strategy("mixtral_8x7b", "expert", {"expert": 8}, 1e6, "h100").cost
+    exchange = next(term for term in cost.terms if term.kind == "all_to_all")
+    routed = exchange.times * exchange.bytes * 7 / 8 / 8 / 450e9  # all k = 2 copies of a token
+    rest = sum(t.times * t.bytes * 2 * 7 / 8 / 450e9 for t in cost.terms if t.kind == "all_reduce")
+    assert cost.communication_s["nvlink"] == pytest.approx(routed * 1.875 / 2 + rest)
+
+
+def test_a_layer_with_a_window_needs_no_keys_beyond_it() -> None:
+    short, long = (
+        ask_strategy("gemma3_12b", "context", {"context": 8}, 8e6, "h100", seq=s).cost for s in (1024, 2**17)
+    )
+    moved = [
+        sum(t.times * t.bytes for t in c.terms if t.part == "context" and t.kind == "all_gather") for c in (short, long)
+    ]
+    assert moved[0] == moved[1]
+    assert long.communication_s["nvlink"] < 0.4 * short.communication_s["nvlink"]
+
+
+@given(
+    st.sampled_from(
+        ["fsdp", "fsdp+tensor", "data+fsdp", "pipeline+data+tensor", "zero1+tensor", "data+context+tensor"]
+    ),
+    st.sampled_from(["h100", "a100_80", "tpu_v5p"]),
+    st.sampled_from(["llama3_8b", "gpt3_175b", "gemma3_12b"]),
+    st.integers(5, 12),
+    st.floats(0, 1),
+)
+def test_bounds_hold_the_estimate(strategy: str, hardware: str, model: str, log_batch: int, recompute: float) -> None:
+    sizes = {"fsdp": 8, "data": 4, "tensor": 4, "pipeline": 4, "zero1": 4, "context": 2}
+    mesh = {part: sizes[part] for part in strategy.split("+")}
+    tokens = 2.0**log_batch * 4096
+    cost = ask_strategy(model, strategy, mesh, tokens, hardware, seq=4096, recompute=recompute).cost
+    assert cost.lower_s <= cost.estimate_s <= cost.upper_s * (1 + 1e-9)
+    card = load_model(model)
+    least = cost.tokens_per_device * card.least_train_flops_per_token(4096) * (1 + recompute / 3)
+    assert cost.lower_s >= least / load_profile(hardware).matmul_flops_per_s("bfloat16") * (1 - 1e-9)
+
+
+@given(st.sampled_from([("fsdp", 64), ("tensor", 8), ("data", 64)]), st.integers(6, 14), st.sampled_from([2.0, 4.0]))
+def test_a_larger_batch_never_has_a_smaller_bound(part: tuple[str, int], log_batch: int, factor: float) -> None:
+    name, size = part
+    small, large = (
+        ask_strategy("llama3_8b", name, {name: size}, tokens, "h100").seconds
+        for tokens in (2.0**log_batch * 8192, 2.0**log_batch * 8192 * factor)
+    )
+    assert small <= large
 
 
 @given(st.sampled_from([(2, 128), (4, 64), (16, 16), (32, 8)]), st.floats(1e5, 1e7))

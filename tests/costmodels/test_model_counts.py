@@ -14,7 +14,8 @@ EXACT = {
     "gemma_7b": 8537899008,
     "gpt3_175b": 174588899328,
     "palm_540b": 540354281472,
-    "vit_22b": 21743271936,
+    "maxtext_22b": 21944598528,
+    "maxtext_52b": 51942260736,
     "mixtral_8x7b": 46702526464,
     "qwen3_235b_a22b": 235092836352,
     "deepseek_v3": 671025397760,
@@ -34,14 +35,19 @@ def test_active_parameters_come_out_exactly(name) -> None:
     assert load_model(name).params(active=True) == ACTIVE[name]
 
 
-def test_there_are_19_models_with_a_published_count() -> None:
-    assert len(PUBLISHED) >= 19
+def test_there_are_30_models_with_a_published_count() -> None:
+    assert len(PUBLISHED) >= 30
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_within_half_a_percent_of_the_published_count(name) -> None:
     card = load_model(name)
     assert card.params() == pytest.approx(card.params_published, rel=0.005)
+
+
+@pytest.mark.parametrize("billions", [16, 22, 32, 52, 64, 128, 256, 512, 1024])
+def test_maxtext_models_have_the_parameters_that_they_are_named_for(billions: int) -> None:
+    assert load_model(f"maxtext_{billions}b").params() == pytest.approx(billions * 1e9, rel=0.02)
 
 
 def test_training_takes_six_flops_a_parameter_and_token_and_attention() -> None:

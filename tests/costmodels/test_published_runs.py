@@ -1,26 +1,40 @@
-"""Closed-form steps beside 301 published training runs (experiments/training_runs has the sources)."""
+"""Closed-form steps beside 312 published training runs (experiments/training_runs has the sources)."""
 
 import csv
-import importlib.util
+import importlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from types import ModuleType
 from typing import Any
 
 import pytest
+
+from autoshard.costmodels import list_profiles, load_profile
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "training_runs"
 
 
 @pytest.fixture(scope="module")
-def runs():
-    spec = importlib.util.spec_from_file_location("training_runs", FOLDER / "run.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    import sys
+def experiment() -> Iterator[ModuleType]:
+    """The experiment's `fit`, which has its `run`."""
+    before = list(sys.path)
+    sys.path.insert(0, str(FOLDER))
+    try:
+        yield importlib.import_module("fit")
+    finally:
+        sys.path[:] = before
 
-    sys.modules["training_runs"] = module
-    spec.loader.exec_module(module)
-    return module.load()
+
+@pytest.fixture(scope="module")
+def runs(experiment) -> list[Any]:
+    return experiment.load()
+
+
+@pytest.fixture(scope="module")
+def held_out(experiment, runs) -> dict[str, dict[str, list[Any]]]:
+    return {name: experiment.held_out(runs, fitted) for name, fitted in experiment.RIVALS.items()}
 
 
 def test_there_are_runs_of_six_machines_by_many_groups(runs) -> None:
@@ -38,10 +52,69 @@ def test_the_estimate_lies_between_the_bounds(runs) -> None:
 
 
 def test_the_estimate_is_within_a_quarter_of_nine_tenths_of_the_published_steps(runs) -> None:
-    ratios = [r.answer.estimate_seconds / r.step_s for r in runs]
+    ratios = [r.answer.estimate_seconds / r.step_s for r in runs if "ZeRO-3" not in r.row["source"]]
     assert 0.93 <= median(ratios) <= 1.07
     assert sum(0.8 <= ratio <= 1.25 for ratio in ratios) / len(ratios) >= 0.9
-    assert min(ratios) > 0.6 and max(ratios) < 1.7
+    assert min(ratios) > 0.7 and max(ratios) < 1.5
+
+
+def test_deepspeed_of_2021_was_slower_than_its_collectives_would_be(runs) -> None:
+    ratios = [r.answer.estimate_seconds / r.step_s for r in runs if "ZeRO-3" in r.row["source"]]
+    assert 0.3 < min(ratios) < max(ratios) < 0.9  # named in the README of the experiment
+
+
+def test_no_published_run_is_said_to_exceed_its_memory(runs) -> None:
+    assert [r.row for r in runs if not r.answer.cost.memory.fits] == []
+
+
+def test_profiles_have_the_shares_that_the_fit_gives(experiment, runs) -> None:
+    for machine, (matmuls, attention) in experiment.fit(runs).by_machine.items():
+        profile = load_profile(machine)
+        assert profile.matmul_efficiency is not None and profile.attention_efficiency is not None
+        assert profile.matmul_efficiency.source == profile.attention_efficiency.source == "training_runs"
+        assert profile.matmul_efficiency.value == pytest.approx(matmuls, abs=0.0051)
+        assert profile.attention_efficiency.value == pytest.approx(attention, abs=0.0051)
+
+
+def test_the_fit_varies_what_the_estimate_takes_from_the_profile(experiment, runs) -> None:
+    of_profiles = {}
+    for machine in {r.row["hardware"] for r in runs}:
+        profile = load_profile(machine)
+        assert profile.matmul_efficiency is not None and profile.attention_efficiency is not None
+        of_profiles[machine] = (profile.matmul_efficiency.value, profile.attention_efficiency.value)
+    shares = experiment.Shares(of_profiles, (1.0, 1.0))
+    assert [shares.step_s(r) for r in runs] == pytest.approx([r.answer.estimate_seconds for r in runs])
+
+
+def test_shares_of_machines_without_runs_are_marked_as_assumptions(runs) -> None:
+    fitted = {r.row["hardware"] for r in runs}
+    for name in set(list_profiles()) - fitted:
+        profile = load_profile(name)
+        for share in (profile.matmul_efficiency, profile.attention_efficiency):
+            assert share is None or share.source == "assumption"
+
+
+def test_sources_held_out_are_foretold_better_than_by_a_constant_utilisation(experiment, held_out) -> None:
+    error = {n: experiment.log_error(p for pairs in by.values() for p in pairs) for n, by in held_out.items()}
+    assert error["closed forms"] <= 0.75 * error["constant MFU"]
+    assert error["closed forms"] <= 0.75 * error["constant HFU"]
+
+
+def test_no_source_judges_a_fit_that_has_seen_it(experiment, runs, held_out) -> None:
+    tables = {experiment.source(r) for r in runs if r.row["source"].startswith("Megatron-LM")}
+    assert tables == {"Megatron-LM SC21"}  # three tables of one paper
+    assert sum(map(len, held_out["closed forms"].values())) == len(runs)
+
+
+def test_sharded_weights_fall_behind_pipelines_as_they_grow(experiment, held_out) -> None:
+    pairs = [pair for by in held_out["closed forms"].values() for pair in by]
+    rows = experiment.sharded_against_pipelines(pairs)
+    for model in ("megatron_gpt_175b", "megatron_gpt_530b"):
+        mine = [row for row in rows if row[0].row["model"] == model]
+        published, predicted = [row[2] for row in mine], [row[3] for row in mine]
+        assert published == sorted(published, reverse=True) and predicted == sorted(predicted, reverse=True)
+        assert predicted[-1] < 1  # at 1536 and 2240 GPUs; below that the two are within a tenth, see the README
+        assert all(0.9 < ratio < 1.12 for ratio in predicted[:-1])
 
 
 def test_the_estimate_ranks_runs_as_they_ran(runs) -> None:

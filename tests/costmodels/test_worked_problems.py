@@ -199,7 +199,7 @@ def test_a_matmul(problem) -> None:
 CRITICAL = [
     ("book 5: fsdp on three axes 850", "llama3_70b", "fsdp", {"fsdp": 4096}, V5P, {}, 0, 850),
     ("book 5: tensor on one axis at most F / 2550", "llama3_70b", "fsdp+tensor", {"fsdp": 256, "tensor": 16}, V5P, {}, 1, 28672 / 2550),
-    ("book 5: gemma 7b, 19 ways where gate and up count as one F of 49152: half of it by each", "gemma_7b", "fsdp+tensor", {"fsdp": 256, "tensor": 16}, V5P, {}, 1, 49152 / 2550 / 2),
+    ("hand: gemma 7b, whose gate and up matrices are 24576 wide each", "gemma_7b", "fsdp+tensor", {"fsdp": 256, "tensor": 16}, V5P, {}, 1, 24576 / 2550),
     ("book 6: both together, 453 tokens if they add", "llama3_70b", "fsdp+tensor", {"fsdp": 256, "tensor": 16}, V5P, {}, 3, 453.6),
     ("book 6: 1618 of 8960 chips on fsdp", "llama3_70b", "fsdp+tensor", {"fsdp": 2240, "tensor": 4}, V5P, {"batch_tokens": 4.19e6}, 4, 1618),
     ("book 12: dp inside a node, 2200 tokens", "llama3_70b", "dp", {"data": 8}, "h100", {}, 0, 989e12 / 450e9),
@@ -216,6 +216,17 @@ def test_a_critical_size(problem) -> None:
     _, model, strategy, mesh, hardware, options, row, value = problem
     found = ask_critical_batch(model, strategy, mesh, hardware, **options)[row]
     assert (found["at_least"] or found["at_most"]) == pytest.approx(value, rel=0.005)
+
+
+def test_gemma_7b_turns_communication_bound_at_19_way_tensor_parallelism(tmp_path) -> None:
+    # book 5, "Tensor parallelism": with F of about 50k (gate and up as one matrix) it is so at 19 ways
+    card = tmp_path / "gemma.yaml"
+    card.write_text(
+        "{layers: 28, d_model: 3072, d_ff: 49152, heads: 16, kv_heads: 16, head_dim: 256, vocab: 256128, "
+        "gated_mlp: false, tied_embeddings: true, train_seq: 8192, source: the book's}"
+    )
+    rows = ask_critical_batch(str(card), "fsdp+tensor", {"fsdp": 256, "tensor": 16}, V5P)
+    assert int(rows[1]["at_most"]) == 19
 
 
 # Bound of whole steps
@@ -298,9 +309,10 @@ def test_a_full_v5e_generates_in_19_ms() -> None:  # book 8: 43 caches of 8k fit
     assert answer.fits and answer.largest_batch == pytest.approx(43, rel=0.15)
 
 
-def test_prefill_of_8192_tokens_takes_almost_a_second_at_40_percent() -> None:  # book 8: 0.91 s without attention
+def test_prefill_of_8192_tokens_takes_almost_a_second_at_40_percent() -> None:
+    # book 8: 0.91 s without attention, which adds 15% in full and half of that where it is causal
     answer = ask_inference("llama3_70b", 16, V5E, context=8192)
-    assert answer.prefill_seconds / 0.4 == pytest.approx(0.91 * 1.15, rel=0.03)
+    assert answer.prefill_seconds / 0.4 == pytest.approx(0.91 * 1.075, rel=0.03)
 
 
 @pytest.mark.parametrize(

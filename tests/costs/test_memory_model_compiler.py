@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -91,6 +92,10 @@ def test_the_compiler_still_says_what_is_stored() -> None:
     if importlib.util.find_spec("libtpu") is None:
         pytest.skip("libtpu is not installed (pip install 'jax[tpu]' at this version of jax; no TPU is needed)")
     name = "mlp_f32_data_v5e"
+    stored = {package: TRUTHS[name][package] for package in ("jax", "libtpu")}
+    installed = {package: metadata.version(package) for package in stored}
+    if installed != stored:  # another compiler has truths of its own
+        pytest.skip(f"the stored peak is of {stored}, installed is {installed}")
     (case,) = (case for case in run.CASES if case.name == name)
     try:
         row = run.compile_case(case)

@@ -175,3 +175,30 @@ def test_only_what_is_not_waited_for_is_hidden() -> None:
     step = plan.step_time
     exposed = plan.cost.communication_s * (1 - 0.8)
     assert step.estimate_s == pytest.approx(max(step.lower_s, plan.cost.compute_s + plan.cost.local_s + exposed))
+
+
+def test_the_likely_step_has_matmuls_at_the_share_that_training_runs_reach(reduced: Plan) -> None:
+    step, share = reduced.step_time, load_profile("tpu_v5e").matmul_efficiency
+    assert share is not None
+    at_peak = step.resources_s["matrix unit"]
+    assert step.likely_s == pytest.approx(step.estimate_s + at_peak * (1 / share.value - 1))
+    assert step.mfu["likely"] == pytest.approx(step.mfu["estimate"] * step.estimate_s / step.likely_s)
+
+
+def attention(q: jax.Array, k: jax.Array) -> jax.Array:
+    return jnp.einsum("bshd,bthd->bhst", q, k)
+
+
+def test_matmuls_of_attention_have_the_share_of_attention() -> None:
+    dims = spec(2, 64, 4, 32)
+    plan = api.plan(attention, dims, dims, mesh={"x": 2}, hardware="h100")
+    profile = load_profile("h100")
+    assert profile.attention_efficiency is not None
+    at_peak = plan.step_time.resources_s["matrix unit"]
+    slower = at_peak * (1 / profile.attention_efficiency.value - 1)
+    assert plan.step_time.likely_s == pytest.approx(plan.step_time.estimate_s + slower)
+
+
+def test_a_machine_without_shares_is_likely_to_take_the_estimate() -> None:
+    plan = api.plan(row_parallel, spec(8, 8), spec(8, 8), mesh={"x": 4}, hardware="cpu_sim")
+    assert plan.step_time.likely_s == plan.step_time.estimate_s

@@ -1,16 +1,19 @@
-"""The examples of docs/programs.md run as they stand."""
+"""The examples of docs/programs.md and docs/loops.md run as they stand."""
 
 import re
 from pathlib import Path
 
+import pytest
+
 import autoshard
 
-TEXT = (Path(__file__).parents[2] / "docs" / "programs.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_every_snippet_runs():
+@pytest.mark.parametrize("page", ["programs", "loops"])
+def test_every_snippet_runs(page: str):
     names: dict = {}
-    code = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+    code = re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.S)
     for snippet in code:
-        exec(compile(snippet, "docs/programs.md", "exec"), names)
+        exec(compile(snippet, f"docs/{page}.md", "exec"), names)
     assert code and isinstance(names["plan"], autoshard.Plan)

@@ -214,9 +214,9 @@ def _bound(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
 
 _OPTIONS = (
     "mesh", "hardware", "constraints", "memory_limit", "time_limit", "donate_argnums", "static_argnums",
-    "static_argnames", "carry", "effects", "in_code", "argnames", "baselines", "roles", "sub_axes", "effort", "seed",
-    "accepted_gap", "strategy", "objective", "priorities", "share_repeats", "price_sharing", "solver_memory",
-    "progress",
+    "static_argnames", "carry", "effects", "in_code", "loop_parts", "argnames", "baselines", "roles", "sub_axes",
+    "effort", "seed", "accepted_gap", "strategy", "objective", "priorities", "share_repeats", "price_sharing",
+    "solver_memory", "progress",
 )  # fmt: skip
 """Keywords of `autoshard.plan`, for suggestions where a keyword is misspelt."""
 

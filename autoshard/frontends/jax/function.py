@@ -14,6 +14,7 @@ from autoshard.frontends.jax.calls import Call, Options, argument_names, read_ca
 from autoshard.frontends.jax.dead_work import LiveWork
 from autoshard.frontends.jax.effects import effects_given
 from autoshard.frontends.jax.facts import is_extended
+from autoshard.frontends.jax.parts import Loop, Parts, parts_given
 from autoshard.frontends.jax.placement import constraint_attrs
 from autoshard.frontends.jax.read import JaxOp, JaxprReader
 from autoshard.program.program import Origin, Program, Value
@@ -53,6 +54,8 @@ class TracedFunction:
     call: how the user's function is called; None where it takes arrays by position alone.
     out_weak: whether each output leaf is weakly typed.
     in_stated: the sharding of each input leaf that was a `ShapeDtypeStruct` with a `NamedSharding`, otherwise None.
+    loops: the loops that can run in parts, in order of their places in the code.
+    in_parts: the same function traced with other parts of its loops.
     """
 
     program: Program
@@ -65,6 +68,8 @@ class TracedFunction:
     out_weak: tuple[bool, ...] = ()
     in_stated: tuple[StatedSharding | None, ...] = ()
     call: Call | None = None
+    loops: tuple[Loop, ...] = ()
+    in_parts: Callable[[Sequence[int]], "TracedFunction"] | None = None
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -81,6 +86,7 @@ def trace(
     keywords: Mapping[str, Any] | None = None,
     effects: str | None = None,
     kernels: Sequence[str] = (),
+    loop_parts: int | Sequence[int] | str | None = None,
     name: str | None = None,
     argnames: Sequence[str] | None = None,
 ) -> TracedFunction:
@@ -92,6 +98,8 @@ def trace(
         arguments that are no arrays. By default those of a `jax.jit` around `f`.
     effects: for debug output (`jax.debug.print`, `jax.debug.callback`): ``refuse``, or ``drop`` to leave it out.
     kernels: names of jitted functions that are kernels: ops of their own instead of the ops in them.
+    loop_parts: in how many parts loops run whose iterations do not wait for each other
+        (`autoshard.frontends.jax.parts`): a number, or one for each in order of their places in the code.
     argnames: first keys of the input names; by default the parameter names of `f`.
 
     Inputs are named by argument and pytree keys (``state/params/layers/wq``, ``state/opt/0/mu/layers/wq``), outputs
@@ -118,7 +126,8 @@ def trace(
     in_tree = tree_util.tree_structure(abstract)
     function = f if call.plain else call.traced()
     traced = jax.jit(function).trace(*abstract)
-    jaxpr = _without_high_level_types(traced)
+    parts = Parts(parts_given(loop_parts), kernels)
+    jaxpr = parts.rewritten(_without_high_level_types(traced))
     reader = JaxprReader(effects_given(effects), kernels)
     body = reader.read(jaxpr)
     work = LiveWork(body)
@@ -135,6 +144,8 @@ def trace(
     rules = _Rules()
     numbered = number(body, rules.of)
     _check_sizes(numbered.values)
+    loops = parts.loops({k: op.params["jaxpr"] for k, op in numbered.origins.items() if "jaxpr" in op.params})
+    chosen = tuple(loop.parts for loop in loops)
     program = Program(
         name=name or _name(f),
         values=numbered.values,
@@ -143,7 +154,15 @@ def trace(
         output_names=_unique([_path("out", path) for path in _paths(traced.out_info)]),
         donated=_donated(abstract, [k in call.donated for k in call.open]),
         warnings=(*reader.warnings, *rules.warnings, *((forgotten,) if forgotten else ())),
+        loop_parts=chosen if any(n > 1 for n in chosen) else (),
     )
+
+    def in_parts(loop_parts: Sequence[int]) -> TracedFunction:
+        return trace(
+            f, *specs, donate_argnums=donate_argnums, static_argnums=static_argnums, static_argnames=static_argnames,
+            keywords=keywords, effects=effects, kernels=kernels, loop_parts=loop_parts, name=name, argnames=argnames,
+        )  # fmt: skip
+
     in_types = tuple(
         jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=getattr(a, "weak_type", False)) for a in jaxpr.in_avals
     )
@@ -152,6 +171,8 @@ def trace(
         tuple(bool(getattr(a, "weak_type", False)) for a in jaxpr.out_avals),
         tuple(_stated(leaf, n) for leaf, n in zip(tree_util.tree_leaves(arrays), input_names, strict=True)),
         None if call.plain else call,
+        loops,
+        in_parts,
     )  # fmt: skip
 
 

@@ -28,9 +28,13 @@ def bind_op(jax_op: JaxOp, operands: Sequence[Any]) -> list[Any]:
         return _bound(jax_op.primitive, jax_op.params, operands)
 
 
-def bind_local(jax_op: JaxOp, operands: Sequence[Any]) -> list[Any]:
-    """As `bind_op`, but on local blocks inside of a `shard_map`: without the mesh and shardings of the trace."""
-    plain = {k: (None if k in ("out_sharding", "sharding") else v) for k, v in jax_op.params.items()}
+def bind_local(jax_op: JaxOp, operands: Sequence[Any], sharding: Any = None) -> list[Any]:
+    """As `bind_op`, but without the mesh and shardings of the trace: on local blocks inside of a `shard_map`, or on
+    arrays of another mesh.
+
+    sharding: in place of that in the op's parameters.
+    """
+    plain = {k: (sharding if k in ("out_sharding", "sharding") else v) for k, v in jax_op.params.items()}
     return _bound(jax_op.primitive, plain, operands)
 
 

@@ -10,7 +10,25 @@ from autoshard.verify.plan.placed import uncut
 from autoshard.verify.plan.program import Findings
 from autoshard.verify.plan.work import computes_with, flop, is_matrix, moved_bytes, vector_flop_of_kernel
 
-_BOUNDS: Final = ("lower", "estimate", "upper")
+_BOUNDS: Final = ("lower", "estimate", "upper", "likely")
+
+
+def reached(machine: Any) -> tuple[float, float]:
+    """Shares of the peak that the machine's profile states for matmuls and for attention; 1 where it states none."""
+    matmuls, attention = machine.profile.matmul_efficiency, machine.profile.attention_efficiency
+    share = 1.0 if matmuls is None else float(matmuls.value)
+    return share, share if matmuls is None or attention is None else float(attention.value)
+
+
+def common_dimensions(rule: Any) -> int:
+    """Factors longer than one that both operands and the result of a product have; 0 for anything but a product."""
+    tensors = [*rule.operands, *rule.results]
+    if (len(rule.operands), len(rule.results)) != (2, 1):
+        return 0
+    return sum(
+        size > 1 and all(any(factor in dim for dim in tensor) for tensor in tensors)
+        for factor, size in enumerate(rule.sizes)
+    )
 
 
 def check_step_time(
@@ -25,6 +43,8 @@ def check_step_time(
             findings.add("cost", f"cost.step_time.{name} is {told} in the plan, the layouts give {derived}")
 
     matmul: dict[str, float] = {}
+    shares = reached(machine)
+    longer_s = 0.0  # by the shares of the peak that matmuls reach
     whole, vector, moved = 0.0, 0.0, 0.0
     for op, placed, there, times in pricer.executions(exists):
         work = flop(op, placed, flow.graph) * times
@@ -33,6 +53,8 @@ def check_step_time(
         if is_matrix(op):
             dtype = computes_with(op, flow.graph)
             matmul[dtype] = matmul.get(dtype, 0.0) + work
+            share = shares[1] if common_dimensions(placed.rule) > 1 else shares[0]
+            longer_s += work / machine.flops_per_s(dtype) * (1 - share) / share
             whole += flop(op, uncut(placed.rule), flow.graph) * times
         else:
             vector += work
@@ -68,7 +90,9 @@ def check_step_time(
     # the estimate is at least all work one after the other, and at most that with all collectives exposed
     if not max(lower, compute_s + copies_s) * (1 - 1e-9) <= step["estimate_s"] <= upper * (1 + 1e-9):
         findings.add("cost", f"cost.step_time.estimate_s {step['estimate_s']} lies outside of {lower} to {upper}")
-    expect("estimate_s", step["estimate_s"], max(lower, compute_s + copies_s + exposed_s(pricer, rows, order)))
+    estimate = max(lower, compute_s + copies_s + exposed_s(pricer, rows, order))
+    expect("estimate_s", step["estimate_s"], estimate)
+    expect("likely_s", step["likely_s"], estimate + longer_s)
     local = sum(matmul.values())
     expect("matmul_flop_per_device", step["matmul_flop_per_device"], local)
     expect("hardware_flop", step["hardware_flop"], local * machine.num_devices)

@@ -14,7 +14,6 @@ from autoshard.files import read_json
 from autoshard.program.as_json import (
     carried_from_json,
     check_header,
-    in_code_from_json,
     mesh_from_json,
     orders_from_json,
     plain,
@@ -22,6 +21,7 @@ from autoshard.program.as_json import (
     schedule_from_json,
     without_places,
 )
+from autoshard.program.choices import in_code_from_json, loop_parts_from_json
 from autoshard.program.program import Program
 from autoshard.trust import placed_config, refusal
 from autoshard.verify.derived import ASKED, NOT_DERIVED, check_derived
@@ -99,7 +99,7 @@ def verify_plan(
             reason = "the plan carries no config that says how to find its function; call Plan.verify with it"
         else:
             try:
-                runnable = runnable_of(data["config"], data["program"]["name"])
+                runnable = runnable_of(data["config"], data["program"])
             except AutoshardError as error:
                 reason = f"the function cannot be built from the config of the plan: {error}"
     if asked is None and data["config"] is None:
@@ -194,8 +194,11 @@ def _unsharded(runnable: Runnable) -> Callable[..., Any]:
     return lambda *args: jax.tree_util.tree_unflatten(traced.out_tree, evaluate(traced, *leaves(args)))
 
 
-def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
-    """The function of the config that a plan carries. name: of the program. `AutoshardError` for wrong configs."""
+def runnable_of(config: Mapping[str, Any], program: Mapping[str, Any]) -> Runnable:
+    """The function of the config that a plan carries, with its loops in the parts that the plan's program has.
+
+    `AutoshardError` for wrong configs.
+    """
     from autoshard.config.load import Config
     from autoshard.config.problem import build_problem
     from autoshard.frontends.jax.function import trace
@@ -207,9 +210,10 @@ def runnable_of(config: Mapping[str, Any], name: str) -> Runnable:
         *problem.specs,
         donate_argnums=problem.donate_argnums,
         argnames=problem.argnames,
-        name=name,
+        name=program["name"],
         effects=read.settings.effects,
         kernels=called_names(read.statements),
+        loop_parts=loop_parts_from_json(program),
     )
 
     def arguments() -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ def verify_refusal(data: Mapping[str, Any], *, name: str = "the refusal") -> Ver
     runnable, reason = None, "the refusal carries no config that says how to find its function"
     if data["config"] is not None:
         try:
-            runnable = runnable_of(data["config"], data["program"]["name"])
+            runnable = runnable_of(data["config"], data["program"])
         except AutoshardError as error:
             reason = f"the function cannot be built from the config of the refusal: {error}"
     traced, problem = (None, None) if runnable is None else (runnable.traced, runnable.problem)
