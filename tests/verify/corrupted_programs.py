@@ -97,7 +97,7 @@ def memory_over_the_limit(p):
 # damage
 
 
-@corruption(r"file: the plan is damaged: KeyError: 'schedule'")
+@corruption(r"file: the plan is damaged: there is no 'schedule'")
 def schedule_missing(p):
     del p["schedule"]
 
