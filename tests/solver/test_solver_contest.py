@@ -59,7 +59,7 @@ def test_solution_round_trip(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda p: p.pop("edges"), "'edges' is missing"),
+        (lambda p: p.pop("edges"), "there is no 'edges'"),
         (lambda p: p["edges"]["nodes"].__setitem__(0, [0, 9]), "edge 0 names nodes"),
         (lambda p: p["edges"]["costs"].__setitem__(1, [1]), "edge 1 has 1 costs"),
         (lambda p: p["nodes"]["usages"].__setitem__(2, [1]), "node 2 has 3 costs but 1 usages"),
