@@ -100,12 +100,13 @@ class Problem:
         host_limit: int | None = None,
         device_limit: bool = False,
     ) -> "Problem":
-        """The problem on the refined mesh: axes are split as statements and `sub_axes` say, and as the program
-        needs.
+        """The problem on the refined mesh: axes are split as statements and `sub_axes` say, and as the program needs;
+        with an empty `sub_axes` as statements say only.
         """
         stated = [pin.sharding for pin in pins] + [s for r in restrictions for s in r.shardings]
         splits = {**stated_splits(stated, mesh), **(sub_axes or {})}
-        atoms = choose_atoms(program, mesh, splits)
+        whole = sub_axes is not None and not sub_axes
+        atoms = AtomMesh.split(mesh, splits) if whole else choose_atoms(program, mesh, splits)
         return Problem(
             program, atoms, machine, tuple(pins), memory_limit, trips, share_repeats, tuple(groups),
             tuple(restrictions), host_limit, device_limit,

@@ -41,7 +41,7 @@ class SearchWords(TypedDict, total=False):
         ``joint``. Both start from the assignments of propagation and greedy.
     objective: what is minimised: ``serial``, seconds where nothing overlaps (the default), or ``overlap``, those for
         which a device waits (docs/simulation.md).
-    sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; by default chosen from the program.
+    sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; ``{}`` for whole axes; by default chosen from the program.
     share_repeats: let repeated layers share their decisions. price_sharing: work out what that costs at most in large
         programs too. solver_memory: bytes of this process at which the search ends with the best plan so far.
     loop_parts: in how many parts loops run whose iterations do not wait for each other (docs/loops.md), or ``auto``.

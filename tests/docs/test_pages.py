@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_tutorial_runs_as_it_stands(page: Path, folder: Path) -> None:
-    if package := NEEDED.get(page.stem):
-        pytest.importorskip(package, reason=f"the page plans a train step of {package}, which is not installed")
+    package = NEEDED.get(page.stem)
+    if package is not None and find_spec(package) is None:  # keras is not imported before the page chooses its backend
+        pytest.skip(f"the page plans a train step of {package}, which is not installed")
     assert any(block.language == "python" for block in blocks(page))
     run_page(page, folder)
 

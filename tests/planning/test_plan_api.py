@@ -112,6 +112,15 @@ def test_a_pattern_that_meets_nothing_is_refused() -> None:
         plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", constraints=[Pin("w9", "[{}, {}]")])
 
 
+def test_without_sub_axes_axes_stay_whole() -> None:
+    """Eight columns ask for parts of an axis of sixteen; an empty mapping says that none are to be made."""
+    specs = (jax.ShapeDtypeStruct((16, 8), "float32"), jax.ShapeDtypeStruct((8, 8), "float32"))
+    parts = plan(lambda x, w: x @ w, *specs, mesh={"y": 16}, hardware="tpu_v5e")
+    whole = plan(lambda x, w: x @ w, *specs, mesh={"y": 16}, hardware="tpu_v5e", sub_axes={})
+    assert len(parts.schedule.mesh.sizes) == 2
+    assert len(whole.schedule.mesh.sizes) == 1
+
+
 def test_sub_axes_that_do_not_multiply_to_the_axis_are_refused() -> None:
     with pytest.raises(InputError, match="cannot be split"):
         plan(mlp, *MLP, mesh=AXES, hardware="tpu_v5e", sub_axes={"y": (3, 2)})
