@@ -23,11 +23,10 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+from judge import environment
+from killed import killed_while_writing
 
-from judge import environment  # noqa: E402
-from killed import killed_while_writing  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 BATCH = {True: 250, False: 400}
 """Cases of a process, with and without JAX: then a new one begins."""

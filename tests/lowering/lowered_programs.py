@@ -21,6 +21,18 @@ def f32(*shape: int) -> jax.Array:
     return jnp.asarray(RNG.normal(size=shape) / 3, jnp.float32)
 
 
+def loops_and_branch(x: jax.Array, w: jax.Array, n: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A scan with a body that has something to say, a while and a cond; the last carry, and what the scan stacked."""
+
+    def body(c: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
+        h = jnp.tanh(c @ w)
+        return h + row, (h * h).sum(-1)
+
+    c, ys = lax.scan(body, x, jnp.stack([x, 2 * x, x + 1]))
+    c = lax.while_loop(lambda s: s[1] < n, lambda s: (s[0] * 0.5, s[1] + 1), (c, jnp.int32(0)))[0]
+    return lax.cond(ys.sum() > 0, lambda a: a @ w.T, lambda a: a - 1, c), ys
+
+
 def attention_block(layer: dict[str, Any], x: jax.Array) -> jax.Array:
     q, k, v = jnp.einsum("bsd,dtnh->tbsnh", x, layer["qkv"])
     scores = jnp.einsum("bsnh,btnh->bnst", q, k)

@@ -11,6 +11,7 @@ import pytest
 from jax import lax
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
+from lowered_programs import loops_and_branch
 from naive_schedule import MESHES, naive_schedule
 from running import FAST, Original
 
@@ -158,14 +159,7 @@ def test_what_a_partial_sum_is_multiplied_with_is_marked_as_reduced():
 
 def program(x, w, n):
     """Loops, a branch, indexing, sorting, a running sum and random numbers."""
-
-    def body(c, row):
-        h = jnp.tanh(c @ w)
-        return h + row, (h * h).sum(-1)
-
-    c, ys = lax.scan(body, x, jnp.stack([x, 2 * x, x + 1]))
-    c = lax.while_loop(lambda s: s[1] < n, lambda s: (s[0] * 0.5, s[1] + 1), (c, jnp.int32(0)))[0]
-    c = lax.cond(ys.sum() > 0, lambda a: a @ w.T, lambda a: a - 1, c)
+    c, _ = loops_and_branch(x, w, n)
     return {
         "c": c,
         "sorted": jnp.sort(c, axis=0),

@@ -9,6 +9,7 @@ import pytest
 from jax import lax
 from jax.sharding import Mesh as JaxMesh
 from jax.sharding import PartitionSpec
+from lowered_programs import loops_and_branch
 from naive_schedule import MESHES, naive_schedule
 from running import FAST, Original
 
@@ -29,14 +30,7 @@ def f32(*shape):
 
 def program(x, w, n):
     """A scan with a body that has something to say, a while, a cond and a random number."""
-
-    def body(c, row):
-        h = jnp.tanh(c @ w)
-        return h + row, (h * h).sum(-1)
-
-    c, ys = lax.scan(body, x, jnp.stack([x, 2 * x, x + 1]))
-    c = lax.while_loop(lambda s: s[1] < n, lambda s: (s[0] * 0.5, s[1] + 1), (c, jnp.int32(0)))[0]
-    c = lax.cond(ys.sum() > 0, lambda a: a @ w.T, lambda a: a - 1, c)
+    c, ys = loops_and_branch(x, w, n)
     return {
         "c": c,
         "soft": jax.nn.softmax(c, axis=-1),
