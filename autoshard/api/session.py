@@ -14,9 +14,9 @@ from autoshard.config.workload import Workload
 from autoshard.constraints.kernels_of import called_names
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, UnsupportedError
 from autoshard.files import check_writable, write_json
-from autoshard.planning.options import SearchOptions
 from autoshard.report.progress import Progress
 from autoshard.report.view.search import search_points
+from autoshard.search_options import SearchOptions
 from autoshard.trust import allow, placed_config, told_folder
 
 if TYPE_CHECKING:

@@ -69,8 +69,7 @@ class PlanRecord(AskedRecord):
     mesh_search: where the sizes of the mesh were searched too, what was tried and the frontier of time against memory.
     memory_limit: its ``bytes`` per device (None: lifted), and ``from`` where: ``stated`` by the user (then it is one of
     the statements too), or what the ``device`` has room for. None in plans of earlier versions.
-    options: with which the plan was made (``effort``, ``seed``, ``accepted_gap``, ``share_repeats``, ``sub_axes``,
-    ``strategy``), and with which questions are answered. None in plans of earlier versions.
+    options: with which the plan was made, and with which questions are answered. None in plans of earlier versions.
     certificate: the proof ``of`` the ``plan``'s bound, or of that of the ``joint`` optimum where there are stages, and
     what its network knew (`planning.certified`). None where nothing is proved but by the word of a strategy.
     changed: where the plan answers a question put to another plan, what each question asked otherwise, in order.

@@ -56,8 +56,8 @@ def anything(network: CostNetwork, deadline: Deadline) -> list[Sequence[int]]:
     """
     from autoshard.solver import solve
 
-    seconds = deadline.left(_ANYTHING_SHARE)
-    found = solve(without_costs(network), time_limit_s=seconds, effort=_ANYTHING_EFFORT, gap=1.0)
+    part = deadline.part(_ANYTHING_SHARE)
+    found = solve(without_costs(network), deadline=part, effort=_ANYTHING_EFFORT, gap=1.0)
     if found.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
     return [] if found.assignment is None else [found.assignment]

@@ -27,11 +27,11 @@ from autoshard.planning.decide import decide
 from autoshard.planning.decision import Decision
 from autoshard.planning.keep import Dropped, Keeper
 from autoshard.planning.model import Model, Problem, build_model
-from autoshard.planning.options import SearchOptions
 from autoshard.planning.relaxed import CHOSEN, PROPAGATED, priced, relaxed_note, relaxed_words, still_missing
 from autoshard.planning.spread import factor_cuts, spread
 from autoshard.planning.stage_proofs import left_out, placed_words
 from autoshard.program.schedule import Schedule
+from autoshard.search_options import SearchOptions
 from autoshard.solver.solution import Stopped
 
 JOINT_SHARE = 0.3

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autoshard.deadline import clock
+from autoshard.deadline import Deadline, clock
 from autoshard.solver.dual.factored import cheapest_way, cheapest_way_across, least_by_place
 from autoshard.solver.factored import Factored
 from autoshard.solver.incumbent import Progress
@@ -270,7 +270,7 @@ def solve_large(
     network: CostNetwork,
     solve: Solve,
     *,
-    time_limit_s: float | None,
+    deadline: Deadline | None,
     effort: float,
     gap: float,
     starts: Sequence[Sequence[int] | np.ndarray],
@@ -282,7 +282,7 @@ def solve_large(
     The bound has no certificate: nothing writes down what proves it.
     """
     began = clock()
-    ends = math.inf if time_limit_s is None else began + time_limit_s
+    ends = math.inf if deadline is None else deadline.ends
     run = _Run(network, began, ends, progress)
     for start in starts:
         run.offer([int(x) for x in start])
@@ -366,7 +366,7 @@ def _among(
 
     found = solve(
         run.network.restricted(left),
-        time_limit_s=seconds,
+        deadline=Deadline.after(seconds),
         effort=effort,
         gap=gap,
         starts=starts,
