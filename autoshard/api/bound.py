@@ -1,4 +1,4 @@
-"""Are a plan's bounds proved, or that there is no plan? Networks are made again, and certificates judged on them.
+"""Are the bounds of a plan proved, or that no plan exists? Networks are made again, and certificates judged on them.
 
 The statements in the file are those that were asked for (`verify.plan.asked` compares them); the networks are made of
 them by the rooms that made the plan, without the solver. What the certificates then prove is judged by
@@ -89,7 +89,7 @@ def check_refusal(data: Mapping[str, Any]) -> Check:
 
 
 def _proved_none(told: "BoundProof", model: "Model", refusal: "RefusalRecord") -> str:
-    """A line on what the certificate of a refusal proves; `_Refuted` where that is less than that there is no plan."""
+    """A line on what the certificate of a refusal proves; `_Refuted` where it does not prove that there is no plan."""
     from autoshard.planning.certified import Proved
     from autoshard.questions.again import limit_of
     from autoshard.verify.certificate import CertificateFault

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from autoshard.lowering.lower import Lowered
 
 TIME_LIMIT_S = 120.0
-"""For removing annotations, unless the caller says otherwise; a compilation that has begun is not cut short."""
+"""Seconds for removing annotations, unless the caller says otherwise; a compilation that has begun is not cut short."""
 
 
 WIDEST = 200
-"""Letters of a message in texts; `to_dict` has all of it."""
+"""Most letters of a message of JAX in texts; `to_dict` has all of it."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -215,7 +215,7 @@ class Fewest:
 
     @property
     def all_tested(self) -> bool:
-        """Whether every annotation that is left was tried without, beside all others that are left."""
+        """Whether the program was tried without each annotation that is left, with all others in place."""
         return all(s in self.without and self.without[s][0] == self.kept - {s} for s in self.kept)
 
     def _traffic(self, sites: frozenset[Site]) -> Counter[Traffic]:
@@ -234,7 +234,7 @@ class Fewest:
         self.remove(sites[half:])
 
     def confirm(self) -> None:
-        """Try without each that is left once more, until none goes or the time is over."""
+        """Try again without each annotation that is left, until none can go or the time is over."""
         while not self.all_tested and time.monotonic() <= self.deadline:
             for site in [s for s in self.order if s in self.kept]:
                 if self.without.get(site, (None, ""))[0] != self.kept - {site}:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from autoshard.strategies.choice import StrategyName
 
 REFUSAL = "refusal.json"
-"""Where a proof that there is no plan goes, in the folder of the plan that there is not."""
+"""The file of a proof that there is no plan, in the folder where the plan would be."""
 OUTPUT_ROOT = Path("out")
 """Where a config's results go unless it or the command line says otherwise: ``out/<name of the config>``."""
 

@@ -30,7 +30,7 @@ from autoshard.solver.work import Infeasible
 from autoshard.units import seconds_text
 
 _MOST_ROUNDS = 30
-"""How often what an answer holds too much of is decided in the network and the search made again."""
+"""Most rounds: after each, the network gets nodes for what its answer holds too much of, and is searched again."""
 _IDLE_ROUNDS = 3
 """Rounds that raise no bound, after which a plan that is known is the answer."""
 _ROUGH_GAPS = (0.25, 2e-2)
@@ -44,8 +44,8 @@ _FULL_EFFORT = 1.0
 """The least effort with which that is done: it makes networks larger, and with less effort their search would not come
 to an answer."""
 _WIDER = 1.25
-"""How many times as many table entries a large network may have that knows of all that plans may hold at such moments.
-Otherwise its answers move what they hold to where it does not know of it, round after round."""
+"""A large network knows of all that plans may hold at such moments where that makes its tables at most so many times as
+large. Otherwise its answers move what they hold to where it does not know of it, round after round."""
 _SMALL_NODES = 400
 """In networks of up to so many nodes rough searches get little effort. In larger ones most of a search is preparation,
 so only the one to the finer gap is made."""
@@ -286,9 +286,8 @@ class _Run:
         return finish(self.model, *known, self.bound, self.rounds, self.proofs)
 
     def _close(self, solution: Solution) -> bool:
-        """Whether a plan is about within the accepted gap.
-
-        What is written down of the bound at which a search ended may prove a little less than it said then.
+        """Whether a plan is within the accepted gap, or nearly: a certificate may prove a little less than the bound
+        that the search ended with.
         """
         return solution.cost is not None and solution.cost - self.bound <= 1.1 * self.options.accepted_gap * abs(
             solution.cost

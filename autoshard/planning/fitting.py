@@ -1,5 +1,5 @@
-"""A first plan within a memory limit: quick searches of a network that counts few copies, until a plan fits, and one of
-any network for whatever fits.
+"""A first plan within a memory limit: quick searches of a network that counts few copies, until a plan fits; and one
+search of any network for anything that fits.
 
 This proves nothing: its plan is what the search of the whole network has to be cheaper than.
 """
