@@ -127,7 +127,10 @@ def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}:{error.colno}: the {what} is not valid JSON: {error.msg}") from None
+        hint = "; `autoshard solve` makes a plan.json of a config" if Path(path).suffix in (".yaml", ".yml") else ""
+        raise InputError(
+            f"{path}:{error.lineno}:{error.colno}: the {what} is not valid JSON: {error.msg}{hint}"
+        ) from None
     except ValueError:  # Python reads no numbers of thousands of digits
         raise InputError(f"{path}: the {what} has a number of too many digits") from None
     except RecursionError:

@@ -167,28 +167,28 @@ def explicit_mode(
         )
     if time_limit_s <= 0:
         raise InputError(f"the time limit is a positive number of seconds, found {time_limit_s}")
-    found = find_annotations(lowered)
-    order = list(found.found)
+    annotated = find_annotations(lowered)
+    order = list(annotated.found)
     if not check:
         return ExplicitMode(
-            lowered=lowered, annotations=tuple(found.found.values()), needed={}, dropped=0, all_tested=False,
-            compilations=0, notes=tuple(found.notes), report=None,
+            lowered=lowered, annotations=tuple(annotated.found.values()), needed={}, dropped=0, all_tested=False,
+            compilations=0, notes=tuple(annotated.notes), report=None,
         )  # fmt: skip
     planned = planned_traffic(lowered)
 
     def compiled(sites: frozenset[Site]) -> Counter[Traffic]:
-        return compiled_traffic(lowered, staged(lowered, {s: found.found[s] for s in order if s in sites}, devices))
+        return compiled_traffic(lowered, staged(lowered, {s: annotated.found[s] for s in order if s in sites}, devices))
 
     fewest = Fewest(compiled, planned, order, time.monotonic() + time_limit_s)
-    fewest.remove([s for s in order if found.found[s].local])
-    for site in [s for s in order if not found.found[s].local]:
+    fewest.remove([s for s in order if annotated.found[s].local])
+    for site in [s for s in order if not annotated.found[s].local]:
         fewest.remove([site])
     fewest.confirm()
     return ExplicitMode(
-        lowered=lowered, annotations=tuple(found.found[s] for s in order if s in fewest.kept),
+        lowered=lowered, annotations=tuple(annotated.found[s] for s in order if s in fewest.kept),
         needed={s: fewest.without[s][1] for s in order if s in fewest.kept and s in fewest.without},
         dropped=len(order) - len(fewest.kept), all_tested=fewest.all_tested, compilations=fewest.compilations,
-        notes=tuple(found.notes), report=TargetReport("explicit mode", planned, fewest.traffic),
+        notes=tuple(annotated.notes), report=TargetReport("explicit mode", planned, fewest.traffic),
     )  # fmt: skip
 
 

@@ -268,8 +268,8 @@ def verify_session(plan_file: Path) -> Any:
     if is_refusal(data):
         RefusalRecord.load(plan_file)
         data = {**data, "config": placed_config(data["config"], plan_file)}
-        found = verify_refusal(data, name=str(plan_file))
-        return replace(found, checks=(*found.checks, check_refusal(data)))
+        verification = verify_refusal(data, name=str(plan_file))
+        return replace(verification, checks=(*verification.checks, check_refusal(data)))
     return with_bound(verify_file(plan_file), read_json(plan_file, what="plan"))
 
 

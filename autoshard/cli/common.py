@@ -20,7 +20,7 @@ EXIT_INTERRUPTED = 130
 
 Changes = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: memory_limit=12GiB model.layers=2."),
+    typer.Argument(metavar="KEY=VALUE", help="Changes to the config: memory_limit=12GiB model.layers=2."),
 ]
 MeshOption = Annotated[str | None, typer.Option("--mesh", help="In place of the config's: data=2,model=4.")]
 TrustOption = Annotated[

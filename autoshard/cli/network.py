@@ -98,9 +98,9 @@ def solve(
             )
         if solution.stats.get("stopped") == "interrupt":
             raise KeyboardInterrupt
-        given = "time" if solution.stats.get("stopped") == "time" else "effort"
+        spent = "time" if solution.stats.get("stopped") == "time" else "effort"
         raise OutOfTimeError(
-            f"no solution of {file} was found in the {given} given, and it is not proved that none exists; its bound "
+            f"no solution of {file} was found in the {spent} given, and it is not proved that none exists; its bound "
             f"is {solution.lower_bound}"
         )
     if output is not None:

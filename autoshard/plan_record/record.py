@@ -106,9 +106,9 @@ class PlanRecord(AskedRecord):
 
     def __repr__(self) -> str:
         name = f"{type(self).__name__}({self.program.name} on {self.machine.profile.name}"
-        found = f"{self.objective_s:.6g} s, no plan under {self.bound_s:.6g} s, gap {self.gap:.2%}, peak"
+        price = f"{self.objective_s:.6g} s, no plan under {self.bound_s:.6g} s, gap {self.gap:.2%}, peak"
         where = f"mesh {self.schedule.mesh.mesh}, {self.status}"
-        return f"{name}, {where}: {found} {self.memory.peak_bytes} bytes; summary() tells more)"
+        return f"{name}, {where}: {price} {self.memory.peak_bytes} bytes; summary() tells more)"
 
     # -- reading it ----------------------------------------------------------------------------------
 

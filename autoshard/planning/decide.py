@@ -301,13 +301,13 @@ class _Run:
         def search(room: int, given: Sequence[Sequence[int]], until: Deadline) -> Solution:
             what = "looking for a plan within a loose memory limit"
             near = (*self.starts, *given) if room == limit else given
-            found = self._search(model.with_limit(room), what, near, until, proves=room == limit, within=limit)
-            if room == limit and found.status == "infeasible":
-                raise no_answer(model, found, self.seen, limit)
-            return found
+            solution = self._search(model.with_limit(room), what, near, until, proves=room == limit, within=limit)
+            if room == limit and solution.status == "infeasible":
+                raise no_answer(model, solution, self.seen, limit)
+            return solution
 
-        found = self._fitted(limit, free, _LOOSE_SHARE, _LOOSE_TRIES, search)
-        return known if found is None or (known is not None and cheaper(known[0], found[0])) else found
+        loose = self._fitted(limit, free, _LOOSE_SHARE, _LOOSE_TRIES, search)
+        return known if loose is None or (known is not None and cheaper(known[0], loose[0])) else loose
 
     def _first(self, limit: int, free: Sequence[int]) -> Known | None:
         """A first plan within the limit, which later searches are to beat."""
@@ -334,8 +334,8 @@ class _Run:
             return None if over else search(room, given, until)
 
         first = first_fit(self.model, limit, free, run, tries)
-        found = None if first is None else best_start(self.model, [first], limit)
-        return None if found is None else (replace(found[0], stats={"stopped": Stopped.COPIES}), *found[1:])
+        fitting = None if first is None else best_start(self.model, [first], limit)
+        return None if fitting is None else (replace(fitting[0], stats={"stopped": Stopped.COPIES}), *fitting[1:])
 
     def _search(
         self,

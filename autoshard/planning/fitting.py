@@ -57,10 +57,10 @@ def anything(network: CostNetwork, deadline: Deadline) -> list[Sequence[int]]:
     from autoshard.solver import solve
 
     part = deadline.part(_ANYTHING_SHARE)
-    found = solve(without_costs(network), deadline=part, effort=_ANYTHING_EFFORT, gap=1.0)
-    if found.stopped is Stopped.INTERRUPT:
+    solution = solve(without_costs(network), deadline=part, effort=_ANYTHING_EFFORT, gap=1.0)
+    if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
-    return [] if found.assignment is None else [found.assignment]
+    return [] if solution.assignment is None else [solution.assignment]
 
 
 def entries(network: CostNetwork) -> int:

@@ -125,10 +125,10 @@ class _Run:
 
     def offer(self, assignment: Sequence[int]) -> None:
         """Take an assignment where it is feasible and the cheapest so far."""
-        found = evaluate(self.network, assignment)
-        if found.feasible and found.cost is not None and (self.cost is None or found.cost < self.cost):
-            self.best, self.cost = tuple(int(x) for x in assignment), found.cost
-            self.trace.append((clock() - self.began, found.cost))
+        evaluation = evaluate(self.network, assignment)
+        if evaluation.feasible and evaluation.cost is not None and (self.cost is None or evaluation.cost < self.cost):
+            self.best, self.cost = tuple(int(x) for x in assignment), evaluation.cost
+            self.trace.append((clock() - self.began, evaluation.cost))
 
     def tell(self, stage: str) -> None:
         """Report how far the run is."""
@@ -364,7 +364,7 @@ def _among(
             lower = now.lower_bound if whole and now.lower_bound is not None else run.floor
             run.report(Progress(clock() - run.began, now.stage, cost, max(lower, run.floor)))
 
-    found = solve(
+    solution = solve(
         run.network.restricted(left),
         deadline=Deadline.after(seconds),
         effort=effort,
@@ -373,18 +373,18 @@ def _among(
         progress=told,
         **words,
     )
-    if found.assignment is not None:
-        run.offer([int(states[x]) for states, x in zip(left, found.assignment, strict=True)])
-    if found.stopped is Stopped.INTERRUPT:
+    if solution.assignment is not None:
+        run.offer([int(states[x]) for states, x in zip(left, solution.assignment, strict=True)])
+    if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
     if whole:
-        run.stopped = found.stopped or Stopped.DONE
-        if found.status == "infeasible":
+        run.stopped = solution.stopped or Stopped.DONE
+        if solution.status == "infeasible":
             if run.cost is None:
                 return "infeasible"
             run.lower = max(run.lower, run.cost)
         else:
-            proved = found.lower_bound if before is None else min(found.lower_bound, before)
+            proved = solution.lower_bound if before is None else min(solution.lower_bound, before)
             run.lower = max(run.lower, proved)
     return ""
 

@@ -82,9 +82,9 @@ class Call:
         arguments = [*args, *(kwargs[name] for name in self.keywords if name in kwargs)]
         unknown = sorted(set(kwargs) - set(self.keywords))
         if len(arguments) != len(self.arguments) or unknown:
-            found = [*(f"{len(args)} by position" for _ in [0] if args), *kwargs]
+            passed = [*(f"{len(args)} by position" for _ in [0] if args), *kwargs]
             raise InputError(
-                f"the function was planned for the arguments {', '.join(self.names)}, called with {', '.join(found)}"
+                f"the function was planned for the arguments {', '.join(self.names)}, called with {', '.join(passed)}"
             )
         for k, (was, now, name) in enumerate(zip(self.arguments, arguments, self.names, strict=True)):
             if k in self.static:

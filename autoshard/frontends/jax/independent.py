@@ -92,10 +92,10 @@ def _slots(eqn: Any, kernels: tuple[str, ...]) -> tuple[Slot, ...] | None:
         ins = [_FIXED] * consts
         ins += [_carry_in(j, known.get(j)) for j in range(carries)]
         outs = _Flow(kernels).run(jaxpr, [*ins, *[_FREE] * stacked])
-        found = {j: slot for j in range(carries) if j not in known and (slot := _settled(outs[j], j, jaxpr, consts))}
-        if not found:
+        settled = {j: slot for j in range(carries) if j not in known and (slot := _settled(outs[j], j, jaxpr, consts))}
+        if not settled:
             break
-        known |= found
+        known |= settled
     for j in range(carries):
         out = outs[j]
         if j in known:

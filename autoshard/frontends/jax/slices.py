@@ -42,20 +42,20 @@ def with_blocks(jaxpr: Any, fixed: Sequence[int], known: Mapping[int, Any], leng
     """
     numbers: dict[Any, Any] = {jaxpr.invars[k]: np.asarray(values) for k, values in known.items()}
     arrays = {jaxpr.invars[k]: k for k in fixed}
-    kept, taken, found = [], [], []
+    kept, taken, all_blocks = [], [], []
     for eqn in jaxpr.eqns:
         blocks = _blocks(eqn, arrays, numbers, length)
         if blocks is not None:
-            found.append(blocks)
+            all_blocks.append(blocks)
             taken.append(eqn.outvars[0])
             continue
         kept.append(eqn)
         values = _values(eqn, numbers)
         if values is not None:
             numbers[eqn.outvars[0]] = values
-    if not found:
+    if not all_blocks:
         return jaxpr, []
-    return jaxpr.replace(constvars=[*jaxpr.constvars, *taken], eqns=kept), found
+    return jaxpr.replace(constvars=[*jaxpr.constvars, *taken], eqns=kept), all_blocks
 
 
 def _number(atom: Any, numbers: Mapping[Any, Any]) -> Any:
@@ -71,10 +71,10 @@ def _values(eqn: Any, numbers: Mapping[Any, Any]) -> Any:
     kind = str(eqn.primitive.name)
     if len(eqn.outvars) != 1 or eqn.outvars[0].aval.shape or np.dtype(eqn.outvars[0].aval.dtype).kind not in "iub":
         return None
-    given = [_number(atom, numbers) for atom in eqn.invars]
-    if any(value is None for value in given):
+    numbers_in = [_number(atom, numbers) for atom in eqn.invars]
+    if any(value is None for value in numbers_in):
         return None
-    wide = [value.astype(np.int64) for value in given]
+    wide = [value.astype(np.int64) for value in numbers_in]
     if kind == "convert_element_type":
         out = wide[0]
     elif kind in _NUMBERS:
