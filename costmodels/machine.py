@@ -356,4 +356,5 @@ class Machine:
                 notes=tuple(str(note) for note in data.get("notes", ())),
             )
         except (KeyError, TypeError) as error:
-            raise ProfileError(f"this is not a machine written by Machine.to_dict: {error!r}") from None
+            what = f"there is no {error}" if isinstance(error, KeyError) else "a value has the wrong type"
+            raise ProfileError(f"this is not a machine written by Machine.to_dict: {what}") from None

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from autoshard.onnx.graph import UNKNOWN, ValueType
+from autoshard.onnx.graph import UNKNOWN, ValueType, dtype_name
 from autoshard.onnx.library import onnx_library
 from autoshard.onnx.rules import Call
 
@@ -15,8 +15,8 @@ MAX_NUMBERS = 1024
 """Constants with more elements are not read: they are no axes, steps or paddings."""
 
 _INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"})
-_REALS = frozenset({"float", "double", "float16", "bfloat16"})
-_SHORT = {"value_int": "int64", "value_ints": "int64", "value_float": "float", "value_floats": "float"}
+_REALS = frozenset({"float32", "float64", "float16", "bfloat16"})
+_SHORT = {"value_int": "int64", "value_ints": "int64", "value_float": "float32", "value_floats": "float32"}
 _TAKES_REALS = frozenset({"Resize", "Upsample"})
 """Operators whose rules depend on numbers that are no whole ones: their scales."""
 
@@ -80,7 +80,7 @@ def _held(source: Any, types: frozenset[str]) -> Sequence[Any] | None:
         if "value" not in attributes:
             return None
         source = attributes["value"].t
-    name = onnx.TensorProto.DataType.Name(source.data_type).lower()
+    name = dtype_name(source.data_type)
     if prod(source.dims) > MAX_NUMBERS or name not in types or source.data_location == onnx.TensorProto.EXTERNAL:
         return None
     try:

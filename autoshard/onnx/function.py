@@ -166,6 +166,10 @@ def _static_names(model: Any, versions: Mapping[str, int]) -> set[str]:
 def _array(tensor: Any) -> np.ndarray:
     from onnx import numpy_helper
 
+    try:
+        numpy_type(tensor.data_type)
+    except InputError as error:
+        raise InputError(f"tensor {tensor.name!r}: {error}") from None
     return np.asarray(numpy_helper.to_array(tensor))
 
 

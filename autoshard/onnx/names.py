@@ -4,6 +4,8 @@ from glob import escape
 from math import prod
 from typing import Any
 
+from autoshard.onnx.graph import dtype_name
+
 MOST_CONSTANT = 1024
 """Tensors of whole numbers with at most so many elements are taken for shapes, axes and indices, not for weights."""
 _BRACKETS = str.maketrans("()[]", "____")
@@ -27,8 +29,8 @@ def is_constant(tensor: Any, static: bool = False) -> bool:
     if static or tensor.data_type == TensorProto.STRING:
         return True
     count = prod(tensor.dims)
-    name = TensorProto.DataType.Name(tensor.data_type)
-    return count == 1 or (name.startswith(("INT", "UINT", "BOOL")) and count <= MOST_CONSTANT)
+    name = dtype_name(tensor.data_type)
+    return count == 1 or (name.startswith(("int", "uint", "bool")) and count <= MOST_CONSTANT)
 
 
 def names_of(model: Any) -> dict[str, str]:

@@ -147,6 +147,10 @@ class Race:
             if self.cost - self.lower <= self.accepted_gap * abs(self.cost):
                 raise CloseEnough
 
+    def accepts(self, gap: float) -> bool:
+        """Whether the run may end at this gap."""
+        return self.accepted_gap >= gap
+
     def target(self) -> float:
         """Only assignments that cost at most this are worth finding; inf while none is known."""
         if self.cost is None:

@@ -141,7 +141,7 @@ class Rounds:
         state.budget -= none.effort
         if finished and race.settled():
             return True
-        if self.limited and number == 0 and race.accepted_gap < WORTH_GUESSING:
+        if self.limited and number == 0 and not race.accepts(WORTH_GUESSING):
             self._guess()
             return race.settled()
         return False
@@ -164,7 +164,7 @@ class Rounds:
     def _settled_within_limit(self, proving: Prover) -> bool:
         """In the first round, within a limit: guess costs where the gap is wide, else prove. Whether it is over."""
         race = self.race
-        if race.gap() > WORTH_GUESSING > race.accepted_gap:
+        if race.gap() > WORTH_GUESSING and not race.accepts(WORTH_GUESSING):
             self._guess()
             if race.settled():
                 return True

@@ -171,6 +171,22 @@ def test_a_size_that_is_a_shape_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert "shapes: the dimension 'n' has one size, found [4, 2]" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("dims", [[1], [4, 2], []])
+def test_a_tensor_of_an_element_type_that_onnx_does_not_know_is_told(
+    dims: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx = pytest.importorskip("onnx", reason="reading ONNX models needs the library onnx")
+    text = '<ir_version: 11, opset_import: ["" : 22]> f (float[4,2] x) => (float[4,2] y) { y = Add(x, w) }'
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.TensorProto(name="w", data_type=-1, dims=dims))
+    onnx.save(model, tmp_path / "m.onnx")
+    (tmp_path / "c.yaml").write_text("model: m.onnx\nmesh: {x: 2}\nhardware: cpu_sim\n")
+    assert main(["solve", str(tmp_path / "c.yaml"), "-o", str(tmp_path / "out"), "-q"]) == 2
+    said = capsys.readouterr().err
+    assert "-1" in said
+    assert "element type" in said
+
+
 def test_a_config_on_standard_input_that_is_no_text_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,6 +238,16 @@ def test_a_plan_whose_program_has_no_name_is_told(
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     assert main(["verify", str(tmp_path / "plan.json")]) == 1
     assert "there is no 'name'" in capsys.readouterr().out
+
+
+def test_a_machine_of_a_plan_that_is_none_is_told_in_words(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = json.loads(plan_file.read_text())
+    plan["hardware"]["machine"]["axes"] = [3]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    assert main(["show", str(tmp_path / "plan.json")]) == 2
+    assert "not a machine written by Machine.to_dict: a value has the wrong type" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["show", "specs", "verify", "report", "run"])
