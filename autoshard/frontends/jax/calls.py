@@ -221,8 +221,9 @@ def check_keywords(f: Callable[..., Any], names: Iterable[str], options: Sequenc
         return
     near = difflib.get_close_matches(unknown, [*parameters, *options], n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(parameters) or 'none'}"
-    nor = ", and planning has no such option" if options else ""
-    raise InputError(f"the function has no argument {unknown!r}{nor}; {hint}")
+    if options:
+        raise InputError(f"the function has no argument {unknown!r}, and planning has no such option; {hint}")
+    raise InputError(f"the function has no argument {unknown!r}; {hint}")
 
 
 def argument_names(f: Callable[..., Any], count: int, given: Sequence[str] | None) -> list[str]:
