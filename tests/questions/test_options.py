@@ -124,6 +124,12 @@ def test_a_plan_of_an_earlier_version_from_a_config_is_asked_with_what_that_says
     assert _searched(options_of(replace(made, options=None, config=config))) == (2.0, 5, ACCEPTED_GAP)
 
 
+def test_a_rougher_search_has_a_part_of_the_effort_and_the_larger_gap() -> None:
+    options = SearchOptions(effort=2.0, seed=3, accepted_gap=0.5)
+    assert _searched(options.rougher(0.9, 0.25)) == (0.5, 3, 0.9)
+    assert _searched(options.rougher(0.1, 1.0)) == (2.0, 3, 0.5)
+
+
 @pytest.mark.parametrize(("key", "wrong"), [("effort", "much"), ("seed", 1.5), ("seed", True), ("share_repeats", 1)])
 def test_damaged_options_are_refused(made: Plan, tmp_path: Path, key: str, wrong: Any) -> None:
     data = made.to_dict()
