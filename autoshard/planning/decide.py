@@ -1,6 +1,6 @@
 """Deciding: solve the network of a problem, without its memory limit and then within it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ from autoshard.planning.decision import (
     earlier_fit,
     finish,
     interrupted_in,
+    progress_words,
 )
 from autoshard.planning.fitting import anything, entries, first_fit
 from autoshard.planning.heap import give_back
@@ -27,7 +28,6 @@ from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution, Stopped
 from autoshard.solver.work import Infeasible
-from autoshard.units import seconds_text
 
 _MOST_ROUNDS = 30
 """Most rounds: after each, the network gets nodes for what its answer holds too much of, and is searched again."""
@@ -157,7 +157,6 @@ class _Run:
         if self.options.deadline.passed:
             raise _TimeUp
 
-    # complexity: one round reads from top to bottom, and every branch is one way in which a round can end
     def _within(self, limit: int, free: Sequence[int], known: Known | None) -> Decision:
         """The cheapest plan within the limit. free: the optimum without it, which is too full; known: a plan within."""
         model, room = self.model, self.model.memory
@@ -170,19 +169,17 @@ class _Run:
         stopped = Stopped.INTERRUPT if interrupted_in(self.rounds) else None
         starts = [*self.starts, *([] if known is None or known[0].assignment is None else [known[0].assignment])]
         solved: dict[int, frozenset[int]] | None = None
-        few = self.model.repeats.network.n_nodes <= _FEW_NODES and self.options.effort >= _FULL_EFFORT
-        idle, gaps = 0, iter((*(() if few else _ROUGH_GAPS[0 if self.small else -1 :]), 0.0))
+        idle, gaps = 0, self._gaps()
         rough = next(gaps)
         for number in range(_MOST_ROUNDS):
             if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and known is not None):
                 break
             if nearest is not None and room.knows(nearest):
-                chosen = self._more(nearest, limit, chosen, few)
+                chosen = self._more(nearest, limit, chosen)
                 assert chosen != solved, "the network says less than the simulation although it knows of all of it"
             network, solved = model.within(limit, chosen), chosen
-            near = starts if nearest is None else (*starts, nearest)
-            extended = [room.extended(start, chosen) for start in near if room.knows(start)]
-            extended += [] if known is not None else anything(network, self.options.deadline)
+            extended = self._extended(starts if nearest is None else (*starts, nearest), chosen)
+            extended += anything(network, self.options.deadline) if known is None else []
             what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
             before, until = self.bound, self.options.deadline.part(_LIMITED_SHARE)
             solution = self._search(network, what, extended, until, rough, within=limit, moments=chosen)
@@ -210,22 +207,38 @@ class _Run:
                 break
             if known is None and stopped is not Stopped.INTERRUPT:
                 full = self._nothing_fits(full, nearest, limit)
+        return self._ended(known, rough, stopped)
+
+    def _extended(self, starts: Sequence[Sequence[int]], chosen: dict[int, frozenset[int]]) -> list[Sequence[int]]:
+        """The starts as assignments of the network that knows of `chosen`, without those that the statements forbid."""
+        room = self.model.memory
+        return [room.extended(start, chosen) for start in starts if room.knows(start)]
+
+    def _ended(self, known: Known | None, rough: float, stopped: Stopped | None) -> Decision:
+        """The cheapest plan of all rounds, or the error where none is known. rough, stopped: of the last search."""
         if known is not None:
             if not rough and known[0].stopped is Stopped.GAP:  # told is what ended the finer searches after it
                 known = replace(known[0], stats=known[0].stats | {"stopped": stopped}), *known[1:]
             return self._finished(known)
         if interrupted_in(self.rounds):
             raise KeyboardInterrupt
-        raise NoAnswerError(model, False, True, "", stopped, self.seen)
+        raise NoAnswerError(self.model, False, True, "", stopped, self.seen)
 
-    def _more(
-        self, nearest: Sequence[int], limit: int, chosen: dict[int, frozenset[int]], few: bool
-    ) -> dict[int, frozenset[int]]:
+    @property
+    def _few(self) -> bool:
+        """Whether all that plans may hold at moments that were too full is decided at once."""
+        return self.model.repeats.network.n_nodes <= _FEW_NODES and self.options.effort >= _FULL_EFFORT
+
+    def _gaps(self) -> Iterator[float]:
+        """The gaps at which one search after the other may end; the last is 0."""
+        return iter((*(() if self._few else _ROUGH_GAPS[0 if self.small else -1 :]), 0.0))
+
+    def _more(self, nearest: Sequence[int], limit: int, chosen: dict[int, frozenset[int]]) -> dict[int, frozenset[int]]:
         """What the next network knows of: `chosen`, and what an answer holds where it is too full; where that does not
         make the network much larger, all that any plan may hold there."""
         room = self.model.memory
         around = room.around(nearest, limit, chosen)
-        if few or (not self.small and entries(self.model.within(limit, around)) <= _WIDER * self._entries):
+        if self._few or (not self.small and entries(self.model.within(limit, around)) <= _WIDER * self._entries):
             return around
         return room.missing(nearest, limit, chosen)
 
@@ -255,17 +268,6 @@ class _Run:
         if solution.status == "infeasible":
             raise no_answer(self.model, solution, self.seen, limit, more)
         return more
-
-    def _told(self, now: Progress) -> str:
-        """How far a search is, in seconds of a step."""
-        tick = self.model.encoded.tick_s
-        if now.cost is None:
-            return f"{now.stage}, no plan yet"
-        if now.lower_bound is None:
-            return f"{now.stage}, {seconds_text(now.cost * tick)}, no bound yet"
-        cost, bound = now.cost * tick, max(0, min(now.lower_bound, now.cost)) * tick
-        gap = (cost - bound) / cost if cost else 0.0
-        return f"{now.stage}, {seconds_text(cost)}, none below {seconds_text(bound)}, gap {gap:.2%}"
 
     @property
     def small(self) -> bool:
@@ -361,7 +363,7 @@ class _Run:
         trace: list[tuple[float, float, float | None]] = []
 
         def told(now: Progress) -> None:
-            options.say(f"{what}: {self._told(now)}")
+            options.say(f"{what}: {progress_words(now, self.model.encoded.tick_s)}")
             if now.cost is not None:
                 tick, bound = self.model.encoded.tick_s, now.lower_bound
                 trace.append((now.seconds, now.cost * tick, None if bound is None else min(bound, now.cost) * tick))

@@ -15,8 +15,10 @@ from autoshard.plan_record import BoundProof, JointOptimum, StageRecord
 from autoshard.planning.certified import Proved
 from autoshard.planning.model import Model, Problem
 from autoshard.program.schedule import Schedule
+from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import evaluate
 from autoshard.solver.solution import Solution, Stopped
+from autoshard.units import seconds_text
 
 STOPPED_BY_USER = "the run was stopped by the user"
 """The note of a plan whose search Ctrl-C ended."""
@@ -220,3 +222,14 @@ def _proved(bound: int, proofs: Sequence[Search]) -> Proved | None:
     if best is None or best.solution.lower_bound < bound:
         return None
     return Proved.by(best.solution, best.limit, best.moments)
+
+
+def progress_words(now: Progress, tick_s: float) -> str:
+    """How far a search is, in seconds of a step."""
+    if now.cost is None:
+        return f"{now.stage}, no plan yet"
+    if now.lower_bound is None:
+        return f"{now.stage}, {seconds_text(now.cost * tick_s)}, no bound yet"
+    cost, bound = now.cost * tick_s, max(0, min(now.lower_bound, now.cost)) * tick_s
+    gap = (cost - bound) / cost if cost else 0.0
+    return f"{now.stage}, {seconds_text(cost)}, none below {seconds_text(bound)}, gap {gap:.2%}"
