@@ -101,7 +101,8 @@ def _said_faults(case: Case, code: int, said: str, wrong: str) -> list[str]:
         faults.append(f"internal text {found[0]!r}: {line[:300]}")
     if code == 2 and "error:" not in wrong and "Error:" not in wrong and "Usage:" not in wrong and "error" not in said:
         faults.append(f"exit code 2 without an error: {wrong[:200]!r}")
-    if code == 0 and "--json" in case.args and case.args[0] not in ("report", "cost", "specs"):
+    helped = {"-h", "--help"} & set(case.args)
+    if code == 0 and "--json" in case.args and not helped and case.args[0] not in ("report", "cost", "specs"):
         faults += [f"not JSON on standard output: {fault}" for fault in malformed("a.json", said.encode())]
     if len(wrong) > LONGEST:
         faults.append(f"a message of {len(wrong)} characters, beginning {wrong[:200]!r}")
