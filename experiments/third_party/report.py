@@ -37,7 +37,7 @@ def _line(row: Mapping[str, Any]) -> str:
         return f"| {row['program']} | {mesh} | | | | {row['error'].splitlines()[0][:80]} | | | | |"
     checks, loop = row["checks"], row["three_steps"]
     if loop["wrong"]:
-        equal = f"{len(loop['wrong'])} wrong"
+        equal = f"wrong: {loop['wrong_leaves']} of {loop['leaves']}"
     else:
         vague = loop["not_determined_leaves"]
         equal = f"{loop['leaves'] - vague} of {loop['leaves']} equal, {vague} not determined" if vague else "equal"

@@ -6,9 +6,9 @@ Their packages are no dependencies of autoshard: install them beside it, see the
     python experiments/third_party/run.py [NAME ...] [--meshes 8,2x4] [--seconds 900]
     python experiments/third_party/run.py --report       # the table of the README, from results.json
 
-The programs of a file share a process. Writes results.json; exits with 1 if a program could not be planned, a check of
-it failed, or was not done for another reason than outputs which the program itself does not determine. Programs whose
-package is missing are named.
+The programs of a file share a process, and so do those that are named. Writes results.json; exits with 1 if a program
+could not be planned, a check of it failed, or was not done for another reason than outputs which the program itself
+does not determine. Programs whose package is missing are named.
 """
 
 import argparse
@@ -43,12 +43,14 @@ ENVIRONMENT = {
 
 def several(names: list[str], meshes: list[str], out: Path) -> int:
     """In a process of its own: a line for each program and mesh, written to a file as they end."""
+    import jax
     from judge import judge
     from programs import PROGRAMS
 
     with out.open("w") as lines:
         for name in names:
             made = None
+            jax.clear_caches()
             for mesh in meshes:
                 row: dict[str, Any] = {"program": name, "mesh": MESHES[mesh]}
                 try:
@@ -106,6 +108,10 @@ def kept_rows() -> list[dict[str, Any]]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else []
 
 
+def _by_file(names: list[str], programs: Any) -> list[list[str]]:
+    return [list(group) for _, group in groupby(names, key=lambda name: programs[name].make.__module__)]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="of programs/; all if none is given")
@@ -127,8 +133,9 @@ def main() -> int:
         return 0
 
     order, bad = list(PROGRAMS), 0
-    for _, group in groupby(asked.names or order, key=lambda name: PROGRAMS[name].make.__module__):
-        for row in rows_of(list(group), meshes, asked.seconds):
+    groups = [asked.names] if asked.names else _by_file(order, PROGRAMS)
+    for group in groups:
+        for row in rows_of(group, meshes, asked.seconds):
             if "missing" in row:
                 print(f"{row['program']}: not run, {row['missing']}", flush=True)
                 continue

@@ -45,13 +45,15 @@ def jraph_interaction_network() -> Made:
         graph = jraph.GraphsTuple(
             nodes, edges, receivers, senders, jnp.zeros((4, 8)), jnp.array([8, 8, 8, 8]), jnp.array([16, 16, 16, 16])
         )
-        network = jraph.GraphNetwork(
-            jraph.concatenated_args(hk.nets.MLP([32, 16])),
-            jraph.concatenated_args(hk.nets.MLP([32, 16])),
-            jraph.concatenated_args(hk.nets.MLP([32, 8])),
-            aggregate_edges_for_nodes_fn=jraph.segment_mean,
-        )
-        return network(network(graph)).globals
+        for _ in range(2):
+            network = jraph.GraphNetwork(
+                jraph.concatenated_args(hk.nets.MLP([32, 16])),
+                jraph.concatenated_args(hk.nets.MLP([32, 16])),
+                jraph.concatenated_args(hk.nets.MLP([32, 8])),
+                aggregate_edges_for_nodes_fn=jraph.segment_mean,
+            )
+            graph = network(graph)
+        return graph.globals
 
     net = hk.without_apply_rng(hk.transform(forward))
     offset = jnp.repeat(jnp.arange(4, dtype=jnp.int32) * 8, 16)
