@@ -19,8 +19,8 @@ def report(rows: Sequence[Mapping[str, Any]], words: Mapping[str, str], is_right
         f"{len(programs)} programs, {len(rows)} rows: {sum(map(is_right, rows))} rows and {len(right)} programs are "
         f"right, {vague} of these rows with leaves that the program itself does not determine.",
         "",
-        "| program | mesh | ops | collectives | gap | plan | compiled | values | three steps | error |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| program | mesh | machine | ops | collectives | gap | plan | compiled | values | three steps | error |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     lines += [_line(row) for row in rows]
     lines += ["", "| program | what it is | packages |", "| --- | --- | --- |"]
@@ -28,13 +28,18 @@ def report(rows: Sequence[Mapping[str, Any]], words: Mapping[str, str], is_right
         of = next((r["packages"] for r in rows if r["program"] == name and "packages" in r), {})
         versions = ", ".join(f"{package} {version}" for package, version in of.items())
         lines.append(f"| {name} | {words.get(name, '')} | {versions} |")
+    meshes = {name: sum(row["program"] == name for row in rows) for name in words}
+    most = max(meshes.values(), default=0)
+    unseen = [f"{name} (one mesh)" if count else name for name, count in meshes.items() if count < most]
+    if unseen:
+        lines += ["", f"On the list, but not run on both meshes yet: {', '.join(unseen)}."]
     return "\n".join(lines)
 
 
 def _line(row: Mapping[str, Any]) -> str:
     mesh = "x".join(str(size) for size in row["mesh"].values())
     if "error" in row:
-        return f"| {row['program']} | {mesh} | | | | {row['error'].splitlines()[0][:80]} | | | | |"
+        return f"| {row['program']} | {mesh} | | | | | {row['error'].splitlines()[0][:80]} | | | | |"
     checks, loop = row["checks"], row["three_steps"]
     if loop["wrong"]:
         equal = f"wrong: {loop['wrong_leaves']} of {loop['leaves']}"
@@ -42,7 +47,7 @@ def _line(row: Mapping[str, Any]) -> str:
         vague = loop["not_determined_leaves"]
         equal = f"{loop['leaves'] - vague} of {loop['leaves']} equal, {vague} not determined" if vague else "equal"
     cells = [
-        row["program"], mesh, row["ops"], row["collectives"], f"{row['gap']:.0%}" if row["gap"] else "0",
+        row["program"], mesh, row.get("hardware", "cpu_sim"), row["ops"], row["collectives"], f"{row['gap']:.0%}" if row["gap"] else "0",
         checks[PLAN], checks[COMPILED], checks[VALUES], equal, _error(loop),
     ]  # fmt: skip
     return "| " + " | ".join(str(cell) for cell in cells) + " |"

@@ -127,4 +127,5 @@ def keras_hub_decode() -> Made:
             logits, _, cache = model.call_with_cache(tokens, cache, at)
         return cache, jnp.argmax(logits, -1).astype(jnp.int32), at + 1, logits
 
-    return Made(step, (jnp.zeros((8, 1, 2, 16, 4, 4)), ids(128, 8, 1), jnp.int32(0)), (weights,))
+    carry = {"out/0": "cache", "out/1": "tokens", "out/2": "at"}  # all of it single arrays, which nothing tells
+    return Made(step, (jnp.zeros((8, 1, 2, 16, 4, 4)), ids(128, 8, 1), jnp.int32(0)), (weights,), carry)
