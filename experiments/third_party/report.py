@@ -20,7 +20,7 @@ def report(rows: Sequence[Mapping[str, Any]], words: Mapping[str, str], is_right
         f"right, {vague} of these rows with leaves that the program itself does not determine.",
         "",
         "| program | mesh | machine | ops | collectives | gap | plan | compiled | values | three steps | error |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "|" + " --- |" * 11,
     ]
     lines += [_line(row) for row in rows]
     lines += ["", "| program | what it is | packages |", "| --- | --- | --- |"]
@@ -46,8 +46,9 @@ def _line(row: Mapping[str, Any]) -> str:
     else:
         vague = loop["not_determined_leaves"]
         equal = f"{loop['leaves'] - vague} of {loop['leaves']} equal, {vague} not determined" if vague else "equal"
+    machine = row.get("hardware", "cpu_sim")
     cells = [
-        row["program"], mesh, row.get("hardware", "cpu_sim"), row["ops"], row["collectives"], f"{row['gap']:.0%}" if row["gap"] else "0",
+        row["program"], mesh, machine, row["ops"], row["collectives"], f"{row['gap']:.0%}" if row["gap"] else "0",
         checks[PLAN], checks[COMPILED], checks[VALUES], equal, _error(loop),
     ]  # fmt: skip
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
