@@ -39,7 +39,7 @@ def plan_loops(request: Request, plan_of: PlanOf) -> Plan:
     loops = getattr(traced, "loops", ())
     most = [devices_of(request)] * len(loops)
     if not loops or all(gcd(loop.length, n) == 1 for loop, n in zip(loops, most, strict=True)):
-        return plan_of(whole)
+        return with_whole_loops(plan_of(whole))
     refused = _says_otherwise(whole, most)
     if refused:
         return _noted(plan_of(whole), f"loop_parts='auto': loops run as they stand, since {refused}")
@@ -65,7 +65,13 @@ def plan_loops(request: Request, plan_of: PlanOf) -> Plan:
     if best is None:
         assert error is not None
         raise error
-    return best
+    return with_whole_loops(best)
+
+
+def with_whole_loops(plan: Plan) -> Plan:
+    """The plan with a note on each loop that was asked to run in parts and cannot, because of what its body does."""
+    whole = () if plan.traced is None else plan.traced.whole_loops
+    return replace(plan, notes=(*plan.notes, *(f"loop_parts: {sentence}" for sentence in whole)))
 
 
 def devices_of(request: Request) -> int:

@@ -20,11 +20,12 @@ def donated_ties(program: Program) -> dict[int, int]:
 def carried_state(program: Program) -> dict[int, int]:
     """Output slot -> the input whose next value the output seems to be; donated inputs as in `donated_ties`.
 
-    An argument that is one array must have its name in the name of the output (``out/w``), or be donated: equal types
-    alone say little.
+    An argument that is one array must have its name in the name of the output (``out/w``), or be donated, or have its
+    place in a row of arguments that are all carried (`_in_place`): equal types alone say little.
     """
     others = (number for number in range(len(program.input_names)) if number not in program.donated)
-    return _pairs(program, [*sorted(program.donated), *others])
+    pairs = _pairs(program, [*sorted(program.donated), *others])
+    return pairs | _in_place(program, pairs)
 
 
 def with_carried(program: Program) -> Program:
@@ -66,6 +67,34 @@ def _pairs(program: Program, inputs: Iterable[int]) -> dict[int, int]:
         if behind:
             out |= min(behind.items(), key=lambda item: _rank(*item, argument))[1]
     return out
+
+
+def _in_place(program: Program, pairs: dict[int, int]) -> dict[int, int]:
+    """Arguments of one array whose next values are the outputs at their places: ``(cache, token, ...) -> (cache, token,
+    ...)``, as a loop hands them back. From the first argument on each must return at its own place, and one of them
+    must be a tree that `pairs` has there.
+    """
+    slots = {name: slot for slot, name in enumerate(program.output_names)}
+    arguments: dict[str, list[int]] = {}
+    for name, value in zip(program.input_names, program.body.args, strict=False):
+        arguments.setdefault(name.split("/", 1)[0], []).append(value)
+    single = set(program.input_names)
+    found: dict[int, int] = {}
+    seen = False
+    for place, (argument, values) in enumerate(arguments.items()):
+        if argument in single:
+            slot = slots.get(f"out/{place}")
+            if slot is None or pairs.get(slot, values[0]) != values[0]:
+                break
+            if program.type_of(program.body.results[slot]) != program.type_of(values[0]):
+                break
+            if values[0] not in pairs.values():
+                found[slot] = values[0]
+        elif any(program.output_names[s].startswith(f"out/{place}/") for s, v in pairs.items() if v in values):
+            seen = True
+        else:
+            break
+    return found if seen else {}
 
 
 def _rank(prefix: str, found: dict[int, int], argument: str) -> tuple[int, bool, int, int]:

@@ -83,6 +83,21 @@ def test_a_single_array_is_carried_where_the_output_has_its_name_or_it_is_donate
     assert names_of(lambda w, x: (w * 2, x.sum()), f32(8, 8), BATCH, donate=0) == {"out/0": "w"}
 
 
+def test_single_arrays_among_trees_that_return_at_their_places_are_carried_at_theirs():
+    def decode(cache, token, at, weights):
+        return {"k": cache["k"] + token[0]}, token + 1, at + 1, weights["w"] * 2
+
+    specs = {"k": f32(8, 8)}, f32(8, 1), f32(), {"w": f32(8, 8)}
+    assert names_of(decode, *specs) == {"out/0/k": "cache/k", "out/1": "token", "out/2": "at"}
+
+
+def test_a_single_array_behind_an_argument_that_does_not_return_is_not_carried():
+    def f(cache, weights, token):
+        return {"k": cache["k"] + 1}, token.sum() * weights["w"].sum(), token
+
+    assert names_of(f, {"k": f32(8, 8)}, {"w": f32(8, 8)}, f32(8, 1)) == {"out/0/k": "cache/k"}
+
+
 def test_another_type_is_not_carried():
     assert names_of(lambda p: {"w": p["w"].astype(jnp.bfloat16)}, {"w": f32(8, 8)}) == {}
 

@@ -138,6 +138,17 @@ def test_each_loop_may_have_parts_of_its_own() -> None:
     assert plan(twice, f32(16, 64), **MESH, loop_parts=4).program.loop_parts == (4, 4)
 
 
+@pytest.mark.parametrize("asked", [4, "auto"])
+def test_a_loop_with_a_branch_by_iteration_stays_as_it_stands_and_the_plan_says_so(asked: Any) -> None:
+    def rows(x: Any) -> Any:
+        return jax.lax.map(lambda row: jax.lax.cond(row[0] > 0, jnp.sin, jnp.cos, row), x)
+
+    made = plan(rows, f32(16, 64), **MESH, loop_parts=asked)
+    (note,) = [n for n in made.notes if n.startswith("loop_parts: the loop of 16 iterations at test_loops")]
+    assert "a branch by iteration (cond)" in note and made.program.loop_parts == ()
+    assert not any("loop_parts" in n for n in plan(rows, f32(16, 64), **MESH).notes)
+
+
 @pytest.mark.parametrize("asked", [0, -1, 2.5, "all", True, [2, 0]])
 def test_parts_are_positive_numbers(asked: Any) -> None:
     with pytest.raises(InputError, match="loop_parts: expected 'auto', a number of parts from 1"):

@@ -55,7 +55,8 @@ class TracedFunction:
     out_weak: whether each output leaf is weakly typed.
     in_stated: the sharding of each input leaf that was a `ShapeDtypeStruct` with a `NamedSharding`, otherwise None.
     loops: the loops that can run in parts, in order of their places in the code.
-    in_parts: the same function traced with other parts of its loops.
+    in_parts: the same function traced with other parts of its loops. whole_loops: a sentence on each loop that cannot
+        run in parts because of an op in its body.
     """
 
     program: Program
@@ -70,6 +71,7 @@ class TracedFunction:
     call: Call | None = None
     loops: tuple[Loop, ...] = ()
     in_parts: Callable[[Sequence[int]], "TracedFunction"] | None = None
+    whole_loops: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -173,6 +175,7 @@ def trace(
         None if call.plain else call,
         loops,
         in_parts,
+        tuple(dict.fromkeys(parts.whole)),
     )  # fmt: skip
 
 

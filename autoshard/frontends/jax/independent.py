@@ -71,14 +71,12 @@ class Refused(Exception):
 
 
 def slots_of(eqn: Any, kernels: Sequence[str] = ()) -> tuple[Slot, ...] | None:
-    """What the carries of a `scan` are; None where its iterations depend on each other, or cannot run side by side.
+    """What the carries of a `scan` are; None where its iterations depend on each other.
 
-    kernels: names of jitted functions that are kernels.
+    kernels: names of jitted functions that are kernels. Raises `Refused`, with the kind of an op, where the body has
+    one that cannot run for many iterations side by side.
     """
-    try:
-        return _slots(eqn, tuple(kernels))
-    except Refused:
-        return None
+    return _slots(eqn, tuple(kernels))
 
 
 def _slots(eqn: Any, kernels: tuple[str, ...]) -> tuple[Slot, ...] | None:

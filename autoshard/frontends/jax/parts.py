@@ -19,13 +19,18 @@ import numpy as np
 from jax.extend import core as jax_core
 
 from autoshard.errors import InputError
-from autoshard.frontends.jax.facts import open_jaxpr, scan_counts
-from autoshard.frontends.jax.independent import Slot, slots_of
+from autoshard.frontends.jax.facts import open_jaxpr, scan_counts, source_line
+from autoshard.frontends.jax.independent import Refused, Slot, slots_of
 from autoshard.frontends.jax.kernels import is_kernel
 from autoshard.frontends.jax.slices import iotas, known_counts, with_blocks
 
 _CLOSED = frozenset({"shard_map"})
 """Primitives whose bodies stay as they are."""
+
+_REASONS = {
+    "cond": "a branch by iteration (cond), and side by side all branches would be computed",
+    "while": "a loop whose length is known only when it runs (while)",
+}
 
 AUTO = "auto"
 """The option ``loop_parts`` where planning finds the parts."""
@@ -63,11 +68,13 @@ class Parts:
     asked: parts of each loop, in the order in which loops stand in the code; the last number holds for all loops that
     follow. Each loop gets the largest number of parts that divides both its length and the number asked for. kernels:
     names of jitted functions that are kernels. found: the loops so far, each with the jaxpr of its rewritten body.
+    whole: a sentence on each loop that stays as it stands because of an op in its body.
     """
 
     asked: Sequence[int]
     kernels: Sequence[str] = ()
     found: list[tuple[Loop, Any]] = field(default_factory=list)
+    whole: list[str] = field(default_factory=list)
 
     def loops(self, bodies: Mapping[int, Any]) -> tuple[Loop, ...]:
         """The loops, with their ops. bodies: of every loop in the program, the jaxpr of its body by op id."""
@@ -96,7 +103,7 @@ class Parts:
         kind = str(eqn.primitive.name)
         if kind in _CLOSED or is_kernel(kind):
             return eqn
-        slots = slots_of(eqn, self.kernels) if kind == "scan" and eqn.params["length"] > 1 else None
+        slots = self._slots(eqn) if kind == "scan" and eqn.params["length"] > 1 else None
         if slots is None:
             return self._inside(eqn)
         number, length = len(self.found), int(eqn.params["length"])
@@ -109,9 +116,24 @@ class Parts:
                 eqn = _in_parts(eqn, slots, loop.parts, plain, _known(eqn, slots, counts))
             except NotImplementedError:  # an op that has no form for many iterations at once
                 loop = Loop(length, 1)
+                self._stays_whole(eqn, "an op that has no form for many iterations at once")
         new, body = self._with_body(eqn) if loop.parts > 1 else _own_body(self._inside(eqn))
         self.found[number] = loop, body
         return new
+
+    def _slots(self, eqn: Any) -> tuple[Slot, ...] | None:
+        try:
+            return slots_of(eqn, self.kernels)
+        except Refused as refused:
+            kind = str(refused)
+            self._stays_whole(eqn, _REASONS.get(kind, kind))
+            return None
+
+    def _stays_whole(self, eqn: Any, reason: str) -> None:
+        place = source_line(eqn) or "an unknown line"
+        self.whole.append(
+            f"the loop of {eqn.params['length']} iterations at {place} runs as it stands: its body has {reason}"
+        )
 
     def _with_body(self, call: Any) -> tuple[Any, Any]:
         """The call that holds a loop in parts, with the loops in its body in parts too; and the jaxpr of that body."""
