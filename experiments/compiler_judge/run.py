@@ -213,21 +213,24 @@ def price_again(names: Sequence[str]) -> None:
 
 def report(rows: list[dict[str, str]]) -> Iterator[str]:
     """Tables: every candidate, then how the plan's seconds agree with the compiler's timeline."""
-    yield "| case | candidate | form | plan, serial | plan, overlap | timeline | cycles | roofline | waiting |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield (
+        "| case | candidate | form | plan, serial | plan, overlap | calibrated, serial | calibrated, overlap "
+        "| timeline | cycles | roofline | waiting |"
+    )
+    yield "|---" * 11 + "|"
     for r in rows:
         if not r["expected_s"]:
-            yield f"| {r['case']} | {r['candidate']} | {r['form']} | | | {r['reason'][:60]} | | | |"
+            yield f"| {r['case']} | {r['candidate']} | {r['form']} | | | | | {r['reason'][:60]} | | | |"
             continue
         figures = [
             f"{float(r[k]) * 1e3:.2f}" if r[k] else "-"
-            for k in ("serial_s", "overlap_s", "expected_s", "cycles_s", "roofline_s", "exposed_s")
+            for k in (*PRICES, "expected_s", "cycles_s", "roofline_s", "exposed_s")
         ]
         yield "| " + " | ".join([r["case"], r["candidate"], r["form"], *figures]) + " |"
     yield ""
     done = [r for r in rows if r["expected_s"]]
     explicit = [r for r in done if r["form"] == "explicit"]
-    for key, label in (("serial_s", "serial"), ("overlap_s", "overlap")):
+    for key, label in zip(PRICES, ("serial", "overlap", "calibrated serial", "calibrated overlap"), strict=True):
         off = [abs(float(r[key]) / float(r["expected_s"]) - 1) for r in explicit]
         pairs = right = 0
         for case in {r["case"] for r in explicit}:
@@ -253,7 +256,8 @@ def report(rows: list[dict[str, str]]) -> Iterator[str]:
         xla = [float(r["expected_s"]) for r in mine if r["form"] == "shardings"]
         if xla:
             words.append(f"XLA's partitioner {min(xla) / float(best['expected_s']) - 1:+.1%}")
-        yield f"- {case}: best is {best['candidate']} as {best['form']}; beside it {', '.join(words)}"
+        beside = f"; beside it {', '.join(words)}" if words else ""
+        yield f"- {case}: best of {len(mine)} is {best['candidate']} as {best['form']}{beside}"
 
 
 def main() -> int:
