@@ -94,11 +94,6 @@ def estimate_above_the_upper_bound(p):
     p["cost"]["step_time"]["estimate_s"] = 2 * p["cost"]["step_time"]["upper_s"]
 
 
-@corruption(r"cost: cost.step_time.waited_s is")
-def waiting_understated(p):
-    p["cost"]["step_time"]["waited_s"] *= 0.9
-
-
 @corruption(r"cost: cost.step_time.mfu.upper is")
 def utilisation_overstated(p):
     p["cost"]["step_time"]["mfu"]["upper"] *= 1.5
