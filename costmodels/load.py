@@ -18,6 +18,14 @@ ALIASES = {
 }  # fmt: skip
 
 
+_AT = "@"
+
+
+def list_calibrated() -> tuple[str, ...]:
+    """Names of packaged profiles with figures from a calibration, such as ``tpu_v5e@compiler``, sorted."""
+    return tuple(sorted(f"{path.stem}{_AT}{path.parent.name}" for path in _FOLDER.glob("*/*.yaml")))
+
+
 def list_profiles() -> tuple[str, ...]:
     """Names of the profiles that come with autoshard, sorted."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
@@ -26,6 +34,7 @@ def list_profiles() -> tuple[str, ...]:
 def load_profile(name_or_path: str | Path) -> Profile:
     """A profile by name (`tpu_v5e`), or from a YAML file (a path with a slash or ending in `.yaml`/`.yml`).
 
+    ``tpu_v5e@compiler`` is the chip with work and overlap as its compiler's schedules have them (`list_calibrated`).
     A file may say `base: tpu_v5e` and give only what differs: mappings are merged, levels are matched by name
     (a level with a new name is added at the outside), everything else replaces. `ProfileError` where it is unknown
     or impossible.
@@ -33,27 +42,37 @@ def load_profile(name_or_path: str | Path) -> Profile:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or text.endswith((".yaml", ".yml")):
         return Profile.from_dict(_read(Path(text), ()), origin=text)
-    return _packaged(_canonical(text))
+    return _packaged(canonical_name(text))
 
 
-def _canonical(name: str) -> str:
+def canonical_name(name: str) -> str:
     """The name of the packaged profile: `TPU v5e`, `v5e` and `tpu-v5e` are `tpu_v5e`; unknown names stay."""
-    plain = re.sub(r"[\s\-]+", "_", name.strip().lower())
-    packaged = ALIASES.get(name.lower(), ALIASES.get(plain, plain))
-    return packaged if packaged in list_profiles() else name
+    chip, at, calibration = name.partition(_AT)
+    plain = re.sub(r"[\s\-]+", "_", chip.strip().lower())
+    packaged = ALIASES.get(chip.lower(), ALIASES.get(plain, plain)) + at + calibration.strip().lower()
+    return packaged if packaged in (*list_profiles(), *list_calibrated()) else name
+
+
+def _file(name: str) -> Path | None:
+    """The file of a packaged profile; None where there is none of this name."""
+    if name not in (*list_profiles(), *list_calibrated()):
+        return None
+    chip, _, calibration = name.partition(_AT)
+    return _FOLDER / calibration / f"{chip}.yaml"
 
 
 @lru_cache(maxsize=64)
 def _packaged(name: str) -> Profile:
-    if name not in list_profiles():
-        near = get_close_matches(name.lower(), list_profiles(), n=1)
+    path = _file(name)
+    if path is None:
+        near = get_close_matches(name.lower(), (*list_profiles(), *list_calibrated()), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ProfileError(
-            f"no hardware profile named {name!r}; there are {', '.join(list_profiles())}, "
+            f"no hardware profile named {name!r}; there are {', '.join((*list_profiles(), *list_calibrated()))}, "
             f"or give the path of a YAML file{hint}"
         )
-    profile = Profile.from_dict(_read(_FOLDER / f"{name}.yaml", ()), origin=name)
-    assert profile.name == name, f"profiles/{name}.yaml calls itself {profile.name}"
+    profile = Profile.from_dict(_read(path, ()), origin=name)
+    assert profile.name == name.replace(_AT, "_"), f"the profile {name} calls itself {profile.name}"
     return profile
 
 
@@ -70,8 +89,8 @@ def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         return data
     if not isinstance(base, str):
         raise ProfileError(f"hardware profile {path}: base must be a name or a path, found {base!r}")
-    canonical = _canonical(base)
-    base_path = _FOLDER / f"{canonical}.yaml" if canonical in list_profiles() else path.parent / base
+    canonical = canonical_name(base)
+    base_path = _file(canonical) or path.parent / base
     inherited = _read(base_path, (*seen, path.resolve()))
     mine, old = data.get("memory"), inherited.get("memory")
     if isinstance(mine, dict) and "bytes" in mine and "usable" not in mine and isinstance(old, dict):

@@ -21,7 +21,9 @@ from typing import Any, Literal
 import numpy as np
 
 from autoshard.costmodels.collectives import CollectiveKind, LevelCost, Piece, Torus, level_costs
+from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.families import family_of
 from autoshard.costmodels.likely import likely_seconds
 from autoshard.costmodels.profile import Profile, TorusLevel
 
@@ -302,6 +304,18 @@ class Machine:
             np.asarray(flops) / self.flops_per_s(dtype, unit), np.asarray(bytes_) / self.profile.memory.bandwidth.value
         )
         return float(seconds) if seconds.ndim == 0 else seconds
+
+    def work_s(self, kind: WorkKind, flops: Any, bytes_: Any, dtype: str, unit: str = "matmul") -> Any:
+        """Seconds of work of a kind on one device, as the profile's compiler runs it; also for arrays.
+
+        The roofline of `compute_s` where the profile has no `compiled_work`. bytes_: as the fusion model counts them.
+        """
+        compiled = self.profile.compiled_work
+        if compiled is None:
+            return self.compute_s(flops, bytes_, dtype, unit)
+        share = compiled.share_of_peak(kind, family_of(dtype)) if unit == "matmul" else 1.0
+        crossing = compiled.traffic(kind) / compiled.memory
+        return self.compute_s(np.asarray(flops) / share, np.asarray(bytes_) * crossing, dtype, unit)
 
     # Plain data
 

@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from autoshard.costmodels.compiled import CompiledWork
 from autoshard.costmodels.errors import ProfileError
+from autoshard.costmodels.families import FALLBACK, KNOWN_RATES, family_of
 
 # Ranges of all present and near machines: a figure outside of them has the wrong unit (GB/s for bytes/s).
 FLOPS_RANGE = (1e8, 1e17)
@@ -225,30 +227,6 @@ class FullMeshLevel(_Level):
 
 Level = Annotated[TorusLevel | SwitchLevel | FullMeshLevel, Field(discriminator="kind")]
 
-# Parts of dtype names and their families of matmul rates, and the family to use where a machine has no rate for one.
-_FAMILIES = (("float8", "fp8"), ("float4", "fp4"), ("bfloat16", "bf16"), ("float16", "fp16"), ("float32", "f32"))
-_FALLBACK = {
-    "fp4": "fp8",
-    "fp8": "bf16",
-    "int4": "int8",
-    "int8": "bf16",
-    "bf16": "fp16",
-    "fp16": "f32",
-    "f32": "vector",
-}
-_KNOWN_RATES = frozenset({*_FALLBACK, "f64"})
-
-
-def _family(dtype: str) -> str:
-    if dtype in _KNOWN_RATES:
-        return dtype
-    for prefix, family in _FAMILIES:
-        if dtype.startswith(prefix):
-            return family
-    if dtype in ("int8", "uint8", "int4", "uint4", "int2", "uint2", "bool"):
-        return "int8" if dtype in ("int8", "uint8", "bool") else "int4"
-    return {"complex64": "f32", "float64": "f64", "complex128": "f64"}.get(dtype, "vector")
-
 
 class Memory(_Strict):
     """The device's main memory."""
@@ -295,6 +273,8 @@ class Profile(_Strict):
     matmul_efficiency: Quantity | None = None  # share of the peak that matmuls of training steps reach (the estimate)
     attention_efficiency: Quantity | None = None  # the same of attention, all of S x S counted
     matmul_tile: Annotated[int, Field(ge=1)] = 1  # matmul dimensions are padded to multiples of this
+    compiled_work: CompiledWork | None = None  # of plans' prices; where it is missing they are at the peak rates
+    chip: str | None = None  # the packaged profile of the chip that this one describes, where that is another one
     memory_tile: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = None  # rows and lanes
     devices_per_chip: Annotated[int, Field(ge=1)] = 1  # JAX devices; figures here are those of a whole chip
     notes: tuple[str, ...] = ()
@@ -304,8 +284,8 @@ class Profile(_Strict):
         if not self.peak_flops:
             raise ValueError("peak_flops is empty; give at least the rate of f32 or bf16")
         for dtype, rate in self.peak_flops.items():
-            if dtype not in _KNOWN_RATES:
-                raise ValueError(f"peak_flops has unknown element type {dtype!r}; known are {sorted(_KNOWN_RATES)}")
+            if dtype not in KNOWN_RATES:
+                raise ValueError(f"peak_flops has unknown element type {dtype!r}; known are {sorted(KNOWN_RATES)}")
             _check(f"peak_flops.{dtype}", rate, "FLOP/s", *FLOPS_RANGE, hint=" (give FLOP/s, not TFLOP/s)")
         _check("vector_flops", self.vector_flops, "FLOP/s", *FLOPS_RANGE)
         for name in ("matmul_efficiency", "attention_efficiency"):
@@ -330,6 +310,7 @@ class Profile(_Strict):
         if isinstance(first := self.levels[0], SwitchLevel) and first.crosses_inner_link:
             raise ValueError(f"level {first.name!r} is the innermost and has no level inside it to cross")
         used = {q.source for q in self.quantities().values()} | {self.overlap.source}
+        used |= {self.compiled_work.source} if self.compiled_work is not None else set()
         used |= {point.source for level in self.levels for point in level.reached}
         used |= {level.wraparound.source for level in self.levels if isinstance(level, TorusLevel)}
         if missing := used - set(self.sources):
@@ -363,17 +344,22 @@ class Profile(_Strict):
                 return level
         raise ProfileError(f"{self.name} has no link level {name!r}; its levels are {[lv.name for lv in self.levels]}")
 
+    @property
+    def chip_name(self) -> str:
+        """The packaged profile of the chip: what compilers for it are found by."""
+        return self.chip or self.name
+
     def matmul_flops_per_s(self, dtype: str) -> float:
         """Dense matmul rate for a dtype (numpy's or ml_dtypes' name), in FLOP/s.
 
         Narrower dtypes without a rate of their own run at the rate of the next wider one. Dtypes that no matrix unit
         takes run at the vector rate.
         """
-        family: str | None = _family(dtype)
+        family: str | None = family_of(dtype)
         while family is not None and family != "vector":
             if family in self.peak_flops:
                 return self.peak_flops[family].value
-            family = _FALLBACK.get(family)
+            family = FALLBACK.get(family)
         return self.vector_flops.value
 
     def to_dict(self) -> dict[str, Any]:

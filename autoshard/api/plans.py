@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from autoshard.questions.diff import PlanDiff
     from autoshard.questions.explain import ExplainedValue
     from autoshard.questions.instead import Instead
+    from autoshard.questions.objectives import Objectives
     from autoshard.verify.report import Verification
 
 
@@ -110,6 +111,15 @@ class Plan(PlanRecord):
 
         options = quick_options(self).but(effort=effort, seed=seed, accepted_gap=accepted_gap)
         return break_even(self, value, by, instead=instead, options=options, each_s=time_limit)
+
+    def objectives(self, *, search: bool = False, time_limit: float | None = None) -> Objectives:
+        """Seconds under both objectives; with `search` also the optimum of the one that this plan does not minimise;
+        `autoshard.questions.objectives`. time_limit: seconds of wall clock of that search, a guard.
+        """
+        from autoshard.questions.again import options_of
+        from autoshard.questions.objectives import price_objectives
+
+        return price_objectives(self, search=search, options=options_of(self).within(time_limit))
 
     def diff(self, other: Plan) -> PlanDiff:
         """What differs between this plan (a) and another one (b); `autoshard.questions.diff`."""

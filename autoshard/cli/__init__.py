@@ -19,6 +19,7 @@ from autoshard.cli import (
     lower,
     mlir,
     network,
+    objectives,
     plans,
     report,
     run,
@@ -52,6 +53,7 @@ app.command()(report.report)
 app.command()(plans.hardware)
 app.command()(explain.explain)
 app.command()(compare.compare)
+app.command()(objectives.objectives)
 app.command()(sweep.sweep)
 app.command()(diff.diff)
 app.command()(mlir.propagate)

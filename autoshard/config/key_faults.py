@@ -104,7 +104,7 @@ def _program_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
 def _mesh_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
     from autoshard.costmodels.errors import ProfileError
     from autoshard.costmodels.links import read_links
-    from autoshard.costmodels.load import ALIASES, list_profiles, load_profile
+    from autoshard.costmodels.load import ALIASES, canonical_name, list_calibrated, list_profiles, load_profile
     from autoshard.costmodels.place import place_mesh
 
     hardware = config.settings.hardware
@@ -112,12 +112,13 @@ def _mesh_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
     if devices > MAX_DEVICES:
         yield ("mesh",), f"the mesh has {devices} devices; at most {MAX_DEVICES} can be planned for"
         return
-    known = [*list_profiles(), *ALIASES]
+    packaged = [*list_profiles(), *list_calibrated()]
+    known = [*packaged, *ALIASES]
     is_path = "/" in hardware or hardware.endswith((".yaml", ".yml"))
-    if not is_path and hardware.lower() not in known:
+    if not is_path and canonical_name(hardware) not in packaged:
         near = difflib.get_close_matches(hardware, known, n=1)
         guess = f"did you mean {near[0]!r}? " if near else ""
-        choices = ", ".join(list_profiles())
+        choices = ", ".join(packaged)
         yield ("hardware",), f"no hardware profile {hardware!r}; {guess}Choices: {choices}; or the path of a YAML file"
         return
     try:

@@ -9,11 +9,14 @@ path.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from autoshard.costs.price import CommRow
 from autoshard.costs.work import is_matmul
 from autoshard.program.program import Block, Op, Program
 from autoshard.program.schedule import PROGRAM
+
+if TYPE_CHECKING:
+    from autoshard.costs.price import CommRow
 
 
 class Role(StrEnum):
@@ -35,7 +38,7 @@ class MatmulOrder:
     after: frozenset[int]
     leads: frozenset[int]  # ops that are, hold or lead to a matmul
 
-    def role(self, row: CommRow) -> Role:
+    def role(self, row: "CommRow") -> Role:
         """The role of the value that a row of the price moves."""
         return self.role_of(row.value, row.op)
 

@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from autoshard.costmodels.compiled import WorkKind
 from autoshard.costmodels.machine import AxisPart, Machine
+from autoshard.costs.critical import matmul_order
+from autoshard.costs.work import work_kind
+from autoshard.program.program import Op, Program
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.steps import StepKind
 
@@ -21,6 +25,15 @@ class StepPrices:
     machine: Machine
     mesh: AtomMesh
     _constants: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict)
+    _after: tuple[Program, frozenset[int]] | None = None  # values that matmuls of a program depend on
+
+    def kind_of(self, op: Op, program: Program) -> WorkKind:
+        """What an op does, as far as the machine's prices tell kinds of work apart."""
+        if self.machine.profile.compiled_work is None:
+            return WorkKind.KERNEL  # they do not
+        if self._after is None or self._after[0] is not program:
+            self._after = (program, matmul_order(program).after)
+        return work_kind(op, self._after[1])
 
     def parts(self, atoms: Sequence[int]) -> tuple[AxisPart, ...]:
         """The (sub-)axes of a group, as the cost models take them."""

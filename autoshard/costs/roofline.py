@@ -1,4 +1,7 @@
-"""Roofline seconds of ops: FLOP over peak or bytes over memory bandwidth, whichever is longer."""
+"""Roofline seconds of ops: FLOP over peak or bytes over memory bandwidth, whichever is longer.
+
+Where the machine's profile says how fast its compiler's work runs, FLOP and bytes count as that says.
+"""
 
 import numpy as np
 
@@ -21,11 +24,11 @@ def op_seconds(op: Op, program: Program, shards: np.ndarray, fusion: Fusion, pri
     moved = local_bytes(op, program, sizes, fusion)
     unit = MATMUL if is_matmul(op) else VECTOR
     dtype = dtype_of_work(op, program)
+    seconds = np.asarray(prices.machine.work_s(prices.kind_of(op, program), flops, moved, dtype, unit), np.float64)
     if "work" not in op.attrs:
-        return np.asarray(prices.machine.compute_s(flops, moved, dtype, unit), np.float64)
-    matmul = np.asarray(prices.machine.compute_s(flops, moved, dtype, unit), np.float64)
+        return seconds
     beside = np.asarray(prices.machine.compute_s(kernel_vector_flops(op, sizes), 0.0 * moved, dtype, VECTOR))
-    return np.maximum(matmul, beside)
+    return np.maximum(seconds, beside)
 
 
 def dtype_of_work(op: Op, program: Program) -> str:

@@ -5,9 +5,10 @@
 - upper: nothing overlaps. The sum of all ops, copies and collectives; the solver minimises it.
 - estimate: work and copies one after another, plus the share of each collective that is not hidden. The profile says
   what share of each kind overlaps with other work; a collective between two matmuls (`critical.py`) is waited for.
+  This sum alone is what the objective *overlap* minimises (`waited_s`); an estimate is never below the lower bound.
 - likely: the estimate with matmuls at the shares of the peak that training runs reach on this machine, the same that
   `autoshard cost --model` takes: `matmul_efficiency`, and `attention_efficiency` for attention's (`is_batched_matmul`).
-  On a machine without such shares it is the estimate.
+  On a machine without such shares it is the estimate, and where prices have shares already (`compiled_work`).
 
 MFU is model FLOP / (peak * devices * seconds); HFU the same with the FLOP that the devices really execute in matmuls:
 recomputation, padding and work that several devices repeat included (PaLM, arXiv 2204.02311, appendix B). The peak is
@@ -31,10 +32,10 @@ from autoshard.costs.fusion import Fusion
 from autoshard.costs.host import KINDS as HOST_KINDS
 from autoshard.costs.manual import body_trips
 from autoshard.costs.price import CommRow, PlanCost, multiplicities
+from autoshard.costs.pricing import StepPrices
 from autoshard.costs.roofline import dtype_of_work, local_bytes
-from autoshard.costs.work import is_matmul, kernel_vector_flops, local_flops, local_sizes
+from autoshard.costs.work import is_batched_matmul, is_matmul, kernel_vector_flops, local_flops, local_sizes
 from autoshard.program.program import Block, Op, Origin, Program
-from autoshard.program.rule import ShardingRule
 from autoshard.program.schedule import Schedule
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.steps import StepKind
@@ -83,6 +84,7 @@ class GroupIntensity:
 class StepTime:
     """Seconds of a step and what they are made of.
 
+    waited_s: seconds for which a device waits, as the objective *overlap* counts them.
     resources_s: seconds that each part of the machine is busy (``matrix unit``, ``vector unit``, ``memory``, links).
     bound: the busiest part. mfu, hfu: for the lower, estimated, upper and likely seconds.
     """
@@ -91,6 +93,7 @@ class StepTime:
     estimate_s: float
     upper_s: float
     likely_s: float
+    waited_s: float
     bound: str
     resources_s: dict[str, float]
     matmul_flop_per_device: float
@@ -137,7 +140,7 @@ def step_time(
     batch: tokens (or rows) of a step, for the size at which a verdict flips.
     """
     mesh, profile = schedule.mesh, machine.profile
-    work = _work(program, schedule, fusion, trips)
+    work = _work(program, schedule, fusion, machine, trips)
     vector_rate = machine.flops_per_s("float32", "vector")
     copied = sum(2 * r.bytes * r.times for r in cost.rows if not r.is_collective and r.kind not in HOST_KINDS)
     hosted = sum(r.seconds * r.times for r in cost.rows if r.kind in HOST_KINDS)
@@ -163,7 +166,8 @@ def step_time(
     upper = cost.step_s
     bound = max(resources, key=lambda name: resources[name])
     lower = min(resources[bound], upper)
-    estimate = max(lower, cost.compute_s + cost.local_s + exposed_s)
+    waited = cost.compute_s + cost.local_s + exposed_s
+    estimate = max(lower, waited)
     likely = estimate + _slower_s(machine, work)
     local = sum(work.matmul_flop.values())
     dtype = max(work.matmul_flop, key=lambda d: (work.matmul_flop[d], d), default="float32")
@@ -176,6 +180,7 @@ def step_time(
         estimate,
         upper,
         likely,
+        waited,
         bound,
         resources,
         local,
@@ -192,21 +197,10 @@ def step_time(
     )
 
 
-def is_batched_matmul(rule: ShardingRule) -> bool:
-    """Whether a matmul has two dimensions or more in all of its tensors, as attention has (sequences and heads).
-
-    A matmul with weights has none; that of experts has one.
-    """
-    if len(rule.operands) != 2 or len(rule.results) != 1:
-        return False
-    tensors = [{f for dim in t for f in dim if rule.factor_sizes[f] > 1} for t in (*rule.operands, *rule.results)]
-    return len(set.intersection(*tensors)) >= 2
-
-
 def _slower_s(machine: Machine, work: "_Work") -> float:
     """Seconds that the profile's shares of the peak add to the matmuls."""
     matmuls, attention = machine.profile.matmul_efficiency, machine.profile.attention_efficiency
-    if matmuls is None:
+    if matmuls is None or machine.profile.compiled_work is not None:
         return 0.0
     seconds = 0.0
     for dtype, flop in work.matmul_flop.items():
@@ -274,8 +268,9 @@ def _flip(role: str, axes: str, devices: int, factor: float, batch: float | None
     return Flip("batch", batch, None if batch is None else batch * factor, factor, True)
 
 
-def _work(program: Program, schedule: Schedule, fusion: Fusion, trips: int) -> _Work:
+def _work(program: Program, schedule: Schedule, fusion: Fusion, machine: Machine, trips: int) -> _Work:
     times = multiplicities(program, trips)
+    prices, compiled = StepPrices(machine, schedule.mesh), machine.profile.compiled_work
     matmul: dict[str, float] = {}
     batched: dict[str, float] = {}
     totals = {"vector": 0.0, "bytes": 0.0, "program": 0.0}
@@ -284,7 +279,8 @@ def _work(program: Program, schedule: Schedule, fusion: Fusion, trips: int) -> _
         assert op.rule is not None
         sizes = local_sizes(op.rule, shards)
         flop = float(local_flops(op, program, sizes)[0]) * weight
-        totals["bytes"] += float(local_bytes(op, program, sizes, written)[0]) * weight
+        crossing = 1.0 if compiled is None else compiled.traffic(prices.kind_of(op, program))
+        totals["bytes"] += float(local_bytes(op, program, sizes, written)[0]) * weight * crossing
         totals["vector"] += float(kernel_vector_flops(op, sizes)[0]) * weight
         if is_matmul(op):
             dtype = dtype_of_work(op, program)

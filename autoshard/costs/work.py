@@ -4,12 +4,13 @@ Everything is derived from the rule: cutting a factor in n parts divides each te
 the iteration space, by n. Over an axis on none of its factors, an op repeats its work.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from math import ceil, log2, prod
 from typing import Final
 
 import numpy as np
 
+from autoshard.costmodels.compiled import WorkKind
 from autoshard.program.program import Op, Program
 from autoshard.program.rule import ShardingRule, TensorFactors
 
@@ -39,6 +40,29 @@ _MOVES_ONLY: Final = frozenset(
 def is_matmul(op: Op) -> bool:
     """Whether the FLOP of an op are those of the matrix unit; kernels say so themselves."""
     return op.kind in MATMUL_KINDS or (op.attrs.get("work") or {}).get("unit") == MATMUL
+
+
+def is_batched_matmul(rule: ShardingRule) -> bool:
+    """Whether a matmul has two dimensions or more in all of its tensors, as attention has (sequences and heads).
+
+    A matmul with weights has none; that of experts has one.
+    """
+    if len(rule.operands) != 2 or len(rule.results) != 1:
+        return False
+    tensors = [{f for dim in t for f in dim if rule.factor_sizes[f] > 1} for t in (*rule.operands, *rule.results)]
+    return len(set.intersection(*tensors)) >= 2
+
+
+def work_kind(op: Op, after: Container[int]) -> WorkKind:
+    """What an op does, for the speed of compiled work. after: the values that some matmul depends on."""
+    assert op.rule is not None
+    if "work" in op.attrs:
+        return WorkKind.KERNEL
+    if op.kind == "conv_general_dilated":
+        return WorkKind.CONVOLUTION
+    if op.kind in MATMUL_KINDS:
+        return WorkKind.ATTENTION if is_batched_matmul(op.rule) else WorkKind.MATMUL
+    return WorkKind.ELEMENTWISE if any(value in after for value in op.results) else WorkKind.UPDATE
 
 
 def share_of_kernel(rule: ShardingRule, sizes: np.ndarray) -> np.ndarray:

@@ -125,7 +125,7 @@ def price_nodes(
         key = (
             op.kind, op.rule, id(node.space), tuple(program.type_of(v) for v in (*op.operands, *op.results)),
             tuple(v in fusion for v in (*op.operands, *op.results)), str(op.attrs.get("window", "")),
-            str(op.attrs.get("work", "")),
+            str(op.attrs.get("work", "")), prices.kind_of(op, program),
             tuple(exposure.role(v, op.id) for v in (*op.operands, *op.results)),
         )  # fmt: skip
         if key not in cache:

@@ -1,6 +1,10 @@
 """Hardware profiles as tables: what there is, and one profile with the source of every number."""
 
-from autoshard.costmodels import list_profiles, load_profile
+from collections.abc import Mapping
+from typing import Any
+
+from autoshard.costmodels import load_profile
+from autoshard.costmodels.load import list_calibrated, list_profiles
 from autoshard.report.plan_tables import plain_table, stdout_console
 
 
@@ -17,7 +21,7 @@ def show_profiles() -> None:
             ("links", ""),
         ],
     )
-    for name in list_profiles():
+    for name in (*list_profiles(), *list_calibrated()):
         profile = load_profile(name)
         table.add_row(
             name,
@@ -40,8 +44,21 @@ def show_profile(name: str) -> None:
         unit = quantity.unit + (f", {quantity.direction}" if quantity.direction else "")
         table.add_row(path, f"{quantity.value:.6g}", unit, quantity.source)
     console.print(table)
+    if (compiled := profile.compiled_work) is not None:
+        console.print(f"compiled work: {_shares(compiled.model_dump(exclude={'source', 'note'}))} ({compiled.source})")
+    console.print(f"overlap: {_shares(profile.overlap.model_dump(exclude={'source'}))} ({profile.overlap.source})")
     console.print("sources")
     for key, source in profile.sources.items():
         console.print(f"  {key}: {source.title} ({source.date}){' ' + source.url if source.url else ''}")
     for note in profile.notes:
         console.print(f"note: {note}")
+
+
+def _shares(shares: Mapping[str, Any]) -> str:
+    """Named shares in a line; those of several types one after the other."""
+    flat = {
+        f"{key} {name}".strip(): share
+        for key, value in shares.items()
+        for name, share in (value.items() if isinstance(value, dict) else [("", value)])
+    }
+    return ", ".join(f"{name} {share:g}" for name, share in flat.items() if share is not None)

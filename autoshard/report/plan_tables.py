@@ -184,6 +184,11 @@ def _cost(plan: Json) -> "list[RenderableType]":
     busy = sorted(step["resources_s"].items(), key=lambda item: (-item[1], item[0]))
     words = ", ".join(f"{name} {seconds_text(value)}" for name, value in busy)
     compared = "plans, baselines and bounds are compared by what a step takes at most, in which nothing overlaps"
+    if (plan.get("options") or {}).get("objective") == "overlap":
+        compared = "plans, baselines and bounds are compared by the seconds for which a device waits"
+    if "waited_s" in step:
+        both = f"serial {seconds_text(step['upper_s'])}, overlap {seconds_text(step['waited_s'])}"
+        compared = f"{compared}\nobjectives: {both} (autoshard objectives: what the other one would choose)"
     return [*out, table, compared, f"busy: {words}", *_intensities(step["groups"])]
 
 

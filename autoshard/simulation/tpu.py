@@ -42,7 +42,7 @@ def prepare(environment: MutableMapping[str, str] = os.environ) -> None:
 
 def missing(machine: Machine) -> str | None:
     """Why the TPU compiler cannot be asked about this machine; None if it can."""
-    name = machine.profile.name
+    name = machine.profile.chip_name
     if name not in TOPOLOGIES:
         return f"there is no ahead-of-time compiler for {name}; for {', '.join(TOPOLOGIES)} there is one in libtpu"
     if util.find_spec("libtpu") is None:
@@ -68,7 +68,7 @@ def devices_of(machine: Machine, device_ids: Sequence[int] | None = None) -> lis
 
     shape = machine.slice_shape
     slices = machine.num_devices // prod(shape)
-    name = f"{TOPOLOGIES[machine.profile.name]}:{'x'.join(map(str, sorted(shape)))}"
+    name = f"{TOPOLOGIES[machine.profile.chip_name]}:{'x'.join(map(str, sorted(shape)))}"
     try:
         topology = topologies.get_topology_desc(
             platform="tpu", topology_name=name, **({"num_slices": slices} if slices > 1 else {})

@@ -67,7 +67,7 @@ class Worker:
 
     def __init__(self, module: Module, machine: Machine) -> None:
         self.module, self.machine = module, machine
-        units = MATRIX_UNITS.get(machine.profile.name)
+        units = MATRIX_UNITS.get(machine.profile.chip_name)
         dense = machine.flops_per_s("bfloat16")
         self.clock_hz = None if units is None else dense / (2 * units)
         self._flops: dict[str, dict[str, float]] = {}

@@ -3,10 +3,13 @@
     python experiments/compiler_judge/run.py                  # every case that has no row yet; minutes a candidate
     python experiments/compiler_judge/run.py mlp_v5e_4x4 ...  # some of them
     python experiments/compiler_judge/run.py --report         # the tables of README.md from rows.csv
+    python experiments/compiler_judge/run.py --prices         # the plans' own seconds again, nothing compiled
 
 Needs libtpu (``pip install 'autoshard[tpu]'``) and no TPU. Candidates of a case: our plan under both objectives, as
-collectives written out and as constraints; named strategies written out; and XLA's partitioner with nothing but the
-shardings of inputs and outputs of fsdp+tensor. One candidate after another; rows are appended as they come.
+collectives written out and as constraints; the plan that the calibrated machine (``tpu_v5e@compiler``) chooses, written
+out; named strategies written out; and XLA's partitioner with nothing but the shardings of inputs and outputs of
+fsdp+tensor. Every candidate is priced on the plain and on the calibrated machine. One candidate after another; rows are
+written as they come.
 """
 
 import argparse
@@ -14,7 +17,7 @@ import csv
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,9 +25,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1])]
 ROWS = HERE / "rows.csv"
-COLUMNS = (
-    "case", "candidate", "form", "serial_s", "overlap_s", "expected_s", "cycles_s", "roofline_s", "matmul_s", "other_s",
-    "exposed_s", "collectives_s", "compile_s", "compiler", "reason",
+COLUMNS: Sequence[str] = (
+    "case", "candidate", "form", "serial_s", "overlap_s", "calibrated_s", "calibrated_overlap_s", "expected_s",
+    "cycles_s", "roofline_s", "matmul_s", "other_s", "exposed_s", "collectives_s", "links_by_kind", "waits_by_kind",
+    "compile_s", "compiler", "reason",
 )  # fmt: skip
 
 
@@ -59,31 +63,39 @@ CASES = (
     Case("moe_v5e_2x4", "moe", {**_MOE, "batch": 16, "seq": 1024}, {"data": 2, "expert": 4}, "tpu_v5e"),
     Case("long_v5e_2x4", "transformer", {**_SCAN, "layers": 2, "batch": 2, "seq": 8192}, {"data": 2, "model": 4},
          "tpu_v5e"),
+    Case("dense_v5p_2x2x2", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, {"data": 2, "model": 4},
+         "tpu_v5p", held_out=True),
+    Case("moe_v6e_2x4", "moe", {**_MOE, "batch": 16, "seq": 1024}, {"data": 2, "expert": 4}, "tpu_v6e", held_out=True),
+    Case("conv_v5e_2x4", "resnet", {"batch": 512, "width": 64, "image": 56, "stages": [1, 1], "classes": 1000},
+         {"data": 2, "model": 4}, "tpu_v5e", held_out=True),
     Case("dense_v6e_2x4", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, {"data": 2, "model": 4},
          "tpu_v6e", held_out=True),
     Case("flat_v5e_2x4", "transformer", {**_FLAT, "layers": 2, "batch": 8, "seq": 1024}, {"data": 2, "model": 4},
          "tpu_v5e", held_out=True),
 )  # fmt: skip
 NAMED = ("data", "fsdp", "tensor", "fsdp+tensor")
-OURS = ("ours (serial)", "ours (overlap)")
+OURS = ("ours (serial)", "ours (overlap)", "ours (calibrated)")
+PRICES = ("serial_s", "overlap_s", "calibrated_s", "calibrated_overlap_s")
 
 
 def candidates(case: Case) -> Iterator[tuple[str, str]]:
     """(candidate, form) of a case."""
     for name in OURS:
         yield name, "explicit"
-        yield name, "constraints"
+        if name != "ours (calibrated)":
+            yield name, "constraints"
     for name in NAMED:
         yield name, "explicit"
     yield "fsdp+tensor", "shardings"
 
 
-def run(case: Case, wanted: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
-    """A row for each candidate that is wanted. Equal schedules are compiled once."""
+def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Iterator[dict[str, Any]]:
+    """A row for each candidate that is wanted. Equal schedules are compiled once; not compiles: prices only."""
     from autoshard.api import verbs as api
     from autoshard.api.targets import Target
     from autoshard.costs.exposure import Exposure
     from autoshard.costs.price import price
+    from autoshard.costs.pricing import StepPrices
     from autoshard.errors import AutoshardError
     from autoshard.frontends.jax.function import trace
     from autoshard.lowering.lower import lower
@@ -91,7 +103,7 @@ def run(case: Case, wanted: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
     from autoshard.planning import Problem, build_model, decide
     from autoshard.search.baselines import price_baselines
     from autoshard.simulation import tpu
-    from autoshard.simulation.clock import MATMUL, OTHER_WORK
+    from autoshard.simulation.clock import COLLECTIVES, MATMUL, OTHER_WORK
     from autoshard.simulation.scheduled import read_module
     from autoshard.simulation.timeline import timeline
 
@@ -100,16 +112,30 @@ def run(case: Case, wanted: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
         model.step, *model.specs, donate_argnums=model.donate_argnums, argnames=model.argnames, name=case.name
     )
     mesh, machine = api.placed(case.mesh, case.hardware)
-    networks = {
-        objective: build_model(Problem.make(traced.program, mesh, machine).minimising(objective))
-        for objective in ("serial", "overlap")
-    }
-    waited = Exposure.of("overlap", traced.program, machine)
-    devices = tpu.devices_of(machine)
+    _, calibrated = api.placed(case.mesh, f"{case.hardware}@compiler")
+    networks: dict[str, Any] = {}
+
+    def network_of(name: str) -> Any:
+        if name not in networks:
+            on = calibrated if name == "ours (calibrated)" else machine
+            objective = "overlap" if name == "ours (overlap)" else "serial"
+            networks[name] = build_model(Problem.make(traced.program, mesh, on).minimising(objective))
+        return networks[name]
+
+    def prices_of(schedule: Any, fusion: Any) -> Iterator[float]:
+        """Seconds of a schedule, serial and waiting, on the plain and on the calibrated machine."""
+        for on in (machine, calibrated):
+            cost = price(traced.program, schedule, fusion, StepPrices(on, schedule.mesh))
+            yield cost.step_s
+            yield Exposure.of("overlap", traced.program, on).seconds(cost)
+
+    devices = tpu.devices_of(machine) if compiles else []
     known: dict[tuple[str, str], dict[str, Any]] = {}
     for name, form in wanted:
-        row: dict[str, Any] = {"case": case.name, "candidate": name, "form": form, "compiler": tpu.compiler_version()}
-        network = networks["overlap" if name == "ours (overlap)" else "serial"]
+        row: dict[str, Any] = {"case": case.name, "candidate": name, "form": form}
+        if compiles:
+            row["compiler"] = tpu.compiler_version()
+        network = network_of(name if name in OURS else "ours (serial)")
         try:
             if name in OURS:
                 schedule = decide(network).schedule
@@ -119,8 +145,10 @@ def run(case: Case, wanted: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
                     yield {**row, "reason": priced.cost.reason}
                     continue
                 schedule = network.schedule(priced.assignment)
-            cost = price(traced.program, schedule, network.fusion, network.prices)
-            row |= {"serial_s": cost.step_s, "overlap_s": waited.seconds(cost)}
+            row |= dict(zip(PRICES, prices_of(schedule, network.fusion), strict=True))
+            if not compiles:
+                yield row
+                continue
             key = (repr((sorted(schedule.placements.items()), sorted(map(str, schedule.uses.items())))), form)
             if key not in known:
                 began = time.monotonic()
@@ -134,11 +162,20 @@ def run(case: Case, wanted: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
                     "cycles_s": timeline(module, machine, "cycles").seconds if module.cycles_known else "",
                     "roofline_s": timeline(module, machine, "roofline").seconds,
                     "matmul_s": line.total(MATMUL), "other_s": line.total(OTHER_WORK), "exposed_s": line.exposed_s,
-                    "collectives_s": sum(e.seconds * e.times for e in line.collectives()), "compile_s": took,
+                    "collectives_s": sum(e.seconds * e.times for e in line.collectives()),
+                    "links_by_kind": by_kind(
+                        {k: sum(e.seconds * e.times for e in line.collectives() if e.kind == k) for k in COLLECTIVES}
+                    ),
+                    "waits_by_kind": by_kind(line.waits()), "compile_s": took,
                 }  # fmt: skip
             yield {**row, **known[key]}
         except AutoshardError as error:
             yield {**row, "reason": str(error)[:200]}
+
+
+def by_kind(seconds: Mapping[str, float]) -> str:
+    """Milliseconds by kind in a cell: ``all_gather=1.25 all_reduce=0.3``."""
+    return " ".join(f"{kind}={1e3 * s:.4g}" for kind, s in sorted(seconds.items()) if s > 0)
 
 
 def load() -> list[dict[str, str]]:
@@ -149,32 +186,51 @@ def load() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def append(row: dict[str, Any]) -> None:
-    new = not ROWS.exists()
-    with ROWS.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+def write(rows: Sequence[Mapping[str, Any]]) -> None:
+    """All rows, in the order of the cases."""
+    order = {case.name: number for number, case in enumerate(CASES)}
+    with ROWS.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n", restval="")
+        writer.writeheader()
+        for row in sorted(rows, key=lambda r: order.get(r["case"], len(order))):
+            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+
+
+def price_again(names: Sequence[str]) -> None:
+    """The plans' own seconds of the rows so far."""
+    for case in CASES:
+        wanted = [(r["candidate"], r["form"]) for r in load() if r["case"] == case.name]
+        if not wanted or (names and case.name not in names):
+            continue
+        found = {(r["candidate"], r["form"]): r for r in run(case, wanted, compiles=False)}
+        rows = load()  # another process may have added some meanwhile
+        for row in rows:
+            new = found.get((row["candidate"], row["form"])) if row["case"] == case.name else None
+            row.update({k: f"{new[k]:.6g}" for k in PRICES if k in new} if new else {})
+        write(rows)
+        print(case.name, flush=True)
 
 
 def report(rows: list[dict[str, str]]) -> Iterator[str]:
     """Tables: every candidate, then how the plan's seconds agree with the compiler's timeline."""
-    yield "| case | candidate | form | plan, serial | plan, overlap | timeline | cycles | roofline | waiting |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield (
+        "| case | candidate | form | plan, serial | plan, overlap | calibrated, serial | calibrated, overlap "
+        "| timeline | cycles | roofline | waiting |"
+    )
+    yield "|---" * 11 + "|"
     for r in rows:
         if not r["expected_s"]:
-            yield f"| {r['case']} | {r['candidate']} | {r['form']} | | | {r['reason'][:60]} | | | |"
+            yield f"| {r['case']} | {r['candidate']} | {r['form']} | | | | | {r['reason'][:60]} | | | |"
             continue
         figures = [
             f"{float(r[k]) * 1e3:.2f}" if r[k] else "-"
-            for k in ("serial_s", "overlap_s", "expected_s", "cycles_s", "roofline_s", "exposed_s")
+            for k in (*PRICES, "expected_s", "cycles_s", "roofline_s", "exposed_s")
         ]
         yield "| " + " | ".join([r["case"], r["candidate"], r["form"], *figures]) + " |"
     yield ""
     done = [r for r in rows if r["expected_s"]]
     explicit = [r for r in done if r["form"] == "explicit"]
-    for key, label in (("serial_s", "serial"), ("overlap_s", "overlap")):
+    for key, label in zip(PRICES, ("serial", "overlap", "calibrated serial", "calibrated overlap"), strict=True):
         off = [abs(float(r[key]) / float(r["expected_s"]) - 1) for r in explicit]
         pairs = right = 0
         for case in {r["case"] for r in explicit}:
@@ -189,6 +245,11 @@ def report(rows: list[dict[str, str]]) -> Iterator[str]:
             f"- plan's {label} seconds against the timeline: {statistics.median(off):.0%} off in the median, "
             f"{max(off):.0%} at most; {right} of {pairs} pairs of candidates of a case in the same order"
         )
+    yield from best_of_cases(done)
+
+
+def best_of_cases(done: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """For each case its best candidate, and how far from it ours and XLA's are."""
     for case in dict.fromkeys(r["case"] for r in done):
         mine = [r for r in done if r["case"] == case]
         best = min(mine, key=lambda r: float(r["expected_s"]))
@@ -200,13 +261,16 @@ def report(rows: list[dict[str, str]]) -> Iterator[str]:
         xla = [float(r["expected_s"]) for r in mine if r["form"] == "shardings"]
         if xla:
             words.append(f"XLA's partitioner {min(xla) / float(best['expected_s']) - 1:+.1%}")
-        yield f"- {case}: best is {best['candidate']} as {best['form']}; beside it {', '.join(words)}"
+        beside = f"; beside it {', '.join(words)}" if words else ""
+        yield f"- {case}: best of {len(mine)} is {best['candidate']} as {best['form']}{beside}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--report", action="store_true")
+    parser.add_argument("--prices", action="store_true")
+    parser.add_argument("--only", help="candidates, as in 'fsdp,ours (serial)'; written out where not all are wanted")
     arguments = parser.parse_args()
     if arguments.report:
         print("\n".join(report(load())))
@@ -214,13 +278,18 @@ def main() -> int:
     from autoshard.simulation import tpu
 
     tpu.prepare()
+    if arguments.prices:
+        price_again(arguments.names)
+        return 0
     there = {(r["case"], r["candidate"], r["form"]) for r in load()}
     for case in CASES:
         if arguments.names and case.name not in arguments.names:
             continue
         wanted = [c for c in candidates(case) if (case.name, *c) not in there]
+        if arguments.only:
+            wanted = [c for c in wanted if c[0] in arguments.only.split(",") and c[1] == "explicit"]
         for row in run(case, wanted) if wanted else ():
-            append(row)
+            write([*load(), row])
             print(row, flush=True)
     return 0
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from autoshard.costmodels import AxisPart, Machine
 from autoshard.verify.plan.flow import COLLECTIVES, Flow, Way
 from autoshard.verify.plan.host import copies
 from autoshard.verify.plan.layout import Holding
+from autoshard.verify.plan.matmuls import MatmulOrder, kind_of_work
 from autoshard.verify.plan.orders import permutes
 from autoshard.verify.plan.placed import Placed, uncut
 from autoshard.verify.plan.program import PROGRAM_OP, Findings, Node, element_bytes, manual_ops, trips_of
@@ -57,6 +59,11 @@ class Pricer:
 
     flow: Flow
     machine: Machine
+
+    @cached_property
+    def order(self) -> MatmulOrder:
+        """Which values lie before and after matmuls."""
+        return MatmulOrder.of(self.flow.graph)
 
     def parts(self, atoms: tuple[int, ...]) -> tuple[AxisPart, ...]:
         """The atoms as the cost models take them, in the order of the mesh."""
@@ -158,9 +165,15 @@ class Pricer:
         graph = self.flow.graph
         dtype = computes_with(op, graph)
         unit = "matmul" if is_matrix(op) else "vector"
-        work, traffic = flop(op, placed, graph), moved_bytes(op, placed, graph, exists)
+        work, moved = flop(op, placed, graph), moved_bytes(op, placed, graph, exists)
+        kind = kind_of_work(op, placed.rule, self.order)
         beside = float(self.machine.compute_s(vector_flop_of_kernel(op, placed), 0.0, dtype, "vector"))
-        return max(float(self.machine.compute_s(work, traffic, dtype, unit)), beside)
+        return max(float(self.machine.work_s(kind, work, moved, dtype, unit)), beside)
+
+    def crossing(self, op: Node, placed: Placed) -> float:
+        """Bytes of an op that cross memory over those that its placement has."""
+        compiled = self.machine.profile.compiled_work
+        return 1.0 if compiled is None else compiled.traffic(kind_of_work(op, placed.rule, self.order))
 
 
 # -- comparing ---------------------------------------------------------------------------------------

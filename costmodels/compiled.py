@@ -1,0 +1,62 @@
+"""How fast compiled work runs beside the peak rates: a few shares of one chip, fitted to its compiler's own cycles.
+
+Peak rates price a program as it is written. A compiler fuses elementwise work into matmuls, keeps arrays on the chip,
+runs matmuls of some types at a part of the peak, and takes attention's scores through memory several times. A profile
+that has `compiled_work` prices work so; one without it prices at the peak rates.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Share = Annotated[float, Field(ge=0.01, le=1, allow_inf_nan=False)]
+Traffic = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+
+
+class WorkKind(StrEnum):
+    """What an op does, as far as its speed depends on it."""
+
+    MATMUL = "matmul"  # one with weights: at most one dimension is in all of its tensors
+    ATTENTION = "attention"  # a matmul with two dimensions or more in all of its tensors: sequences and heads
+    CONVOLUTION = "convolution"
+    ELEMENTWISE = "elementwise"  # everything else that some matmul depends on
+    UPDATE = "update"  # everything else: what becomes of gradients, the loss
+    KERNEL = "kernel"  # written by hand: its bytes are what it says
+
+
+class CompiledWork(BaseModel):
+    """Shares of the peak that compiled work reaches, and how often the bytes that the fusion model counts cross memory.
+
+    matmul: share of the peak by family of the element type (``bf16``, ``f32``); one that is not there has the share of
+    ``bf16``. convolution: share of the peak. memory: share of the memory's rate, of work that memory bounds.
+    elementwise, update, attention: bytes that cross memory over those of the fusion model (docs/memory.md).
+    source: a key of the profile's sources.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    matmul: Annotated[dict[str, Share], Field(min_length=1)]
+    convolution: Share
+    memory: Share
+    elementwise: Traffic
+    update: Traffic
+    attention: Traffic
+    source: str
+    note: str | None = None
+
+    def share_of_peak(self, kind: WorkKind, family: str) -> float:
+        """The share of the matrix unit's peak rate that work of a kind reaches; 1 for what runs beside it."""
+        if kind is WorkKind.CONVOLUTION:
+            return self.convolution
+        if kind in (WorkKind.MATMUL, WorkKind.ATTENTION, WorkKind.KERNEL):
+            return self.matmul.get(family, self.matmul.get("bf16", max(self.matmul.values())))
+        return 1.0
+
+    def traffic(self, kind: WorkKind) -> float:
+        """Bytes that cross memory over those of the fusion model."""
+        by_kind: Mapping[WorkKind, float] = {
+            WorkKind.ELEMENTWISE: self.elementwise, WorkKind.UPDATE: self.update, WorkKind.ATTENTION: self.attention,
+        }  # fmt: skip
+        return by_kind.get(kind, 1.0)

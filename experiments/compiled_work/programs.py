@@ -1,0 +1,111 @@
+"""Programs of one chip that the speed of compiled work is fitted on; each compiles in half a minute to two minutes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from autoshard.models import build
+
+Built = tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]
+"""A function, its abstract arguments, and the numbers of those that it may overwrite."""
+
+
+def of(*shape: int, dtype: Any = jnp.bfloat16) -> jax.ShapeDtypeStruct:
+    """An abstract array."""
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def attention(batch: int, seq: int, heads: int, width: int) -> Built:
+    """Causal attention and its gradients: scores in float32, everything else in bfloat16."""
+
+    def loss(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        scores = jnp.einsum("bshd,bthd->bhst", q, k, preferred_element_type=jnp.float32) * width**-0.5
+        scores = jnp.where(jnp.tril(jnp.ones((seq, seq), bool)), scores, -1e30)
+        shares = jax.nn.softmax(scores, axis=-1).astype(v.dtype)
+        return jnp.sum(jnp.einsum("bhst,bthd->bshd", shares, v).astype(jnp.float32) ** 2)
+
+    return jax.value_and_grad(loss, (0, 1, 2)), (of(batch, seq, heads, width),) * 3, ()
+
+
+def adam(w: Any, g: Any, m: Any, v: Any) -> Any:
+    """One parameter's update."""
+    m, v = 0.9 * m + 0.1 * g, 0.95 * v + 0.05 * g * g
+    return w - 1e-3 * m / (jnp.sqrt(v) + 1e-8), m, v
+
+
+def block(tokens: int, width: int, hidden: int, vocab: int, dtype: Any = jnp.bfloat16, updates: bool = True) -> Built:
+    """A gated MLP with norm and residual, logits, their loss and gradients, a layer without attention; with Adam.
+
+    updates: whether parameters are updated; on one chip that is fused with the matmuls that make the gradients, which
+    does not happen where a gradient is summed over devices before.
+    """
+
+    def loss(w: Any, x: jax.Array) -> jax.Array:
+        size = jnp.mean(jnp.square(x.astype(jnp.float32)), -1, keepdims=True)
+        n = x * lax.rsqrt(size + 1e-6).astype(x.dtype)
+        gate, up = n @ w["g"].astype(x.dtype), n @ w["u"].astype(x.dtype)
+        y = x + (jax.nn.silu(gate) * up) @ w["d"].astype(x.dtype)
+        logits = (y @ w["h"].astype(x.dtype)).astype(jnp.float32)
+        return jnp.mean(jax.nn.logsumexp(logits, -1) - logits[..., 0])
+
+    def step(state: Any, x: jax.Array) -> Any:
+        if not updates:
+            return jax.value_and_grad(loss, (0, 1))(state["w"], x)
+        value, grads = jax.value_and_grad(loss)(state["w"], x)
+        return value, jax.tree.map(adam, state["w"], grads, state["m"], state["v"])
+
+    shapes = {"g": (width, hidden), "u": (width, hidden), "d": (hidden, width), "h": (width, vocab)}
+    weights = {name: of(*shape, dtype=jnp.float32) for name, shape in shapes.items()}
+    state = {"w": weights, "m": weights, "v": weights} if updates else {"w": weights}
+    return step, (state, of(tokens, width, dtype=dtype)), (0,) if updates else ()
+
+
+def update() -> Built:
+    """Adam alone, on gradients that are there."""
+    arrays = {name: of(4096, 8192, dtype=jnp.float32) for name in "ab"}
+    return lambda w, g, m, v: jax.tree.map(adam, w, g, m, v), (arrays,) * 4, (0, 2, 3)
+
+
+def convolutions() -> Built:
+    """Three convolutions with relu and their gradients, in float32."""
+    strides = (1, 2, 1)
+    kernels = ((3, 3, 128, 128), (3, 3, 128, 256), (1, 1, 256, 512))
+
+    def loss(ws: Any, x: jax.Array) -> jax.Array:
+        for w, stride in zip(ws, strides, strict=True):
+            names = ("NHWC", "HWIO", "NHWC")
+            x = jax.nn.relu(lax.conv_general_dilated(x, w, (stride, stride), "SAME", dimension_numbers=names))
+        return jnp.sum(x.astype(jnp.float32) ** 2)
+
+    arrays = tuple(of(*k, dtype=jnp.float32) for k in kernels)
+    return jax.value_and_grad(loss, (0, 1)), (arrays, of(64, 56, 56, 128, dtype=jnp.float32)), ()
+
+
+def model(name: str, **options: Any) -> Built:
+    """A train step of the model library."""
+    made = build(name, **options)
+    return made.step, made.specs, made.donate_argnums
+
+
+_MLP = {"inputs": 4096, "hidden": 16384, "outputs": 4096, "layers": 2, "batch": 4096}
+_DENSE = {
+    "layers": 2, "d_model": 2048, "d_ff": 8192, "heads": 16, "kv_heads": 8, "vocab": 32768, "scan": True, "remat": True,
+    "compute_dtype": "bfloat16", "batch": 2, "seq": 2048,
+}  # fmt: skip
+_CONV = {"batch": 64, "width": 64, "image": 56, "stages": [1, 1, 1], "classes": 1000}
+PROGRAMS: dict[str, Callable[[], Built]] = {
+    "attn": lambda: attention(2, 2048, 16, 128),
+    "attn_short": lambda: attention(16, 512, 8, 64),
+    "block": lambda: block(4096, 2048, 8192, 16384),
+    "grads_bf16": lambda: block(4096, 2048, 8192, 16384, updates=False),
+    "grads_f32": lambda: block(2048, 4096, 4096, 4096, jnp.float32, updates=False),
+    "adam": update,
+    "convs": convolutions,
+    "mlp_f32": lambda: model("mlp", **_MLP),
+    "mlp_bf16": lambda: model("mlp", **_MLP, compute_dtype="bfloat16"),
+    "dense": lambda: model("transformer", **_DENSE),
+    "conv": lambda: model("resnet", **_CONV),
+}

@@ -1,0 +1,215 @@
+"""How fast the TPU compiler's work runs beside the peak rates: a few numbers of each chip, fitted to its own cycles.
+
+    python experiments/compiled_work/run.py --keep /tmp/texts     # compile what has no row yet; minutes each
+    python experiments/compiled_work/run.py attn block --chips tpu_v5e
+    python experiments/compiled_work/run.py --fit                 # the numbers of the profiles, from rows.csv
+
+Needs libtpu (``pip install 'autoshard[tpu]'``) and no TPU. Programs run on one chip, so nothing waits for links.
+A row has the seconds of the compiler's schedule (docs/simulation.md, clock ``expected``) and the amounts that plans
+price: FLOP of matmuls by type, and bytes by the fusion model. The fit is of whole programs, in log seconds::
+
+    seconds = sum of FLOP / (peak x share) + sum of bytes x traffic / (memory rate x 0.85)
+"""
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
+ROWS = HERE / "rows.csv"
+CHIPS = ("tpu_v5e", "tpu_v5p", "tpu_v6e")
+TOPOLOGY = {"tpu_v5e": "v5e:2x2", "tpu_v5p": "v5p:2x2x1", "tpu_v6e": "v6e:2x2"}
+"""The least slice that the compiler describes; the programs run on its first chip."""
+MEMORY = 0.85
+"""Share of the memory's rate, as the clock has it (`autoshard.simulation.work.MEMORY_SHARE`)."""
+FLOP: Sequence[str] = ("bf16_flop", "f32_flop", "convolution_flop")
+BYTES: Sequence[str] = ("attention_bytes", "elementwise_bytes", "update_bytes")
+COLUMNS: Sequence[str] = ("program", "chip", "compiler", "seconds", "matmul_s", "cycles_s", "compile_s", *FLOP, *BYTES)
+OWN: Sequence[str] = ("bf16", "f32", "convolution", "attention")
+"""Numbers that each chip has for itself; `COMMON` ones are facts of the compiler, whatever the chip."""
+COMMON: Sequence[str] = ("elementwise", "update")
+USUAL = {"bf16": 0.8, "f32": 0.5, "convolution": 0.5, "attention": 5.0, "elementwise": 0.3, "update": 0.7}
+MOST = 0.95
+"""The largest share of the peak that any matmul of these schedules has."""
+WIDTH = 0.4
+"""How far, in log, a number lies from its usual one where no program tells (the chip has none of that work)."""
+ERROR = 0.1
+"""Of a program, in log seconds."""
+
+
+def amounts(program: Any) -> dict[str, float]:
+    """FLOP and bytes of a program on one device, by what the fit tells apart."""
+    from autoshard.costmodels.compiled import WorkKind
+    from autoshard.costmodels.families import family_of
+    from autoshard.costs import fusion
+    from autoshard.costs.critical import matmul_order
+    from autoshard.costs.price import multiplicities
+    from autoshard.costs.roofline import dtype_of_work, local_bytes
+    from autoshard.costs.work import is_matmul, local_flops, local_sizes, work_kind
+
+    total = dict.fromkeys((*FLOP, *BYTES), 0.0)
+    fused, times, after = fusion.analyse(program), multiplicities(program), matmul_order(program).after
+    for op, _ in program.walk():
+        if op.rule is None:
+            continue
+        sizes = local_sizes(op.rule, np.ones((1, len(op.rule.factor_sizes)), np.int64))
+        kind = work_kind(op, after)
+        moved = float(local_bytes(op, program, sizes, fused)[0]) * times[op.id]
+        if f"{kind}_bytes" in total:
+            total[f"{kind}_bytes"] += moved
+        elif is_matmul(op):
+            family = "convolution" if kind is WorkKind.CONVOLUTION else family_of(dtype_of_work(op, program))
+            total[f"{family}_flop"] += float(local_flops(op, program, sizes)[0]) * times[op.id]
+    return total
+
+
+def measure(name: str, chip: str, keep: Path | None) -> dict[str, Any]:
+    """A row: the program compiled for the chip, or read from the texts that were kept, and its amounts."""
+    import jax
+    from jax.experimental import topologies
+    from programs import PROGRAMS
+
+    from autoshard.costmodels import load_profile, place_mesh
+    from autoshard.frontends.jax.function import trace
+    from autoshard.simulation import tpu
+    from autoshard.simulation.clock import MATMUL
+    from autoshard.simulation.scheduled import read_module
+    from autoshard.simulation.timeline import timeline
+
+    step, specs, donated = PROGRAMS[name]()
+    text, place, began = (
+        None,
+        None if keep is None else keep / f"{chip.removeprefix('tpu_')}_{name}.txt",
+        time.monotonic(),
+    )
+    if place is not None and place.exists():
+        text = place.read_text()
+    if text is None:
+        devices = topologies.get_topology_desc(platform="tpu", topology_name=TOPOLOGY[chip]).devices
+        where = jax.sharding.SingleDeviceSharding(devices[0])
+        placed = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=where), specs)
+        text = tpu.scheduled_text(jax.jit(step, donate_argnums=donated).lower(*placed))
+        if place is not None:
+            place.write_text(text)
+    took = time.monotonic() - began
+    module, machine = read_module(text), place_mesh(load_profile(chip), {"x": 1})
+    line = timeline(module, machine)
+    program = trace(step, *specs, donate_argnums=donated, name=name).program
+    return {
+        "program": name, "chip": chip, "compiler": tpu.compiler_version(), "seconds": line.seconds,
+        "matmul_s": line.total(MATMUL), "cycles_s": timeline(module, machine, "cycles").seconds, "compile_s": took,
+        **amounts(program),
+    }  # fmt: skip
+
+
+def load() -> list[dict[str, Any]]:
+    """The rows so far, their numbers as numbers."""
+    if not ROWS.exists():
+        return []
+    with ROWS.open(newline="") as file:
+        return [
+            {k: v if k in ("program", "chip", "compiler") else float(v) for k, v in row.items()}
+            for row in csv.DictReader(file)
+        ]
+
+
+def parts(row: Mapping[str, Any]) -> dict[str, float]:
+    """Number of the fit -> seconds of its work at the peak rates (the memory's at `MEMORY` of its rate)."""
+    from autoshard.costmodels import load_profile
+
+    profile = load_profile(row["chip"])
+    peak = {"bf16": "bfloat16", "f32": "float32", "convolution": "float32"}
+    out = {name: row[f"{name}_flop"] / profile.matmul_flops_per_s(dtype) for name, dtype in peak.items()}
+    rate = profile.memory.bandwidth.value * MEMORY
+    return {**out, **{column.removesuffix("_bytes"): row[column] / rate for column in BYTES}}
+
+
+def seconds(row: Mapping[str, Any], numbers: Mapping[str, float]) -> float:
+    """Seconds of a program by the numbers."""
+    return total(parts(row), numbers)
+
+
+def total(at_peak: Mapping[str, float], numbers: Mapping[str, float]) -> float:
+    """The sum of the parts: shares divide, traffic multiplies."""
+    return sum(s * numbers[name] if f"{name}_bytes" in BYTES else s / numbers[name] for name, s in at_peak.items())
+
+
+def fit(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Chip -> its numbers, those that agree best with the rows."""
+    from scipy.optimize import least_squares
+
+    chips = sorted({row["chip"] for row in rows})
+    names = [(chip, name) for chip in chips for name in OWN] + [("", name) for name in COMMON]
+    usual = np.log([USUAL[name] for _, name in names])
+    top = np.array([np.log(MOST) if name in ("bf16", "f32", "convolution") else np.log(20) for _, name in names])
+
+    def numbers(x: np.ndarray, chip: str) -> dict[str, float]:
+        return {name: float(np.exp(v)) for (of, name), v in zip(names, x, strict=True) if of in ("", chip)}
+
+    at_peak = [parts(row) for row in rows]
+
+    def errors(x: np.ndarray) -> np.ndarray:
+        by_chip = {chip: numbers(x, chip) for chip in chips}
+        off = [
+            np.log(total(part, by_chip[row["chip"]]) / row["seconds"]) / ERROR
+            for row, part in zip(rows, at_peak, strict=True)
+        ]
+        return np.array([*off, *((x - usual) / WIDTH)])
+
+    found = least_squares(errors, usual, bounds=(np.full(len(names), np.log(0.02)), top + 1e-9)).x
+    return {chip: numbers(found, chip) for chip in chips}
+
+
+def report(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The numbers, and how each program agrees with them."""
+    fitted = fit(rows)
+    lines = ["| chip | " + " | ".join((*OWN, *COMMON)) + " |", "|---" * (len((*OWN, *COMMON)) + 1) + "|"]
+    lines += [f"| {c} | " + " | ".join(f"{n[k]:.2f}" for k in (*OWN, *COMMON)) + " |" for c, n in fitted.items()]
+    lines += ["", "| program | chip | schedule, ms | by the numbers | at the peak rates |", "|---|---|---|---|---|"]
+    for row in rows:
+        mine, peak = seconds(row, fitted[row["chip"]]), seconds(row, dict.fromkeys((*OWN, *COMMON), 1.0))
+        off, was = (f"{s / row['seconds'] - 1:+.0%}" for s in (mine, peak))
+        lines.append(f"| {row['program']} | {row['chip']} | {row['seconds'] * 1e3:.2f} | {off} | {was} |")
+    return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--chips", default=",".join(CHIPS))
+    parser.add_argument("--keep", type=Path, help="a folder for compiled texts; those there are not compiled again")
+    parser.add_argument("--fit", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.fit:
+        print("\n".join(report(load())))
+        return 0
+    from autoshard.simulation import tpu
+
+    tpu.prepare()
+    from programs import PROGRAMS
+
+    there = {(row["program"], row["chip"]) for row in load()}
+    for name in arguments.names or PROGRAMS:
+        for chip in arguments.chips.split(","):
+            if (name, chip) in there:
+                continue
+            row = measure(name, chip, arguments.keep)
+            new = not ROWS.exists()
+            with ROWS.open("a", newline="") as file:
+                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+                if new:
+                    writer.writeheader()
+                writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+            print(row, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Profiles with the speed of compiled work: read by name, and the numbers that the experiment's schedules give."""
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from autoshard.costmodels import Machine, ProfileError, list_profiles, load_profile, place_mesh
+from autoshard.costmodels.compiled import WorkKind
+from autoshard.costmodels.load import list_calibrated
+
+FILE = Path(__file__).resolve().parents[2] / "experiments" / "compiled_work" / "run.py"
+CHIPS: Sequence[str] = ("tpu_v5e", "tpu_v5p", "tpu_v6e")
+
+
+@pytest.fixture(scope="module")
+def experiment() -> ModuleType:
+    """The experiment's `run`, which has the fit."""
+    before = list(sys.path)
+    spec = importlib.util.spec_from_file_location("compiled_work_run", FILE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.path[:] = before
+    return module
+
+
+@pytest.fixture(scope="module")
+def fitted(experiment: ModuleType) -> dict[str, dict[str, float]]:
+    return experiment.fit(experiment.load())
+
+
+@pytest.fixture(scope="module")
+def calibrated() -> Machine:
+    return place_mesh(load_profile("tpu_v5e@compiler"), {"x": 4})
+
+
+def test_a_calibrated_machine_is_asked_for_by_name_and_is_not_the_default() -> None:
+    assert list_calibrated() == tuple(f"{chip}@compiler" for chip in CHIPS)
+    assert not set(list_profiles()) & set(list_calibrated())
+    for chip in CHIPS:
+        plain, profile = load_profile(chip), load_profile(f"{chip.removeprefix('tpu_').upper()}@compiler")
+        assert profile.name == f"{chip}_compiler" and profile.chip_name == plain.chip_name == chip
+        assert plain.compiled_work is None and profile.compiled_work is not None
+        assert (profile.memory, profile.levels) == (plain.memory, plain.levels)
+
+
+def test_a_calibration_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ProfileError, match=r"no hardware profile named 'h100@compiler'.*tpu_v5e@compiler"):
+        load_profile("h100@compiler")
+
+
+def test_profiles_have_the_numbers_that_the_fit_gives(
+    experiment: ModuleType, fitted: dict[str, dict[str, float]]
+) -> None:
+    assert set(fitted) == set(CHIPS)
+    for chip, numbers in fitted.items():
+        work = load_profile(f"{chip}@compiler").compiled_work
+        assert work is not None and work.memory == experiment.MEMORY
+        told = {**work.matmul, **{k: getattr(work, k) for k in ("convolution", "attention", "elementwise", "update")}}
+        assert told == pytest.approx(numbers, abs=0.0051, rel=0.011)
+
+
+def test_whole_programs_are_foretold_closer_than_by_the_peak_rates(
+    experiment: ModuleType, fitted: dict[str, dict[str, float]]
+) -> None:
+    rows = experiment.load()
+    peak = dict.fromkeys(CHIPS, dict.fromkeys((*experiment.OWN, *experiment.COMMON), 1.0))
+
+    def off(numbers: dict[str, dict[str, float]]) -> float:
+        errors = [np.log(experiment.seconds(row, numbers[row["chip"]]) / row["seconds"]) for row in rows]
+        return float(np.sqrt(np.mean(np.square(errors))))
+
+    assert off(fitted) < 0.2 < 0.5 < off(peak)
+
+
+def test_the_price_of_work_without_a_calibration_is_the_roofline() -> None:
+    machine = place_mesh(load_profile("tpu_v5e"), {"x": 4})
+    for kind in WorkKind:
+        for flop, moved in ((1e12, 1e6), (1e6, 1e9)):
+            assert machine.work_s(kind, flop, moved, "float32") == machine.compute_s(flop, moved, "float32")
+
+
+@pytest.mark.parametrize("kind", [WorkKind.MATMUL, WorkKind.ATTENTION])
+@pytest.mark.parametrize(("dtype", "number"), [("bfloat16", "bf16"), ("float32", "f32")])
+def test_a_matmul_runs_at_its_share_of_the_peak(calibrated: Machine, kind: WorkKind, dtype: str, number: str) -> None:
+    work = calibrated.profile.compiled_work
+    assert work is not None
+    at_peak = 1e12 / calibrated.flops_per_s(dtype)
+    assert calibrated.work_s(kind, 1e12, 0.0, dtype) == pytest.approx(at_peak / work.matmul[number])
+
+
+@pytest.mark.parametrize("kind", [WorkKind.ELEMENTWISE, WorkKind.UPDATE, WorkKind.ATTENTION])
+def test_bytes_cross_memory_as_often_as_the_calibration_says(calibrated: Machine, kind: WorkKind) -> None:
+    work = calibrated.profile.compiled_work
+    assert work is not None
+    once = 1e9 / calibrated.profile.memory.bandwidth.value
+    crossing = getattr(work, kind.value)
+    assert calibrated.work_s(kind, 0.0, 1e9, "bfloat16") == pytest.approx(once * crossing / work.memory)
+
+
+def test_shares_above_one_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "fast.yaml"
+    file.write_text("base: tpu_v5e@compiler\nname: fast\ncompiled_work: {convolution: 1.5}\n")
+    with pytest.raises(ProfileError, match=r"compiled_work.convolution: .*less than or equal to 1"):
+        load_profile(file)

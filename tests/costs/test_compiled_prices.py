@@ -1,0 +1,88 @@
+"""Plans on a machine whose profile says how fast compiled work runs: their prices, and the checker's agreement."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from autoshard.api import verbs as api
+from autoshard.api.plans import Plan
+from autoshard.constraints import Pin
+from autoshard.costmodels import load_profile
+from autoshard.costmodels.compiled import WorkKind
+from autoshard.costs.critical import matmul_order
+from autoshard.costs.work import work_kind
+from autoshard.frontends.jax.function import trace
+from autoshard.verify import check_plan
+
+B, E, M = 1024, 512, 2048
+SPEC = jax.ShapeDtypeStruct
+STATED = load_profile("tpu_v5e@compiler").compiled_work
+assert STATED is not None
+WORK = STATED
+
+
+def step(w: Any, x: Any, q: Any) -> Any:
+    """A matmul with weights, one of attention, a square before and an update after them."""
+
+    def loss(w: Any) -> Any:
+        scores = jnp.einsum("bsh,bth->bst", q, q) if q.ndim == 3 else jnp.einsum("bshd,bthd->bhst", q, q)
+        return jnp.sum(jnp.square(x) @ w) + jnp.sum(scores)
+
+    return w - 0.1 * jax.grad(loss)(w)
+
+
+ARGUMENTS = (SPEC((E, M), jnp.float32), SPEC((B, E), jnp.float32), SPEC((2, 64, 4, 32), jnp.bfloat16))
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[Plan, Plan]:
+    """The same plan on the plain and on the calibrated machine."""
+    pins = [Pin("x", '[{"x"}, {}]'), Pin("w", "[{}, {}]"), Pin("out", "[{}, {}]")]
+    plans = [
+        api.plan(
+            step, *ARGUMENTS, mesh={"x": 4}, hardware=machine, constraints=pins, argnames=("w", "x", "q"), time_limit=20
+        )
+        for machine in ("tpu_v5e", "tpu_v5e@compiler")
+    ]
+    return plans[0], plans[1]
+
+
+def test_kinds_of_work_follow_from_rules_and_from_what_matmuls_depend_on() -> None:
+    program = trace(lambda w, x, q: (step(w, x, q), jnp.einsum("bshd,bthd->bhst", q, q)), *ARGUMENTS, name="s").program
+    after = matmul_order(program).after
+    kinds = {
+        op.kind: work_kind(op, after) for op, _ in program.walk() if op.rule is not None and op.kind != "dot_general"
+    }
+    dots = {work_kind(op, after) for op, _ in program.walk() if op.kind == "dot_general"}
+    assert dots == {WorkKind.MATMUL, WorkKind.ATTENTION}
+    assert kinds["square"] is WorkKind.ELEMENTWISE
+    assert kinds["sub"] is WorkKind.UPDATE
+
+
+def test_communication_costs_the_same_on_both_machines(pair: tuple[Plan, Plan]) -> None:
+    plain, calibrated = pair
+    assert calibrated.cost.communication_s == plain.cost.communication_s > 0
+
+
+def test_ops_of_one_plan_differ_by_the_shares_of_their_kind(pair: tuple[Plan, Plan]) -> None:
+    plain, calibrated = pair
+    ops = {op.id: op for op, _ in plain.program.walk()}
+    ratios = {ops[k].kind: calibrated.cost.op_seconds[k] / s for k, s in plain.cost.op_seconds.items() if s > 0}
+    assert ratios["sub"] == pytest.approx(WORK.update / WORK.memory)
+    assert plain.cost.op_seconds != calibrated.cost.op_seconds
+
+
+def test_the_checker_works_out_the_same_prices(pair: tuple[Plan, Plan]) -> None:
+    assert check_plan(pair[1].to_dict()).findings == ()
+    told = pair[1].to_dict()
+    told["hardware"]["machine"]["profile"]["compiled_work"]["update"] = 2 * WORK.update
+    assert any("cost.compute_s is" in str(finding) for finding in check_plan(told).findings)
+
+
+def test_prices_with_shares_need_no_likely_step_beside_them(pair: tuple[Plan, Plan]) -> None:
+    plain, calibrated = (plan.step_time for plan in pair)
+    assert plain.likely_s > plain.estimate_s
+    assert calibrated.likely_s == calibrated.estimate_s
+    assert calibrated.lower_s <= calibrated.estimate_s <= calibrated.upper_s
