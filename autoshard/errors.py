@@ -89,9 +89,9 @@ def in_words(error: Exception) -> str:
         return "a number is too large, or none"
     if isinstance(error, AutoshardError):
         return str(error)
-    found = re.search(r"(?:invalid literal for|could not convert).*: (.*)", str(error), re.DOTALL)
-    if found is not None:
-        return f"{found[1][:80]} is not a number"
+    number = re.search(r"(?:invalid literal for|could not convert).*: (.*)", str(error), re.DOTALL)
+    if number is not None:
+        return f"{number[1][:80]} is not a number"
     if str(error).startswith(_OF_PYTHON):
         return "a value, or the length of a list, is not what it should be"
     return str(error) or type(error).__name__

@@ -24,6 +24,8 @@ def read_text(path: str | os.PathLike[str], *, what: str = "file", max_bytes: in
 def read_bytes(path: str | os.PathLike[str], *, what: str = "file", max_bytes: int | None = None) -> bytes:
     """The content of a file, as `read_text` but not decoded."""
     path = Path(path)
+    if "\0" in str(path):
+        raise InputError(f"{what} {str(path)!r} cannot be read: names of files hold no NUL character")
     if path.is_dir():
         article = "an" if what[0] in "aeiouM" else "a"  # an MLIR module
         raise InputError(f"{path} is a directory; give the path of {article} {what}")
@@ -125,7 +127,10 @@ def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}:{error.colno}: the {what} is not valid JSON: {error.msg}") from None
+        hint = "; `autoshard solve` makes a plan.json of a config" if Path(path).suffix in (".yaml", ".yml") else ""
+        raise InputError(
+            f"{path}:{error.lineno}:{error.colno}: the {what} is not valid JSON: {error.msg}{hint}"
+        ) from None
     except ValueError:  # Python reads no numbers of thousands of digits
         raise InputError(f"{path}: the {what} has a number of too many digits") from None
     except RecursionError:

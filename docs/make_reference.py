@@ -194,9 +194,8 @@ def command_lines(name: str, command: Any) -> list[str]:
 
 def argument_name(parameter: Any) -> str:
     name = parameter.metavar or parameter.name.upper()
-    if parameter.metavar is None and parameter.nargs == -1:
-        name += "..."
-    return name if parameter.required or name.startswith("[") else f"[{name}]"
+    shown = name if parameter.required else f"[{name}]"
+    return f"{shown}..." if parameter.nargs == -1 else shown
 
 
 def commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Are a plan's bounds proved, or that there is no plan? Networks are made again, and certificates judged on them.
+"""Are the bounds of a plan proved, or that no plan exists? Networks are made again, and certificates judged on them.
 
 The statements in the file are those that were asked for (`verify.plan.asked` compares them); the networks are made of
 them by the rooms that made the plan, without the solver. What the certificates then prove is judged by
@@ -89,7 +89,7 @@ def check_refusal(data: Mapping[str, Any]) -> Check:
 
 
 def _proved_none(told: "BoundProof", model: "Model", refusal: "RefusalRecord") -> str:
-    """A line on what the certificate of a refusal proves; `_Refuted` where that is less than that there is no plan."""
+    """A line on what the certificate of a refusal proves; `_Refuted` where it does not prove that there is no plan."""
     from autoshard.planning.certified import Proved
     from autoshard.questions.again import limit_of
     from autoshard.verify.certificate import CertificateFault
@@ -170,24 +170,24 @@ def _stages(plan: "PlanRecord", model: "Model") -> "Iterator[tuple[str, _Stage]]
     from autoshard.program.as_json import plain
 
     problem, made = model.problem, _stages_of(plan, model)
-    if [(one.priority, one.name) for one in made] != [(stage.priority, stage.name) for stage in plan.stages]:
+    if [(wanted.priority, wanted.name) for wanted in made] != [(stage.priority, stage.name) for stage in plan.stages]:
         raise _Refuted(f"the plan has {len(plan.stages)} stages; its statements and names make {len(made)}, or others")
     left = Left(model.collected, problem.program)
-    given = [one.given for one in made]
-    every = zip(made, plan.stages, fixed_by_stage(left, given, plan.stages, problem), strict=True)
-    for number, (one, stage, fixed) in enumerate(every):
+    taken = [wanted.given for wanted in made]
+    every = zip(made, plan.stages, fixed_by_stage(left, taken, plan.stages, problem), strict=True)
+    for number, (wanted, stage, fixed) in enumerate(every):
         what = f"stage {number}"
-        if plain(stage.left_out) != plain(left_out(left, one.given, fixed[-1], problem)):
+        if plain(stage.left_out) != plain(left_out(left, wanted.given, fixed[-1], problem)):
             raise _Refuted(f"{what} is said to have left out what its statements do not propagate")
-        _check_told(what, number, one, plan, problem)
+        _check_told(what, number, wanted, plan, problem)
         if number == len(made) - 1:
             atoms = frozenset(atom for each in made for atom in each.atoms)
-            found = placed_words(placed(plan.schedule, problem.program, atoms), problem, fixed)
-            if plain(stage.placed) != plain(found):
+            placed_here = placed_words(placed(plan.schedule, problem.program, atoms), problem, fixed)
+            if plain(stage.placed) != plain(placed_here):
                 raise _Refuted(f"{what} is said to have placed other than what the plan has there")
         its = None
         if stage.certificate is not None:
-            part = problem if number == len(made) - 1 else replace(problem, pins=one.pins)
+            part = problem if number == len(made) - 1 else replace(problem, pins=wanted.pins)
             if not stage.certificate.shares:
                 part = replace(part, share_repeats=False)
             its = build_model(part, fixed=fixed, shared=model.shared)

@@ -64,11 +64,11 @@ def compare_request(
     told = list(request.baselines) if baselines else []
     if not isinstance(traced, Program):
         told = with_stated(told, traced, problem.program, problem.mesh.mesh) if baselines else []
-    found = compare_strategies(
+    comparison = compare_strategies(
         model, list(named), own=own, baselines=told, roles=request.roles, slow=request.between_slices,
         options=request.options,
     )  # fmt: skip
-    rows = {(row.kind, row.strategy): row for row in found.rows}
+    rows = {(row.kind, row.strategy): row for row in comparison.rows}
     for parsed, name in named.items():
         rows["strategy", str(parsed)] = replace(rows["strategy", str(parsed)], strategy=name)
     keys = [
@@ -78,4 +78,4 @@ def compare_request(
         for name, s in strategies
     ]
     keys += [key for key in rows if key not in keys]
-    return replace(found, rows=tuple(rows[key] for key in keys))
+    return replace(comparison, rows=tuple(rows[key] for key in keys))

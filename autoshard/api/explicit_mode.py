@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from autoshard.lowering.lower import Lowered
 
 TIME_LIMIT_S = 120.0
-"""For removing annotations, unless the caller says otherwise; a compilation that has begun is not cut short."""
+"""Seconds for removing annotations, unless the caller says otherwise; a compilation that has begun is not cut short."""
 
 
 WIDEST = 200
-"""Letters of a message in texts; `to_dict` has all of it."""
+"""Most letters of a message of JAX in texts; `to_dict` has all of it."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -167,28 +167,28 @@ def explicit_mode(
         )
     if time_limit_s <= 0:
         raise InputError(f"the time limit is a positive number of seconds, found {time_limit_s}")
-    found = find_annotations(lowered)
-    order = list(found.found)
+    annotated = find_annotations(lowered)
+    order = list(annotated.found)
     if not check:
         return ExplicitMode(
-            lowered=lowered, annotations=tuple(found.found.values()), needed={}, dropped=0, all_tested=False,
-            compilations=0, notes=tuple(found.notes), report=None,
+            lowered=lowered, annotations=tuple(annotated.found.values()), needed={}, dropped=0, all_tested=False,
+            compilations=0, notes=tuple(annotated.notes), report=None,
         )  # fmt: skip
     planned = planned_traffic(lowered)
 
     def compiled(sites: frozenset[Site]) -> Counter[Traffic]:
-        return compiled_traffic(lowered, staged(lowered, {s: found.found[s] for s in order if s in sites}, devices))
+        return compiled_traffic(lowered, staged(lowered, {s: annotated.found[s] for s in order if s in sites}, devices))
 
     fewest = Fewest(compiled, planned, order, time.monotonic() + time_limit_s)
-    fewest.remove([s for s in order if found.found[s].local])
-    for site in [s for s in order if not found.found[s].local]:
+    fewest.remove([s for s in order if annotated.found[s].local])
+    for site in [s for s in order if not annotated.found[s].local]:
         fewest.remove([site])
     fewest.confirm()
     return ExplicitMode(
-        lowered=lowered, annotations=tuple(found.found[s] for s in order if s in fewest.kept),
+        lowered=lowered, annotations=tuple(annotated.found[s] for s in order if s in fewest.kept),
         needed={s: fewest.without[s][1] for s in order if s in fewest.kept and s in fewest.without},
         dropped=len(order) - len(fewest.kept), all_tested=fewest.all_tested, compilations=fewest.compilations,
-        notes=tuple(found.notes), report=TargetReport("explicit mode", planned, fewest.traffic),
+        notes=tuple(annotated.notes), report=TargetReport("explicit mode", planned, fewest.traffic),
     )  # fmt: skip
 
 
@@ -215,7 +215,7 @@ class Fewest:
 
     @property
     def all_tested(self) -> bool:
-        """Whether every annotation that is left was tried without, beside all others that are left."""
+        """Whether the program was tried without each annotation that is left, with all others in place."""
         return all(s in self.without and self.without[s][0] == self.kept - {s} for s in self.kept)
 
     def _traffic(self, sites: frozenset[Site]) -> Counter[Traffic]:
@@ -234,7 +234,7 @@ class Fewest:
         self.remove(sites[half:])
 
     def confirm(self) -> None:
-        """Try without each that is left once more, until none goes or the time is over."""
+        """Try again without each annotation that is left, until none can go or the time is over."""
         while not self.all_tested and time.monotonic() <= self.deadline:
             for site in [s for s in self.order if s in self.kept]:
                 if self.without.get(site, (None, ""))[0] != self.kept - {site}:

@@ -107,8 +107,8 @@ def with_stated_locals(plan: Plan, stated: Any) -> Plan:
     kernels = [s for s in (stated if isinstance(stated, list | tuple) else (stated,)) if isinstance(s, Kernel)]
     if plan.traced is None or not kernels:
         return plan
-    found = imported_locals(match_kernels(kernels, plan.program).locals, Path())
-    return replace(plan, traced=with_locals(plan.traced, found))
+    functions = imported_locals(match_kernels(kernels, plan.program).locals, Path())
+    return replace(plan, traced=with_locals(plan.traced, functions))
 
 
 def keep(key: str, plan: Plan) -> None:
@@ -128,5 +128,5 @@ def keep(key: str, plan: Plan) -> None:
 
 def _cut_short(plan: Plan) -> bool:
     """Whether the user or the clock ended one of the plan's searches: another run may give a better plan."""
-    ends = {one.get("stopped") for one in plan.run.get("rounds", ())}
+    ends = {round_.get("stopped") for round_ in plan.run.get("rounds", ())}
     return bool(plan.run.get("interrupted")) or not ends.isdisjoint({Stopped.TIME, Stopped.INTERRUPT})

@@ -30,7 +30,7 @@ PlanOf = Callable[[Request], "Plan"]
 
 
 def plan_loops(request: Request, plan_of: PlanOf) -> Plan:
-    """The cheapest plan of a request with its loops as they stand or in parts; `plan_of` plans with the parts given.
+    """The cheapest plan of a request, with its loops as they stand or in parts. plan_of: plans with the parts given.
 
     Errors are those of the program as it stands.
     """
@@ -117,16 +117,16 @@ def _described(plan: Plan) -> str:
 
 
 def _says_otherwise(request: Request, parts: Sequence[int]) -> str:
-    """Why the statements are others when loops run in parts; '' where they are the same.
+    """Why the statements would mean something else with loops in parts; '' where they mean the same.
 
-    Values inside of loops have one more dimension then, and ops other numbers.
+    In parts, values inside of loops have one more dimension, and ops have other numbers.
     """
     try:
         divided = _in_parts(request, parts)
         before, after = (_stated(asked(r).statements, _program(r)) for r in (request, divided))
     except AutoshardError as error:
         return f"a statement does not fit the program with loops in parts: {error}"
-    return "" if before == after else "a statement is about values or ops inside of the program, which are others then"
+    return "" if before == after else "a statement is about values or ops inside of the program, which then change"
 
 
 def _program(request: Request) -> Program:

@@ -40,4 +40,4 @@ def largest(plan: PlanRecord, most: int) -> Alternatives:
     inputs = plan.program.body.args[: len(plan.program.input_names)]
     first = sorted(inputs, key=lambda value: (-size(value, definitions[value]), value))[:most]
     priced = Priced(plan)
-    return {plan.program.values[value].name: [one.to_dict() for one in priced.of(value)] for value in first}
+    return {plan.program.values[value].name: [other.to_dict() for other in priced.of(value)] for value in first}

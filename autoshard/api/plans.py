@@ -248,8 +248,8 @@ class Plan(PlanRecord):
         config = self.config or {}
         trusted = config.get("trusted") is Trust.GIVEN
         named = {s.op: s.local for s in stated if trusted and s.local not in (None, "?")}
-        found = {s.op: given[s.name] for s in stated if s.name in given}
-        return imported_locals({**named, **found}, Path(config.get("folder") or "."))
+        functions = {s.op: given[s.name] for s in stated if s.name in given}
+        return imported_locals({**named, **functions}, Path(config.get("folder") or "."))
 
     def verify(
         self,

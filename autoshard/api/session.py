@@ -14,9 +14,9 @@ from autoshard.config.workload import Workload
 from autoshard.constraints.kernels_of import called_names
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, UnsupportedError
 from autoshard.files import check_writable, write_json
-from autoshard.planning.options import SearchOptions
 from autoshard.report.progress import Progress
 from autoshard.report.view.search import search_points
+from autoshard.search_options import SearchOptions
 from autoshard.trust import allow, placed_config, told_folder
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from autoshard.strategies.choice import StrategyName
 
 REFUSAL = "refusal.json"
-"""Where a proof that there is no plan goes, in the folder of the plan that there is not."""
+"""The file of a proof that there is no plan, in the folder where the plan would be."""
 OUTPUT_ROOT = Path("out")
 """Where a config's results go unless it or the command line says otherwise: ``out/<name of the config>``."""
 
@@ -268,8 +268,8 @@ def verify_session(plan_file: Path) -> Any:
     if is_refusal(data):
         RefusalRecord.load(plan_file)
         data = {**data, "config": placed_config(data["config"], plan_file)}
-        found = verify_refusal(data, name=str(plan_file))
-        return replace(found, checks=(*found.checks, check_refusal(data)))
+        verification = verify_refusal(data, name=str(plan_file))
+        return replace(verification, checks=(*verification.checks, check_refusal(data)))
     return with_bound(verify_file(plan_file), read_json(plan_file, what="plan"))
 
 

@@ -24,13 +24,13 @@ def layouts(plan: PlanRecord) -> dict[str, Layout]:
     Axes that cut a dimension unevenly are left out, because JAX has no such arrays; the function cuts further inside.
     """
     program, schedule = plan.program, plan.schedule
-    found: dict[str, Layout] = {}
+    by_path: dict[str, Layout] = {}
     for name, value in zip(program.input_names, program.body.args, strict=False):
-        found[name] = boundary_layout(program.type_of(value).shape, schedule.definitions[value], schedule.mesh)
+        by_path[name] = boundary_layout(program.type_of(value).shape, schedule.definitions[value], schedule.mesh)
     for slot, (name, value) in enumerate(zip(program.output_names, program.body.results, strict=True)):
         target = schedule.uses[Use(PROGRAM, slot)].target
-        found[name] = boundary_layout(program.type_of(value).shape, target, schedule.mesh)
-    return found
+        by_path[name] = boundary_layout(program.type_of(value).shape, target, schedule.mesh)
+    return by_path
 
 
 def partition_specs(plan: PlanRecord, argument: str | None = None, *, like: Any = None) -> Any:

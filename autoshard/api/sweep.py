@@ -32,7 +32,7 @@ FIGURES = (
 )  # fmt: skip
 """Columns behind those of the keys. step_s: the estimate; seconds: wall clock of the search."""
 CONFIG = "config"
-"""The last column: a digest of the config, by which rows of another one are told."""
+"""The last column: a digest of the config, by which rows of another config are recognised."""
 
 Row = dict[str, Any]
 

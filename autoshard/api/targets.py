@@ -171,8 +171,8 @@ class Target:
         """
         # XLA merges collectives that are written out later on; the report counts them before that
         options = dict(UNCOMBINED) if self.name == "explicit" and _on_cpu() else None
-        found = compiled_traffic(self.lowered, self.staged(devices), options)
-        return TargetReport(self.name, planned_traffic(self.lowered), found)
+        compiled = compiled_traffic(self.lowered, self.staged(devices), options)
+        return TargetReport(self.name, planned_traffic(self.lowered), compiled)
 
 
 def planned_traffic(lowered: Lowered) -> Counter[Traffic]:

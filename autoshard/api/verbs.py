@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,6 @@ from autoshard.planning import (
     STOPPED_BY_USER,
     Decision,
     Model,
-    SearchOptions,
     best_seen,
     build_model,
     check_room,
@@ -31,7 +31,6 @@ from autoshard.planning import (
 from autoshard.planning.interrupting import TRACE_LESS, TRACING, ended_at
 from autoshard.planning.memory_cap import memory_cap
 from autoshard.planning.named_stages import Named, named_words
-from autoshard.planning.options import Progress
 from autoshard.program.program import Program
 from autoshard.request.arguments import argument_numbers, limit_seconds
 from autoshard.request.asking import Asked, Constraint, asked, placed
@@ -39,6 +38,7 @@ from autoshard.request.request import AUTO, Request, SearchWords, request_of
 from autoshard.request.specs import is_stated, with_stated
 from autoshard.search.starts import each_start
 from autoshard.search.strategy import decide_by, default_strategy
+from autoshard.search_options import Progress, SearchOptions
 from autoshard.sharding.mesh import Mesh
 from autoshard.strategies.choice import SEARCHES, StrategyName
 from autoshard.strategies.stated import StatedShardings
@@ -130,6 +130,7 @@ def request_of_call(
     **words: Any,
 ) -> tuple[Request, float]:
     """The request that the arguments of `plan` make, and the seconds that tracing took."""
+    from autoshard.frontends.jax.calls import check_keywords
     from autoshard.frontends.jax.function import trace
 
     if progress is not None and not callable(progress):
@@ -139,8 +140,9 @@ def request_of_call(
     deadline = Deadline.after(limit_seconds(time_limit))
     search = {name: words.pop(name) for name in SearchWords.__annotations__ if name in words}
     search |= {name: words.pop(name) for name in _ASKED if name in words}
-    told: dict[str, Any] = {name: words.pop(name, None) for name in ("static_argnames", "argnames", "effects")}
+    told: dict[str, Any] = {name: words.pop(name, None) for name in _OF_FUNCTION}
     static = argument_numbers(words.pop("static_argnums", None), "static_argnums")
+    check_keywords(f, words, (*_keywords(), *SearchWords.__annotations__, *_OF_FUNCTION, "static_argnums", "in_code"))
     with ended_at(deadline, TRACING, TRACE_LESS):
         traced = trace(
             f, *specs, donate_argnums=argument_numbers(donate_argnums), static_argnums=static, keywords=words,
@@ -155,6 +157,13 @@ def request_of_call(
 
 _ASKED = ("mesh", "hardware", "memory_limit", "baselines", "roles", "priorities", "carry", "in_code")
 """Keywords of `plan` that are handed on as they are; the others that it does not know are arguments of the function."""
+_OF_FUNCTION = ("static_argnames", "argnames", "effects")
+"""Keywords of `plan` that tracing takes as they are."""
+
+
+def _keywords() -> list[str]:
+    """The keywords in the signature of `plan`."""
+    return [name for name, p in inspect.signature(plan).parameters.items() if p.kind is p.KEYWORD_ONLY]
 
 
 def plan_traced(traced: TracedFunction, **words: Any) -> Plan:

@@ -26,6 +26,7 @@ from autoshard.cli import (
     simulate,
     sweep,
 )
+from autoshard.cli.common import EXIT_INTERRUPTED
 from autoshard.cli.process import drop_output, interrupts_arrive, open_streams
 
 app = typer.Typer(
@@ -86,6 +87,9 @@ def main(arguments: list[str] | None = None) -> int:
             app(args=arguments, prog_name="autoshard")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except KeyboardInterrupt:  # before a command begins
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
     except OSError as error:  # of what is printed outside of a command: the help
         drop_output()
         if not isinstance(error, BrokenPipeError):

@@ -47,8 +47,8 @@ def annotate(
     simulate_devices(devices)
     from autoshard.running.program import load
 
-    found = load(str(plan))[0].explicit_mode(check=check, time_limit=limit_s)
-    text = json.dumps(found.to_dict(), indent=1) if as_json else str(found)
+    annotated = load(str(plan))[0].explicit_mode(check=check, time_limit=limit_s)
+    text = json.dumps(annotated.to_dict(), indent=1) if as_json else str(annotated)
     if output is None:
         print(text)
     else:

@@ -20,7 +20,7 @@ EXIT_INTERRUPTED = 130
 
 Changes = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: memory_limit=12GiB model.layers=2."),
+    typer.Argument(metavar="KEY=VALUE", help="Changes to the config: memory_limit=12GiB model.layers=2."),
 ]
 MeshOption = Annotated[str | None, typer.Option("--mesh", help="In place of the config's: data=2,model=4.")]
 TrustOption = Annotated[
@@ -160,5 +160,13 @@ def config_of(config: str, changes: list[str] | None, mesh: str | None, hardware
     put = [] if mesh is None else [mesh_change(mesh_option(mesh))]
     put += [] if hardware is None else [f"hardware={hardware}"]
     if config == "-":
-        return load_config_text(sys.stdin.read(), "stdin", [*put, *(changes or ())])
+        return load_config_text(_standard_input(), "stdin", [*put, *(changes or ())])
     return load_config(config, [*put, *(changes or ())])
+
+
+def _standard_input() -> str:
+    """All of standard input, as UTF-8 text."""
+    from autoshard.files import decode_text
+
+    stream = getattr(sys.stdin, "buffer", None)
+    return sys.stdin.read() if stream is None else decode_text(stream.read(), "stdin", what="config")

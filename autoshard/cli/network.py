@@ -60,6 +60,7 @@ def solve(
 ) -> None:
     """Solve a network: the best assignment found, a proven lower bound and the gap."""
     began = time.monotonic()
+    from autoshard.deadline import Deadline
     from autoshard.files import check_writable, write_bytes
     from autoshard.report.progress import Progress
     from autoshard.solver import solve as solve_network
@@ -85,7 +86,7 @@ def solve(
         spent_s = time.monotonic() - began + _startup_s(began)
         left_s = None if limit_s is None else max(0.1, limit_s - spent_s - WRITING_S)
         solution = solve_network(
-            problem.network, time_limit_s=left_s, effort=effort, seed=seed, workers=workers, progress=say
+            problem.network, deadline=Deadline.after(left_s), effort=effort, seed=seed, workers=workers, progress=say
         )
     proved = solution.certificate() if certificate is not None else None
     if certificate is not None and proved is not None:
@@ -97,9 +98,9 @@ def solve(
             )
         if solution.stats.get("stopped") == "interrupt":
             raise KeyboardInterrupt
-        given = "time" if solution.stats.get("stopped") == "time" else "effort"
+        spent = "time" if solution.stats.get("stopped") == "time" else "effort"
         raise OutOfTimeError(
-            f"no solution of {file} was found in the {given} given, and it is not proved that none exists; its bound "
+            f"no solution of {file} was found in the {spent} given, and it is not proved that none exists; its bound "
             f"is {solution.lower_bound}"
         )
     if output is not None:

@@ -109,7 +109,7 @@ def show(
     sections: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SECTION]...",
+            metavar="SECTION",
             help="Of inputs, collectives, step, memory, baselines, meshes and notes; all where none is named.",
         ),
     ] = None,
@@ -147,22 +147,22 @@ def specs(
 
     if output is not None:
         check_writable(output)
-    found = Plan.load(plan)
+    loaded = Plan.load(plan)
     if rules is not None:
         if rules not in ("maxtext", "flax"):
             raise InputError(f"--rules: there are rules for maxtext and flax, found {rules!r}")
-        made = found.logical_axis_rules()
+        made = loaded.logical_axis_rules()
         if as_json:
             text = json.dumps(made.to_dict(), indent=1) + "\n"
         else:
             text = made.maxtext() if rules == "maxtext" else made.flax()
     elif as_json:
-        mesh = found.schedule.mesh
+        mesh = loaded.schedule.mesh
         axes = dict(zip(mesh.mesh.axis_names, mesh.mesh.axis_sizes, strict=True))
-        named = {name: list(spec_of(layout, mesh, name)) for name, layout in layouts(found).items()}
+        named = {name: list(spec_of(layout, mesh, name)) for name, layout in layouts(loaded).items()}
         text = json.dumps({"mesh": axes, "specs": named}, indent=1) + "\n"
     else:
-        text = python_text(found)
+        text = python_text(loaded)
     if output is None:
         print(text, end="")
     else:

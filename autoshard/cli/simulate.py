@@ -69,19 +69,19 @@ def simulate(
         raise InputError(f"--keep: {keep} is a file; name a folder")
 
     titles = _titles(plans)
-    found = []
+    simulations = []
     for file, title in zip(plans, titles, strict=True):
         plan = _loaded(file, compiler)
         for one in forms:
             place = None if keep is None else keep / f"{title.replace('/', '_')}.{one}.hlo"
             hand = None if place is None else partial(_keep, place)
-            found.append(simulate(plan, form=one, compiler=compiler, clock=clock, name=title, keep=hand))
+            simulations.append(simulate(plan, form=one, compiler=compiler, clock=clock, name=title, keep=hand))
     if trace is not None:
-        write_text(trace, json.dumps(trace_events(found)))
+        write_text(trace, json.dumps(trace_events(simulations)))
     if as_json:
-        print(json.dumps([s.to_dict() for s in found], indent=1))
+        print(json.dumps([s.to_dict() for s in simulations], indent=1))
     else:
-        print("\n".join(simulation_lines([s.to_dict() for s in found])))
+        print("\n".join(simulation_lines([s.to_dict() for s in simulations])))
         if trace is not None:
             print(f"trace: {trace} (open it at https://ui.perfetto.dev)")
 

@@ -14,7 +14,7 @@ def sweep(
     config: Annotated[Path, typer.Argument(help="A YAML file: what to plan, on which mesh and machine.")],
     changes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config, the same for all points."),
+        typer.Argument(metavar="KEY=VALUE", help="Changes to the config, the same for all points."),
     ] = None,
     over: Annotated[
         list[str] | None,

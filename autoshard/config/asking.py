@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard.config.load import Config
 from autoshard.config.workload import Workload
-from autoshard.planning import SearchOptions
 from autoshard.request.request import Request
+from autoshard.search_options import SearchOptions
 
 if TYPE_CHECKING:
     from autoshard.frontends.jax.function import TracedFunction
@@ -19,7 +19,7 @@ def request_of_config(config: Config, problem: Workload, traced: "TracedFunction
     problem: the workload that the config names; `traced`: its function. options: with deadline and progress; effort,
     seed and gap are taken from the config.
     """
-    options = options.but(effort=config.solver.effort, seed=config.solver.seed, accepted_gap=config.solver.accepted_gap)
+    options = options.like(config.solver)
     request = Request(
         traced=traced,
         mesh=_mesh(config),

@@ -71,8 +71,8 @@ def _program_faults(config: "Config") -> Iterator[tuple[KeyPath, str]]:
                 yield (key,), f"key {key!r} does not go with 'model', which brings its own"
         return
     if (settings.args is None) == (settings.specs is None):
-        found = "none" if settings.args is None else "both"
-        yield ("function",), f"describe the arguments of the function by either 'args' or 'specs', found {found}"
+        stated = "none" if settings.args is None else "both"
+        yield ("function",), f"describe the arguments of the function by either 'args' or 'specs', found {stated}"
         return
     names = settings.argnames
     if settings.args is not None:

@@ -240,6 +240,11 @@ def config_from_document(document: Document, folder: str | None = None) -> Confi
             f"{document.place(())}: a config is a mapping with keys such as model, mesh and hardware, "
             f"found {shown(document.data)}"
         )
+    if str(document.data.get("format", "")).startswith("autoshard-"):
+        raise ConfigError(
+            f"{document.file} is an answer of autoshard and no config; `autoshard show {document.file}` prints a plan, "
+            "and `autoshard solve` takes the config that it was made of"
+        )
     data, search = document.data, None
     if MeshSearch.is_one(data.get("mesh")):
         try:

@@ -22,6 +22,7 @@ from autoshard.constraints.in_config import Axes, Section, mapping_or
 from autoshard.constraints.kind import Kind
 from autoshard.constraints.memory_limit import LimitSection
 from autoshard.errors import InputError
+from autoshard.search_options import ACCEPTED_GAP
 from autoshard.units import memory_amount, seconds
 
 DTYPES = (
@@ -109,7 +110,7 @@ class SolverSection(Section):
     """How much deterministic work a search may do; 1.0 is the normal amount."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Of the searches that choose at random."""
-    accepted_gap: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 1e-3
+    accepted_gap: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = ACCEPTED_GAP
     """(cost - bound) / cost at which the search within a memory limit ends."""
     memory: Annotated[int | None, BeforeValidator(plain_bytes)] = None
     """Bytes of the planning process (`8GB`) at which the search ends with the best plan so far."""

@@ -76,9 +76,9 @@ class Kernel(Statement):
         if not (self.local is None or callable(self.local) or (isinstance(self.local, str) and ":" in self.local)):
             raise RuleError(f"kernel {self.name}: local is {self.local!r}; give a function or module:function")
         for what in ("flop", "bytes"):
-            given = getattr(self, what)
-            if isinstance(given, bool) or not isinstance(given, str | int | float | None):
-                raise RuleError(f"kernel {self.name}: {what} is {given!r}; give a number or a formula as 4*b*q*k*d")
+            stated = getattr(self, what)
+            if isinstance(stated, bool) or not isinstance(stated, str | int | float | None):
+                raise RuleError(f"kernel {self.name}: {what} is {stated!r}; give a number or a formula as 4*b*q*k*d")
         written_at(self)
 
     def __str__(self) -> str:

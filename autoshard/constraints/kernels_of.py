@@ -49,14 +49,14 @@ def match_kernels(stated: Sequence[Kernel], program: Program) -> KernelRules:
         calls[facts["name"]] = number + 1
         entries = [e for e in stated if e.name != DEFAULT and e.names(facts, number)]
         spoken |= {id(e) for e in entries}
-        one = _OneCall(op, facts, program, [k for k, v in enumerate(op.results) if v not in read])
-        found = one.found(entries, any(e.name == DEFAULT for e in stated), any(o.kind == "shard_map" for o in outer))
-        if found is None:
-            missing.setdefault(facts["name"], one.what_to_write())
+        call = _OneCall(op, facts, program, [k for k, v in enumerate(op.results) if v not in read])
+        matched = call.found(entries, any(e.name == DEFAULT for e in stated), any(o.kind == "shard_map" for o in outer))
+        if matched is None:
+            missing.setdefault(facts["name"], call.what_to_write())
             continue
-        statements.append(found)
-        notes.update(dict.fromkeys(one.notes))
-        if (entry := one.entry) is not None and entry.local is not None:
+        statements.append(matched)
+        notes.update(dict.fromkeys(call.notes))
+        if (entry := call.entry) is not None and entry.local is not None:
             functions[op.id] = entry.local
     idle = [_speaks_of_nothing(e, calls) for e in stated if e.name != DEFAULT and id(e) not in spoken]
     if missing or idle:
@@ -72,8 +72,8 @@ def _speaks_of_nothing(entry: Kernel, calls: Mapping[str, int]) -> str:
 
 def called_names(stated: Any) -> tuple[str, ...]:
     """The names of kernels that may be jitted functions of the program: those for which a device runs a function."""
-    given = stated if isinstance(stated, list | tuple) else (stated,)
-    kernels = (s for s in given if isinstance(s, Kernel) and s.local is not None)
+    statements = stated if isinstance(stated, list | tuple) else (stated,)
+    kernels = (s for s in statements if isinstance(s, Kernel) and s.local is not None)
     return tuple(kernel.name for kernel in kernels if not set(kernel.name) & set(":*?["))
 
 
@@ -127,12 +127,12 @@ class _OneCall:
         reasons = []
         for entry in entries:
             try:
-                found = self._of(entry)
+                values = self._of(entry)
             except RuleError as error:
                 reasons.append(f"{entry.source or entry.written}: {error}")
                 continue
             self.entry = entry
-            return found
+            return values
         raise RuleError(f"{self.call}{self.where}: no entry for it fits\n  " + "\n  ".join(reasons))
 
     def _of(self, entry: Kernel) -> tuple[ShardingRule, dict[str, int]]:
@@ -174,9 +174,9 @@ class _OneCall:
         work = dict(own or NO_WORK)
         saying = [*([] if self.entry is None else [self.entry]), *(e for e in entries if not e.says_how)]
         for what in ("flop", "bytes"):
-            given = next((value for e in saying if (value := getattr(e, what)) is not None), None)
-            if given is not None:
-                work[what] = formula_value(given, sizes, f"kernel {self.facts['name']}: {what}")
+            stated = next((value for e in saying if (value := getattr(e, what)) is not None), None)
+            if stated is not None:
+                work[what] = formula_value(stated, sizes, f"kernel {self.facts['name']}: {what}")
                 work["from"] = "stated"
         work["unit"] = next((e.unit for e in saying if e.unit), work["unit"])
         if work["flop"] is None:

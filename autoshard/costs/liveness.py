@@ -9,10 +9,10 @@ With a schedule, a copy made by a reshard ends the life of the array that it is 
 so that memory is freed). A copy no larger than the definition is made together with the value, a larger one when it is
 first read; an all-reduce works in place.
 
-Without a schedule the intervals are those that hold under every schedule: a definition is held at least so long, and
-first reads are at the latest then. So a region op may read a copy of its operand as soon as it begins, and what a
-virtual value is computed from is read only when that could be made: a copy of the virtual value may be what later ops
-read.
+Without a schedule, the intervals hold under every schedule: a definition is held for at least this long, and is first
+read at this time at the latest. So a region op counts as reading its operand when it begins, since it may make a copy
+then; and what a virtual value is computed from counts as read when that value could first be made, since later ops may
+read a copy of it.
 """
 
 from collections.abc import Callable, Mapping

@@ -40,7 +40,7 @@ def placed(schedule: Schedule, program: Program, atoms: Collection[int]) -> Fixe
     chosen = frozenset(atoms)
 
     def cut(lists: Sequence[Sequence[int]], without: Collection[int] = ()) -> Cut:
-        return tuple(tuple(a for a in one if a in chosen and a not in without) for one in lists)
+        return tuple(tuple(a for a in atoms_here if a in chosen and a not in without) for atoms_here in lists)
 
     def some(found: dict[int, Cut]) -> dict[int, Cut]:
         return {key: value for key, value in found.items() if any(value)}

@@ -140,21 +140,21 @@ class Quantities:
     def lift(self, function: Callable[..., Any], *quantities: Quantity) -> Quantity:
         """`function` of the values of these quantities, whatever is decided."""
         self.check()
-        given = list(quantities)
-        if all(q.is_constant for q in given):
-            return self.constant(function(*(q.constant for q in given)))
+        parts = list(quantities)
+        if all(q.is_constant for q in parts):
+            return self.constant(function(*(q.constant for q in parts)))
         while True:
-            nodes, joints = self._joints(given)
+            nodes, joints = self._joints(parts)
             counts = [len(first) for _, first in joints]
-            largest = max(range(len(given)), key=lambda k: (given[k].ids.size, -k))
-            if prod(counts) <= MOST_CELLS or len(given[largest].nodes) < 2:
+            largest = max(range(len(parts)), key=lambda k: (parts[k].ids.size, -k))
+            if prod(counts) <= MOST_CELLS or len(parts[largest].nodes) < 2:
                 break
-            whole = given[largest]
+            whole = parts[largest]
             said = self.cut(whole)
-            given = [said if q is whole else q for q in given]
-        met = self._met(given, nodes, joints)
+            parts = [said if q is whole else q for q in parts]
+        met = self._met(parts, nodes, joints)
         known: dict[Any, int] = {}
-        columns = [[q.values[k] for k in own] for q, own in zip(given, met.arguments, strict=True)]
+        columns = [[q.values[k] for k in own] for q, own in zip(parts, met.arguments, strict=True)]
         results = (FREE if FREE in row else function(*row) for row in zip(*columns, strict=True))
         ids = np.array([known.setdefault(result, len(known)) for result in results], np.int64)
         return met.made(self, ids, known)

@@ -216,8 +216,8 @@ class AnnotatedInterpreter(ConstrainedInterpreter):
     def results(self, op: Op, arrays: Sequence[Any], goals: Sequence[Form]) -> list[Any]:
         """The results of an op, each in its form."""
         zero = bool(op.attrs.get("zero"))
-        found = zip(arrays, goals, op.results, strict=True)
-        return [self.placed(x, g, Site("result", op.id, k), v, op, zero=zero) for k, (x, g, v) in enumerate(found)]
+        placed = zip(arrays, goals, op.results, strict=True)
+        return [self.placed(x, g, Site("result", op.id, k), v, op, zero=zero) for k, (x, g, v) in enumerate(placed)]
 
     def inferred(self, op: Op, operands: Sequence[Any], goals: Sequence[Form]) -> list[Any] | None:
         """Results in their forms: as explicit mode infers them, told by ``out_sharding``, or resharded; None where it

@@ -221,8 +221,10 @@ def _input_shape(info: Any, shapes: Mapping[str, Any]) -> tuple[int, ...]:
     for d in dims:
         if d.HasField("dim_value"):
             out.append(d.dim_value)
+        elif isinstance(shapes.get(d.dim_param), int):
+            out.append(shapes[d.dim_param])
         elif d.dim_param in shapes:
-            out.append(int(shapes[d.dim_param]))
+            raise InputError(f"shapes: the dimension {d.dim_param!r} has one size, found {shapes[d.dim_param]!r}")
         else:
             what = f"dimension {d.dim_param!r}" if d.dim_param else "a dimension without a name"
             example = f"{{{d.dim_param}: 8}}" if d.dim_param else f"{{{info.name}: [...]}}"

@@ -69,8 +69,7 @@ class PlanRecord(AskedRecord):
     mesh_search: where the sizes of the mesh were searched too, what was tried and the frontier of time against memory.
     memory_limit: its ``bytes`` per device (None: lifted), and ``from`` where: ``stated`` by the user (then it is one of
     the statements too), or what the ``device`` has room for. None in plans of earlier versions.
-    options: with which the plan was made (``effort``, ``seed``, ``accepted_gap``, ``share_repeats``, ``sub_axes``,
-    ``strategy``), and with which questions are answered. None in plans of earlier versions.
+    options: with which the plan was made, and with which questions are answered. None in plans of earlier versions.
     certificate: the proof ``of`` the ``plan``'s bound, or of that of the ``joint`` optimum where there are stages, and
     what its network knew (`planning.certified`). None where nothing is proved but by the word of a strategy.
     changed: where the plan answers a question put to another plan, what each question asked otherwise, in order.
@@ -107,9 +106,9 @@ class PlanRecord(AskedRecord):
 
     def __repr__(self) -> str:
         name = f"{type(self).__name__}({self.program.name} on {self.machine.profile.name}"
-        found = f"{self.objective_s:.6g} s, no plan under {self.bound_s:.6g} s, gap {self.gap:.2%}, peak"
+        price = f"{self.objective_s:.6g} s, no plan under {self.bound_s:.6g} s, gap {self.gap:.2%}, peak"
         where = f"mesh {self.schedule.mesh.mesh}, {self.status}"
-        return f"{name}, {where}: {found} {self.memory.peak_bytes} bytes; summary() tells more)"
+        return f"{name}, {where}: {price} {self.memory.peak_bytes} bytes; summary() tells more)"
 
     # -- reading it ----------------------------------------------------------------------------------
 

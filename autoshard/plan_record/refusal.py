@@ -60,7 +60,7 @@ class RefusalRecord(AskedRecord):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a refusal back. `InputError` for a file that is missing, damaged, of another version, or none."""
+        """Read a refusal back. `InputError` for a file that is missing, damaged, of another version, or no refusal."""
         data = read_json(path, what="refusal")
         if not is_refusal(data):
             raise InputError(f"{path} is not a refusal of autoshard (no 'format: {FORMAT}')")

@@ -9,17 +9,14 @@ from autoshard.planning.decision import STOPPED_BY_USER, Decision, assumptions, 
 from autoshard.planning.model import Model, Problem, build_model
 from autoshard.planning.named_stages import check_names, named_stages
 from autoshard.planning.no_plan import name_nodes
-from autoshard.planning.options import ACCEPTED_GAP, SearchOptions
 from autoshard.planning.sharing import price_of_sharing
 from autoshard.planning.stages import StagePlan, decide_staged, stated_stages
 
 __all__ = [
-    "ACCEPTED_GAP",
     "STOPPED_BY_USER",
     "Decision",
     "Model",
     "Problem",
-    "SearchOptions",
     "StagePlan",
     "answer",
     "assumptions",

@@ -9,7 +9,7 @@ from autoshard.planning.decide import search_plan
 from autoshard.planning.decision import Decision
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError
-from autoshard.planning.options import SearchOptions
+from autoshard.search_options import SearchOptions
 from autoshard.solver.solution import Stopped
 
 EXPLAINING_SHARE, EXPLAINING_S = 0.8, 2.0

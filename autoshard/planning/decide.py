@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from autoshard.deadline import Deadline
 from autoshard.formulation.memory import leaves_something
 from autoshard.planning.decision import (
     Decision,
@@ -21,7 +22,7 @@ from autoshard.planning.fitting import anything, entries, first_fit
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
-from autoshard.planning.options import SearchOptions
+from autoshard.search_options import SearchOptions
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution, Stopped
@@ -29,7 +30,7 @@ from autoshard.solver.work import Infeasible
 from autoshard.units import seconds_text
 
 _MOST_ROUNDS = 30
-"""How often what an answer holds too much of is decided in the network and the search made again."""
+"""Most rounds: after each, the network gets nodes for what its answer holds too much of, and is searched again."""
 _IDLE_ROUNDS = 3
 """Rounds that raise no bound, after which a plan that is known is the answer."""
 _ROUGH_GAPS = (0.25, 2e-2)
@@ -43,8 +44,8 @@ _FULL_EFFORT = 1.0
 """The least effort with which that is done: it makes networks larger, and with less effort their search would not come
 to an answer."""
 _WIDER = 1.25
-"""How many times as many table entries a large network may have that knows of all that plans may hold at such moments.
-Otherwise its answers move what they hold to where it does not know of it, round after round."""
+"""A large network knows of all that plans may hold at such moments where that makes its tables at most so many times as
+large. Otherwise its answers move what they hold to where it does not know of it, round after round."""
 _SMALL_NODES = 400
 """In networks of up to so many nodes rough searches get little effort. In larger ones most of a search is preparation,
 so only the one to the finer gap is made."""
@@ -118,7 +119,7 @@ class _Run:
         """The cheapest plan, or an error that says that there is none or that none was found."""
         model, limit = self.model, self.model.problem.memory_limit
         share = 1.0 if limit is None else _FREE_SHARE_OF_DEVICE if model.problem.device_limit else _FREE_SHARE
-        free = self._search(model.with_limit(None), "solving", self.starts, self.options.deadline.left(share))
+        free = self._search(model.with_limit(None), "solving", self.starts, self.options.deadline.part(share))
         if free.assignment is None:
             raise no_answer(model, free, [])
         schedule = model.schedule(free.assignment)
@@ -140,7 +141,7 @@ class _Run:
             model.work_out_memory(self._check)
         except Infeasible as why:  # what is looked at has no certificate, but the search does the same and more
             solution = self._search(
-                model.with_limit(limit), "proving that nothing fits", (), self.options.deadline.left(_LIMITED_SHARE),
+                model.with_limit(limit), "proving that nothing fits", (), self.options.deadline.part(_LIMITED_SHARE),
                 within=limit,
             )  # fmt: skip
             if solution.status != "infeasible":
@@ -183,8 +184,8 @@ class _Run:
             extended = [room.extended(start, chosen) for start in near if room.knows(start)]
             extended += [] if known is not None else anything(network, self.options.deadline)
             what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
-            seconds, before = self.options.deadline.left(_LIMITED_SHARE), self.bound
-            solution = self._search(network, what, extended, seconds, rough, within=limit, moments=chosen)
+            before, until = self.bound, self.options.deadline.part(_LIMITED_SHARE)
+            solution = self._search(network, what, extended, until, rough, within=limit, moments=chosen)
             stopped = solution.stopped
             if solution.status == "infeasible":
                 raise no_answer(model, solution, self.seen, limit, chosen)
@@ -249,7 +250,7 @@ class _Run:
             return more
         what = "looking whether anything fits the memory limit"
         solution = self._search(
-            network, what, (), self.options.deadline.left(_LIMITED_SHARE), within=limit, moments=more
+            network, what, (), self.options.deadline.part(_LIMITED_SHARE), within=limit, moments=more
         )
         if solution.status == "infeasible":
             raise no_answer(self.model, solution, self.seen, limit, more)
@@ -285,9 +286,8 @@ class _Run:
         return finish(self.model, *known, self.bound, self.rounds, self.proofs)
 
     def _close(self, solution: Solution) -> bool:
-        """Whether a plan is about within the accepted gap.
-
-        What is written down of the bound at which a search ended may prove a little less than it said then.
+        """Whether a plan is within the accepted gap, or nearly: a certificate may prove a little less than the bound
+        that the search ended with.
         """
         return solution.cost is not None and solution.cost - self.bound <= 1.1 * self.options.accepted_gap * abs(
             solution.cost
@@ -298,23 +298,23 @@ class _Run:
         under a loose limit it is close to their bound, and what copies hold need not be worked out."""
         model = self.model
 
-        def search(room: int, given: Sequence[Sequence[int]], seconds: float | None) -> Solution:
+        def search(room: int, given: Sequence[Sequence[int]], until: Deadline) -> Solution:
             what = "looking for a plan within a loose memory limit"
             near = (*self.starts, *given) if room == limit else given
-            found = self._search(model.with_limit(room), what, near, seconds, proves=room == limit, within=limit)
-            if room == limit and found.status == "infeasible":
-                raise no_answer(model, found, self.seen, limit)
-            return found
+            solution = self._search(model.with_limit(room), what, near, until, proves=room == limit, within=limit)
+            if room == limit and solution.status == "infeasible":
+                raise no_answer(model, solution, self.seen, limit)
+            return solution
 
-        found = self._fitted(limit, free, _LOOSE_SHARE, _LOOSE_TRIES, search)
-        return known if found is None or (known is not None and cheaper(known[0], found[0])) else found
+        loose = self._fitted(limit, free, _LOOSE_SHARE, _LOOSE_TRIES, search)
+        return known if loose is None or (known is not None and cheaper(known[0], loose[0])) else loose
 
     def _first(self, limit: int, free: Sequence[int]) -> Known | None:
         """A first plan within the limit, which later searches are to beat."""
 
-        def search(room: int, given: Sequence[Sequence[int]], seconds: float | None) -> Solution:
+        def search(room: int, given: Sequence[Sequence[int]], until: Deadline) -> Solution:
             what = "looking for a plan within the memory limit"
-            return self._search(self.model.within(room, {}), what, given, seconds, proves=False)
+            return self._search(self.model.within(room, {}), what, given, until, proves=False)
 
         return self._fitted(limit, free, _FIRST_SHARE, _FIRST_TRIES, search)
 
@@ -324,25 +324,25 @@ class _Run:
         free: Sequence[int],
         share: float,
         tries: int,
-        search: Callable[[int, Sequence[Sequence[int]], float | None], Solution],
+        search: Callable[[int, Sequence[Sequence[int]], Deadline], Solution],
     ) -> Known | None:
         """What `first_fit` finds by so many searches, in a part of the time that is left."""
         until = self.options.deadline.part(share)
 
         def run(room: int, given: Sequence[Sequence[int]]) -> Solution | None:
             over = until.passed or interrupted_in(self.rounds)
-            return None if over else search(room, given, until.left())
+            return None if over else search(room, given, until)
 
         first = first_fit(self.model, limit, free, run, tries)
-        found = None if first is None else best_start(self.model, [first], limit)
-        return None if found is None else (replace(found[0], stats={"stopped": Stopped.COPIES}), *found[1:])
+        fitting = None if first is None else best_start(self.model, [first], limit)
+        return None if fitting is None else (replace(fitting[0], stats={"stopped": Stopped.COPIES}), *fitting[1:])
 
     def _search(
         self,
         network: CostNetwork,
         what: str,
         given: Sequence[Sequence[int]],
-        seconds: float | None,
+        until: Deadline,
         rough: float = 0.0,
         *,
         proves: bool = True,
@@ -368,7 +368,7 @@ class _Run:
 
         exact = (network.usage_limit is None or self.small) and not network.is_factored
         solution = solve(
-            network, time_limit_s=seconds, effort=options.effort * share, seed=options.seed, starts=given,
+            network, deadline=until.part(1.0), effort=options.effort * share, seed=options.seed, starts=given,
             gap=0.0 if exact else options.accepted_gap, rough=rough, progress=told,
         )  # fmt: skip
         bound = solution.lower_bound

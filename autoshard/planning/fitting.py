@@ -1,5 +1,5 @@
-"""A first plan within a memory limit: quick searches of a network that counts few copies, until a plan fits, and one of
-any network for whatever fits.
+"""A first plan within a memory limit: quick searches of a network that counts few copies, until a plan fits; and one
+search of any network for anything that fits.
 
 This proves nothing: its plan is what the search of the whole network has to be cheaper than.
 """
@@ -56,11 +56,11 @@ def anything(network: CostNetwork, deadline: Deadline) -> list[Sequence[int]]:
     """
     from autoshard.solver import solve
 
-    seconds = deadline.left(_ANYTHING_SHARE)
-    found = solve(without_costs(network), time_limit_s=seconds, effort=_ANYTHING_EFFORT, gap=1.0)
-    if found.stopped is Stopped.INTERRUPT:
+    part = deadline.part(_ANYTHING_SHARE)
+    solution = solve(without_costs(network), deadline=part, effort=_ANYTHING_EFFORT, gap=1.0)
+    if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
-    return [] if found.assignment is None else [found.assignment]
+    return [] if solution.assignment is None else [solution.assignment]
 
 
 def entries(network: CostNetwork) -> int:

@@ -31,9 +31,9 @@ def interrupted_when(over: Callable[[], bool], every_s: float = EVERY_S) -> Iter
 
     Nothing happens outside of the main thread. every_s: how often it is looked at.
     """
-    found = Interruption()
+    interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
-        yield found
+        yield interruption
         return
     opened, closed = threading.Event(), threading.Event()
 
@@ -41,12 +41,12 @@ def interrupted_when(over: Callable[[], bool], every_s: float = EVERY_S) -> Iter
         opened.wait()  # an earlier interrupt would hit the code that starts this thread
         while not closed.wait(every_s):
             if over():
-                found.done = True
+                interruption.done = True
                 _thread.interrupt_main()
                 return
 
     def reached(number: int, frame: Any) -> None:  # of a process that ignores Ctrl-C (`nohup`, `&` in a script)
-        if found.done:
+        if interruption.done:
             raise KeyboardInterrupt
 
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -56,9 +56,9 @@ def interrupted_when(over: Callable[[], bool], every_s: float = EVERY_S) -> Iter
     watcher.start()
     try:
         opened.set()
-        yield found
+        yield interruption
     finally:
-        _end(watcher, closed, found)
+        _end(watcher, closed, interruption)
         if ignored:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -71,13 +71,13 @@ def ended_at(deadline: Deadline, doing: str, advice: str) -> Iterator[None]:
     if deadline.left() is None:
         yield
         return
-    with interrupted_when(lambda: deadline.passed) as found:
+    with interrupted_when(lambda: deadline.passed) as interruption:
         try:
             yield
         except KeyboardInterrupt:
-            if not found.done:
+            if not interruption.done:
                 raise
-    if found.done:
+    if interruption.done:
         raise OutOfTimeError(f"the time limit was reached while {doing}; {advice}")
     deadline.check(doing, advice)
 

@@ -6,7 +6,7 @@ plan with it was found.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from autoshard.formulation.fixed import Fixed
 from autoshard.formulation.pieces import Group, Left, Piece, grouped, holds, part_of, pieces_of
 from autoshard.planning.decide import decide
 from autoshard.planning.model import Model, Problem, build_model
-from autoshard.planning.options import SearchOptions
 from autoshard.program.schedule import Schedule
+from autoshard.search_options import SearchOptions
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge
 from autoshard.solver.solution import Stopped
 
@@ -219,7 +219,7 @@ class Keeper:
             return Answer(False, "placements")
         if limit is None:
             return self._possible(model)
-        options = replace(self.options, accepted_gap=ENOUGH_GAP, effort=CHECK_EFFORT * self.options.effort)
+        options = self.options.rougher(ENOUGH_GAP, CHECK_EFFORT)
         try:
             decision = decide(model, options.part(CHECK_SHARE))
         except InfeasibleError as error:

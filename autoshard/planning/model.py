@@ -39,10 +39,10 @@ from autoshard.placements.partial import PartialReach
 from autoshard.placements.space import OpSpace
 from autoshard.planning.conflicts import check_layouts, implied_pins
 from autoshard.planning.heap import give_back
-from autoshard.planning.options import Progress
 from autoshard.program.program import Program
 from autoshard.program.schedule import Schedule
 from autoshard.program.ties import layout_ties
+from autoshard.search_options import Progress
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
 from autoshard.solver.network import CostNetwork

@@ -40,7 +40,7 @@ class NoAnswerError(Exception):
         )
 
     def plain(self) -> InfeasibleError | NotFoundError | OutOfTimeError:
-        """The error that tells it, without looking for what is at odds."""
+        """The error for people, without a search for the statements that are at odds."""
         limit = self.model.problem.memory_limit
         if self.proved:
             words = "" if limit is None else f" within the {limit_words(self.model.problem)}"

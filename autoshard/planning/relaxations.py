@@ -19,8 +19,8 @@ from autoshard.placements.atoms import choose_atoms
 from autoshard.planning.decide import decide
 from autoshard.planning.least_memory import LeastMemory, Tensor
 from autoshard.planning.model import Problem, build_model, collect_loosely
-from autoshard.planning.options import SearchOptions
 from autoshard.planning.subsets import MinimalSet, Subsets
+from autoshard.search_options import SearchOptions
 from autoshard.sharding.mesh import Mesh
 
 MOST_DOUBLINGS = 4
@@ -116,7 +116,7 @@ class _Searches:
         began = clock()
         try:
             model, part = build_model(problem), min(SEARCH_S, self.left_s)
-            decision = decide(model, SearchOptions(effort=SEARCH_EFFORT, accepted_gap=1.0).within(part))
+            decision = decide(model, SearchOptions().rougher(1.0, SEARCH_EFFORT).within(part))
             if decision.interrupted:
                 self.left_s = 0.0
             return True, decision.memory.peak_bytes

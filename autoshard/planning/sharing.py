@@ -6,7 +6,7 @@ from autoshard.errors import OutOfTimeError
 from autoshard.plan_record import SharingPrice
 from autoshard.planning.decision import Decision
 from autoshard.planning.model import PRICED_ENTRIES, Model, build_model
-from autoshard.planning.options import ACCEPTED_GAP, SearchOptions
+from autoshard.search_options import ACCEPTED_GAP, SearchOptions
 from autoshard.solver.solution import Stopped
 
 _EFFORT = 0.2
@@ -67,7 +67,7 @@ def _price(model: Model, decision: Decision, options: SearchOptions, always: boo
     start = assignment_of(model.collected, model.encoded, model.repeats, decision.schedule)
     solution = solve(
         model.encoded.network, effort=_EFFORT, seed=options.seed, gap=ACCEPTED_GAP,
-        time_limit_s=options.deadline.left(),
+        deadline=options.deadline.part(1.0),
         starts=[] if start is None else [model.repeats.expand(start)],
     )  # fmt: skip
     bound = min(solution.lower_bound * model.encoded.tick_s - model.encoded.rounding_s, decision.objective_s)

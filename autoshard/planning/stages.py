@@ -27,11 +27,11 @@ from autoshard.planning.decide import decide
 from autoshard.planning.decision import Decision
 from autoshard.planning.keep import Dropped, Keeper
 from autoshard.planning.model import Model, Problem, build_model
-from autoshard.planning.options import SearchOptions
 from autoshard.planning.relaxed import CHOSEN, PROPAGATED, priced, relaxed_note, relaxed_words, still_missing
 from autoshard.planning.spread import factor_cuts, spread
 from autoshard.planning.stage_proofs import left_out, placed_words
 from autoshard.program.schedule import Schedule
+from autoshard.search_options import SearchOptions
 from autoshard.solver.solution import Stopped
 
 JOINT_SHARE = 0.3
@@ -157,7 +157,7 @@ class _Run:
             title = plan.name or f"priority {plan.priority}"
             self.options.say(f"stage {number + 1} of {len(self.plans)}: {title}")
             keeper.checks = 0
-            wanted = keeper.new(plan.given, (one for before in told for one in before.dropped[: before.propagated]))
+            wanted = keeper.new(plan.given, (entry for before in told for entry in before.dropped[: before.propagated]))
             kept, dropped = keeper.keep(fixed, wanted)
             fixed.append(kept)
             share = len(self.plans) - number
@@ -166,7 +166,7 @@ class _Run:
                 raise KeyboardInterrupt
             if number == 0 and not plan.name:
                 self.free_s = self._free(share)
-            entries = [relaxed_words(one, PROPAGATED, self.problem) for one in dropped]
+            entries = [relaxed_words(entry, PROPAGATED, self.problem) for entry in dropped]
             unlimited = priced(
                 entries, dropped, fixed, wanted, decision.objective_s, partial(self._unlimited, part, share)
             )
@@ -174,7 +174,7 @@ class _Run:
             chosen, lost = placed(decision.schedule, self.problem.program, atoms), []
             if not last:
                 chosen, lost = keeper.keep(fixed, chosen)
-                entries += [relaxed_words(one, CHOSEN, self.problem) for one in lost]
+                entries += [relaxed_words(entry, CHOSEN, self.problem) for entry in lost]
             without = left_out(keeper.left, plan.given, kept, self.problem)
             words = placed_words(chosen, self.problem, fixed)
             told.append(_Told(words, without, entries, [*dropped, *lost], len(dropped), unlimited, decision.proved))

@@ -8,14 +8,14 @@ counts as possible; then `settled` is False, because a smaller set may exist.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from autoshard.deadline import clock
+from autoshard.deadline import Deadline, clock
 from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.formulation.loose import Loose, Masks
 from autoshard.planning.decide import decide
 from autoshard.planning.least_memory import Least, LeastMemory
 from autoshard.planning.minimal import minimal_conflict
 from autoshard.planning.model import Model, Problem, build_model, collect_loosely
-from autoshard.planning.options import SearchOptions
+from autoshard.search_options import SearchOptions
 from autoshard.solver.network import IMPOSSIBLE, without_costs
 from autoshard.solver.solution import Stopped
 
@@ -137,7 +137,7 @@ class Subsets:
         if part.memory_limit is None:
             return True
         try:
-            hard = SearchOptions(effort=0.3, accepted_gap=0.5).within(max(0.5, self._left_s))
+            hard = SearchOptions().rougher(0.5, 0.3).within(max(0.5, self._left_s))
             decide(model, hard)
         except InfeasibleError:
             return False
@@ -156,7 +156,7 @@ def may_hold(model: Model) -> bool | None:
     bare = without_costs(model.with_limit(None))
     if not bare.edges and bare.usage_limit is None:
         return all((c < IMPOSSIBLE).any() for c in bare.costs)
-    solution = solve(bare, effort=0.3, gap=1.0, time_limit_s=SEARCH_S)
+    solution = solve(bare, effort=0.3, gap=1.0, deadline=Deadline.after(SEARCH_S))
     if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
     return None if solution.status == "unknown" else solution.status != "infeasible"

@@ -80,25 +80,25 @@ def _fits_factor(
     ref: Ref, tensor: TensorFactorShardings, sharding: FactorSharding, before: int, factor_size: int
 ) -> Ref | None:
     """The part of `ref` that this factor may hold behind axes of total size `before`; None where none."""
-    found = prefix_without(ref, tensor.replicated) if tensor.replicated else ref
-    if found is not None and tensor.unreduced:
-        found = prefix_without(found, tensor.unreduced)
-    if found is None:
+    prefix = prefix_without(ref, tensor.replicated) if tensor.replicated else ref
+    if prefix is not None and tensor.unreduced:
+        prefix = prefix_without(prefix, tensor.unreduced)
+    if prefix is None:
         return None
     axes = sharding.axes
-    if any(contains(a, found) for a in axes):
-        return found
+    if any(contains(a, prefix) for a in axes):
+        return prefix
     if not sharding.is_closed and not sharding.overflow:
         if sharding.is_minor_most:
-            return found
+            return prefix
         if factor_size % before == 0:
-            n = size(found)
+            n = size(prefix)
             part = gcd(factor_size // before, n)
             if part == n:
-                return found
+                return prefix
             if part != 1:
-                return found[0], found[1], found[1] * part
-    if axes and is_prefix(axes[-1], found):
+                return prefix[0], prefix[1], prefix[1] * part
+    if axes and is_prefix(axes[-1], prefix):
         return axes[-1]
     return None
 

@@ -36,8 +36,8 @@ def base_name(kind: str) -> str:
 
 def is_elementwise(op: Op) -> bool:
     """`attrs["elementwise"]` where the front end says so, else by name (`select_n`, `add`, ...)."""
-    given = op.attrs.get("elementwise")
-    return base_name(op.kind) in ELEMENTWISE if given is None else bool(given)
+    stated = op.attrs.get("elementwise")
+    return base_name(op.kind) in ELEMENTWISE if stated is None else bool(stated)
 
 
 def op_class(op: Op) -> OpClass:

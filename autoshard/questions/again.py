@@ -25,13 +25,14 @@ from autoshard.formulation.assign import assignment_of
 from autoshard.formulation.domains import satisfies
 from autoshard.placements.atoms import stated_splits
 from autoshard.plan_record import AskedRecord, PlanRecord, ToldChange, ToldLimit, ToldOptions
-from autoshard.planning import Decision, Model, Problem, SearchOptions, answer, build_model, decide
+from autoshard.planning import Decision, Model, Problem, answer, build_model, decide
 from autoshard.planning.named_stages import named_stages
 from autoshard.planning.sharing import unpriced
 from autoshard.planning.stages import StagePlan, decide_staged, stated_stages
 from autoshard.program.as_json import plain
 from autoshard.program.program import Program
 from autoshard.search.strategy import decide_by, settled
+from autoshard.search_options import RECORDED, SearchOptions
 from autoshard.sharding.layout import AtomMesh, Layout
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.strategies.choice import SEARCHES, StrategyName
@@ -139,7 +140,7 @@ def options_of(plan: PlanRecord) -> SearchOptions:
     """The options that the plan was made with; for plans of earlier versions those of its config, else the defaults."""
     settings = (plan.config or {}).get("settings") or {}
     made = plan.options or ToldOptions.from_dict(settings.get("solver") or {})
-    return SearchOptions().but(effort=made.effort, seed=made.seed, accepted_gap=made.accepted_gap)
+    return SearchOptions().like(made)
 
 
 def solve_again(
@@ -245,8 +246,7 @@ def plan_of(
     program = model.problem.program
     sharing = unpriced(model) if model.repeats.shared else None  # what it costs is worked out for the plan alone
     made = options or options_of(plan)
-    told = {"effort": made.effort, "seed": made.seed, "accepted_gap": made.accepted_gap}
-    searched = (plan.options or ToldOptions()).model_copy(update=told)
+    searched = (plan.options or ToldOptions()).model_copy(update=made.recorded())
     traced = None if plan.traced is None or changed.program is not None else replace(plan.traced, program=program)
     return replace(
         plan, program=program, traced=traced, sharing=sharing, mesh_search=None,
@@ -264,7 +264,7 @@ def plan_of(
 def _told(plan: PlanRecord, changed: Changed, searched: ToldOptions, kept: Sequence[MatchedPin]) -> ToldChange:
     """What is changed, for the plan's record."""
     before = plan.options or ToldOptions()
-    other = {key: value for key, value in _search(searched).items() if value != getattr(before, key)}
+    other = {key: getattr(searched, key) for key in RECORDED if getattr(searched, key) != getattr(before, key)}
     limit = None
     if changed.memory_limit is not KEEP:
         limit = ToldLimit(bytes=changed.memory_limit, source="stated")
@@ -273,7 +273,3 @@ def _told(plan: PlanRecord, changed: Changed, searched: ToldOptions, kept: Seque
         memory_limit=limit, machine=None if changed.machine is None else plain(changed.machine.to_dict()),
         program=changed.program is not None, options=other,
     )  # fmt: skip
-
-
-def _search(options: ToldOptions) -> dict[str, Any]:
-    return {"effort": options.effort, "seed": options.seed, "accepted_gap": options.accepted_gap}

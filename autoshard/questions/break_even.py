@@ -16,7 +16,7 @@ from autoshard.constraints import MatchedPin
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import InfeasibleError, InputError, NotFoundError
 from autoshard.plan_record import PlanRecord
-from autoshard.planning import Model, SearchOptions, build_model
+from autoshard.planning import Model, build_model
 from autoshard.program.program import Program
 from autoshard.questions.again import (
     KEEP,
@@ -32,6 +32,7 @@ from autoshard.questions.explain import explain_plan
 from autoshard.questions.flips import BreakEven, Flip, NoPlan
 from autoshard.questions.instead import pin_for
 from autoshard.report.amounts import bytes_text
+from autoshard.search_options import SearchOptions
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 BY = ("bandwidth", "batch", "memory")

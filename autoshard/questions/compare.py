@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from autoshard.costs.price import price
 from autoshard.deadline import Deadline
 from autoshard.errors import InfeasibleError, NotFoundError, OutOfTimeError
-from autoshard.planning import Decision, Model, SearchOptions
+from autoshard.planning import Decision, Model
 from autoshard.search.baselines import Baseline, price_baselines
 from autoshard.search.restricted import CannotBe
 from autoshard.search.strategy import BOUND_EFFORT, bound_of, decide_by, start_of
+from autoshard.search_options import SearchOptions
 from autoshard.solver.network import evaluate
 from autoshard.solver.solution import Stopped
 from autoshard.strategies.choice import NAMES, SEARCHES, StrategyName

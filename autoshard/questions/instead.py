@@ -12,11 +12,11 @@ from autoshard.constraints import MatchedPin
 from autoshard.constraints.giving_way import displaced
 from autoshard.errors import InputError, ShardingError
 from autoshard.plan_record import PlanRecord
-from autoshard.planning import SearchOptions
 from autoshard.questions.again import Changed, solve_again, stated_pins
 from autoshard.questions.diff import PlanDiff, diff_plans
 from autoshard.questions.explain import addressed
 from autoshard.report.amounts import bytes_text, seconds_text
+from autoshard.search_options import SearchOptions
 from autoshard.sharding.tensor_sharding import TensorSharding
 
 ASKED = "--instead"

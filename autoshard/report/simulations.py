@@ -11,17 +11,17 @@ _WORK = (("matmuls", "matmul_s"), ("other work", "other_work_s"), ("waiting for 
 def simulation_lines(simulations: Sequence[Mapping[str, Any]]) -> list[str]:
     """Lines for `Simulation.to_dict()`s, fastest last in detail and first in the ranking, which ends the text."""
     lines: list[str] = []
-    for one in simulations:
-        lines += [*_one(one), ""]
+    for simulation in simulations:
+        lines += [*_one(simulation), ""]
     if len(simulations) == 1:
         return lines[:-1]
     fastest = min(s["seconds"] for s in simulations)
     width = max(len(f"{s['plan']} as {s['form']}") for s in simulations)
     lines.append("fastest first:")
-    for one in sorted(simulations, key=lambda s: s["seconds"]):
-        name = f"{one['plan']} as {one['form']}"
-        more = one["seconds"] / fastest - 1
-        lines.append(f"  {name:<{width}}  {seconds_text(one['seconds']):>10}{f'  +{more:.1%}' if more else ''}")
+    for simulation in sorted(simulations, key=lambda s: s["seconds"]):
+        name = f"{simulation['plan']} as {simulation['form']}"
+        more = simulation["seconds"] / fastest - 1
+        lines.append(f"  {name:<{width}}  {seconds_text(simulation['seconds']):>10}{f'  +{more:.1%}' if more else ''}")
     return lines
 
 

@@ -75,7 +75,7 @@ def task_of(problem: Problem, traced: TracedFunction | Program, roles: Mapping[s
     """The task that a problem sets."""
     program = problem.program
     names = dict(zip(program.body.args, program.input_names, strict=False))
-    axes = {names[value]: found for value, found in roles_of(program, roles or {}).items()}
+    axes = {names[value]: roles_here for value, roles_here in roles_of(program, roles or {}).items()}
     arguments = () if isinstance(traced, Program) else traced.arguments
     return Task(program, problem.mesh.mesh, problem.machine, problem.memory_limit, arguments, axes)
 

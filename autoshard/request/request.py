@@ -13,10 +13,9 @@ from autoshard.costs.exposure import OBJECTIVES, Objective
 from autoshard.deadline import Deadline
 from autoshard.errors import InputError
 from autoshard.plan_record import ToldOptions
-from autoshard.planning import ACCEPTED_GAP, SearchOptions
-from autoshard.planning.options import Progress
 from autoshard.request.arguments import limit_seconds, mesh_given
 from autoshard.request.mesh_sizes import MeshSearch
+from autoshard.search_options import RECORDED, Progress, SearchOptions
 from autoshard.sharding.mesh import Mesh
 
 if TYPE_CHECKING:
@@ -123,8 +122,7 @@ class Request:
         """The options of the search, as the plan's record has them."""
         cut = None if self.sub_axes is None else {axis: tuple(parts) for axis, parts in self.sub_axes.items()}
         return ToldOptions(
-            effort=self.options.effort, seed=self.options.seed, accepted_gap=self.options.accepted_gap,
-            share_repeats=self.share_repeats, sub_axes=cut, strategy=self.strategy,
+            **self.options.recorded(), share_repeats=self.share_repeats, sub_axes=cut, strategy=self.strategy,
             objective=self.objective,
         )  # fmt: skip
 
@@ -151,11 +149,9 @@ def request_of(
     """
     words = _known(search)
     _checked({**words, "progress": progress})
-    options = SearchOptions(
-        effort=words.pop("effort", 1.0), seed=int(words.pop("seed", 0)),
-        accepted_gap=words.pop("accepted_gap", ACCEPTED_GAP),
-        deadline=Deadline.after(limit_seconds(time_limit)), progress=progress,
-    )  # fmt: skip
+    words["seed"] = int(words.get("seed", 0))  # numpy's numbers too
+    how = {name: words.pop(name) for name in RECORDED if name in words}
+    options = SearchOptions(**how, deadline=Deadline.after(limit_seconds(time_limit)), progress=progress)
     request = Request(
         traced=traced, mesh=mesh_given(mesh), hardware=hardware, statements=constraints, memory_limit=memory_limit,
         carry=carry, in_code=in_code,

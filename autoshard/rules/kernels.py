@@ -227,9 +227,9 @@ def formula_value(formula: str | float, sizes: Mapping[str, int], what: str) -> 
         raise RuleError(f"{what}: cannot read {formula!r}; write numbers, factors and + - * / // **, as 4*b*h*q*k*d")
 
     try:
-        found = value(ast.parse(formula.strip(), mode="eval"))
+        result = value(ast.parse(formula.strip(), mode="eval"))
     except (SyntaxError, ZeroDivisionError, OverflowError) as error:
         raise RuleError(f"{what}: cannot read {formula!r}: {error}") from None
-    if not 0 <= found < float("inf"):
-        raise RuleError(f"{what}: {formula!r} is {found}; expected a number from 0")
-    return found
+    if not 0 <= result < float("inf"):
+        raise RuleError(f"{what}: {formula!r} is {result}; expected a number from 0")
+    return result

@@ -18,11 +18,12 @@ from autoshard.formulation.domains import satisfies
 from autoshard.formulation.model import NodeKind
 from autoshard.placements.switching import with_switches
 from autoshard.plan_record import BaselineCost
-from autoshard.planning import Model, SearchOptions
+from autoshard.planning import Model
 from autoshard.propagation import propagate
 from autoshard.search.by_stated import check_stated, left_by_stated
 from autoshard.search.placing import Placing, allowed_states, placed_states
 from autoshard.search.restricted import CannotBe, best_within
+from autoshard.search_options import SearchOptions
 from autoshard.sharding.layout import AtomMesh
 from autoshard.strategies.named import (
     NamedStrategy,

@@ -13,8 +13,9 @@ from typing import Any, Generic, NoReturn, TypeVar
 from autoshard.costmodels.machine import Machine
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, NotFoundError, OutOfTimeError
 from autoshard.plan_record import MeshPoint, MeshSearched, MeshTried, PlanRecord
-from autoshard.planning import Decision, Problem, SearchOptions, build_model, decide
+from autoshard.planning import Decision, Problem, build_model, decide
 from autoshard.planning.memory_cap import memory_cap
+from autoshard.search_options import SearchOptions
 
 Sizes = Mapping[str, int]
 
@@ -174,10 +175,8 @@ class _Search(Generic[P]):
             problem if limit is None else replace(problem, memory_limit=limit), deadline=self.options.deadline
         )
         with memory_cap(self.solver_memory):
-            quick = self.options.but(
-                effort=FIRST_EFFORT * self.options.effort, accepted_gap=max(self.options.accepted_gap, FIRST_GAP)
-            )
-            decision = decide(model, replace(quick, progress=None).part(share, least=LEAST_S))
+            quick = replace(self.options.rougher(FIRST_GAP, FIRST_EFFORT), progress=None)
+            decision = decide(model, quick.part(share, least=LEAST_S))
         peak = decision.memory.peak_bytes
         self.points.append(_point(dict(sizes), decision.objective_s, peak, limit))
         if limit is None and (self.looked is None or decision.objective_s < self.looked[1].objective_s):

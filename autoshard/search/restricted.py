@@ -8,8 +8,9 @@ import numpy as np
 from autoshard.costs.memory import MemoryProfile
 from autoshard.deadline import Deadline
 from autoshard.errors import NotFoundError
-from autoshard.planning import ACCEPTED_GAP, Model, name_nodes
+from autoshard.planning import Model, name_nodes
 from autoshard.program.schedule import Schedule
+from autoshard.search_options import ACCEPTED_GAP
 from autoshard.solver.solution import Solution, Stopped
 
 MEMORY_ROUNDS = 4
@@ -97,8 +98,8 @@ def _search(
     from autoshard.solver import solve
 
     network = model.with_limit(limit).restricted(allowed)
-    left = None if deadline is None else deadline.left(least=LEAST_S)
-    solution = solve(network, effort=effort, gap=ACCEPTED_GAP, time_limit_s=left)
+    until = None if deadline is None else deadline.part(1.0, least=LEAST_S)
+    solution = solve(network, effort=effort, gap=ACCEPTED_GAP, deadline=until)
     timed_out = late or solution.stopped is Stopped.TIME
     if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt

@@ -9,10 +9,11 @@ from functools import partial
 import numpy as np
 
 from autoshard.errors import OutOfTimeError
-from autoshard.planning import Model, SearchOptions
+from autoshard.planning import Model
 from autoshard.search.by_propagation import left_by_propagation
 from autoshard.search.greedy import left_by_greedy
 from autoshard.search.restricted import EFFORT, CannotBe, unlimited
+from autoshard.search_options import SearchOptions
 from autoshard.strategies.choice import LADDER, StrategyName
 
 

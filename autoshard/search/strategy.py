@@ -6,10 +6,8 @@ from dataclasses import replace
 from autoshard.deadline import Deadline
 from autoshard.errors import NotFoundError
 from autoshard.planning import (
-    ACCEPTED_GAP,
     Decision,
     Model,
-    SearchOptions,
     StagePlan,
     answer,
     best_seen,
@@ -23,6 +21,7 @@ from autoshard.search.by_propagation import left_by_propagation
 from autoshard.search.greedy import left_by_greedy
 from autoshard.search.placing import Placing
 from autoshard.search.restricted import EFFORT, CannotBe, Restricted, best_within
+from autoshard.search_options import ACCEPTED_GAP, SearchOptions
 from autoshard.solver.solution import Solution, Stopped
 from autoshard.strategies.choice import LADDER, SEARCHES, Conflicts, StrategyName
 
@@ -114,6 +113,6 @@ def bound_of(model: Model, start: Sequence[int], options: SearchOptions) -> Solu
 
     options.say("proving a bound")
     return solve(
-        model.with_limit(None), time_limit_s=options.deadline.left(), effort=BOUND_EFFORT * options.effort,
+        model.with_limit(None), deadline=options.deadline.part(1.0), effort=BOUND_EFFORT * options.effort,
         seed=options.seed, starts=[start], gap=ACCEPTED_GAP,
     )  # fmt: skip

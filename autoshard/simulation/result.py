@@ -78,9 +78,9 @@ def traffic_of(line: Timeline) -> Traffic:
 
 def changes_between(planned: Traffic, line: Timeline) -> tuple[str, ...]:
     """What the compiler changed: a sentence for each kind of collective that differs by more than a tenth in bytes."""
-    found, out = traffic_of(line), []
-    for kind in sorted({*planned, *found}):
-        (n, before), (m, after) = planned.get(kind, (0.0, 0.0)), found.get(kind, (0.0, 0.0))
+    traffic, out = traffic_of(line), []
+    for kind in sorted({*planned, *traffic}):
+        (n, before), (m, after) = planned.get(kind, (0.0, 0.0)), traffic.get(kind, (0.0, 0.0))
         if abs(after - before) > 0.1 * max(before, after) and max(before, after) > 1e5:
             out.append(f"{kind}: planned {n:g} of {before / 1e6:,.1f} MB, compiled {m:g} of {after / 1e6:,.1f} MB")
     return tuple(out)

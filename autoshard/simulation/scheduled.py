@@ -81,13 +81,13 @@ class Instruction:
     @property
     def called(self) -> tuple[str, ...]:
         """Names of the computations that it runs: that of a fusion or call, condition and body of a loop, branches."""
-        found: list[str] = []
+        names: list[str] = []
         for key in ("calls", "to_apply", "called_computations", "condition", "body", "branch_computations",
                     "true_computation", "false_computation"):  # fmt: skip
             text = self.attribute(key)
             if text is not None:
-                found += [part.strip().lstrip("%") for part in text.strip("{}").split(",")]
-        return tuple(found)
+                names += [part.strip().lstrip("%") for part in text.strip("{}").split(",")]
+        return tuple(names)
 
 
 @dataclass(slots=True)
@@ -134,8 +134,8 @@ def read_module(text: str) -> Module:
                 entry = head[2] if head[1] else entry
         elif line.startswith("}"):
             current = None
-        elif (found := _instruction(line)) is not None:
-            current.instructions[found.name] = found
+        elif (instruction := _instruction(line)) is not None:
+            current.instructions[instruction.name] = instruction
     if not entry:
         raise InputError("this HLO text has no ENTRY computation")
     return Module(computations, entry, devices, "is_scheduled=true" in first)
@@ -158,7 +158,7 @@ def _instruction(line: str) -> Instruction | None:
     end = _closing(rest, begin) if rest[begin : begin + 1] == "(" else begin
     inner = rest[begin + 1 : end]
     operands = tuple(re.findall(r"%([\w.\-]+)", inner)) or tuple(p.strip() for p in inner.split(",") if p.strip())
-    arrays = tuple(_array(*found.groups()) for found in _ARRAY.finditer(kind))
+    arrays = tuple(_array(*array.groups()) for array in _ARRAY.finditer(kind))
     return Instruction(parts[2], opcode[0], arrays, operands, rest[end + 1 :], parts[1] is not None)
 
 

@@ -109,17 +109,17 @@ class _Walk:
         """Work, a collective that was fused with it, or a part of a collective that runs beside it."""
         fused = self.fused(i)
         work = self.worker.of(i, within)
-        for one, inside in fused.collectives:
-            key = one.channel or one.name
+        for collective, inside in fused.collectives:
+            key = collective.channel or collective.name
             if fused.starts:
-                self.collective(one, inside, i, key, times)
+                self.collective(collective, inside, i, key, times)
             elif not fused.ends and key not in self.pending:
-                self.collective(one, inside, i, None, times, scatters=fused.scatters)
+                self.collective(collective, inside, i, None, times, scatters=fused.scatters)
         if not fused.collectives or work.is_matmul or i.cycles is not None:
             self.work(i, work, times)
-        for one, _ in fused.collectives:
+        for collective, _ in fused.collectives:
             if fused.ends:
-                self.wait(one.channel or one.name, i, times)
+                self.wait(collective.channel or collective.name, i, times)
 
     def fused(self, i: Instruction) -> "_Fused":
         key = i.called[0] if i.called else ""
@@ -136,8 +136,8 @@ class _Walk:
             return
         for name in i.called:
             inside = self.module.computations.get(name)
-            for one, where in _Fused.of(self.module, name).collectives if inside else ():
-                self.collective(one, where, i, i.name, times)
+            for collective, where in _Fused.of(self.module, name).collectives if inside else ():
+                self.collective(collective, where, i, i.name, times)
 
     def first_of(self, i: Instruction) -> str:
         """The start that an update or a done goes back to."""
@@ -236,7 +236,7 @@ class _Fused:
 
     @classmethod
     def of(cls, module: Module, name: str) -> "_Fused":
-        found: list[tuple[Instruction, Computation]] = []
+        collectives: list[tuple[Instruction, Computation]] = []
         marks: set[str] = set()
         scatters = [False]
 
@@ -247,7 +247,7 @@ class _Fused:
             scatters[0] |= "all-reduce-scatter" in name
             for i in computation.instructions.values():
                 if i.opcode.removesuffix("-start") in KINDS:
-                    found.append((i, computation))
+                    collectives.append((i, computation))
                 elif i.opcode == "custom-call":
                     marks.add((i.attribute("custom_call_target") or "").strip('"'))
                 elif i.opcode in ("fusion", "call"):
@@ -255,7 +255,7 @@ class _Fused:
                         walk(called)
 
         walk(name)
-        return cls(tuple(found), "AsyncCollectiveStart" in marks, "AsyncCollectiveDone" in marks, scatters[0])
+        return cls(tuple(collectives), "AsyncCollectiveStart" in marks, "AsyncCollectiveDone" in marks, scatters[0])
 
 
 def traffic(
@@ -267,12 +267,12 @@ def traffic(
     """
     kind = KINDS[one.opcode.removesuffix("-start")]
     groups = device_groups(one.rest, module.devices)
-    given = float(sum(a.plain_bytes for o in one.operands for a in _arrays(inside, o)))
+    sent = float(sum(a.plain_bytes for o in one.operands for a in _arrays(inside, o)))
     if kind == "all_reduce" and (scatters or "all-reduce-scatter" in inside.name):
         kind = "reduce_scatter"
     if kind in ("all_gather", "all_to_all"):
-        given *= len(groups[0])
-    return kind, given, groups
+        sent *= len(groups[0])
+    return kind, sent, groups
 
 
 def _arrays(within: Computation, name: str) -> tuple[Array, ...]:

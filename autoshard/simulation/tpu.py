@@ -70,12 +70,12 @@ def devices_of(machine: Machine, device_ids: Sequence[int] | None = None) -> lis
     slices = machine.num_devices // prod(shape)
     name = f"{TOPOLOGIES[machine.profile.name]}:{'x'.join(map(str, sorted(shape)))}"
     try:
-        found = topologies.get_topology_desc(
+        topology = topologies.get_topology_desc(
             platform="tpu", topology_name=name, **({"num_slices": slices} if slices > 1 else {})
         ).devices
     except Exception as error:  # libtpu's own errors, of several types
         raise UnsupportedError(f"the TPU compiler has no slice {name} ({str(error).splitlines()[0]})") from error
-    return _in_mesh_order(machine, list(found), device_ids)
+    return _in_mesh_order(machine, list(topology), device_ids)
 
 
 def _in_mesh_order(machine: Machine, found: Sequence[Any], device_ids: Sequence[int] | None) -> list[Any]:

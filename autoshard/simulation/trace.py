@@ -12,14 +12,14 @@ _FIRST = (CORE, LOOPS, COPIES)
 def trace_events(simulations: Sequence[Simulation]) -> dict[str, Any]:
     """Chrome's "Trace Event Format"; times are microseconds. Of a loop two trips are drawn."""
     out: list[dict[str, Any]] = []
-    for pid, one in enumerate(simulations, start=1):
-        out.append(_named(pid, 0, "process_name", f"{one.plan} ({one.form}; {one.scheduler})"))
-        tracks = {e.track for e in one.timeline.events}
+    for pid, simulation in enumerate(simulations, start=1):
+        out.append(_named(pid, 0, "process_name", f"{simulation.plan} ({simulation.form}; {simulation.scheduler})"))
+        tracks = {e.track for e in simulation.timeline.events}
         order = [t for t in _FIRST if t in tracks] + sorted(tracks - set(_FIRST))
         for tid, track in enumerate(order, start=1):
             out.append(_named(pid, tid, "thread_name", track))
         threads = {track: tid for tid, track in enumerate(order, start=1)}
-        for e in one.timeline.events:
+        for e in simulation.timeline.events:
             told = {"times": e.times, "bytes": e.bytes, "asynchronous": e.asynchronous, "from": e.op_name}
             out.append(
                 {"name": e.name if not e.kind.startswith("wait") else f"{e.kind} ({e.name})", "cat": e.kind,

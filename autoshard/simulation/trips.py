@@ -42,18 +42,18 @@ def trips_of(loop: Instruction, within: Computation, module: Module) -> int | No
 
 
 def _behind(name: str, within: Computation) -> Instruction | None:
-    found = within.instructions.get(name)
-    while found is not None and found.opcode in _THROUGH and found.operands:
-        found = within.instructions.get(found.operands[0])
-    return found
+    instruction = within.instructions.get(name)
+    while instruction is not None and instruction.opcode in _THROUGH and instruction.operands:
+        instruction = within.instructions.get(instruction.operands[0])
+    return instruction
 
 
 def _through_fusion(name: str, inner: Computation, outer: list[Instruction | None]) -> Instruction | None:
-    found = _behind(name, inner)
-    if found is not None and found.opcode == "parameter":
-        number = int(found.operands[0])
+    source = _behind(name, inner)
+    if source is not None and source.opcode == "parameter":
+        number = int(source.operands[0])
         return outer[number] if number < len(outer) else None
-    return found
+    return source
 
 
 def _constant(instruction: Instruction | None) -> int | None:

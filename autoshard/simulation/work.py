@@ -137,11 +137,11 @@ def _in_hbm(arrays: tuple[Array, ...]) -> list[Array]:
 
 def _parameters(computation: Computation) -> dict[int, str]:
     """Number of the parameter -> its name."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for i in computation.instructions.values():
         if i.opcode == "parameter" and i.operands and i.operands[0].isdigit():
-            found[int(i.operands[0])] = i.name
-    return found
+            names[int(i.operands[0])] = i.name
+    return names
 
 
 def _sliced(fused: Computation, parameter: str | None) -> float | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autoshard.deadline import clock
+from autoshard.deadline import Deadline, clock
 from autoshard.solver.dual.factored import cheapest_way, cheapest_way_across, least_by_place
 from autoshard.solver.factored import Factored
 from autoshard.solver.incumbent import Progress
@@ -125,10 +125,10 @@ class _Run:
 
     def offer(self, assignment: Sequence[int]) -> None:
         """Take an assignment where it is feasible and the cheapest so far."""
-        found = evaluate(self.network, assignment)
-        if found.feasible and found.cost is not None and (self.cost is None or found.cost < self.cost):
-            self.best, self.cost = tuple(int(x) for x in assignment), found.cost
-            self.trace.append((clock() - self.began, found.cost))
+        evaluation = evaluate(self.network, assignment)
+        if evaluation.feasible and evaluation.cost is not None and (self.cost is None or evaluation.cost < self.cost):
+            self.best, self.cost = tuple(int(x) for x in assignment), evaluation.cost
+            self.trace.append((clock() - self.began, evaluation.cost))
 
     def tell(self, stage: str) -> None:
         """Report how far the run is."""
@@ -270,7 +270,7 @@ def solve_large(
     network: CostNetwork,
     solve: Solve,
     *,
-    time_limit_s: float | None,
+    deadline: Deadline | None,
     effort: float,
     gap: float,
     starts: Sequence[Sequence[int] | np.ndarray],
@@ -282,7 +282,7 @@ def solve_large(
     The bound has no certificate: nothing writes down what proves it.
     """
     began = clock()
-    ends = math.inf if time_limit_s is None else began + time_limit_s
+    ends = math.inf if deadline is None else deadline.ends
     run = _Run(network, began, ends, progress)
     for start in starts:
         run.offer([int(x) for x in start])
@@ -364,27 +364,27 @@ def _among(
             lower = now.lower_bound if whole and now.lower_bound is not None else run.floor
             run.report(Progress(clock() - run.began, now.stage, cost, max(lower, run.floor)))
 
-    found = solve(
+    solution = solve(
         run.network.restricted(left),
-        time_limit_s=seconds,
+        deadline=Deadline.after(seconds),
         effort=effort,
         gap=gap,
         starts=starts,
         progress=told,
         **words,
     )
-    if found.assignment is not None:
-        run.offer([int(states[x]) for states, x in zip(left, found.assignment, strict=True)])
-    if found.stopped is Stopped.INTERRUPT:
+    if solution.assignment is not None:
+        run.offer([int(states[x]) for states, x in zip(left, solution.assignment, strict=True)])
+    if solution.stopped is Stopped.INTERRUPT:
         raise KeyboardInterrupt
     if whole:
-        run.stopped = found.stopped or Stopped.DONE
-        if found.status == "infeasible":
+        run.stopped = solution.stopped or Stopped.DONE
+        if solution.status == "infeasible":
             if run.cost is None:
                 return "infeasible"
             run.lower = max(run.lower, run.cost)
         else:
-            proved = found.lower_bound if before is None else min(found.lower_bound, before)
+            proved = solution.lower_bound if before is None else min(solution.lower_bound, before)
             run.lower = max(run.lower, proved)
     return ""
 

@@ -211,8 +211,8 @@ def _tell_trust(facts: dict[str, Any], asked: Asked, plan: Mapping[str, Any]) ->
 
 def _kernels(asked: Asked) -> list[Kernel]:
     """The statements about kernels that were asked for."""
-    given = statements_given(asked.constraints, registry.stated(), registry.stated_names())
-    return [statement for statement in given if isinstance(statement, Kernel)]
+    statements = statements_given(asked.constraints, registry.stated(), registry.stated_names())
+    return [statement for statement in statements if isinstance(statement, Kernel)]
 
 
 def locals_asked(asked: Asked | None, program: Program) -> dict[int, Any]:

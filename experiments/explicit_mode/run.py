@@ -6,7 +6,8 @@ For each program and mesh of eight simulated devices the train step is planned a
 plan's collectives written out, (ii) in JAX's explicit sharding mode with the fewest annotations, (iii) with inputs and
 state cut by the `logical_axis_rules` that come closest to the plan, (iv) with the plan's shardings of inputs and
 outputs only. Collectives are read from the compiled HLO. MaxText also runs under its own rules, with the constraints in
-its code. Writes explicit_mode.csv and annotations_PROGRAM_MESH.txt; README.md says how MaxText is obtained.
+its code. Writes explicit_mode.csv and annotations_PROGRAM_MESH.txt, and prints the table of README.md, which says how
+MaxText is obtained; `--table` prints it of an explicit_mode.csv that is there.
 """
 
 import argparse
@@ -98,15 +99,35 @@ def row(program: str, mesh: str, form: str, traffic: Counter[Traffic], said: str
     }  # fmt: skip
 
 
+def table(rows: pd.DataFrame) -> str:
+    """The table of README.md: counts of a step, and megabytes that a device sends; meshes with equal figures together.
+
+    The last column counts all-reduces as half where the partitioner of XLA has placed them.
+    """
+    lines: dict[tuple[str, ...], list[str]] = {}
+    for _, row in rows.iterrows():
+        ours = row["form"] in ("planned", "(i) written out")
+        scattered = row["bytes"] - (0 if ours else row["all_reduce_bytes"] / 2)
+        figures = [*(str(row[kind]) for kind in KINDS), f"{row['bytes'] / 1e6:.1f}", f"{scattered / 1e6:.1f}"]
+        lines.setdefault((row["program"], row["form"], *figures), []).append(row["mesh"])
+    head = ["program", "mesh", "form", *(k.replace("_", "-") for k in KINDS), "MB sent", "MB with reduce-scatter"]
+    body = [[program, ", ".join(meshes), *rest] for (program, *rest), meshes in lines.items()]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *body))
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("--meshes", default=",".join(MESHES))
     parser.add_argument("--hardware", default="tpu_v5e")
     parser.add_argument("--time-limit", type=float, default=600.0, help="seconds for trying without annotations")
     parser.add_argument("--maxtext", help="the folder src of a checkout of MaxText, or of what it needs; several by :")
     parser.add_argument("--output", default=str(HERE / "explicit_mode.csv"))
+    parser.add_argument("--table", action="store_true", help="print the table of the output file, and run nothing")
     given = parser.parse_args()
+    if given.table:
+        print(table(pd.read_csv(given.output)))
+        return 0
     sys.path += given.maxtext.split(":") if given.maxtext else []
     rows: list[dict[str, Any]] = []
     for program in given.programs.split(","):
@@ -115,6 +136,7 @@ def main() -> int:
             pd.DataFrame(rows).to_csv(given.output, index=False)  # what is known so far
             shown = ["program", "mesh", "form", "count", "bytes", *KINDS, "said"]
             print(pd.DataFrame(rows)[shown].to_string(index=False), flush=True)
+    print(table(pd.DataFrame(rows)))
     return 0
 
 

@@ -32,6 +32,8 @@ BATCH = {True: 250, False: 400}
 """Cases of a process, with and without JAX: then a new one begins."""
 HANG_S, HANG_CPU_S = 400.0, 120.0
 """Seconds, and CPU seconds, of one case after which its process is ended: a hang."""
+LONG_S = 60.0
+"""Seconds of a case from which on it is printed, with its CPU seconds: what waited, what worked?"""
 KILLED_EVERY = 3
 """After so many batches a few processes are killed while they write."""
 
@@ -107,6 +109,9 @@ def batch(arguments: list[str], home: Path, until: float, tally: Tally) -> int:
         name = f"{now['family']}:{now['begin']}"
         tally.codes[now["family"]][said["code"]] += 1
         tally.longest = max(tally.longest, (said["seconds"], name))
+        if said["seconds"] > LONG_S:
+            used = cpu_seconds(worker.pid) - cpu
+            print(f"LONG {name} {said['seconds']} s, {used:.0f} of CPU, exit {said['code']}: {now['args']}", flush=True)
         for fault in said["faults"]:
             tally.fault(name, fault, now["args"])
         last, now = said["end"] + 1, {}
@@ -123,7 +128,7 @@ def batch(arguments: list[str], home: Path, until: float, tally: Tally) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--again", help="A case by family and number, plan:123.")

@@ -30,6 +30,7 @@ from networks import (
     random_,
 )
 
+from autoshard.deadline import Deadline
 from autoshard.solver import IMPOSSIBLE, CostNetwork, evaluate, solve
 
 FIRST_KNAPSACK = 1_000_000
@@ -132,7 +133,7 @@ def judge(number: int, kind: str, network: CostNetwork) -> dict[str, object]:
     }  # fmt: skip
     for seed, workers in ((0, 1), (number + 1, 1), (number + 2, 2)):
         began = time.monotonic()
-        found = solve(network, seed=seed, workers=workers, time_limit_s=20.0)
+        found = solve(network, seed=seed, workers=workers, deadline=Deadline.after(20.0))
         out["solve_s"] = round(float(str(out["solve_s"])) + time.monotonic() - began, 4)
         out["status"], out["cost"] = found.status, found.cost
         if found.cost is not None:

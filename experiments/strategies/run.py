@@ -23,9 +23,10 @@ from autoshard.api.verbs import ask
 from autoshard.errors import AutoshardError
 from autoshard.frontends.jax.function import TracedFunction, trace
 from autoshard.models import build
-from autoshard.planning import SearchOptions, build_model
+from autoshard.planning import build_model
 from autoshard.program.program import Program
 from autoshard.questions.compare import compare_strategies
+from autoshard.search_options import SearchOptions
 from autoshard.sharding.mesh import Mesh
 from autoshard.strategies.choice import NAMES
 from autoshard.strategies.named import named_strategy, statements

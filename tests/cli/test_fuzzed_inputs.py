@@ -1,5 +1,6 @@
 """Faults that experiments/fuzz found: inputs that ended in a traceback, a hang, or words of Python instead of ours."""
 
+import io
 import json
 import shutil
 import sys
@@ -113,6 +114,18 @@ def test_faults_of_contest_files_are_in_words(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("pairs", "says"),
+    [([{"0": 0, "1": 1}], "problem.edges.nodes[0]: expected [first, second], found {"), ({"0": [0, 1]}, "is no '0'")],
+)
+def test_pairs_of_a_contest_file_that_are_no_lists_are_told(
+    pairs: Any, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.json").write_text(json.dumps(changed("edges.nodes", pairs)))
+    assert main(["network", "solve", str(tmp_path / "p.json")]) == 2
+    assert says in capsys.readouterr().err
+
+
 def test_a_certificate_that_claims_nothing_proves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "p.json").write_text(json.dumps(NETWORK))
     (tmp_path / "c").write_bytes(b'{"format": "autoshard-certificate-1"}\n')
@@ -149,6 +162,39 @@ def test_faults_of_onnx_models_are_in_words(tmp_path: Path, capsys: pytest.Captu
     assert "'eleven' is not a number" in capsys.readouterr().err
 
 
+def test_a_size_that_is_a_shape_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx = pytest.importorskip("onnx", reason="reading ONNX models needs the library onnx")
+    text = '<ir_version: 11, opset_import: ["" : 22]> f (float[n] x) => (float[n] y) { y = Relu(x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    (tmp_path / "c.yaml").write_text("model: m.onnx\nmesh: {x: 2}\nhardware: cpu_sim\nshapes: {n: [4, 2]}\n")
+    assert main(["solve", str(tmp_path / "c.yaml"), "-o", str(tmp_path / "out"), "-q"]) == 2
+    assert "shapes: the dimension 'n' has one size, found [4, 2]" in capsys.readouterr().err
+
+
+def test_a_config_on_standard_input_that_is_no_text_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"mesh: {x: 2}\nmodel: \x8a\n"), encoding="utf-8"))
+    assert main(["solve", "-"]) == 2
+    assert "stdin:2: the config is not UTF-8 text" in capsys.readouterr().err
+
+
+def test_a_name_of_a_file_with_a_nul_character_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "\0"]) == 2
+    assert "names of files hold no NUL character" in capsys.readouterr().err
+
+
+def test_an_interrupt_before_a_command_begins_leaves_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(info: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.main.get_command", interrupted)
+    assert main(["show", "plan.json"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
 def test_an_interrupt_while_the_commands_are_imported_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(ModuleType):
         def __getattr__(self, name: str) -> Any:
@@ -166,6 +212,16 @@ def plan_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert main(["solve", str(folder / "c.yaml"), "-o", str(folder / "out"), "-q"]) == 0
     return folder / "out" / "plan.json"
+
+
+def test_a_plan_whose_program_has_no_name_is_told(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = json.loads(plan_file.read_text())
+    del plan["program"]["name"]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    assert main(["verify", str(tmp_path / "plan.json")]) == 1
+    assert "there is no 'name'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["show", "specs", "verify", "report", "run"])

@@ -43,6 +43,18 @@ def test_a_module_that_ends_the_process_is_told(
     assert says in capsys.readouterr().err
 
 
+def test_a_plan_in_the_place_of_a_config_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plan.json").write_text('{"format": "autoshard-plan", "version": 1, "mesh": {"name": "mesh"}}')
+    assert main(["solve", str(tmp_path / "plan.json")]) == 2
+    assert "plan.json is an answer of autoshard and no config" in capsys.readouterr().err
+
+
+def test_a_config_in_the_place_of_a_plan_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.yaml").write_text("mesh: {x: 2}\n")
+    assert main(["show", str(tmp_path / "c.yaml")]) == 2
+    assert "`autoshard solve` makes a plan.json of a config" in capsys.readouterr().err
+
+
 def test_a_nul_in_a_file_name_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG.format(function="left_over:f") + 'output: "a\\0b"\n')
     assert main(["solve", str(tmp_path / "c.yaml")]) == 2

@@ -14,10 +14,11 @@ from test_brute_force import random_pins, random_program
 from autoshard.deadline import Deadline
 from autoshard.errors import InfeasibleError, OutOfTimeError
 from autoshard.formulation.assign import assignment_of
-from autoshard.planning import Model, SearchOptions, build_model, decide
+from autoshard.planning import Model, build_model, decide
 from autoshard.planning.decision import Decision
 from autoshard.program.program import Program
 from autoshard.program.schedule import PROGRAM, Use
+from autoshard.search_options import SearchOptions
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, evaluate, usage_profile
 
 AXES = {"x": 2, "y": 2}

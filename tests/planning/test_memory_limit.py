@@ -17,8 +17,9 @@ from test_brute_force import random_program
 from autoshard import plan, solver
 from autoshard.costs.memory import simulate
 from autoshard.errors import InfeasibleError, InputError, NotFoundError, OutOfTimeError
-from autoshard.planning import SearchOptions, answer, build_model, decide
+from autoshard.planning import answer, build_model, decide
 from autoshard.program.program import Program
+from autoshard.search_options import SearchOptions
 from autoshard.solver.network import IMPOSSIBLE, CostNetwork, evaluate
 from autoshard.solver.solution import Solution, Stopped
 

@@ -16,10 +16,10 @@ from jax.sharding import PartitionSpec as P
 from autoshard import InputError, NotFoundError, Pin, plan, solver
 from autoshard.api.plans import Plan
 from autoshard.plan_record import ToldLimit
-from autoshard.planning import ACCEPTED_GAP, SearchOptions
 from autoshard.questions.again import Changed, options_of, problem_of, solve_again
 from autoshard.questions.alternatives import Alternatives
 from autoshard.questions.break_even import break_even
+from autoshard.search_options import ACCEPTED_GAP, SearchOptions
 from autoshard.verify.plan.checker import check_plan
 
 SPEC = jax.ShapeDtypeStruct

@@ -1,7 +1,7 @@
 """Deadlines: what is left, and what a part of the work may take of it."""
 
 from autoshard.deadline import LEAST_S, Deadline, clock
-from autoshard.planning import SearchOptions
+from autoshard.search_options import SearchOptions
 
 
 def test_without_a_limit_there_is_no_end():

@@ -12,9 +12,9 @@ from autoshard.config.load import load_config
 from autoshard.config.problem import build_problem
 from autoshard.costmodels import load_profile, place_mesh
 from autoshard.errors import InputError
-from autoshard.planning import SearchOptions
 from autoshard.request.asking import asked
 from autoshard.request.request import Request, request_of
+from autoshard.search_options import SearchOptions
 
 CONFIG = """
     function: request_work:double

@@ -84,7 +84,7 @@ def test_what_has_no_solution_exits_with_3(data: Any, tmp_path: Path, capsys: py
         (problem([[1]], intervals=[None]), r"problem.nodes.intervals\[0\]"),
         ({"problem": {"nodes": None, "edges": None}}, "not a contest problem"),
         (problem([[1], [2]], [(["a", 0], [1])]), "not a contest problem: a value has the wrong type"),
-        (problem([[1], [2]], [(3, [1])]), "not a contest problem: a value has the wrong type"),
+        (problem([[1], [2]], [(3, [1])]), r"problem.edges.nodes\[0\]: expected \[first, second\], found 3"),
     ],
 )
 def test_wrong_problems_are_refused_with_their_place(data: Any, message: str, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from solver_cases import hard_network, layered_network, optimum, random_network
 
+from autoshard.deadline import Deadline
 from autoshard.solver import driver, evaluate, solve
 
 
@@ -40,7 +41,7 @@ def test_bounds_stay_valid_with_two_workers(monkeypatch):
 
 def test_no_thread_outlives_the_run():
     before = threading.active_count()
-    solve(hard_network(1, nodes=300), workers=3, time_limit_s=3.0, effort=float("inf"))
+    solve(hard_network(1, nodes=300), workers=3, deadline=Deadline.after(3.0), effort=float("inf"))
     assert threading.active_count() == before
 
 

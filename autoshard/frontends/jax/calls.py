@@ -82,9 +82,9 @@ class Call:
         arguments = [*args, *(kwargs[name] for name in self.keywords if name in kwargs)]
         unknown = sorted(set(kwargs) - set(self.keywords))
         if len(arguments) != len(self.arguments) or unknown:
-            found = [*(f"{len(args)} by position" for _ in [0] if args), *kwargs]
+            passed = [*(f"{len(args)} by position" for _ in [0] if args), *kwargs]
             raise InputError(
-                f"the function was planned for the arguments {', '.join(self.names)}, called with {', '.join(found)}"
+                f"the function was planned for the arguments {', '.join(self.names)}, called with {', '.join(passed)}"
             )
         for k, (was, now, name) in enumerate(zip(self.arguments, arguments, self.names, strict=True)):
             if k in self.static:
@@ -199,12 +199,7 @@ def _bound(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
         signature = inspect.signature(f)
     except (TypeError, ValueError):
         return args, kwargs
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
-    unknown = [name for name in kwargs if name not in signature.parameters]
-    if unknown and not takes_any:
-        near = difflib.get_close_matches(unknown[0], [*signature.parameters, *_OPTIONS], n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(signature.parameters) or 'none'}"
-        raise InputError(f"the function has no argument {unknown[0]!r}, and planning has no such option; {hint}")
+    check_keywords(f, kwargs)
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -212,13 +207,22 @@ def _bound(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     return bound.args, dict(bound.kwargs)
 
 
-_OPTIONS = (
-    "mesh", "hardware", "constraints", "memory_limit", "time_limit", "donate_argnums", "static_argnums",
-    "static_argnames", "carry", "effects", "in_code", "loop_parts", "argnames", "baselines", "roles", "sub_axes",
-    "effort", "seed", "accepted_gap", "strategy", "objective", "priorities", "share_repeats", "price_sharing",
-    "solver_memory", "progress",
-)  # fmt: skip
-"""Keywords of `autoshard.plan`, for suggestions where a keyword is misspelt."""
+def check_keywords(f: Callable[..., Any], names: Iterable[str], options: Sequence[str] = ()) -> None:
+    """`InputError` for the first name that is no argument of `f`.
+
+    options: what may have been meant too, by callers that take arguments and options of their own alike.
+    """
+    try:
+        parameters = inspect.signature(f).parameters
+    except (TypeError, ValueError):
+        return
+    unknown = next((name for name in names if name not in parameters), None)
+    if unknown is None or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    near = difflib.get_close_matches(unknown, [*parameters, *options], n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(parameters) or 'none'}"
+    nor = ", and planning has no such option" if options else ""
+    raise InputError(f"the function has no argument {unknown!r}{nor}; {hint}")
 
 
 def argument_names(f: Callable[..., Any], count: int, given: Sequence[str] | None) -> list[str]:

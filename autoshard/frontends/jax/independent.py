@@ -37,8 +37,8 @@ _NEVER = frozenset({
     "while", "shard_map", "sharding_constraint", "device_put", "layout_constraint", "reshard", "shard_alike",
     "rng_bit_generator", "rng_uniform", "custom_vmap_call", "custom_linear_solve",
 })  # fmt: skip
-"""What a body may not do on values that change: ops that are not the same, or not as cheap, on many iterations at once,
-and shardings that are stated for the values of one."""
+"""What a body may not do with values that change from one iteration to the next: ops that give something else, or cost
+more, on many iterations at once, and shardings that are stated for the values of one iteration."""
 
 _SAME = frozenset({"copy", "copy_p", "name", "optimization_barrier", "stop_gradient"})
 """Ops that hand on what they get."""
@@ -50,9 +50,9 @@ _TOTALS = {"add": "add", "add_any": "add", "sub": "add", "max": "max", "min": "m
 class Slot:
     """What a carry is.
 
-    kind: ``fixed``, ``counter``, ``total`` or ``rescaled`` (a total of a running softmax). step: of a counter.
-    combiner: of a total. peak: the carry that is the maximum of the softmax; dims: where its dimensions larger than 1
-    lie in this one; base: ``exp`` or ``exp2``.
+    kind: ``fixed``, ``counter``, ``total`` or ``rescaled`` (a total of a running softmax). step: by how much a counter
+    grows. combiner: how a total grows (``add``, ``max``, ``min``). Of a rescaled total, peak: the carry that is the
+    maximum of the softmax; dims: where the peak's dimensions larger than 1 lie in the total; base: ``exp`` or ``exp2``.
     """
 
     kind: str
@@ -92,10 +92,10 @@ def _slots(eqn: Any, kernels: tuple[str, ...]) -> tuple[Slot, ...] | None:
         ins = [_FIXED] * consts
         ins += [_carry_in(j, known.get(j)) for j in range(carries)]
         outs = _Flow(kernels).run(jaxpr, [*ins, *[_FREE] * stacked])
-        found = {j: slot for j in range(carries) if j not in known and (slot := _settled(outs[j], j, jaxpr, consts))}
-        if not found:
+        settled = {j: slot for j in range(carries) if j not in known and (slot := _settled(outs[j], j, jaxpr, consts))}
+        if not settled:
             break
-        known |= found
+        known |= settled
     for j in range(carries):
         out = outs[j]
         if j in known:
@@ -113,7 +113,7 @@ def _slots(eqn: Any, kernels: tuple[str, ...]) -> tuple[Slot, ...] | None:
 
 
 def _peaks(out: Value, rescaled: Value) -> bool:
-    """Whether a carry's next value is the very maximum that a rescaled total is below."""
+    """Whether a carry's next value is the very maximum that a rescaled total is relative to."""
     return out.what == "total" and out.slot == rescaled.peak and out.token == rescaled.token
 
 
@@ -209,7 +209,7 @@ class _Flow:
         )  # fmt: skip
 
     def _scan(self, eqn: Any, ins: Sequence[Value]) -> list[Value]:
-        """An inner loop. A total of ours may be a total of it too."""
+        """An inner loop. A total of the outer loop may be a total of the inner one too."""
         consts, carries = scan_counts(eqn.params, len(eqn.invars))
         jaxpr, _ = open_jaxpr(eqn.params["jaxpr"])
         taken = [v if v.what in ("fixed", "free") else _READ for v in ins]
@@ -227,7 +227,7 @@ class _Flow:
         for k in at:
             slot, value = slots[k - consts], ins[k]
             if slot.kind == "fixed":
-                # the body may read it, and with it all its results
+                # the inner body may read the total, and so may all results of the inner loop depend on it
                 return [_READ] * len(eqn.outvars)
             combiner = slot.combiner if slot.kind == "total" else ""
             if not combiner or value.combiner not in ("", combiner):
@@ -236,7 +236,7 @@ class _Flow:
         return outs
 
     def _cond(self, eqn: Any, ins: Sequence[Value]) -> list[Value]:
-        """Branches: chosen for all iterations alike, since on many at once all branches would be computed."""
+        """A branch that all iterations choose alike: otherwise many iterations at once would compute all branches."""
         if ins[0].what != "fixed":
             raise Refused("cond")
         waits = any(v.what not in ("fixed", "free") for v in ins)
@@ -254,7 +254,7 @@ _WITH_CODE = frozenset({
 
 
 def _draws_otherwise(kind: str, eqn: Any) -> bool:
-    """Whether an op makes random bits that are others when they are drawn for many keys at once."""
+    """Whether an op draws other random bits for many keys at once than for each key by itself."""
     if not kind.startswith("random_"):
         return False
     return any(is_extended(v.aval.dtype) and str(v.aval.dtype) != "key<fry>" for v in (*eqn.invars, *eqn.outvars))

@@ -88,11 +88,11 @@ def _called(rule: Any, eqn: Any) -> Any:
             self.shape, self.rank, self.element_type = tuple(aval.shape), len(aval.shape), dtype_name(aval.dtype)
 
     try:
-        found = rule(
+        matched = rule(
             *eqn.params.get("static_args", ()), None, [Shaped(v.aval) for v in eqn.invars],
             [Shaped(v.aval) for v in eqn.outvars],
         )  # fmt: skip
-        text, words = found if isinstance(found, tuple | list) and len(found) == 2 else (found, {})
+        text, words = matched if isinstance(matched, tuple | list) and len(matched) == 2 else (matched, {})
         if isinstance(text, str):
             holder: Any = custom_partitioning(lambda: None)
             holder.def_partition(partition=lambda *_: None, sharding_rule=text, **words)

@@ -137,24 +137,24 @@ def _count(jaxpr: Any) -> tuple[float, float, float]:
         if kind == "pallas_call":
             work = work_facts(eqn.params)
             of = 0 if work["unit"] == "matmul" else 1
-            found = [0.0, 0.0, work["transcendentals"]]
-            found[of] = work["flop"]
+            counts = [0.0, 0.0, work["transcendentals"]]
+            counts[of] = work["flop"]
         elif kind == "cond":
-            found = [max(branch[k] for branch in inner) for k in range(3)]
+            counts = [max(branch[k] for branch in inner) for k in range(3)]
         elif inner:
             times = eqn.params["length"] if kind == "scan" else 1
-            found = [times * sum(body[k] for body in inner) for k in range(3)]
+            counts = [times * sum(body[k] for body in inner) for k in range(3)]
         else:
             size = sum(prod(getattr(v.aval, "shape", ())) for v in eqn.outvars)
-            found = [0.0, 0.0, 0.0]
+            counts = [0.0, 0.0, 0.0]
             if kind == "dot_general":
                 contracted = eqn.params["dimension_numbers"][0][0]
-                found[0] = 2.0 * size * prod(eqn.invars[0].aval.shape[d] for d in contracted)
+                counts[0] = 2.0 * size * prod(eqn.invars[0].aval.shape[d] for d in contracted)
             elif kind in _TRANSCENDENTAL:
-                found[2] = float(size)
+                counts[2] = float(size)
             elif kind not in _MOVES:
-                found[1] = float(size)
-        total = [a + b for a, b in zip(total, found, strict=True)]
+                counts[1] = float(size)
+        total = [a + b for a, b in zip(total, counts, strict=True)]
     return total[0], total[1], total[2]
 
 
@@ -186,7 +186,7 @@ def _ties(block: Any, grid: Sequence[int | None]) -> tuple[list[Tie | None], set
         if str(eqn.primitive.name) == "div" and eqn.invars[0] in sources and eqn.invars[0] in number:
             if isinstance(eqn.invars[1], jax_core.Literal) and int(eqn.invars[1].val) > 0:
                 divided[eqn.outvars[0]] = (number[eqn.invars[0]], int(eqn.invars[1].val))
-    found: list[Tie | None] = []
+    ties: list[Tie | None] = []
     others: set[int] = set()
     for n, out, shape in zip(block.array_aval.shape, jaxpr.outvars, block.block_shape, strict=True):
         tie, size = None, _elements(shape)
@@ -196,8 +196,8 @@ def _ties(block: Any, grid: Sequence[int | None]) -> tuple[list[Tie | None], set
                 tie = (index, size, rows)
         if tie is None and not isinstance(out, jax_core.Literal):
             others |= depends.get(out, set())
-        found.append(tie)
-    return found, others
+        ties.append(tie)
+    return ties, others
 
 
 def _elements(size: Any) -> int | None:

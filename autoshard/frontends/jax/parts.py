@@ -2,8 +2,9 @@
 
     scan of L iterations of f  ->  scan of L/p iterations of p times f, for p parts of consecutive iterations
 
-The p times are one more dimension of every value in the body (`jax.vmap`), and planned as any other: cut along it, each
-device runs the iterations of its own part. Totals are kept by part, and combined behind the loop.
+The p copies of f are one more dimension of every value in the body (`jax.vmap`), which is planned as any other: where
+it is cut, each device runs the iterations of its own parts. Every part keeps totals of its own; they are combined after
+the loop.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from autoshard.frontends.jax.kernels import is_kernel
 from autoshard.frontends.jax.slices import iotas, known_counts, with_blocks
 
 _CLOSED = frozenset({"shard_map"})
-
+"""Primitives whose bodies stay as they are."""
 
 AUTO = "auto"
 """The option ``loop_parts`` where planning finds the parts."""
@@ -59,9 +60,9 @@ class Loop:
 class Parts:
     """Rewrites the loops of a jaxpr.
 
-    asked: parts of each loop in order of their places in the code; the last for all that follow. Each loop gets the
-    largest number of parts that divides both its length and what is asked. kernels: names of jitted functions that are
-    kernels. found: the loops, each with the jaxpr of its body as it is rewritten.
+    asked: parts of each loop, in the order in which loops stand in the code; the last number holds for all loops that
+    follow. Each loop gets the largest number of parts that divides both its length and the number asked for. kernels:
+    names of jitted functions that are kernels. found: the loops so far, each with the jaxpr of its rewritten body.
     """
 
     asked: Sequence[int]
@@ -69,7 +70,7 @@ class Parts:
     found: list[tuple[Loop, Any]] = field(default_factory=list)
 
     def loops(self, bodies: Mapping[int, Any]) -> tuple[Loop, ...]:
-        """The loops, with their ops. bodies: by op id the jaxpr of its body, of the loops in the program."""
+        """The loops, with their ops. bodies: of every loop in the program, the jaxpr of its body by op id."""
         ops: dict[int, list[int]] = {}
         for op, body in bodies.items():
             ops.setdefault(id(body), []).append(op)  # one jaxpr may be the body of several loops
@@ -113,7 +114,7 @@ class Parts:
         return new
 
     def _with_body(self, call: Any) -> tuple[Any, Any]:
-        """The call that holds a loop in parts, loops inside of its body in parts too; and the jaxpr of that body."""
+        """The call that holds a loop in parts, with the loops in its body in parts too; and the jaxpr of that body."""
         closed = call.params["jaxpr"]
         eqns = list(closed.jaxpr.eqns)
         (at,) = (k for k, eqn in enumerate(eqns) if str(eqn.primitive.name) == "scan")
@@ -170,7 +171,7 @@ def _known(eqn: Any, slots: Sequence[Slot], counts: Mapping[Any, Any]) -> dict[i
 def _in_parts(eqn: Any, slots: Sequence[Slot], parts: int, zeros: Sequence[bool], known: Mapping[int, Any]) -> Any:
     """A call that computes what the scan computes, its iterations in parts.
 
-    zeros: operands that are all zeros. known: the values of operands of the body in all iterations, of some.
+    zeros: for each operand whether it is all zeros. known: of some operands of the body, the values in all iterations.
     """
     params = eqn.params
     consts, carries = scan_counts(params, len(eqn.invars))
@@ -233,9 +234,10 @@ def _counts(first: Any, step: int, length: int, backwards: bool) -> Any:
 
 
 def _start(init: Any, combiner: str, parts: int, is_peak: bool) -> Any:
-    """What the total of each part begins with; 0 for a sum, whose own beginning is added once, behind the loop.
+    """What the total of each part begins with; 0 for a sum, to which the loop's own beginning is added at the end.
 
-    The peak of a softmax begins with a number: below minus infinity, a part of nothing but masked scores would be NaN.
+    The peak of a softmax begins with a finite number: relative to minus infinity, a part in which all scores are masked
+    would be NaN.
     """
     shape = (parts, *init.shape)
     if combiner in ("add", ""):
@@ -261,7 +263,9 @@ class Peak(NamedTuple):
 
 
 def rescaled_total(init: Any, by_part: Any, slot: Slot, peak: Peak, starts_at_zero: bool) -> Any:
-    """The total of a running softmax below the peak of all parts, from those below the peaks of the parts."""
+    """The total of a running softmax relative to the peak of all parts, from the totals of the parts, each relative to
+    its own peak.
+    """
     power = jax.lax.exp if slot.base == "exp" else jax.lax.exp2
 
     def factor(old: Any, shape: tuple[int, ...], dims: Sequence[int]) -> Any:

@@ -4,12 +4,13 @@
     l' = l * exp(m - m') + sum_k exp(s_ik - m')
     o' = o * exp(m - m') + sum_k exp(s_ik - m') v_k
 
-`l * exp(m)` and `o * exp(m)` are plain sums over the iterations. So parts of the loop may keep totals of their own,
-each below a peak of its own, and the totals of all parts are those of the parts times `exp(m_part - m)`, added up.
+`l * exp(m)` and `o * exp(m)` are plain sums over the iterations. So each part of the loop may keep totals of its own,
+relative to a peak of its own. The totals of the whole loop are then those of the parts, each times `exp(m_part - m)`,
+added up.
 
-This holds for what is recognised here and for nothing else: weights are `exp` (or `exp2`) of something less the *new*
-peak, used linearly (products and contractions with values that do not depend on the loop's carries, sums, masks with
-zero, transposes); the old total is multiplied by `exp` of the old less the new peak, and weights are added.
+This holds only for what is recognised here: weights are `exp` (or `exp2`) of something minus the *new* peak, and are
+used linearly (products and contractions with values that do not depend on the loop's carries, sums, masks with zero,
+transposes); the old total is multiplied by `exp` of the old peak minus the new one, and weights are added.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,12 +26,13 @@ class Value:
 
     what: ``fixed`` (the same in all iterations), ``free`` (of this iteration alone), ``carry`` (a carry as it comes
     in), ``total`` (a carry after something was added to it), ``read`` (depends on a carry in another way); and for a
-    running softmax ``old`` and ``peak`` (the maximum before and after, in another shape), ``below`` (something less
-    the peak), ``drop`` (the old peak less the new), ``weight`` and ``decay`` (their exponentials), ``decayed`` (a carry
-    times the decay) and ``rescaled`` (weights added to that).
-    slot: the carry. literal: a number that is written in the code. step: what a total has grown by, where it is one.
-    peak: the carry that is the maximum. token: which of its next values. dims: where its dimensions larger than 1 lie
-    in this value. base: ``exp`` or ``exp2``.
+    running softmax ``old`` and ``peak`` (the maximum before and after, in another shape), ``below`` (something minus
+    the peak), ``drop`` (the old peak minus the new one), ``weight`` and ``decay`` (their exponentials), ``decayed`` (a
+    carry times the decay) and ``rescaled`` (weights added to that).
+    slot: number of the carry. combiner: how a total grows. literal: a number that is written in the code. step: the
+    number that a total has grown by, where it is a literal. peak: number of the carry that is the maximum. token: tells
+    which of its next values, where a body computes several. dims: where the peak's dimensions larger than 1 lie in this
+    value. base: ``exp`` or ``exp2``.
     """
 
     what: str
@@ -44,7 +46,7 @@ class Value:
     base: str = ""
 
     def same_peak(self, other: "Value") -> bool:
-        """Whether two values are less the same peak, which lies alike in both."""
+        """Whether two values are relative to the same peak, whose dimensions lie alike in both."""
         return (self.peak, self.token, self.dims, self.base) == (other.peak, other.token, other.dims, other.base)
 
 
@@ -95,7 +97,8 @@ def _as_old(value: Value, aval: Any) -> Value | None:
 
 
 def _less(eqn: Any, ins: Sequence[Value]) -> Value | None:
-    """Something less the peak, or the old peak less the new. Operands have one rank, and sizes of 1 are repeated."""
+    """Something minus the peak, or the old peak minus the new; operands have the rank of the result, and sizes of 1 are
+    repeated."""
     rank = len(eqn.outvars[0].aval.shape)
     peak = _as_peak(ins[1], eqn.invars[1].aval)
     if peak is None or any(len(a.aval.shape) != rank for a in eqn.invars):
@@ -140,7 +143,7 @@ def _masked(ins: Sequence[Value]) -> Value | None:
 
 
 def _contracted(eqn: Any, ins: Sequence[Value]) -> Value | None:
-    """A contraction of weights with what is free, over dimensions in which all have one peak."""
+    """A contraction of weights with what is free, over dimensions along which the peak is the same."""
     at = next((k for k, v in enumerate(ins) if v.what == "weight"), None)
     if at is None or ins[1 - at].what not in FREE:
         return None
@@ -156,7 +159,7 @@ def _contracted(eqn: Any, ins: Sequence[Value]) -> Value | None:
 
 
 def _reshaped(kind: str, eqn: Any, value: Value) -> Value | None:
-    """Shapes, types and sums of weights; shapes alone of peaks."""
+    """Weights in another shape or type, or summed; peaks in another shape only."""
     aval = eqn.invars[0].aval
     value = _as_old(value, aval) or _as_peak(value, aval) or value
     if value.what not in ("old", "peak", "below", "drop", "weight", "decay"):

@@ -109,10 +109,10 @@ class ShardMapReader(ABC):
         self, frame: Frame, kind: str, eqn: Any, operands: list[DraftValue], here: Site
     ) -> list[DraftValue] | dict[str, Any]:
         """A collective without its axes of size 1: its parameters, or its results where no axis is left."""
-        found = axes_left(eqn.params, self._units)
-        if found is None:
+        axes = axes_left(eqn.params, self._units)
+        if axes is None:
             return dict(eqn.params)
-        key, left = found
+        key, left = axes
         if left:
             return {**eqn.params, key: left if isinstance(eqn.params[key], tuple | list) else left[0]}
         if kind == "axis_index":

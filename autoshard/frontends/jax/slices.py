@@ -22,7 +22,7 @@ _NUMBERS: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """An operand of which iteration i takes block i along a dimension: its position and the dimension."""
+    """An operand of which iteration i takes block i along a dimension: the operand's position, and the dimension."""
 
     operand: int
     dim: int
@@ -35,27 +35,27 @@ class Blocks:
 
 
 def with_blocks(jaxpr: Any, fixed: Sequence[int], known: Mapping[int, Any], length: int) -> tuple[Any, list[Blocks]]:
-    """A body (open) that takes blocks as further constants in the place of its slices, and which blocks.
+    """A body (an open jaxpr) with a further constant in place of each slice that takes blocks, and these blocks.
 
-    fixed: operands (of the loop and of its body alike) that are the same in all iterations. known: the values of
-    operands of the body in all iterations, in order of the stacked operands.
+    fixed: operands (of the loop and of its body alike) that are the same in all iterations. known: of some operands of
+    the body, their values in all iterations, in order of the stacked operands.
     """
     numbers: dict[Any, Any] = {jaxpr.invars[k]: np.asarray(values) for k, values in known.items()}
     arrays = {jaxpr.invars[k]: k for k in fixed}
-    kept, taken, found = [], [], []
+    kept, taken, all_blocks = [], [], []
     for eqn in jaxpr.eqns:
         blocks = _blocks(eqn, arrays, numbers, length)
         if blocks is not None:
-            found.append(blocks)
+            all_blocks.append(blocks)
             taken.append(eqn.outvars[0])
             continue
         kept.append(eqn)
         values = _values(eqn, numbers)
         if values is not None:
             numbers[eqn.outvars[0]] = values
-    if not found:
+    if not all_blocks:
         return jaxpr, []
-    return jaxpr.replace(constvars=[*jaxpr.constvars, *taken], eqns=kept), found
+    return jaxpr.replace(constvars=[*jaxpr.constvars, *taken], eqns=kept), all_blocks
 
 
 def _number(atom: Any, numbers: Mapping[Any, Any]) -> Any:
@@ -67,14 +67,14 @@ def _number(atom: Any, numbers: Mapping[Any, Any]) -> Any:
 
 
 def _values(eqn: Any, numbers: Mapping[Any, Any]) -> Any:
-    """What an op on known integers gives; None for other ops, and where it would not fit."""
+    """The result of an op on known integers; None for other ops, and where the result would not fit its type."""
     kind = str(eqn.primitive.name)
     if len(eqn.outvars) != 1 or eqn.outvars[0].aval.shape or np.dtype(eqn.outvars[0].aval.dtype).kind not in "iub":
         return None
-    given = [_number(atom, numbers) for atom in eqn.invars]
-    if any(value is None for value in given):
+    numbers_in = [_number(atom, numbers) for atom in eqn.invars]
+    if any(value is None for value in numbers_in):
         return None
-    wide = [value.astype(np.int64) for value in given]
+    wide = [value.astype(np.int64) for value in numbers_in]
     if kind == "convert_element_type":
         out = wide[0]
     elif kind in _NUMBERS:
@@ -113,7 +113,7 @@ def known_counts(first: Any, step: int, length: int, backwards: bool) -> Any:
 
 
 def iotas(eqn: Any) -> dict[Any, Any]:
-    """The numbers that an equation counts, by its result."""
+    """The numbers that an `iota` of one dimension counts, by its result; nothing for other equations."""
     if str(eqn.primitive.name) != "iota" or len(eqn.params["shape"]) != 1:
         return {}
     dtype = np.dtype(eqn.params["dtype"])

@@ -94,12 +94,12 @@ def _definition(text: str, value: str) -> tuple[int, int, int]:
     name = re.escape(match[1])
     for number, line in enumerate(text.splitlines(), 1):
         code = line.split("//")[0]
-        found = re.search(rf"%{name}(?::\d+)?\s*=\s*", code)
-        if found is not None and not re.search(rf"\([^)]*%{name}\s*=", code[: found.end()]):
-            return number, found.end() + 1, int(match[2] or 0)
-        found = re.search(rf"%{name}\s*:", code) or re.search(rf"(?<=[(,])\s*%{name}\s*=", code)
-        if found is not None:
-            start = found.start() + found[0].index("%")
+        place = re.search(rf"%{name}(?::\d+)?\s*=\s*", code)
+        if place is not None and not re.search(rf"\([^)]*%{name}\s*=", code[: place.end()]):
+            return number, place.end() + 1, int(match[2] or 0)
+        place = re.search(rf"%{name}\s*:", code) or re.search(rf"(?<=[(,])\s*%{name}\s*=", code)
+        if place is not None:
+            start = place.start() + place[0].index("%")
             return number, start + 1, int(match[2] or 0)
     parse_module(text)  # a text that is no module is told as such
     raise InputError(f"no value %{match[1]} is defined in the module")

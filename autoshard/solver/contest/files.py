@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from autoshard.deadline import Deadline
 from autoshard.errors import InputError, UnsupportedError, in_words
 from autoshard.files import read_bytes, read_text, write_text
 from autoshard.solver.garbage import uncollected
@@ -80,7 +81,7 @@ def read_problem(path: str | Path) -> Problem:
         del raw
         try:
             return _problem(data, path)
-        except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as problem:
+        except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as problem:
             if isinstance(problem, InputError):
                 raise
             raise InputError(f"{path}: not a contest problem: {in_words(problem)}") from problem
@@ -160,6 +161,8 @@ def _problem(data: Any, path: Path) -> Problem:
     edges_read = []
     for k in range(len(pairs)):
         pair = pairs[k]
+        if not isinstance(pair, list):
+            raise InputError(f"{path}: problem.edges.nodes[{k}]: expected [first, second], found {str(pair)[:60]}")
         table = _vector(edge_costs[k], f"problem.edges.costs[{k}]")
         edge_costs[k] = None  # frees the list
         if any(not 0 <= i < len(costs) for i in pair):
@@ -267,8 +270,8 @@ def solve_file(
     parse_s = time.monotonic() - began
     if effort is None:
         effort = 1.0 if time_limit_s is None else math.inf
-    left = None if time_limit_s is None else max(LEAST_SECONDS, time_limit_s - parse_s - WRITING_S)
-    solution = solve(problem.network, time_limit_s=left, effort=effort, seed=seed, workers=workers, progress=progress)
+    until = None if time_limit_s is None else Deadline.after(max(LEAST_SECONDS, time_limit_s - parse_s - WRITING_S))
+    solution = solve(problem.network, deadline=until, effort=effort, seed=seed, workers=workers, progress=progress)
     evaluation = None if solution.assignment is None else evaluate(problem.network, solution.assignment)
     if output is not None and solution.assignment is not None:
         write_solution(output, solution.assignment)

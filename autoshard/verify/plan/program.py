@@ -159,6 +159,8 @@ class Graph:
 def read_graph(plan: Any, findings: Findings) -> Graph:
     """Read ``plan["program"]``. Faults go to `findings`; those that leave nothing to read raise."""
     data = plan["program"]
+    if not isinstance(data["name"], str):
+        findings.add("program", f"the name of the program is {data['name']!r}")
     values = []
     for index, v in enumerate(data["values"]):
         if v["id"] != index:

@@ -8,6 +8,8 @@ from autoshard.deadline import LEAST_S, Deadline
 
 ACCEPTED_GAP = 1e-3
 """Gap at which the search within a memory limit ends, in networks too large for exact search."""
+RECORDED = ("effort", "seed", "accepted_gap")
+"""Fields of `SearchOptions` that configs state and plans record."""
 
 Progress = Callable[[str], None]
 """Called with one line of text about the work that begins."""
@@ -35,6 +37,20 @@ class SearchOptions:
     def but(self, **changed: Any) -> "SearchOptions":
         """The same options with these changes; a change to None is left out."""
         return replace(self, **{name: value for name, value in changed.items() if value is not None})
+
+    def like(self, stated: Any) -> "SearchOptions":
+        """The same options with those that a config or a plan states, as attributes; None is left out."""
+        return self.but(**{name: getattr(stated, name) for name in RECORDED})
+
+    def recorded(self) -> dict[str, Any]:
+        """What plans record of the options, by name."""
+        return {name: getattr(self, name) for name in RECORDED}
+
+    def rougher(self, gap: float, part: float) -> "SearchOptions":
+        """The same options with `part` of the effort, for a search that may end at a gap, if no larger one is accepted
+        anyway.
+        """
+        return replace(self, accepted_gap=max(self.accepted_gap, gap), effort=part * self.effort)
 
     def effort_of_one(self, part: float) -> float:
         """The effort of one of many searches: `part` of the effort (of 1 where the effort is less), and at most the

@@ -1,0 +1,229 @@
+"""Rounds of the portfolio: message passing, search and proofs on what the bound leaves, in turn."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from autoshard.solver import proof
+from autoshard.solver.certify.prove import Prover
+from autoshard.solver.engines import facets as facet_search
+from autoshard.solver.portfolio import Portfolio
+
+MOST_ROUNDS = 10**9
+MOST_PASSES = 10**9
+"""Rounds, and double passes in one, of a run that only time or a proof ends: more than there will be."""
+EXACT_BACKTRACKS = 10_000
+"""Those of exact search on what the bound leaves; as many times more as rounds were made."""
+FACET_BACKTRACKS = 2_000
+"""Those of one search over facets."""
+FIXED_ROUNDS = 2
+"""Rounds after which what the bound leaves is looked at in any case."""
+IDLE_FROM = 3
+"""The round from which on one that changes neither the cost nor the bound ends the run."""
+ROUNDS = 4
+"""Rounds of the portfolio at effort 1."""
+PASSES = 200
+"""Double passes of message passing in one round."""
+DUAL_SHARE = 0.25
+LEAST_PASSES = 20
+"""The part of the budget that one round of message passing may take, and passes that it may make in any case."""
+BRANCH_SLICE = 4_000_000_000
+"""Table entries that branching may visit in one round."""
+FIXED_AGAIN = 0.9
+"""What the bound leaves is looked at again when the gap has shrunk to this share of what it was then."""
+WORTH_PIECES = 0.25
+MOST_SKIPPED = 3
+"""Pieces are left out, for so many rounds, while they lower the cost by less than this part of the bound's rise."""
+PIECES = 12
+"""Pieces solved exactly in one round."""
+PROVED_ENTRIES = 1_000_000
+PROVED_NONE_ENTRIES = 300_000
+"""Largest number of table entries that a proof is split on, and one that there is no assignment."""
+WORTH_RELAXING = 0.5
+"""Exact search with few memory rows is tried where the bound leaves less than this share of the table entries."""
+FIRST_PROOF_SHARE = 0.5
+FIRST_PROOF_WORK = 1_000_000_000
+"""The part of the budget, and the table entries, that a proof may take while no assignment is known, and under a memory
+limit before exact search looks for assignments: against a poor one it would take all."""
+WORTH_GUESSING = 0.02
+GUESSING_SHARE = 0.8
+"""The gap from which on costs are guessed under a memory limit (no rougher one may be accepted), and the part of the
+budget that this may take."""
+FACET_NODES = 3_000
+"""Larger networks are not built up facet by facet when an assignment is known."""
+EXACT_ENTRIES = 1_500_000
+"""Largest number of table entries given to exact search."""
+EXACT_ENTRIES_WITH_MEMORY = 100_000
+"""The same under a memory limit, whose rows make exact search harder."""
+BRANCH_NODES = 2_000
+"""In networks of up to this many nodes after reduction message passing ends early when a memory limit leaves a gap."""
+
+
+class Rounds:
+    """Rounds of message passing, search and proofs on what the bound leaves, until proved or out of effort.
+
+    stats: hears how large the network is that the bound leaves. slots: those at which exact search minds the limit.
+    """
+
+    def __init__(self, state: Portfolio, effort: float, stats: dict, slots: list[int]) -> None:
+        self.state, self.race, self.work = state, state.race, state.work
+        self.stats, self.slots = stats, slots
+        self.limited = self.work.limit is not None
+        self.ends = math.isfinite(effort)
+        self.count = max(1, math.ceil(ROUNDS * effort)) if self.ends else MOST_ROUNDS
+        self.share = min(1.0, effort)
+        self.most_passes = MOST_PASSES
+        self.small, self.entries = state.flat.n <= BRANCH_NODES, len(state.flat.tables)
+        if self.ends:  # what large tables leave of the budget goes to the search as well
+            self.most_passes = max(LEAST_PASSES, int(DUAL_SHARE * state.budget / (2 * max(1, self.entries))))
+        self.fixed_at = math.inf
+        """The gap when what the bound leaves was last looked at."""
+        self.reach: np.ndarray | None = None
+        self.proving: Prover | None = None
+        self.fallen, self.skipped = math.inf, 0
+        """What pieces took off the cost when they were last tried, and rounds since."""
+
+    def run(self, starts: Sequence[Sequence[int] | np.ndarray]) -> None:
+        """All rounds, after a search from every start."""
+        self.race.enter("starts")
+        for start in starts:
+            self.race.check()
+            self.state.begin_from(start)
+        for number in range(self.count):
+            before = (self.race.cost, self.race.lower)
+            if self._settled_in(number) or self.race.settled() or self.state.budget <= 0:
+                return
+            if (self.race.cost, self.race.lower) == before and number >= IDLE_FROM and self.ends:
+                return
+
+    def _settled_in(self, number: int) -> bool:
+        """One round. Whether the run is over."""
+        race, lower = self.race, self.race.lower
+        race.enter("dual")
+        self.state.message_passing(min(max(1, int(PASSES * self.share)), self.most_passes), self.small and self.limited)
+        if race.settled():
+            return True
+        race.enter("search")
+        self.state.search(self.share)
+        gap = race.gap()
+        if race.cost is None:
+            if self._settled_without_cost(number):
+                return True
+        elif number < FIXED_ROUNDS or gap < FIXED_AGAIN * self.fixed_at:
+            self.fixed_at = gap
+            if self._settled_by_fixing(number):
+                return True
+        if number == 0 and facet_search.facet_count(race.network) and (not self.small or race.cost is None):
+            race.enter("facets")
+            self._facets()
+        if self.proving is not None and not self.proving.done:
+            race.enter("proof")
+            self._prove_on(self.proving, min(BRANCH_SLICE, max(0, self.state.budget)))
+            return race.settled()
+        if self.reach is not None and number:  # the first prices are too rough to thin out states by
+            self._pieces(self.reach, number, lower)
+        return False
+
+    def _prove_on(self, prover: Prover, work: float) -> None:
+        """Let a proof visit so many more table entries, and book them."""
+        spent = prover.effort
+        prover.go_on(int(work))
+        self.state.budget -= prover.effort - spent
+
+    def _settled_without_cost(self, number: int) -> bool:
+        """While no assignment is known: prove that there is none, or guess what one costs. Whether the run is over."""
+        race, state = self.race, self.state
+        race.enter("proof")
+        none = proof.prover(race, self.work, costs=False)
+        none.begin(most_entries=PROVED_NONE_ENTRIES)
+        finished = none.go_on(int(min(FIRST_PROOF_SHARE * state.budget, FIRST_PROOF_WORK)))
+        state.budget -= none.effort
+        if finished and race.settled():
+            return True
+        if self.limited and number == 0 and race.accepted_gap < WORTH_GUESSING:
+            self._guess()
+            return race.settled()
+        return False
+
+    def _settled_by_fixing(self, number: int) -> bool:
+        """Begin a proof on what the bound leaves, and search in that. Whether the run is over."""
+        race, state = self.race, self.state
+        race.enter("fix")
+        proving = self.proving = proof.prover(race, self.work)
+        proving.begin(state.ground.copy(), self._prices(), PROVED_ENTRIES)
+        state.budget -= proving.effort
+        if race.settled():
+            return True
+        self.reach = proving.reach
+        if self.limited and number == 0 and self._settled_within_limit(proving):
+            return True
+        self._search_core(proving, number)
+        return False
+
+    def _settled_within_limit(self, proving: Prover) -> bool:
+        """In the first round, within a limit: guess costs where the gap is wide, else prove. Whether it is over."""
+        race = self.race
+        if race.gap() > WORTH_GUESSING > race.accepted_gap:
+            self._guess()
+            if race.settled():
+                return True
+            if proving not in race.provers:  # it goes on later in the round
+                race.provers.append(proving)
+            return False
+        race.enter("proof")
+        self._prove_on(proving, min(FIRST_PROOF_WORK, FIRST_PROOF_SHARE * self.state.budget))
+        if race.settled():
+            return True
+        race.enter("fix")
+        return False
+
+    def _search_core(self, proving: Prover, number: int) -> None:
+        """Exact search on what the bound leaves, where that is small enough."""
+        race, core = self.race, proving.work.copy()
+        sizes = self.stats["core"] = core.sizes()
+        backtracks = int(EXACT_BACKTRACKS * self.share)
+        if sizes["entries"] <= (EXACT_ENTRIES_WITH_MEMORY if self.limited else EXACT_ENTRIES):
+            race.enter("exact")
+            proof.search_exactly(race, core, backtracks * (number + 1), self.slots)
+        elif self.limited and sizes["entries"] < WORTH_RELAXING * self.entries:
+            race.enter("relaxed")
+            proof.search_by_slots(race, core, self.state, backtracks)
+
+    def _pieces(self, reach: np.ndarray, number: int, lower: int | None) -> None:
+        """Solve pieces exactly, unless they have gained little lately. lower: the bound before the round."""
+        race = self.race
+        risen = math.inf if lower is None or race.lower is None else race.lower - lower
+        if self.fallen < WORTH_PIECES * risen and self.skipped < MOST_SKIPPED:
+            self.skipped += 1
+            return
+        race.enter("pieces")
+        cost = race.cost
+        self.state.pieces(reach, max(1, int(PIECES * self.share)), number)
+        self.skipped, self.fallen = 0, math.inf if cost is None or race.cost is None else cost - race.cost
+
+    def _guess(self) -> None:
+        """Guess what an assignment costs, from what messages and prices have come to."""
+        race, prices = self.race, self._prices()
+        race.enter("guesses")
+
+        def begun(ceiling: float) -> Prover:
+            made = proof.prover(race, self.work, ceiling=ceiling, looks=True)
+            made.begin(self.state.ground.copy(), prices, PROVED_ENTRIES)
+            return made
+
+        self.state.budget -= proof.guess(race, begun, GUESSING_SHARE * self.state.budget)
+
+    def _prices(self) -> np.ndarray | None:
+        """The best prices on memory so far; None where it has none."""
+        return None if self.state.prices is None else self.state.prices.best
+
+    def _facets(self) -> None:
+        """Facet by facet: from scratch, then downhill; in large networks only when nothing is known yet."""
+        race, large = self.race, self.race.network.n_nodes > FACET_NODES
+        if self.limited and race.cost is not None and large:
+            return
+        backtracks = int(FACET_BACKTRACKS * self.share)
+        if race.cost is None or not large:
+            facet_search.build_up(race, backtracks=backtracks, largest=EXACT_ENTRIES)
+        facet_search.descend(race, pairs=True, backtracks=backtracks, largest=EXACT_ENTRIES)
