@@ -37,11 +37,11 @@ WORTH_ANOTHER = 0.85
 """A part is recorded again at once when fewer than this share of its states are left."""
 RECORDS = 3
 """Most records of one part before it is split."""
-LOOK_EVERY, LOOK_LESS = 24, 1.25
+FIRST_LOOK, LOOK_EVERY = 24, 1_000_000_000
 KEPT = (5, 6, 4, 8)
-"""Parts between the first two searches among the states that cost least, how many times as many there are between the
-next two, and how many states a node keeps there: what the first searches do not find the later ones seldom do."""
-PLUNGE_EVERY = 16
+"""Parts before the first search among the states that cost least, table entries that are visited between two, and how
+many states a node keeps there."""
+PLUNGE_EVERY = 1
 """Parts that are taken by their bounds between two plunges."""
 LOOKED_WORK = 50_000_000
 """Table entries in whose time such a search is done, about."""
@@ -91,7 +91,7 @@ class Tree:
     check: called between passes; may raise to stop. costs: whether costs count, or only what can be held. look:
     searches among what costs least in a part, now and then. work: table entries visited so far, the measure of effort.
     stuck: least bound of parts that can neither be closed nor split. looks, next_look: searches by `look` so far, and
-    the number of parts at which the next one is due.
+    the table entries after which the next one is due.
     """
 
     whole: Whole
@@ -108,7 +108,7 @@ class Tree:
     plunging: bool = False
     plunge_due: int = 0
     looks: int = 0
-    next_look: float = 1
+    next_look: int = 0
     open: list[tuple[float, int, _Open]] = field(default_factory=list)
     root: Step = field(default_factory=Step)
 
@@ -268,10 +268,10 @@ class Tree:
 
     def _close(self, part: Part, weighed: Weighed) -> np.ndarray | None:
         """Now and then, the states of a part that cost least above its bound; all states of nodes without costs."""
-        if self.look is None or not self.costs or self.parts < self.next_look:
+        if self.look is None or not self.costs or self.parts < FIRST_LOOK or self.work < self.next_look:
             return None
         keep = KEPT[self.looks % len(KEPT)]
-        self.next_look = self.parts + LOOK_EVERY * LOOK_LESS**self.looks
+        self.next_look = self.work + LOOK_EVERY
         self.looks += 1
         close, offsets = np.zeros(len(self.flat.unary), dtype=bool), part.flat.offsets
         for node in range(self.flat.n):
