@@ -29,6 +29,8 @@ SLICE = 300_000_000
 """Table entries that a proof with a guess visits before it is looked at."""
 GUESSED, RISING = 0.1, 1.1
 """How far above the bound a guess is, as a share of the bound; the next share is so much larger."""
+LAST_GUESS = 0.9
+"""From this share of the cost of what is known on, nothing is guessed: the proof for what is known is as quick."""
 NOTHING_KNOWN = 2**59
 """The threshold while no assignment is known: more than any costs."""
 
@@ -145,7 +147,7 @@ def guess(race: Race, begun: Callable[[float], Prover], most_work: float) -> int
         missing = race.target() - race.lower
         step = max(step, share * abs(race.lower), share * missing if math.isfinite(missing) else 0.0)
         ceiling = math.ceil(race.lower + step)
-        last = ceiling > race.target()
+        last = ceiling > LAST_GUESS * race.target()
         proving = begun(math.inf if last else ceiling)
         while not proving.done and spent + proving.effort < most_work and not race.settled():
             proving.go_on(SLICE)

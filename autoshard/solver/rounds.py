@@ -50,6 +50,10 @@ WORTH_GUESSING = 0.02
 GUESSING_SHARE = 0.8
 """The gap from which on costs are guessed under a memory limit (no rougher one may be accepted), and the part of the
 budget that this may take."""
+SPLIT_ENTRIES = 1_000_000
+"""Networks of up to so many table entries are split at once instead, since plunges lead to assignments there."""
+SPLIT_SLICE = 30_000_000
+"""Table entries that splitting visits before it is looked at, in turn with a proof that there is no assignment."""
 FACET_NODES = 3_000
 """Larger networks are not built up facet by facet when an assignment is known."""
 EXACT_ENTRIES = 1_500_000
@@ -132,8 +136,12 @@ class Rounds:
         self.state.budget -= prover.effort - spent
 
     def _settled_without_cost(self, number: int) -> bool:
-        """While no assignment is known: prove that there is none, or guess what one costs. Whether the run is over."""
+        """While no assignment is known: split, prove that there is none, or guess a cost. Whether the run is over."""
         race, state = self.race, self.state
+        if self.limited and number == 0 and self.entries <= SPLIT_ENTRIES and not race.accepts(WORTH_GUESSING):
+            self._split()
+            if race.settled() or race.cost is not None:
+                return race.settled()
         race.enter("proof")
         none = proof.prover(race, self.work, costs=False)
         none.begin(most_entries=PROVED_NONE_ENTRIES)
@@ -162,9 +170,12 @@ class Rounds:
         return False
 
     def _settled_within_limit(self, proving: Prover) -> bool:
-        """In the first round, within a limit: guess costs where the gap is wide, else prove. Whether it is over."""
+        """In the first round, within a limit: split or guess where the gap is wide, else prove. Whether it is over."""
         race = self.race
         if race.gap() > WORTH_GUESSING and not race.accepts(WORTH_GUESSING):
+            if self.entries <= SPLIT_ENTRIES:
+                self._split()
+                return race.settled()
             self._guess()
             if race.settled():
                 return True
@@ -201,6 +212,24 @@ class Rounds:
         cost = race.cost
         self.state.pieces(reach, max(1, int(PIECES * self.share)), number)
         self.skipped, self.fallen = 0, math.inf if cost is None or race.cost is None else cost - race.cost
+
+    def _split(self) -> None:
+        """Split what the bound leaves, until that is proved or its part of the budget is spent; while no assignment is
+        known, in turn with a proof that there is none."""
+        race, most = self.race, self.state.budget * (1 - GUESSING_SHARE)
+        race.enter("split")
+        proving = self.proving = proof.prover(race, self.work, looks=True)
+        proving.begin(most_entries=PROVED_ENTRIES)
+        self.state.budget -= proving.effort
+        none: Prover | None = None
+        while not proving.done and not race.settled() and self.state.budget > most:
+            self._prove_on(proving, SPLIT_SLICE)
+            if race.cost is None and not race.settled():
+                if none is None:
+                    none = proof.prover(race, self.work, costs=False)
+                    none.begin(most_entries=PROVED_NONE_ENTRIES)
+                    race.provers.append(proving)
+                self._prove_on(none, SPLIT_SLICE)
 
     def _guess(self) -> None:
         """Guess what an assignment costs, from what messages and prices have come to."""

@@ -11,6 +11,7 @@ import pytest
 from solver_cases import judged, optimum, tight
 
 from autoshard.solver import CostNetwork
+from autoshard.solver.certify import tree
 from autoshard.solver.certify.certificate import certificate_of
 from autoshard.solver.certify.tree import KEPT
 from autoshard.solver.driver import trivial_bound
@@ -117,7 +118,8 @@ def test_exact_search_among_all_states_finds_the_optimum_where_it_is_cheap_enoug
         assert race.cost == best
 
 
-def test_a_tree_looks_among_few_states_of_a_part() -> None:
+def test_a_tree_looks_among_few_states_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "FIRST_LOOK", 1)  # small networks have few parts
     seen = 0
     for network, best in CASES:
         race, work = begun(network)
@@ -134,3 +136,26 @@ def test_a_tree_looks_among_few_states_of_a_part() -> None:
             assert (kept[deciding] <= max(KEPT)).all()
             seen += 1
     assert seen > 0
+
+
+def test_a_plunge_goes_on_from_the_better_half_of_the_part_split_last() -> None:
+    plunges = 0
+    for network, best in CASES:
+        race, work = begun(network)
+        proving = prover(race, work, ceiling=best + 1)
+        proving.begin()
+        split = proving.tree
+        if split is None:  # nothing is left to split
+            continue
+
+        def taken(split: tree.Tree = split, take=split._next):
+            nonlocal plunges
+            halves = [entry[:2] for entry in split.open if entry[1] > split.newest] if split.plunging else []
+            entry = take()
+            plunges += bool(halves)
+            assert not halves or entry[:2] == min(halves)
+            return entry
+
+        split._next = taken
+        assert proving.go_on(10**9)
+    assert plunges > 0

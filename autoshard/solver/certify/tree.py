@@ -37,9 +37,12 @@ WORTH_ANOTHER = 0.85
 """A part is recorded again at once when fewer than this share of its states are left."""
 RECORDS = 3
 """Most records of one part before it is split."""
-LOOK_EVERY = 24
+FIRST_LOOK, LOOK_EVERY = 24, 1_000_000_000
 KEPT = (5, 6, 4, 8)
-"""Parts between two searches among the states that cost least, and how many of them a node keeps there."""
+"""Parts before the first search among the states that cost least, table entries that are visited between two, and how
+many states a node keeps there."""
+PLUNGE_EVERY = 1
+"""Parts that are taken by their bounds between two plunges."""
 LOOKED_WORK = 50_000_000
 """Table entries in whose time such a search is done, about."""
 LOOKED_BACK = 12
@@ -87,7 +90,8 @@ class Tree:
     threshold: returns the cost from which on assignments are of no interest; it may only fall. offer: takes positions.
     check: called between passes; may raise to stop. costs: whether costs count, or only what can be held. look:
     searches among what costs least in a part, now and then. work: table entries visited so far, the measure of effort.
-    stuck: least bound of parts that can neither be closed nor split.
+    stuck: least bound of parts that can neither be closed nor split. looks, next_look: searches by `look` so far, and
+    the table entries after which the next one is due.
     """
 
     whole: Whole
@@ -99,6 +103,12 @@ class Tree:
     work: int = 0
     parts: int = 0
     stuck: float = math.inf
+    newest: int = 0
+    taken: int = 0
+    plunging: bool = False
+    plunge_due: int = 0
+    looks: int = 0
+    next_look: int = 0
     open: list[tuple[float, int, _Open]] = field(default_factory=list)
     root: Step = field(default_factory=Step)
 
@@ -125,11 +135,11 @@ class Tree:
         """Split parts until none is open, or so many table entries have been visited; True when none is."""
         until = self.work + most_work
         while self.open and self.work < until:
-            bound, number, at = heapq.heappop(self.open)
+            bound, number, at = self._next()
             missing = self.threshold() - bound
             if missing <= 0:
                 continue
-            parts = self.parts
+            parts = self.newest = self.parts
             try:
                 whole = self._taken_up(at)
                 node = self._where(whole, at, bound, missing)
@@ -146,6 +156,23 @@ class Tree:
                 at.step.halves, at.step.node = [], -1
                 raise
         return not self.open
+
+    def _next(self) -> tuple[float, int, _Open]:
+        """The open part to split: the one with the least bound, but now and then on from the better half of the last.
+
+        Such a plunge ends where nothing stays open, soon at an assignment, which the least bounds alone seldom lead to.
+        """
+        halves = [entry for entry in self.open if entry[1] > self.newest] if self.plunging else []
+        if not halves:
+            self.plunging = self.plunge_due <= self.taken
+            if self.plunging:
+                self.plunge_due = self.taken + PLUNGE_EVERY
+            self.taken += not self.plunging
+            return heapq.heappop(self.open)
+        best = min(halves, key=lambda entry: entry[:2])
+        self.open.remove(best)
+        heapq.heapify(self.open)
+        return best
 
     def _where(self, whole: Part, at: _Open, bound: float, missing: float) -> int:
         """The node to split a part at."""
@@ -241,9 +268,11 @@ class Tree:
 
     def _close(self, part: Part, weighed: Weighed) -> np.ndarray | None:
         """Now and then, the states of a part that cost least above its bound; all states of nodes without costs."""
-        if self.look is None or not self.costs or self.parts % LOOK_EVERY != 1:
+        if self.look is None or not self.costs or self.parts < FIRST_LOOK or self.work < self.next_look:
             return None
-        keep = KEPT[(self.parts // LOOK_EVERY) % len(KEPT)]
+        keep = KEPT[self.looks % len(KEPT)]
+        self.next_look = self.work + LOOK_EVERY
+        self.looks += 1
         close, offsets = np.zeros(len(self.flat.unary), dtype=bool), part.flat.offsets
         for node in range(self.flat.n):
             mine = np.arange(offsets[node], offsets[node + 1])

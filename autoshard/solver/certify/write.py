@@ -25,9 +25,9 @@ def record_of(
     """
     if whole.total > LARGEST:
         return None
-    margin = abs(threshold - dual.last)  # on either side of the threshold: what may be lost without harm
-    if not math.isfinite(margin):
-        margin = max(1.0, abs(dual.last)) if math.isfinite(dual.last) else 1.0
+    margin = 1.0
+    if math.isfinite(dual.last):  # on either side of the threshold: what may be lost without harm
+        margin = min(abs(threshold - dual.last), max(1.0, abs(dual.last)))  # much below it as well
     unit = max(2.0**-FINEST, margin * ROUNDED_AWAY / max(1, len(whole.flat.first)))
     exponent = math.floor(math.log2(unit))
     bits, step = max(0, -exponent), max(0, exponent)
