@@ -41,8 +41,6 @@ FIRST_LOOK, LOOK_EVERY = 24, 1_000_000_000
 KEPT = (5, 6, 4, 8)
 """Parts before the first search among the states that cost least, table entries that are visited between two, and how
 many states a node keeps there."""
-PLUNGE_EVERY = 1
-"""Parts that are taken by their bounds between two plunges."""
 LOOKED_WORK = 50_000_000
 """Table entries in whose time such a search is done, about."""
 LOOKED_BACK = 12
@@ -91,7 +89,7 @@ class Tree:
     check: called between passes; may raise to stop. costs: whether costs count, or only what can be held. look:
     searches among what costs least in a part, now and then. work: table entries visited so far, the measure of effort.
     stuck: least bound of parts that can neither be closed nor split. looks, next_look: searches by `look` so far, and
-    the table entries after which the next one is due.
+    the table entries after which the next one is due. newest: the number of parts when the last one was split.
     """
 
     whole: Whole
@@ -104,9 +102,7 @@ class Tree:
     parts: int = 0
     stuck: float = math.inf
     newest: int = 0
-    taken: int = 0
     plunging: bool = False
-    plunge_due: int = 0
     looks: int = 0
     next_look: int = 0
     open: list[tuple[float, int, _Open]] = field(default_factory=list)
@@ -158,16 +154,12 @@ class Tree:
         return not self.open
 
     def _next(self) -> tuple[float, int, _Open]:
-        """The open part to split: the one with the least bound, but now and then on from the better half of the last.
-
-        Such a plunge ends where nothing stays open, soon at an assignment, which the least bounds alone seldom lead to.
+        """The open part to split: the one with the least bound, and after every other one on from the better half of
+        what was split last, until neither stays open. Such a plunge soon ends at an assignment; least bounds seldom do.
         """
         halves = [entry for entry in self.open if entry[1] > self.newest] if self.plunging else []
         if not halves:
-            self.plunging = self.plunge_due <= self.taken
-            if self.plunging:
-                self.plunge_due = self.taken + PLUNGE_EVERY
-            self.taken += not self.plunging
+            self.plunging = not self.plunging
             return heapq.heappop(self.open)
         best = min(halves, key=lambda entry: entry[:2])
         self.open.remove(best)
