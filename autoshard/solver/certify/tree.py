@@ -41,6 +41,9 @@ FIRST_LOOK, LOOK_EVERY = 24, 1_000_000_000
 KEPT = (5, 6, 4, 8)
 """Parts before the first search among the states that cost least, table entries that are visited between two, and how
 many states a node keeps there."""
+FARTHEST = 0.25
+"""So far above the bound of a part, as a share of it, passes and splits aim at the most: where what is known costs much
+more, its cost says nothing of what is within reach."""
 LOOKED_WORK = 50_000_000
 """Table entries in whose time such a search is done, about."""
 LOOKED_BACK = 12
@@ -132,9 +135,9 @@ class Tree:
         until = self.work + most_work
         while self.open and self.work < until:
             bound, number, at = self._next()
-            missing = self.threshold() - bound
-            if missing <= 0:
+            if bound >= self.threshold():
                 continue
+            missing = self._aim(bound) - bound
             parts = self.newest = self.parts
             try:
                 whole = self._taken_up(at)
@@ -153,6 +156,10 @@ class Tree:
                 raise
         return not self.open
 
+    def _aim(self, bound: float) -> float:
+        """What passes and splits are to raise the bound of a part to: the threshold, if that is not far away."""
+        return min(self.threshold(), bound + FARTHEST * abs(bound) + 1.0) if math.isfinite(bound) else self.threshold()
+
     def _next(self) -> tuple[float, int, _Open]:
         """The open part to split: the one with the least bound, and after every other one on from the better half of
         what was split last, until neither stays open. Such a plunge soon ends at an assignment; least bounds seldom do.
@@ -170,8 +177,8 @@ class Tree:
         """The node to split a part at."""
         if len(at.options) == 1:
             return next(iter(at.options))
-        threshold = self.threshold()
-        stop = Stop(threshold, threshold if self.costs else math.inf, TRIED_PASSES, TRIED_PASSES, 0.0)
+        threshold, aim = self.threshold(), self._aim(bound)
+        stop = Stop(aim, threshold if self.costs else math.inf, TRIED_PASSES, TRIED_PASSES, 0.0)
 
         def trial(node: int, kept: np.ndarray) -> float:
             self.check()
@@ -295,8 +302,8 @@ class Tree:
     def _passes(self, part: Part, prices: duals.Prices, recent: deque[np.ndarray], most: int) -> None:
         """Raise the bound by passes, and offer what they decode on the way."""
         self.check()
-        threshold = self.threshold()
-        stop = Stop(threshold, threshold if self.costs else math.inf, LEAST_PASSES, LOOKED_AT, LEAST_GAIN)
+        threshold, aim = self.threshold(), self._aim(part.dual.bound)
+        stop = Stop(aim, threshold if self.costs else math.inf, LEAST_PASSES, LOOKED_AT, LEAST_GAIN)
         decoded, worth = duals.settle(part.dual, prices, most, stop)
         self.work += 2 * len(decoded) * len(part.flat.tables)
         positions = part.positions(decoded)
