@@ -10,8 +10,9 @@ from typing import Any
 from autoshard.costs.exposure import Objective
 from autoshard.costs.steptime import step_time
 from autoshard.plan_record import PlanRecord
-from autoshard.planning import SearchOptions, build_model
+from autoshard.planning import build_model
 from autoshard.questions.again import decide_again, options_of, problem_of
+from autoshard.search_options import SearchOptions
 
 
 @dataclass(frozen=True, slots=True)
