@@ -35,7 +35,7 @@ BUDGET = 16_000_000_000
 """Table entries that message passing and search visit at effort 1 in large networks: some 20 s on one core."""
 BUDGET_PASSES = 20_000
 """The same in small networks, as a multiple of their table entries."""
-LEAST_BUDGET = 4_000_000_000
+LEAST_BUDGET = 1_000_000_000
 STANDING = 25
 """Times four double passes that may be spent at the end to reach a bound again that was seen on the way."""
 QUICK_WORK = 20_000_000
