@@ -54,9 +54,14 @@ def test_interrupt_gives_the_incumbent_and_leaves_no_process(tmp_path):
         sys.executable, "-m", "autoshard", "network", "solve", str(file), "--time-limit", "100", "--workers", "2",
         "--progress", "--json", "--output", str(output),
     ]  # fmt: skip
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    # a shell's background jobs ignore SIGINT, and so would the process here
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     seen = ""
     deadline = time.monotonic() + 90
     while "search" not in seen and time.monotonic() < deadline:
