@@ -43,9 +43,9 @@ def simulate(
     Raises `InputError` for unknown names, and for ``tpu`` where the plan was loaded without its function,
     `UnsupportedError` where the compiler cannot be asked or refuses the program.
     """
-    for what, result, known in (("form", form, FORMS), ("compiler", compiler, COMPILERS), ("clock", clock, CLOCKS)):
-        if result not in known:
-            raise InputError(f"no {what} {result!r}; there are {', '.join(known)}")
+    for what, stated, known in (("form", form, FORMS), ("compiler", compiler, COMPILERS), ("clock", clock, CLOCKS)):
+        if stated not in known:
+            raise InputError(f"no {what} {stated!r}; there are {', '.join(known)}")
     title = name or plan.program.name
     why = tpu.missing(plan.machine)
     if compiler == "own" or (compiler == "auto" and why is not None):
@@ -57,8 +57,7 @@ def simulate(
     took = time.monotonic() - began
     if keep is not None:
         keep(text)
-    result = read(plan, read_module(text), title, form, clock)
-    return replace(result, compile_s=took)
+    return replace(read(plan, read_module(text), title, form, clock), compile_s=took)
 
 
 def compiled_text(plan: Plan, form: str) -> str:

@@ -17,6 +17,11 @@ Objective = Literal["serial", "overlap"]
 OBJECTIVES: Final[tuple[Objective, ...]] = get_args(Objective)
 
 
+def other_than(objective: Objective) -> Objective:
+    """The other of the two objectives."""
+    return "overlap" if objective == "serial" else "serial"
+
+
 def hidden_share(machine: Machine, kind: str, role: Role) -> float:
     """The share of a collective's seconds that overlaps with other work."""
     if role is Role.ACTIVATIONS:

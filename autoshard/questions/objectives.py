@@ -7,7 +7,7 @@ the same program, statements, limits and strategy, with the other objective, sta
 from dataclasses import dataclass
 from typing import Any
 
-from autoshard.costs.exposure import Objective
+from autoshard.costs.exposure import Objective, other_than
 from autoshard.costs.steptime import step_time
 from autoshard.plan_record import PlanRecord
 from autoshard.planning import build_model
@@ -55,11 +55,6 @@ class Objectives:
             return {**both, "other": None}
         other = {name: getattr(self.other, name) for name in OtherOptimum.__dataclass_fields__}
         return {**both, "other": {"objective": other_than(self.objective), **other, "loses_s": self.loses_s}}
-
-
-def other_than(objective: Objective) -> Objective:
-    """The other of the two objectives."""
-    return "overlap" if objective == "serial" else "serial"
 
 
 def price_objectives(plan: PlanRecord, *, search: bool = False, options: SearchOptions | None = None) -> Objectives:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from autoshard.costs.exposure import other_than
 from autoshard.report.amounts import seconds_text
 
 
@@ -18,8 +19,7 @@ def objective_lines(answer: Mapping[str, Any], file: str) -> list[str]:
         serial, overlap = (seconds_text(figures[f"{name}_s"]) for name in ("serial", "overlap"))
         lines.append(f"{label:<{width}}  {serial:>10}  {overlap:>10}  minimises {chosen}")
     if other is None:
-        name = "overlap" if mine == "serial" else "serial"
-        return [*lines, f"what {name} would choose was not searched: autoshard objectives {file} --search"]
+        return [*lines, f"what {other_than(mine)} would choose was not searched: autoshard objectives {file} --search"]
     loses, total = other["loses_s"], other[f"{other['objective']}_s"]
     proof = "optimal" if other["status"] == "optimal" else f"within {other['gap']:.2%} of the bound"
     if other["differs"] == 0:

@@ -76,10 +76,6 @@ def slots_of(eqn: Any, kernels: Sequence[str] = ()) -> tuple[Slot, ...] | None:
     kernels: names of jitted functions that are kernels. Raises `Refused`, with the kind of an op, where the body has
     one that cannot run for many iterations side by side.
     """
-    return _slots(eqn, tuple(kernels))
-
-
-def _slots(eqn: Any, kernels: tuple[str, ...]) -> tuple[Slot, ...] | None:
     jaxpr, _ = open_jaxpr(eqn.params["jaxpr"])
     consts, carries = scan_counts(eqn.params, len(eqn.invars))
     stacked = len(eqn.invars) - consts - carries
@@ -136,7 +132,7 @@ def _settled(out: Value, slot: int, jaxpr: Any, consts: int) -> Slot | None:
 class _Flow:
     """Follows values through the equations of a body."""
 
-    def __init__(self, kernels: tuple[str, ...]) -> None:
+    def __init__(self, kernels: Sequence[str]) -> None:
         self.kernels = kernels
         self._tokens = count()
 
@@ -218,7 +214,7 @@ class _Flow:
             return [_FREE] * len(eqn.outvars)
         slots = None
         if all(consts <= k < consts + carries and ins[k].what in ("carry", "total") for k in at):
-            slots = _slots(eqn, self.kernels)
+            slots = slots_of(eqn, self.kernels)
         if slots is None:
             return [_READ] * len(eqn.outvars)
         outs = [_FREE] * len(eqn.outvars)
