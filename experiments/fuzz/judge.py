@@ -18,7 +18,7 @@ from typing import Any
 
 OLD = b"what was here before\n"
 """The content of files that are there before a command is told to write them."""
-SLOW_S = 45.0
+SLOW_S = 90.0
 """CPU seconds that a single input may take: the searches among them are told to end after some two."""
 LONGEST = 20_000
 """Characters that an error message may have."""
