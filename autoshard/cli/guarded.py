@@ -54,6 +54,8 @@ def _in_child(work: Callable[..., Any], args: Any, kwargs: Any, from_child: int,
         with os.fdopen(to_parent, "wb") as pipe:
             pipe.write(answer)
         code = 0
+    except BrokenPipeError:  # whoever asked was ended, and hears no answer
+        pass
     except Exception:
         traceback.print_exc()
     finally:

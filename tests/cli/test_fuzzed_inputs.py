@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -314,3 +315,14 @@ def test_a_mesh_of_a_plan_without_a_name_is_told(
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     assert main(["verify", str(tmp_path / "plan.json")]) == 1
     assert "there is no 'name'" in capsys.readouterr().out
+
+
+def test_a_copy_of_the_process_whose_parent_is_gone_ends_in_silence() -> None:
+    script = (
+        "import os\n"
+        "from autoshard.cli.guarded import _in_child\n"
+        "mine, other = os.pipe()\n"
+        "_in_child(lambda: b'x' * 2**20, (), {}, mine, other)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "")
