@@ -6,10 +6,10 @@
     python experiments/compiler_judge/run.py --prices         # the plans' own seconds again, nothing compiled
 
 Needs libtpu (``pip install 'autoshard[tpu]'``) and no TPU. Candidates of a case: our plan under both objectives, as
-collectives written out and as constraints; the plan that the calibrated machine (``tpu_v5e@compiler``) chooses, written
-out; named strategies written out; and XLA's partitioner with nothing but the shardings of inputs and outputs of
-fsdp+tensor. Every candidate is priced on the plain and on the calibrated machine. One candidate after another; rows are
-written as they come.
+collectives written out and as constraints; the plan that the calibrated machine (``tpu_v5e@compiler``, objective
+overlap) chooses, the same two ways; named strategies written out; and XLA's partitioner with nothing but the shardings
+of inputs and outputs of the last of these. Every candidate is priced on the plain and on the calibrated machine. One
+candidate after another; rows are written as they come.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1])]
+sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
 ROWS = HERE / "rows.csv"
 COLUMNS: Sequence[str] = (
     "case", "candidate", "form", "serial_s", "overlap_s", "calibrated_s", "calibrated_overlap_s", "expected_s",
@@ -34,7 +34,10 @@ COLUMNS: Sequence[str] = (
 
 @dataclass(frozen=True)
 class Case:
-    """A program of the model library on a slice. held_out: chosen after everything that was fitted."""
+    """A program of `programs` on a slice. held_out: chosen after everything that was fitted.
+
+    named: the named strategies among its candidates.
+    """
 
     name: str
     model: str
@@ -42,8 +45,10 @@ class Case:
     mesh: dict[str, int]
     hardware: str
     held_out: bool = field(default=False)
+    named: tuple[str, ...] = ("data", "fsdp", "tensor", "fsdp+tensor")
 
 
+_EXPERTS = ("data", "fsdp", "data+expert", "fsdp+expert")
 _TF = {"d_model": 2048, "d_ff": 8192, "heads": 16, "kv_heads": 8, "vocab": 32768, "compute_dtype": "bfloat16"}
 _SCAN = {**_TF, "scan": True, "remat": True}
 _FLAT = {**_TF, "scan": False, "remat": False}
@@ -52,28 +57,40 @@ _MOE = {
     "remat": True, "compute_dtype": "bfloat16",
 }  # fmt: skip
 _MLP = {"inputs": 4096, "hidden": 16384, "outputs": 4096, "layers": 2}
+_MLP3 = {"inputs": 2048, "hidden": 8192, "outputs": 2048, "layers": 4, "compute_dtype": "bfloat16"}
+_DECODE = {"width": 4096, "hidden": 14336, "heads": 32, "kv_heads": 8, "layers": 2}
+_LONG = {"batch": 4, "seq": 4096, "width": 2048, "heads": 16}
+_CONVS = {"batch": 256, "image": 56, "widths": (64, 128, 128, 256)}
+_TWO_FOUR, _FOUR_FOUR = {"data": 2, "model": 4}, {"data": 4, "model": 4}
 CASES = (
-    Case("mlp_v5e_4x4", "mlp", {**_MLP, "batch": 16384}, {"data": 4, "model": 4}, "tpu_v5e"),
-    Case("mlp_v6e_2x4", "mlp", {**_MLP, "batch": 8192}, {"data": 2, "model": 4}, "tpu_v6e"),
-    Case("mlp_v5p_2x2x2", "mlp", {**_MLP, "batch": 8192}, {"data": 2, "model": 4}, "tpu_v5p"),
-    Case("dense_v5e_2x4", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, {"data": 2, "model": 4},
-         "tpu_v5e"),
-    Case("dense_v5e_4x4", "transformer", {**_SCAN, "layers": 4, "batch": 16, "seq": 2048}, {"data": 4, "model": 4},
-         "tpu_v5e"),
-    Case("moe_v5e_2x4", "moe", {**_MOE, "batch": 16, "seq": 1024}, {"data": 2, "expert": 4}, "tpu_v5e"),
-    Case("long_v5e_2x4", "transformer", {**_SCAN, "layers": 2, "batch": 2, "seq": 8192}, {"data": 2, "model": 4},
-         "tpu_v5e"),
-    Case("dense_v5p_2x2x2", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, {"data": 2, "model": 4},
-         "tpu_v5p", held_out=True),
-    Case("moe_v6e_2x4", "moe", {**_MOE, "batch": 16, "seq": 1024}, {"data": 2, "expert": 4}, "tpu_v6e", held_out=True),
+    Case("mlp_v5e_4x4", "mlp", {**_MLP, "batch": 16384}, _FOUR_FOUR, "tpu_v5e"),
+    Case("mlp_v6e_2x4", "mlp", {**_MLP, "batch": 8192}, _TWO_FOUR, "tpu_v6e"),
+    Case("mlp_v5p_2x2x2", "mlp", {**_MLP, "batch": 8192}, _TWO_FOUR, "tpu_v5p"),
+    Case("dense_v5e_2x4", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, _TWO_FOUR, "tpu_v5e"),
     Case("conv_v5e_2x4", "resnet", {"batch": 512, "width": 64, "image": 56, "stages": [1, 1], "classes": 1000},
-         {"data": 2, "model": 4}, "tpu_v5e", held_out=True),
-    Case("dense_v6e_2x4", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, {"data": 2, "model": 4},
-         "tpu_v6e", held_out=True),
-    Case("flat_v5e_2x4", "transformer", {**_FLAT, "layers": 2, "batch": 8, "seq": 1024}, {"data": 2, "model": 4},
-         "tpu_v5e", held_out=True),
+         _TWO_FOUR, "tpu_v5e", held_out=True),
+    Case("dense_v6e_2x4", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, _TWO_FOUR, "tpu_v6e",
+         held_out=True),
+    Case("decode_v5e_2x4", "decode", {**_DECODE, "batch": 64, "context": 4096}, _TWO_FOUR, "tpu_v5e", held_out=True),
+    Case("decode_v6e_2x4", "decode", {**_DECODE, "batch": 64, "context": 4096}, _TWO_FOUR, "tpu_v6e", held_out=True),
+    Case("decode_v5p_2x2x2", "decode", {**_DECODE, "batch": 256, "context": 2048}, _TWO_FOUR, "tpu_v5p",
+         held_out=True),
+    Case("mlp_bf16_v5e_2x4", "mlp", {**_MLP3, "batch": 8192}, _TWO_FOUR, "tpu_v5e", held_out=True),
+    Case("mlp_bf16_v5p_2x2x2", "mlp", {**_MLP3, "batch": 16384}, _TWO_FOUR, "tpu_v5p", held_out=True),
+    Case("mlp_bf16_v6e_4x4", "mlp", {**_MLP3, "batch": 32768}, _FOUR_FOUR, "tpu_v6e", held_out=True),
+    Case("long_v5e_2x4", "attention", _LONG, _TWO_FOUR, "tpu_v5e", held_out=True),
+    Case("long_v5p_2x2x2", "attention", _LONG, _TWO_FOUR, "tpu_v5p", held_out=True),
+    Case("convs_v5e_2x4", "convolutions", _CONVS, _TWO_FOUR, "tpu_v5e", held_out=True),
+    Case("convs_v6e_2x4", "convolutions", _CONVS, _TWO_FOUR, "tpu_v6e", held_out=True),
+    Case("flat_v5e_2x4", "transformer", {**_FLAT, "layers": 2, "batch": 8, "seq": 1024}, _TWO_FOUR, "tpu_v5e",
+         held_out=True),
+    Case("moe_v5e_2x4", "moe", {**_MOE, "batch": 16, "seq": 1024}, {"data": 2, "expert": 4}, "tpu_v5e",
+         held_out=True, named=_EXPERTS),
+    Case("moe_v6e_2x4", "moe", {**_MOE, "batch": 16, "seq": 1024}, {"data": 2, "expert": 4}, "tpu_v6e",
+         held_out=True, named=_EXPERTS),
+    Case("dense_v5p_2x2x2", "transformer", {**_SCAN, "layers": 4, "batch": 8, "seq": 2048}, _TWO_FOUR, "tpu_v5p",
+         held_out=True),
 )  # fmt: skip
-NAMED = ("data", "fsdp", "tensor", "fsdp+tensor")
 OURS = ("ours (serial)", "ours (overlap)", "ours (calibrated)")
 PRICES = ("serial_s", "overlap_s", "calibrated_s", "calibrated_overlap_s")
 
@@ -82,15 +99,16 @@ def candidates(case: Case) -> Iterator[tuple[str, str]]:
     """(candidate, form) of a case."""
     for name in OURS:
         yield name, "explicit"
-        if name != "ours (calibrated)":
-            yield name, "constraints"
-    for name in NAMED:
+        yield name, "constraints"
+    for name in case.named:
         yield name, "explicit"
-    yield "fsdp+tensor", "shardings"
+    yield case.named[-1], "shardings"
 
 
 def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Iterator[dict[str, Any]]:
     """A row for each candidate that is wanted. Equal schedules are compiled once; not compiles: prices only."""
+    from programs import program
+
     from autoshard.api import verbs as api
     from autoshard.api.targets import Target
     from autoshard.costs.exposure import Exposure
@@ -99,7 +117,6 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
     from autoshard.errors import AutoshardError
     from autoshard.frontends.jax.function import trace
     from autoshard.lowering.lower import lower
-    from autoshard.models import build
     from autoshard.planning import Problem, build_model, decide
     from autoshard.search.baselines import price_baselines
     from autoshard.simulation import tpu
@@ -107,7 +124,7 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
     from autoshard.simulation.scheduled import read_module
     from autoshard.simulation.timeline import timeline
 
-    model = build(case.model, **case.options)
+    model = program(case.model, case.options)
     traced = trace(
         model.step, *model.specs, donate_argnums=model.donate_argnums, argnames=model.argnames, name=case.name
     )
@@ -118,7 +135,7 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
     def network_of(name: str) -> Any:
         if name not in networks:
             on = calibrated if name == "ours (calibrated)" else machine
-            objective = "overlap" if name == "ours (overlap)" else "serial"
+            objective = "serial" if name == "ours (serial)" else "overlap"
             networks[name] = build_model(Problem.make(traced.program, mesh, on).minimising(objective))
         return networks[name]
 
@@ -270,7 +287,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--prices", action="store_true")
-    parser.add_argument("--only", help="candidates, as in 'fsdp,ours (serial)'; written out where not all are wanted")
+    parser.add_argument("--only", help="some candidates: 'fsdp,ours (serial)'")
     arguments = parser.parse_args()
     if arguments.report:
         print("\n".join(report(load())))
@@ -287,7 +304,7 @@ def main() -> int:
             continue
         wanted = [c for c in candidates(case) if (case.name, *c) not in there]
         if arguments.only:
-            wanted = [c for c in wanted if c[0] in arguments.only.split(",") and c[1] == "explicit"]
+            wanted = [c for c in wanted if c[0] in arguments.only.split(",")]
         for row in run(case, wanted) if wanted else ():
             write([*load(), row])
             print(row, flush=True)
