@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autoshard.__main__ import run
@@ -15,6 +16,8 @@ from autoshard.cli import main
 from autoshard.errors import InputError, in_words
 from autoshard.files import read_json
 from autoshard.interop.hlo_text import parse_hlo_sharding
+from autoshard.verify.certificate.residual import Residual
+from autoshard.verify.certificate.stream import CertificateFault
 
 HUGE = "fsdp=64,tensor=10000000000000000000000000"
 CRITICAL = ["critical-batch", "--model", "llama3_70b", "--strategy", "fsdp+tensor", "--hardware", "tpu_v5p"]
@@ -131,6 +134,20 @@ def test_a_certificate_that_claims_nothing_proves_nothing(tmp_path: Path, capsys
     (tmp_path / "c").write_bytes(b'{"format": "autoshard-certificate-1"}\n')
     assert main(["network", "check", str(tmp_path / "p.json"), "--certificate", str(tmp_path / "c")]) == 1
     assert "does not say which bound it proves" in capsys.readouterr().out
+
+
+def test_a_moment_beyond_64_bits_is_told_by_the_checker() -> None:
+    with pytest.raises(CertificateFault, match="names a moment beyond"):
+        Residual([np.zeros(2, np.int64)], [], [[(0, 10**30, np.ones(2, np.int64))]], 1)
+
+
+def test_moments_beyond_64_bits_are_solved_or_refused_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = changed("nodes.intervals", [[0, 10**30] for _ in NETWORK["problem"]["nodes"]["intervals"]])
+    (tmp_path / "p.json").write_text(json.dumps(problem))
+    assert main(["network", "solve", str(tmp_path / "p.json"), "-o", str(tmp_path / "s.json")]) in (0, 2)
+    assert "Traceback" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

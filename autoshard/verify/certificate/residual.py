@@ -18,6 +18,9 @@ ALLOWED_BELOW = 2**60  # sums of costs that are allowed stay below this one
 MOST_TOTAL = 2**59
 """Networks whose costs add up to more cannot be checked in 64 bits."""
 
+LATEST = 2**62
+"""Moments of the network are at most so far from 0."""
+
 
 class Residual:
     """Nodes that are left, with the states that are left.
@@ -68,7 +71,10 @@ class Residual:
                     amounts_held = np.asarray(amounts, dtype=np.int64)
                     if start < stop and amounts_held.any():
                         records.append((i, int(start), int(stop), amounts_held))
-        instants = np.unique(np.array([t for _, a, b, _ in records for t in (a, b)], dtype=np.int64))
+        moments = sorted({t for _, a, b, _ in records for t in (a, b)})
+        if moments and max(-moments[0], moments[-1]) > LATEST:
+            raise CertificateFault(f"the network names a moment beyond {LATEST}: checked are moments of 64 bits")
+        instants = np.array(moments, dtype=np.int64)
         self.times = instants[:-1]
         self.held: list[list[tuple[int, int, np.ndarray]]] = [[] for _ in range(n)]
         for i, start, stop, amounts_held in records:
