@@ -281,3 +281,15 @@ def test_a_damaged_plan_is_told_in_words(
     said = capsys.readouterr()
     assert code == (1 if command == "verify" else 2)
     assert says in said.out + said.err
+
+
+def test_a_statement_of_a_plan_that_cannot_be_put_into_words_is_told(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = json.loads(plan_file.read_text())
+    plan["statements"].append(
+        {"kind": "same_sharding", "patterns": ["x", 2.5], "values": [0], "outputs": [], "source": ""}
+    )
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    assert main(["diff", str(tmp_path / "plan.json"), str(plan_file)]) == 2
+    assert "cannot be read" in capsys.readouterr().err
