@@ -1,6 +1,5 @@
 """``autoshard simulate``: plans on a clock, as the machine's own compiler schedules them."""
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autoshard.cli.common import TrustOption, reports_errors
+from autoshard.cli.common import TrustOption, json_text, reports_errors
 from autoshard.errors import InputError
 from autoshard.trust import allow
 
@@ -97,11 +96,11 @@ def simulate(
         else:
             simulations += [run(one, compiler) for one in forms]
     if trace is not None:
-        write_text(trace, json.dumps(trace_events(simulations)))
+        write_text(trace, json_text(trace_events(simulations), indent=None))
     if as_json:
         rows = [s.to_dict() for s in simulations]
         forms_of = {title: one.to_dict() for title, one in zip(titles, chosen, strict=False)}
-        print(json.dumps({"simulations": rows, "forms": forms_of} if auto else rows, indent=1))
+        print(json_text({"simulations": rows, "forms": forms_of} if auto else rows))
     else:
         print("\n".join(simulation_lines([s.to_dict() for s in simulations])))
         for title, one in zip(titles, chosen, strict=False):

@@ -13,9 +13,11 @@ import pytest
 
 from autoshard.__main__ import run
 from autoshard.cli import main
-from autoshard.errors import InputError, in_words
+from autoshard.cli.common import json_text
+from autoshard.errors import InputError, ShardingError, in_words
 from autoshard.files import read_json
 from autoshard.interop.hlo_text import parse_hlo_sharding
+from autoshard.sharding.mesh import Mesh
 from autoshard.verify.certificate.residual import Residual
 from autoshard.verify.certificate.stream import CertificateFault
 
@@ -293,3 +295,12 @@ def test_a_statement_of_a_plan_that_cannot_be_put_into_words_is_told(
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     assert main(["diff", str(tmp_path / "plan.json"), str(plan_file)]) == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_mesh_of_more_devices_than_it_lists_is_told() -> None:
+    with pytest.raises(ShardingError, match="the device list must be a permutation"):
+        Mesh.from_text('<["x"=9223372036854775808], device_ids=[8, 0]>')
+
+
+def test_numbers_without_end_are_null_in_json() -> None:
+    assert json.loads(json_text({"a": [float("inf"), 1.5], "b": float("nan")})) == {"a": [None, 1.5], "b": None}
