@@ -155,7 +155,7 @@ def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Ite
         for on in (machine, calibrated):
             cost = price(traced.program, schedule, fusion, StepPrices(on, schedule.mesh))
             found += [cost.step_s, Exposure.of("overlap", traced.program, on).seconds(cost)]
-        prices = dict(zip(PRICES, found, strict=True))
+        prices: dict[str, float] = dict(zip(PRICES, found, strict=True))
         if form in RUN_FORMS:
             plan: Any = SimpleNamespace(program=traced.program, schedule=schedule, machine=calibrated, cost=cost)
             prices["own_s"] = own_timeline(plan, form).seconds
