@@ -13,13 +13,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Share = Annotated[float, Field(ge=0.01, le=1, allow_inf_nan=False)]
 Traffic = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+FEW_QUERIES = 32
+"""Attention of fewer queries (by sequence and group of heads) has next to no scores: it reads keys and values once, as
+a matmul does. Heads are at least as wide, so a shorter dimension is that of the queries."""
 
 
 class WorkKind(StrEnum):
     """What an op does, as far as its speed depends on it."""
 
     MATMUL = "matmul"  # one with weights: at most one dimension is in all of its tensors
-    ATTENTION = "attention"  # a matmul with two dimensions or more in all of its tensors: sequences and heads
+    ATTENTION = "attention"  # one with two dimensions or more in all of its tensors (sequences and heads) and scores
     CONVOLUTION = "convolution"
     ELEMENTWISE = "elementwise"  # everything else that some matmul depends on
     UPDATE = "update"  # everything else: what becomes of gradients, the loss

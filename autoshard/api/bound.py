@@ -107,10 +107,10 @@ def _proved_none(told: "BoundProof", model: "Model", refusal: "RefusalRecord") -
     if verdict.bound is not None:
         raise _Refuted("the certificate proves a bound, and not that there is no plan")
     within = "without its memory limit" if proved.limit is None else f"within {proved.limit} bytes per device"
-    return f"no plan {within}: {_judged(verdict, nodes)}"
+    return f"no plan {within}: {_counts(verdict, nodes)}"
 
 
-def _judged(verdict: "Verdict", nodes: int) -> str:
+def _counts(verdict: "Verdict", nodes: int) -> str:
     """What a certificate was judged by, in words."""
     parts = (
         counted(verdict.steps, "reduction"), counted(verdict.records, "set of messages", "sets of messages"),
@@ -257,7 +257,7 @@ def _proved(what: str, claimed: float, told: "BoundProof", model: "Model", plan:
     if claimed > shown * (1 + ROUNDING):
         raise _Refuted(f"{what} is {claimed}, the certificate proves {shown}")
     limited = "" if proved.limit is None else ", memory limit included"
-    return f"{what} {claimed:.9g} s: {_judged(verdict, nodes)}{limited}"
+    return f"{what} {claimed:.9g} s: {_counts(verdict, nodes)}{limited}"
 
 
 def with_bound(found: Verification, data: Mapping[str, Any]) -> Verification:

@@ -175,7 +175,7 @@ class _Ready:
 
     @functools.cached_property
     def _run(self) -> Any:
-        return self.plan.lowered.jit()
+        return self.plan.lower(self.plan.runs_as).jit_of_arrays()
 
     @functools.cached_property
     def _shardings(self) -> Any:

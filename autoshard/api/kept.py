@@ -68,7 +68,7 @@ def _parts(request: Request, question: Asked) -> dict[str, Any]:
         "asked": [
             request.priorities, request.roles, sorted(request.between_slices), request.baselines,
             request.price_sharing, request.solver_memory, request.in_code,
-            request.loop_parts,
+            request.loop_parts, request.form,
         ],
     }  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -295,14 +295,27 @@ class Plan(PlanRecord):
             verify_plan(data, runnable, asked=Asked(**asked), name=f"the plan of {self.program.name}"), data
         )
 
-    def jit(self, **options: Any) -> Any:
+    def jit(self, *, form: str | None = None, **options: Any) -> Any:
         """The jitted function: arrays in and out as before, sharded as planned. `options` go to `jax.jit`.
 
-        It is called as `f` was planned, keywords and static leaves included.
+        It is called as `f` was planned, keywords and static leaves included. form: ``explicit``, ``constraints`` or
+        ``auto`` (see `with_form`); by default the one that the plan was asked for.
         """
-        from autoshard.lowering.called import as_called
+        plan = self if form is None else self.with_form(form)
+        return plan.lower(plan.runs_as).jit(**options)
 
-        return as_called(self.lowered.jit(**options), self.lowered.traced.call)
+    @property
+    def runs_as(self) -> str:
+        """The form in which `jit` hands the plan to XLA: ``explicit`` or ``constraints``."""
+        return "explicit" if self.form is None else self.form.form
+
+    def with_form(self, form: str, *, compiler: str = "auto", progress: Callable[[str], None] | None = None) -> Plan:
+        """The plan, to be run in a form: ``explicit``, ``constraints``, or ``auto``: in which of the two a simulated
+        step is quicker, which `Plan.form` then tells; `autoshard.api.forms`. compiler: who judges (`tpu`, `own`).
+        """
+        from autoshard.api.forms import choose_form
+
+        return replace(self, form=choose_form(self, form, compiler=compiler, progress=progress))
 
     def place(self, *arguments: Any, **keywords: Any) -> tuple[Any, ...]:
         """Arguments from the host as global arrays, sharded as planned; each process copies its own shards.

@@ -1,27 +1,35 @@
 """`simulate`: plans on a clock, as the machine's compiler orders them or as our own scheduler does."""
 
-import time
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Literal, get_args
+from __future__ import annotations
 
-from autoshard.api.plans import Plan
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, get_args
+
 from autoshard.costs.steptime import whole_bytes
 from autoshard.errors import InputError, UnsupportedError
 from autoshard.simulation import tpu
-from autoshard.simulation.own import own_timeline
+from autoshard.simulation.own import WINDOWED_BYTES, own_timeline, windowed
 from autoshard.simulation.result import Simulation, Traffic, changes_between
 from autoshard.simulation.scheduled import Module, read_module
 from autoshard.simulation.timeline import timeline
 from autoshard.simulation.work import Clock
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from autoshard.api.plans import Plan
+
 Compiler = Literal["auto", "tpu", "own"]
 Form = Literal["explicit", "constraints", "shardings"]
 FORMS: tuple[Form, ...] = get_args(Form)
+RunForm = Literal["explicit", "constraints"]
+RUN_FORMS: tuple[RunForm, ...] = get_args(RunForm)
+"""Those that hold the plan, and in which it is run."""
 COMPILERS: tuple[Compiler, ...] = get_args(Compiler)
 CLOCKS: tuple[Clock, ...] = get_args(Clock)
 
-_OWN = "autoshard's scheduler"
+OWN = "autoshard's scheduler"
 
 
 def simulate(
@@ -36,9 +44,9 @@ def simulate(
     """A step of the plan on a clock.
 
     form: how the plan is handed to the compiler (`autoshard.api.targets.TARGETS`, without ``mlir``). compiler: ``tpu``
-    compiles ahead of time with libtpu and reads the schedule; ``own`` orders the plan itself, by the plan's seconds;
-    ``auto`` takes the first that can be had, and says which. clock: how compiled work is timed
-    (`autoshard.simulation.work.Work.seconds`). keep: is handed the compiled text.
+    compiles ahead of time with libtpu and reads the schedule; ``own`` orders the plan itself, by the plan's seconds
+    (as ``explicit`` or ``constraints``); ``auto`` takes the first that can be had, and says which. clock: how compiled
+    work is timed (`autoshard.simulation.work.Work.seconds`). keep: is handed the compiled text.
 
     Raises `InputError` for unknown names, and for ``tpu`` where the plan was loaded without its function,
     `UnsupportedError` where the compiler cannot be asked or refuses the program.
@@ -87,13 +95,28 @@ def read(plan: Plan, module: Module, title: str, form: str, clock: str) -> Simul
 
 
 def _own(plan: Plan, title: str, form: str, notes: tuple[str, ...]) -> Simulation:
+    if form not in RUN_FORMS:
+        raise InputError(f"our own scheduler knows the forms {' and '.join(RUN_FORMS)}, found {form!r}")
     if form != "explicit":
-        raise InputError(f"our own scheduler knows the planned collectives only: --form explicit, found {form!r}")
+        check_form(plan, form)
+        notes += (
+            f"assumed: XLA's partitioner keeps the planned collectives, but for {len(windowed(plan))} reduce-scatters "
+            f"of gradients of at least {WINDOWED_BYTES >> 20} MiB, which become loops of permutes beside their matmuls",
+        )
     return Simulation(
-        plan=title, form=form, scheduler=_OWN, clocks={"plan": own_timeline(plan)}, planned_s=plan.cost.step_s,
+        plan=title, form=form, scheduler=OWN, clocks={"plan": own_timeline(plan, form)}, planned_s=plan.cost.step_s,
         estimate_s=plan.step_time.estimate_s, planned=planned_traffic(plan),
         notes=notes,
     )  # fmt: skip
+
+
+def check_form(plan: Plan, form: str) -> None:
+    """`UnsupportedError` where a form cannot say what is stated about the plan's program, or hold it."""
+    from autoshard.api.targets import check_target
+
+    check_target(form, plan.program)
+    if plan.traced is not None and form != "explicit":
+        plan.lower(form).stablehlo()
 
 
 def planned_traffic(plan: Plan) -> Traffic:

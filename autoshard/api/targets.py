@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -18,8 +19,9 @@ from autoshard.errors import InputError, UnsupportedError
 from autoshard.interop.jax import auto_abstract_mesh
 from autoshard.lowering.called import as_called
 from autoshard.lowering.constrained import constrained_function
-from autoshard.lowering.lower import Lowered
+from autoshard.lowering.lower import Lowered, has_other_orders
 from autoshard.lowering.sdy_text import on_logical_mesh
+from autoshard.program.program import Program
 from autoshard.verify.runs.collectives import UNCOMBINED
 from autoshard.verify.runs.hlo import hlo_collectives
 from autoshard.verify.runs.traffic import Change, Traffic, changes, moved_bytes, of_found, of_planned
@@ -77,6 +79,19 @@ def _other(t: Traffic) -> str:
     return f" ({t.combiner})" if t.combiner not in ("", "add") else ""
 
 
+def check_target(name: str, program: Program) -> None:
+    """`UnsupportedError` where a target cannot say what is stated about this program."""
+    if name != "explicit" and (program.host_inputs or program.host_outputs):
+        raise UnsupportedError(
+            f"target {name!r} does not place values in host memory, which this plan states; use 'explicit'"
+        )
+    if name != "explicit" and has_other_orders(program):
+        raise UnsupportedError(
+            f"target {name!r} has one order of the devices, as XLA's partitioner has; this plan states inputs "
+            "or outputs in another one: use 'explicit'"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Target:
     """A plan's function in one of the forms of `TARGETS`."""
@@ -87,16 +102,7 @@ class Target:
     def __post_init__(self) -> None:
         if self.name not in TARGETS:
             raise InputError(f"no target {self.name!r}; there are {', '.join(TARGETS)}")
-        program = self.lowered.traced.program
-        if self.name != "explicit" and (program.host_inputs or program.host_outputs):
-            raise UnsupportedError(
-                f"target {self.name!r} does not place values in host memory, which this plan states; use 'explicit'"
-            )
-        if self.name != "explicit" and self.lowered.has_other_orders:
-            raise UnsupportedError(
-                f"target {self.name!r} has one order of the devices, as XLA's partitioner has; this plan states inputs "
-                "or outputs in another one: use 'explicit'"
-            )
+        check_target(self.name, self.lowered.traced.program)
 
     def jax_mesh(self, devices: Sequence[Any] | None = None) -> JaxMesh:
         """The refined mesh on `devices` (all of JAX by default); `InputError` where there are too few."""
@@ -125,9 +131,11 @@ class Target:
 
     def jit(self, *, devices: Sequence[Any] | None = None, **options: Any) -> Any:
         """`jax.jit` of the function with its shardings and donations; `options` replace them."""
-        return as_called(self._jit(devices, options), self.lowered.traced.call)
+        return as_called(self.jit_of_arrays(devices, options), self.lowered.traced.call)
 
-    def _jit(self, devices: Sequence[Any] | None, options: dict[str, Any]) -> Any:
+    def jit_of_arrays(
+        self, devices: Sequence[Any] | None = None, options: Mapping[str, Any] = MappingProxyType({})
+    ) -> Any:
         """`jit` for the function that takes its arrays by position."""
         if self.name == "explicit":
             return self.lowered.jit(devices=devices, **options)
@@ -162,7 +170,7 @@ class Target:
     def staged(self, devices: Sequence[Any] | None = None) -> Any:
         """The jitted function lowered for its own argument types on `devices`, ready to be compiled."""
         traced = self.lowered.traced
-        return self._jit(devices, {}).lower(*tree_util.tree_unflatten(traced.in_tree, traced.in_types))
+        return self.jit_of_arrays(devices).lower(*tree_util.tree_unflatten(traced.in_tree, traced.in_types))
 
     def report(self, devices: Sequence[Any] | None = None) -> TargetReport:
         """Compile the function, and compare its collectives with the planned ones by kind, axes, bytes and count.

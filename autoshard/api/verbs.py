@@ -182,6 +182,9 @@ def plan_request(request: Request, decided: Decision | None = None) -> Plan:
 
     decided: the decision about this problem, where a search over meshes that was stopped has already made it.
     """
+    if request.form != "explicit":
+        plan = plan_request(replace(request, form="explicit"), decided)
+        return plan.with_form(request.form, progress=request.options.progress)
     if request.mesh_search is not None:
         return _search_mesh(request)
     if request.loop_parts == AUTO:

@@ -1,5 +1,6 @@
 """``autoshard simulate``: plans on a clock, as the machine's own compiler schedules them."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,8 @@ from autoshard.trust import allow
 
 if TYPE_CHECKING:
     from autoshard.api.plans import Plan
+    from autoshard.plan_record import ChosenForm
+    from autoshard.simulation.result import Simulation
 
 
 @reports_errors
@@ -23,7 +26,7 @@ def simulate(
         str,
         typer.Option(
             help="How plans are handed to the compiler: explicit (collectives written out), constraints, shardings; "
-            "several with commas, or all."
+            "several with commas, or all; auto compares the first two and says which is quicker."
         ),
     ] = "explicit",
     compiler: Annotated[
@@ -36,6 +39,9 @@ def simulate(
     ] = "expected",
     trace: Annotated[Path | None, typer.Option(help="Write the timelines as a trace for ui.perfetto.dev.")] = None,
     keep: Annotated[Path | None, typer.Option(help="A folder for the compiled texts.")] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="With --form auto: have the plan run in the quicker form from now on.")
+    ] = False,
     trust: TrustOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
@@ -46,18 +52,22 @@ def simulate(
     from autoshard.simulation import tpu
 
     tpu.prepare()
-    from autoshard.api.simulate import FORMS, simulate
+    from autoshard.api.forms import by_one_judge
+    from autoshard.api.simulate import FORMS, RUN_FORMS, simulate
     from autoshard.files import check_writable, write_text
-    from autoshard.report.simulations import simulation_lines
+    from autoshard.report.simulations import form_text, simulation_lines
     from autoshard.running.group import existing_plan
     from autoshard.simulation.trace import trace_events
 
-    forms = list(FORMS) if form == "all" else [part.strip() for part in form.split(",")]
+    auto = form == "auto"
+    if write and not auto:
+        raise InputError("--write keeps the form that --form auto chooses: add --form auto")
+    forms = {"all": list(FORMS), "auto": list(RUN_FORMS)}.get(form) or [part.strip() for part in form.split(",")]
     for one in forms:
         if one not in FORMS:
-            raise InputError(f"--form: no form {one!r}; there are {', '.join(FORMS)} and all")
-    if compiler == "own" and forms != ["explicit"]:
-        raise InputError("--compiler own orders the planned collectives only: leave out --form, or say explicit")
+            raise InputError(f"--form: no form {one!r}; there are {', '.join(FORMS)}, all and auto")
+    if compiler == "own" and not set(forms) <= set(RUN_FORMS):
+        raise InputError(f"--compiler own knows the forms {' and '.join(RUN_FORMS)}")
     for file in plans:
         existing_plan(file)
         if trust:
@@ -68,21 +78,46 @@ def simulate(
         raise InputError(f"--keep: {keep} is a file; name a folder")
 
     titles = _titles(plans)
-    simulations = []
+    simulations, chosen = [], []
     for file, title in zip(plans, titles, strict=True):
         plan = _loaded(file, compiler)
-        for one in forms:
+
+        def run(one: str, by: str, plan: "Plan" = plan, title: str = title) -> "Simulation":
             place = None if keep is None else keep / f"{title.replace('/', '_')}.{one}.hlo"
             hand = None if place is None else partial(_keep, place)
-            simulations.append(simulate(plan, form=one, compiler=compiler, clock=clock, name=title, keep=hand))
+            return simulate(plan, form=one, compiler=by, clock=clock, name=title, keep=hand)
+
+        if auto:
+            found, form_of_plan = by_one_judge(run, compiler)
+            simulations += found
+            chosen.append(form_of_plan)
+            if write:
+                _written(file, form_of_plan)
+        else:
+            simulations += [run(one, compiler) for one in forms]
     if trace is not None:
         write_text(trace, json_text(trace_events(simulations), indent=None))
     if as_json:
-        print(json_text([s.to_dict() for s in simulations]))
+        rows = [s.to_dict() for s in simulations]
+        forms_of = {title: one.to_dict() for title, one in zip(titles, chosen, strict=False)}
+        print(json_text({"simulations": rows, "forms": forms_of} if auto else rows))
     else:
         print("\n".join(simulation_lines([s.to_dict() for s in simulations])))
+        for title, one in zip(titles, chosen, strict=False):
+            print(f"form of {title}: {form_text(one.to_dict())}{', written into the plan' if write else ''}")
         if trace is not None:
             print(f"trace: {trace} (open it at https://ui.perfetto.dev)")
+
+
+def _written(file: Path, form: "ChosenForm") -> None:
+    """Have the plan in this file run in a form; where its code might be run before, it may be after."""
+    from autoshard.plan_record import PlanRecord
+    from autoshard.trust import is_allowed
+
+    known = is_allowed(file)
+    replace(PlanRecord.load(file), form=form).save(file)
+    if known:
+        allow(file)
 
 
 def _keep(place: Path, text: str) -> None:

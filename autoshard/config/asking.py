@@ -35,6 +35,7 @@ def request_of_config(config: Config, problem: Workload, traced: "TracedFunction
         baselines=config.baselines,
         strategy=config.settings.strategy,
         objective=config.settings.objective,
+        form=config.settings.form,
         share_repeats=config.settings.share_repeats is not False,
         price_sharing=config.settings.share_repeats == "price",
         solver_memory=config.solver.memory,

@@ -76,6 +76,7 @@ _PARTS: dict[str, tuple[type[parts.Part], str]] = {
     "joint": (parts.JointOptimum, "perhaps"),
     "sharing": (parts.SharingPrice, "perhaps"),
     "certificate": (parts.BoundProof, "one"),
+    "form": (parts.ChosenForm, "one"),
     "changed": (parts.ToldChange, "many"),
     "mesh_search": (parts.MeshSearched, "one"),
     "priorities": (parts.NamedPriorities, "one"),

@@ -266,6 +266,8 @@ class Settings(Section):
     """How to decide: `joint`, `staged`, `greedy`, `basic` and others."""
     objective: Literal["serial", "overlap"] = "serial"
     """What is minimised: the sum of all work, or what a device waits for."""
+    form: Literal["explicit", "constraints", "auto"] = "explicit"
+    """How XLA gets the plan: collectives written out, a constraint on every value, or which is simulated as quicker."""
     solver: SolverSection = SolverSection()
     """How hard the solver tries."""
     devices: Literal["simulated", "real"] = "simulated"

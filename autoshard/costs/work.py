@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from autoshard.costmodels.compiled import WorkKind
+from autoshard.costmodels.compiled import FEW_QUERIES, WorkKind
 from autoshard.program.program import Op, Program
 from autoshard.program.rule import ShardingRule, TensorFactors
 
@@ -61,8 +61,15 @@ def work_kind(op: Op, after: Container[int]) -> WorkKind:
     if op.kind == "conv_general_dilated":
         return WorkKind.CONVOLUTION
     if op.kind in MATMUL_KINDS:
-        return WorkKind.ATTENTION if is_batched_matmul(op.rule) else WorkKind.MATMUL
+        return WorkKind.ATTENTION if is_batched_matmul(op.rule) and _has_scores(op.rule) else WorkKind.MATMUL
     return WorkKind.ELEMENTWISE if any(value in after for value in op.results) else WorkKind.UPDATE
+
+
+def _has_scores(rule: ShardingRule) -> bool:
+    """Whether rows, columns and contraction of a batched matmul are all as long as when many queries have scores."""
+    left, right, result = ({f for dim in t for f in dim} for t in (*rule.operands, *rule.results))
+    sides = ((left & result) - right, (right & result) - left, (left & right) - result)
+    return min(prod(rule.factor_sizes[f] for f in side) for side in sides) >= FEW_QUERIES
 
 
 def share_of_kernel(rule: ShardingRule, sizes: np.ndarray) -> np.ndarray:

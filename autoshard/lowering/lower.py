@@ -29,6 +29,7 @@ from autoshard.lowering.order import in_order
 from autoshard.lowering.other_orders import OrderedFunction
 from autoshard.lowering.steps import inverse, permute_all, run_step
 from autoshard.lowering.walk import check_schedule
+from autoshard.program.program import Program
 from autoshard.program.schedule import PROGRAM, Schedule, Use
 from autoshard.program.types import TensorType
 from autoshard.sharding.layout import AtomMesh, Layout
@@ -39,6 +40,11 @@ from autoshard.sharding.tensor_sharding import TensorSharding
 _SIDES = ("input", "output")
 _HOST: dict[str, Any] = {"memory_kind": "pinned_host"}
 _DEVICE: dict[str, Any] = {"memory_kind": "device"}
+
+
+def has_other_orders(program: Program) -> bool:
+    """Whether arguments or results are stated in another order of the devices than the plan's."""
+    return any(o.where in _SIDES for o in program.orders)
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +241,7 @@ class Lowered:
     @property
     def has_other_orders(self) -> bool:
         """Whether arguments or results are stated in another order of the devices than the plan's."""
-        return any(o.where in _SIDES for o in self.traced.program.orders)
+        return has_other_orders(self.traced.program)
 
     def _other_shardings(self, where: str, count: int, devices: Sequence[Any] | None) -> list[NamedSharding | None]:
         """For each input or output leaf, its sharding in another order of the devices where one is stated."""

@@ -4,6 +4,7 @@ from autoshard.plan_record.asked import AskedRecord
 from autoshard.plan_record.parts import (
     BaselineCost,
     BoundProof,
+    ChosenForm,
     JointOptimum,
     MeshPoint,
     MeshSearched,
@@ -22,6 +23,7 @@ __all__ = [
     "AskedRecord",
     "BaselineCost",
     "BoundProof",
+    "ChosenForm",
     "JointOptimum",
     "MeshPoint",
     "MeshSearched",

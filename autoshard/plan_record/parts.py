@@ -184,6 +184,26 @@ class ToldOptions(Part):
     objective: Literal["serial", "overlap"] | None = None
 
 
+class ChosenForm(Part):
+    """In which form the plan is handed to XLA, where it is not simply written out.
+
+    asked: what was asked for; form: what was chosen. Where that was by simulation: judge: who ordered the steps;
+    seconds: of a step by form; notes: forms that were not judged, and why.
+    """
+
+    asked: Literal["constraints", "auto"]
+    form: Literal["explicit", "constraints"]
+    judge: str | None = None
+    seconds: dict[str, Number] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def saves_s(self) -> float:
+        """Seconds of a step that the form saves beside the other one; 0 where only one is known."""
+        others = [s for name, s in self.seconds.items() if name != self.form]
+        return max(0.0, others[0] - self.seconds[self.form]) if others and self.form in self.seconds else 0.0
+
+
 class ToldChange(Part):
     """What a question asked otherwise than the plan that it was put to.
 

@@ -17,6 +17,7 @@ from autoshard.plan_record.asked import AskedRecord, read_part, told
 from autoshard.plan_record.parts import (
     BaselineCost,
     BoundProof,
+    ChosenForm,
     JointOptimum,
     MeshSearched,
     NamedPriorities,
@@ -72,6 +73,7 @@ class PlanRecord(AskedRecord):
     options: with which the plan was made, and with which questions are answered. None in plans of earlier versions.
     certificate: the proof ``of`` the ``plan``'s bound, or of that of the ``joint`` optimum where there are stages, and
     what its network knew (`planning.certified`). None where nothing is proved but by the word of a strategy.
+    form: how the plan is handed to XLA; None where its collectives are written out.
     changed: where the plan answers a question put to another plan, what each question asked otherwise, in order.
     """
 
@@ -97,6 +99,7 @@ class PlanRecord(AskedRecord):
     priorities: NamedPriorities | None = None
     strategy: str | None = None
     certificate: BoundProof | None = field(default=None, repr=False)
+    form: ChosenForm | None = None
     changed: tuple[ToldChange, ...] = ()
 
     @property
@@ -280,6 +283,7 @@ class PlanRecord(AskedRecord):
             **told("mesh_search", self.mesh_search),
             **told("priorities", self.priorities),
             **({} if self.strategy is None else {"strategy": self.strategy}),
+            **told("form", self.form),
             "baselines": [baseline.to_dict() for baseline in self.baselines],
             "shardings": self._boundary_shardings(),
             "collectives": [self._collective(row) for row in self.cost.rows if row.is_collective],
@@ -352,5 +356,6 @@ class PlanRecord(AskedRecord):
             memory_limit=read_part(ToldLimit, data, "memory_limit"),
             options=read_part(ToldOptions, data, "options"),
             certificate=read_part(BoundProof, data, "certificate"),
+            form=read_part(ChosenForm, data, "form"),
             changed=tuple(ToldChange.from_dict(change) for change in data.get("changed", ())),
         )

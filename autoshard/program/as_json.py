@@ -336,7 +336,7 @@ _CLAIMS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("batch", (int, float, NoneType)), ("config", (dict, NoneType)), ("stages", (list, NoneType)),
     ("joint", (dict, NoneType)), ("sharing", (dict, NoneType)), ("mesh_search", (dict, NoneType)),
     ("priorities", (dict, NoneType)), ("strategy", (str, NoneType)), ("memory_limit", (dict, NoneType)),
-    ("options", (dict, NoneType)),
+    ("options", (dict, NoneType)), ("form", (dict, NoneType)),
 )  # fmt: skip
 _LISTED = (("notes", str), ("statements", dict), ("baselines", dict), ("stages", dict))
 

@@ -50,5 +50,23 @@ def _one(one: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def form_text(form: Mapping[str, Any]) -> str:
+    """``ChosenForm.to_dict()`` in a few words: which form, how much quicker, and who says so."""
+    if form["judge"] is None:
+        return f"{form['form']}, as stated"
+    seconds = form["seconds"]
+    other = next((name for name in seconds if name != form["form"]), None)
+    if other is None:
+        return f"{form['form']}, {seconds_text(seconds[form['form']])}; the other one cannot be, by {form['judge']}"
+    mine, its = seconds[form["form"]], seconds[other]
+    if mine == its:
+        how = f"as quick as {other}"
+    elif mine > its:
+        how = f"{seconds_text(its)} as {other}, which is not worth it"
+    else:
+        how = f"{seconds_text(its - mine)} quicker than {other} ({1 - mine / its:.1%})"
+    return f"{form['form']}, {seconds_text(mine)}, {how}; by {form['judge']}"
+
+
 def _share(plan: float, step: float) -> str:
     return f"{plan / step - 1:+.0%}" if step > 0 else "-"

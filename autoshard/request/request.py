@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from autoshard.costmodels import Machine
 from autoshard.costs.exposure import OBJECTIVES, Objective
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 AUTO = "auto"
+Form = Literal["explicit", "constraints", "auto"]
 LoopParts = int | Sequence[int] | str | None
 """In how many parts loops run; ``auto`` where that is to be found."""
 
@@ -40,6 +41,8 @@ class SearchWords(TypedDict, total=False):
         ``joint``. Both start from the assignments of propagation and greedy.
     objective: what is minimised: ``serial``, seconds where nothing overlaps (the default), or ``overlap``, those for
         which a device waits (docs/simulation.md).
+    form: how XLA gets the plan: ``explicit`` (collectives written out, the default), ``constraints`` (a sharding
+        constraint on every value), or ``auto``: in which of the two a simulated step is quicker (docs/simulation.md).
     sub_axes: how to split mesh axes, ``{"model": (8, 2)}``; ``{}`` for whole axes; by default chosen from the program.
     share_repeats: let repeated layers share their decisions. price_sharing: work out what that costs at most in large
         programs too. solver_memory: bytes of this process at which the search ends with the best plan so far.
@@ -51,6 +54,7 @@ class SearchWords(TypedDict, total=False):
     accepted_gap: float
     strategy: str | None
     objective: Objective
+    form: Form
     sub_axes: Mapping[str, Sequence[int]] | None
     share_repeats: bool
     price_sharing: bool
@@ -82,6 +86,7 @@ class Request:
     baselines: Sequence[Any] = ()
     strategy: str | None = None
     objective: Objective = "serial"
+    form: Form = "explicit"
     sub_axes: Mapping[str, Sequence[int]] | None = None
     share_repeats: bool = True
     price_sharing: bool = False
@@ -172,6 +177,7 @@ def _checked(options: Mapping[str, Any]) -> None:
         ),
         "accepted_gap": ("a number from 0 to 1", lambda x: _is_number(x) and 0 <= x <= 1),
         "objective": (" or ".join(map(repr, OBJECTIVES)), lambda x: x in OBJECTIVES),
+        "form": (" or ".join(map(repr, get_args(Form))), lambda x: x in get_args(Form)),
         "strategy": ("a name (docs/strategies.md), or None", lambda x: x is None or isinstance(x, str)),
         "share_repeats": ("True or False", lambda x: isinstance(x, bool)),
         "price_sharing": ("True or False", lambda x: isinstance(x, bool)),

@@ -5,12 +5,16 @@ the program. A collective of a kind that the machine's profile says can overlap 
 links are free, and is waited for where it is used; one of another kind is waited for at once. Memory does not hold it
 back, so the result is what a scheduler without limits would reach. A collective never begins before its block does:
 what the next layer of a loop needs is not fetched during this one.
+
+A plan handed over as constraints has the same collectives here, but for those that XLA's partitioner is known to take
+apart: on v5e the reduce-scatter of a weight's gradient becomes a loop of permutes beside its matmul (`windowed`).
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-from autoshard.costs.critical import matmul_order
+from autoshard.costs.critical import Role, matmul_order
 from autoshard.costs.exposure import hidden_share
 from autoshard.costs.price import CommRow, When, multiplicities
 from autoshard.costs.steptime import axis_parts
@@ -19,10 +23,35 @@ from autoshard.plan_record import PlanRecord
 from autoshard.program.program import Block, Op
 from autoshard.simulation.clock import COPIES, COPY, CORE, LOOPS, MATMUL, OTHER_WORK, Event, Timeline, waiting
 
+WINDOWS: Final = ("tpu_v5e",)
+"""Chips on which the loops that libtpu 0.0.42.1 makes of gradients' reduce-scatters were seen to pay
+(experiments/compiler_judge); on v5p and v6e those that were seen cost more than they hid."""
+WINDOWED_BYTES: Final = 2**25
+"""Gradients of at least this size on a device are summed in loops: 64 MiB are."""
 
-def own_timeline(plan: PlanRecord) -> Timeline:
-    """The plan's step on the clock."""
-    walk = _Walk(plan)
+
+def windowed(plan: PlanRecord) -> frozenset[int]:
+    """Gradients that a matmul makes as partial sums, and whose reduce-scatter XLA's partitioner runs as a loop of
+    permutes beside it. Not those within a loop of the program: of these, constraints were slower.
+    """
+    if plan.machine.profile.chip_name not in WINDOWS:
+        return frozenset()
+    order = matmul_order(plan.program)
+    made = {v for op, _ in plan.program.walk() if is_matmul(op) for v in op.results}
+    return frozenset(
+        r.value
+        for r in plan.cost.rows
+        if r.kind == "reduce_scatter"
+        and r.value in made
+        and r.times == 1
+        and r.bytes >= WINDOWED_BYTES
+        and order.role(r) is Role.GRADIENTS
+    )
+
+
+def own_timeline(plan: PlanRecord, form: str = "explicit") -> Timeline:
+    """The plan's step on the clock. form: ``explicit``, or ``constraints``."""
+    walk = _Walk(plan, windows=windowed(plan) if form == "constraints" else frozenset())
     walk.rows(walk.at_start, 1.0)
     walk.block(plan.program.body, 1.0, None)
     walk.results()
@@ -34,11 +63,13 @@ def own_timeline(plan: PlanRecord) -> Timeline:
 @dataclass
 class _Walk:
     plan: PlanRecord
+    windows: frozenset[int] = frozenset()
     now: float = 0.0
     free: dict[str, float] = field(default_factory=dict)
     began: float = 0.0  # when the block at hand did
     made: dict[int, float] = field(default_factory=dict)  # value that depends on a matmul -> when it exists
     arrives: dict[int, tuple[float, str, str]] = field(default_factory=dict)  # value -> when its collective is done
+    runs: dict[int, tuple[float, float]] = field(default_factory=dict)  # value of `windows` -> its matmul, from and to
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -92,6 +123,7 @@ class _Walk:
             kind = MATMUL if is_matmul(op) else OTHER_WORK
             start, self.now = self.now, self.now + total / self.times[op.id]
             self.events.append(Event(CORE, f"{op.kind}:{op.id}", kind, start, self.now, times, op.source))
+            self.runs.update({v: (start, self.now) for v in op.results if v in self.windows})
         if op.kind == "shard_map":
             self.rows(self.around.get((op.id, When.INSIDE, -1), ()), times)
             return
@@ -125,18 +157,22 @@ class _Walk:
             links = tuple(self.plan.machine.link_seconds(row.kind, axis_parts(self.plan.schedule.mesh, row.atoms))) or (
                 "links",
             )
-            asynchronous = hidden_share(self.plan.machine, row.kind, self.order.role(row)) > 0
+            group = self.plan.schedule.mesh.size(row.atoms)
+            looped = row.kind == "reduce_scatter" and row.value in self.runs
+            asynchronous = looped or hidden_share(self.plan.machine, row.kind, self.order.role(row)) > 0
             ready = self._ready(row) if asynchronous else self.now
+            if looped:  # the first part goes out when one of the group's parts of the matmul is done
+                begin, end = self.runs[row.value]
+                ready = begin + (end - begin) / group
             start = max([ready, *(self.free.get(link, 0.0) for link in links)])
             stop = start + row.seconds
-            group = self.plan.schedule.mesh.size(row.atoms)
             for link in links:
                 self.free[link] = stop
                 self.events.append(
                     Event(link, row.where, row.kind, start, stop, times, "", row.bytes, asynchronous, group)
                 )
             self.arrives[row.value] = (stop, row.kind, row.where)
-            if not asynchronous:
+            if looped or not asynchronous:
                 self.wait([row.value], times)
 
     def _ready(self, row: CommRow) -> float:

@@ -10,7 +10,7 @@ from autoshard.api import verbs as api
 from autoshard.api.plans import Plan
 from autoshard.constraints import Pin
 from autoshard.costmodels import load_profile
-from autoshard.costmodels.compiled import WorkKind
+from autoshard.costmodels.compiled import FEW_QUERIES, WorkKind
 from autoshard.costs.critical import matmul_order
 from autoshard.costs.work import work_kind
 from autoshard.frontends.jax.function import trace
@@ -59,6 +59,24 @@ def test_kinds_of_work_follow_from_rules_and_from_what_matmuls_depend_on() -> No
     assert dots == {WorkKind.MATMUL, WorkKind.ATTENTION}
     assert kinds["square"] is WorkKind.ELEMENTWISE
     assert kinds["sub"] is WorkKind.UPDATE
+
+
+@pytest.mark.parametrize("group", [1, 4, 64])
+def test_attention_of_few_queries_reads_keys_and_values_once(group: int) -> None:
+    """As decoding does: what crosses memory again and again are scores, of which there are next to none."""
+
+    def decode(q: Any, k: Any) -> Any:
+        return jnp.einsum("bkgd,bskd->bkgs", q, k)
+
+    specs = SPEC((8, 4, group, 128), jnp.bfloat16), SPEC((8, 512, 4, 128), jnp.bfloat16)
+    plan = api.plan(decode, *specs, mesh={"x": 4}, hardware="tpu_v5e@compiler", effort=0.2)
+    (dot,) = [op for op, _ in plan.program.walk() if op.kind == "dot_general"]
+    scores = group >= FEW_QUERIES
+    assert work_kind(dot, frozenset()) is (WorkKind.ATTENTION if scores else WorkKind.MATMUL)
+    moved = sum(plan.program.type_of(v).bytes for v in (*dot.operands, *dot.results)) / 4
+    once = moved / plan.machine.profile.memory.bandwidth.value / WORK.memory
+    assert plan.cost.op_seconds[dot.id] == pytest.approx(once * (WORK.attention if scores else 1))
+    assert check_plan(plan.to_dict()).findings == ()
 
 
 def test_communication_costs_the_same_on_both_machines(pair: tuple[Plan, Plan]) -> None:

@@ -59,9 +59,9 @@ def test_unknown_names_are_refused_with_the_choices(wrong):
         simulate(planned({"a": 4}), **wrong)
 
 
-def test_our_scheduler_has_the_planned_collectives_only():
-    with pytest.raises(InputError, match="planned collectives only"):
-        simulate(planned({"a": 4}), form="constraints", compiler="own")
+def test_our_scheduler_does_not_guess_what_a_partitioner_makes_of_shardings_alone():
+    with pytest.raises(InputError, match="knows the forms explicit and constraints"):
+        simulate(planned({"a": 4}), form="shardings", compiler="own")
 
 
 def test_a_trace_has_a_thread_for_every_track():

@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -41,7 +42,11 @@ def staged() -> dict[str, Any]:
 
 def test_the_bound_of_a_plan_without_a_limit_is_proved() -> None:
     found = plan(chain, f32(64, 32), f32(32, 64), f32(64, 32), mesh=MESH, hardware="h100", memory_limit="none")
-    assert check_bound(found.to_dict()).status is Status.OK
+    check = check_bound(found.to_dict())
+    assert check.status is Status.OK
+    assert re.search(
+        r"\d+ reductions?, \d+ sets? of messages and \d+ (leaf|leaves) judged on \d+ decisions?", check.lines[0]
+    )
 
 
 def test_a_plan_at_a_tight_limit_is_optimal_and_proved_with_the_limit(limited: dict[str, Any]) -> None:

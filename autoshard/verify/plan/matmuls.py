@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from autoshard.costmodels.compiled import WorkKind
+from autoshard.costmodels.compiled import FEW_QUERIES, WorkKind
 from autoshard.verify.plan.program import PROGRAM_OP, Body, Graph, Node
 from autoshard.verify.plan.work import MATRIX_KINDS, is_matrix
 
@@ -105,6 +105,17 @@ def common_dimensions(rule: Any) -> int:
     )
 
 
+def _shortest_side(rule: Any) -> int:
+    """Elements along the shortest of rows, columns and contraction: what exactly two tensors of a product have."""
+    sides: dict[tuple[int, ...], int] = {(0, 1): 1, (0, 2): 1, (1, 2): 1}
+    for factor, size in enumerate(rule.sizes):
+        tensors = [*rule.operands, *rule.results]
+        having = tuple(k for k, tensor in enumerate(tensors) if any(factor in dim for dim in tensor))
+        if having in sides:
+            sides[having] *= size
+    return min(sides.values())
+
+
 def kind_of_work(op: Node, rule: Any, order: MatmulOrder) -> WorkKind:
     """What an op does, as machines tell kinds of compiled work apart (docs/costmodels.md)."""
     if "work" in op.attrs:
@@ -112,5 +123,6 @@ def kind_of_work(op: Node, rule: Any, order: MatmulOrder) -> WorkKind:
     if op.kind in MATRIX_KINDS:
         if op.kind == "conv_general_dilated":
             return WorkKind.CONVOLUTION
-        return WorkKind.ATTENTION if common_dimensions(rule) > 1 else WorkKind.MATMUL
+        scores = common_dimensions(rule) > 1 and _shortest_side(rule) >= FEW_QUERIES
+        return WorkKind.ATTENTION if scores else WorkKind.MATMUL
     return WorkKind.UPDATE if order.leading.isdisjoint(op.results) else WorkKind.ELEMENTWISE

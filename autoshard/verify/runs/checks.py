@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from autoshard.verify.derived import ASKED, NOT_DERIVED, check_derived
 from autoshard.verify.plan.checker import check_plan
 from autoshard.verify.plan.planned import collectives_of
 from autoshard.verify.report import Check, Verification, failed, not_done, ok
+from autoshard.verify.runs.forms import FORM, check_form
 
 if TYPE_CHECKING:
     from autoshard.config.workload import Workload
@@ -132,7 +134,7 @@ def difference_to(program: Program, data: Mapping[str, Any]) -> str:
     return f"the function does not trace to the program of the plan: {change}; it or the version of jax has changed"
 
 
-def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> tuple[Check, Check]:
+def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> tuple[Check, ...]:
     """The checks that lower, compile and run the function."""
     from autoshard.config.problem import imported_locals
     from autoshard.frontends.jax.function import with_locals
@@ -163,10 +165,16 @@ def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> 
         lowered = lower(runnable.traced, schedule)
     except AutoshardError as error:
         return failed(TEXTS, [f"cannot be lowered: {error}"]), not_done(NUMBERS, str(error))
-    return (
+    done = (
         _where_kernels_run(TEXTS, runnable, lambda: _texts(data, lowered)),
-        _where_kernels_run(NUMBERS, runnable, lambda: _numbers(data, lowered, runnable)),
+        _where_kernels_run(NUMBERS, runnable, lambda: _numbers(lowered, runnable)),
     )
+    form = data.get("form")
+    if form is None:
+        return done
+    results = partial(_numbers, lowered, runnable)
+    planned = collectives_of(data)
+    return (*done, _where_kernels_run(FORM, runnable, lambda: check_form(form, lowered, planned, results)))
 
 
 def _where_kernels_run(what: str, runnable: Runnable, check: Callable[[], Check]) -> Check:
@@ -338,7 +346,7 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
 # -- results against the unsharded program -----------------------------------------------------------
 
 
-def _numbers(data: Mapping[str, Any], lowered: "Lowered", runnable: Runnable) -> Check:
+def _numbers(lowered: "Lowered", runnable: Runnable, form: Callable[..., Any] | None = None) -> Check:
     import jax
 
     from autoshard.verify.runs.numeric import numeric_check
@@ -354,7 +362,7 @@ def _numbers(data: Mapping[str, Any], lowered: "Lowered", runnable: Runnable) ->
     work = _flop(program)
     if work > MAX_RUN_FLOP:
         return not_done(NUMBERS, f"it is about {work:.3g} FLOP; programs up to {MAX_RUN_FLOP:.3g} are run here")
-    run = lowered.jit(donate_argnums=())
+    run = form or lowered.jit(donate_argnums=())
     if program.host_inputs:  # a jitted function takes only arguments that lie in host memory already
         jitted, shardings = run, lowered.in_shardings
 
