@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from autoshard.costs.exposure import Exposure
 from autoshard.costs.fusion import Fusion
-from autoshard.costs.liveness import Liveness
+from autoshard.costs.liveness import Liveness, only_uses
 from autoshard.costs.memory import sizes
 from autoshard.costs.padding import Tile, image_dims
 from autoshard.deadline import Check, no_check
@@ -114,6 +115,13 @@ class Collector:
         self._forms: dict[object, tuple[Sequence[Layout], _Form]] = {}
         self.out = Collected()
         self._use_count: dict[int, int] = {}
+
+    @cached_property
+    def crossing(self) -> frozenset[int]:
+        """Values whose only use is an operand of an op with regions, or a result of a region."""
+        ops = self.program.ops
+        uses = only_uses(self.program).items()
+        return frozenset(v for v, use in uses if use.region >= 0 or (use.op in ops and ops[use.op].regions))
 
     # -- the walk ------------------------------------------------------------------------------------
 

@@ -31,7 +31,8 @@ def holds(collector: "Collector", node: Node, value: int, layouts: Sequence[Layo
 def _definition(collector: "Collector", value: int, layouts: Sequence[Layout], amounts: np.ndarray) -> list[NodeUsage]:
     """How long a definition is surely held: until a copy may replace it, and not while an operand may lie there.
 
-    A partial sum with one use may be reduced at once and in place, at most to the part of one device.
+    A partial sum with one use may be reduced at once and in place, at most to the part of one device. Where that use
+    crosses into a region, or out of one, the boundary holds what it becomes, from the first read on.
     """
     if value not in collector.liveness.interval:
         return []
@@ -46,7 +47,14 @@ def _definition(collector: "Collector", value: int, layouts: Sequence[Layout], a
         return [(first, stop, amounts)]
     whole = collector.program.type_of(value).bytes
     least = np.minimum(amounts, np.ceil(whole / collector.mesh.mesh.size))
-    return [(first, stop, np.where(partial, least, amounts))]
+    if value not in collector.crossing:
+        return [(first, stop, np.where(partial, least, amounts))]
+    read = min(stop, collector.liveness.reads[value][0])
+    usages = [
+        (first, read, np.where(partial, least, amounts)),
+        (max(first, read), stop, np.where(partial, 0.0, amounts)),
+    ]
+    return [(start, end, held) for start, end, held in usages if start < end]
 
 
 def keep_operand(collector: "Collector", value: int, port: Port, start: int, last: int) -> None:

@@ -2,7 +2,9 @@
 one.
 """
 
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -179,3 +181,47 @@ def test_a_value_with_several_uses_has_one_hub() -> None:
     hubs = [n.value for n in model.collected.nodes if n.kind is NodeKind.HUB]
     (mul,) = ops_of(model.problem.program, "mul")
     assert hubs == [mul.results[0]]
+
+
+def into_a_branch(x: jax.Array, w: jax.Array, p: jax.Array) -> jax.Array:
+    return jax.lax.cond(p > 0, jnp.tanh, lambda a: a * 2, x @ w)
+
+
+def into_a_branch_as_narrow_values(x: jax.Array, w: jax.Array, p: jax.Array) -> jax.Array:
+    return jax.lax.cond(p > 0, jnp.tanh, lambda a: a * 2, (x @ w).astype(jnp.bfloat16))
+
+
+def read_by_every_iteration(x: jax.Array, w: jax.Array, p: jax.Array) -> jax.Array:
+    y = x @ w
+    return jax.lax.scan(lambda c, _: (jnp.tanh(c) * y.sum() * p, None), x[:, :1], None, length=3)[0]
+
+
+def cut_into_iterations(x: jax.Array, w: jax.Array, p: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jax.lax.scan(lambda c, row: (c + row * p, row * 2), jnp.zeros(16), x @ w)
+
+
+def read_until_enough(x: jax.Array, w: jax.Array, p: jax.Array) -> jax.Array:
+    y = x @ w
+    return jax.lax.while_loop(lambda c: c[0] < p, lambda c: (c[0] + y.sum(), c[1] + 1), (p, p))[0]
+
+
+def carried(x: jax.Array, w: jax.Array, p: jax.Array) -> jax.Array:
+    return jax.lax.scan(lambda c, _: (jnp.tanh(c) * p, None), x @ w, None, length=3)[0]
+
+
+def made_in_a_branch(x: jax.Array, w: jax.Array, p: jax.Array) -> jax.Array:
+    y = jax.lax.cond(p > 0, lambda a: a @ w, lambda a: (a * 2) @ w, x)
+    return jax.lax.cond(p > 1, lambda a: a @ a.T, lambda a: (a * 2) @ a.T, y)
+
+
+INTO_REGIONS = [
+    into_a_branch, into_a_branch_as_narrow_values, read_by_every_iteration, cut_into_iterations, read_until_enough,
+    carried, made_in_a_branch,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", INTO_REGIONS, ids=lambda f: f.__name__)
+def test_that_holds_for_partial_sums_that_cross_into_regions(f: Callable[..., Any]) -> None:
+    """A sum that is only read by a loop or a branch may be reduced where it is made: the boundary holds the result."""
+    program = program_of(f, *[ShapeDtypeStruct(shape, "float32") for shape in ((16, 8), (8, 16), ())])
+    assert_counts_no_more_than_is_held(build_model(problem(program, {"x": 2, "y": 2})), 40)
