@@ -103,8 +103,17 @@ class Naive:
                 parts = [self.mesh.size(trial if g == f else x) for g, x in enumerate(factors)]
                 if not rule.halos_fit(parts):
                     continue
+                beside = {c.made if f == c.taken else c.taken for c in rule.cutouts if f in (c.taken, c.made)} - {-1}
+                if any(factors[g] for g in beside):
+                    continue  # cut on both sides: see ties
                 if self.compound_ok(rule, [trial if g == f else x for g, x in enumerate(factors)]):
                     options.append(("factor", f))
+            options += [
+                ("tie", k)
+                for k, tie in enumerate(rule.ties)
+                if len({factors[f] for f in tie}) == 1
+                and all(self.fits(rule.factor_sizes[f], (*factors[f], atom), not self.uneven) for f in tie)
+            ]
             options += [
                 ("pass", k) for k, members in enumerate(rule.linear) if not any(self.literal(op, m) for m in members)
             ]
@@ -115,6 +124,9 @@ class Naive:
             what, k = self.random.choice(options)
             if what == "factor":
                 factors[k] = (*factors[k], atom)
+            elif what == "tie":
+                for f in rule.ties[k]:
+                    factors[f] = (*factors[f], atom)
             elif what == "pass":
                 passes.append((atom, k))
             else:

@@ -147,7 +147,7 @@ def _placements(flow: Flow, data: Any, findings: Findings) -> None:
         if op.rule is None:
             continue
         try:
-            key = (op.rule["text"], str(op.rule["linear"]), str(op.rule["accumulators"]))
+            key = str(op.rule)
             rule = rules.get(key) or rules.setdefault(key, read_rule(op.rule))
         except (ValueError, KeyError, TypeError) as error:
             findings.add("rules", f"{op.label}: {error}")
