@@ -1,4 +1,4 @@
-"""Which blocks steps can move as they are, and the shapes that collectives take; blocks are those of `sharding.rows`."""
+"""Which blocks (see `sharding.rows`) steps can move as they are, and the shapes that collectives take."""
 
 from collections.abc import Sequence
 from math import prod

@@ -36,7 +36,8 @@ class PlannedCollective:
     dtype: by name; random keys move as their words (uint32).
     combiner: of reductions, ``add``, ``max`` or ``min``; else "".
     shift: of a permute that exchanges edges, 1 where every device sends to the next of its group, -1 to the one before.
-    pairs: of a permute of a cutout or in the user's own `shard_map`, numbers of senders and receivers in a group, in mesh order.
+    pairs: of a permute of a cutout or in the user's own `shard_map`, numbers of senders and receivers in a group, in
+        mesh order.
     value: id of the tensor. use: where it goes; None for a shared form or a reduction inside an op (`op`).
     loops: regions around the collective, outermost first.
     """

@@ -118,9 +118,7 @@ def enumerate_placements(
     targets = (*rule.placeable, *range(single, single + len(rule.ties)))
     sizes = [(n,) for n in rule.factor_sizes] + [tuple(rule.factor_sizes[f] for f in tie) for tie in rule.ties]
     paddable = uneven.union(range(single, len(sizes)))
-    options = [
-        _axis_options(mesh, mesh.atoms_of[n], targets, sizes, partial, paddable) for n in mesh.mesh.axis_names
-    ]
+    options = [_axis_options(mesh, mesh.atoms_of[n], targets, sizes, partial, paddable) for n in mesh.mesh.axis_names]
     may_be_padded = uneven.union(*rule.ties)
     seen: set[tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, int], ...], tuple[int, ...]]] = set()
     placements: list[Placement] = []
@@ -155,20 +153,8 @@ def enumerate_placements(
                         passes.append((atom, _FIRST_PASS - target))
             cut = tuple(map(tuple, on))
             counts = tuple(map(size, cut))
-            if not all(
-                n % count == 0 or (f in may_be_padded and may_pad(n, count, mesh.sizes[cut[f][-1]]))
-                for f, (n, count) in enumerate(zip(rule.factor_sizes, counts, strict=True))
-            ):
-                pruned["the axes together do not divide the factor"] += 1
-                continue
-            if rule.halos and not rule.halos_fit(counts):
-                pruned["a block would be shorter than the edges that its neighbours need"] += 1
-                continue
-            if rule.cutouts and (why := _cutouts_fault(rule, cut, mesh)):
-                pruned[why] += 1
-                continue
-            if compound and not _representable(compound, counts, rule.factor_sizes):
-                pruned["a minor factor of a compound dimension is cut before its major one is used up"] += 1
+            if fault := _fault(rule, mesh, cut, counts, compound, may_be_padded):
+                pruned[fault] += 1
                 continue
             key = (cut, tuple(sorted(passes)), tuple(sorted(zeros)))
             if key not in seen:
@@ -187,6 +173,27 @@ def enumerate_placements(
     )
 
 
+def _fault(
+    rule: ShardingRule,
+    mesh: AtomMesh,
+    cut: tuple[tuple[int, ...], ...],
+    counts: tuple[int, ...],
+    compound: Sequence[Sequence[int]],
+    may_be_padded: frozenset[int],
+) -> str:
+    """Why these atoms on the factors of a rule, which cut them in so many parts, do not do; empty where they do."""
+    if not all(
+        n % count == 0 or (f in may_be_padded and may_pad(n, count, mesh.sizes[cut[f][-1]]))
+        for f, (n, count) in enumerate(zip(rule.factor_sizes, counts, strict=True))
+    ):
+        return "the axes together do not divide the factor"
+    if rule.halos and not rule.halos_fit(counts):
+        return "a block would be shorter than the edges that its neighbours need"
+    if compound and not _representable(compound, counts, rule.factor_sizes):
+        return "a minor factor of a compound dimension is cut before its major one is used up"
+    return _cutouts_fault(rule, cut, mesh) if rule.cutouts else ""
+
+
 def _cutouts_fault(rule: ShardingRule, cut: tuple[tuple[int, ...], ...], mesh: AtomMesh) -> str:
     """Why the atoms on the factors of a rule's cutouts do not do; empty where they do."""
     for c in Placement(cut).moved(rule):
@@ -202,7 +209,8 @@ def _layouts(
 ) -> tuple[Layout, ...]:
     """`Placement.operand` or `Placement.result` of each placement; those with the same atoms are worked out once."""
     here = (rule.results if result else rule.operands)[index]
-    factors = sorted({f for dim in here for f in dim} | rule.reduction | {f for tie in rule.ties for f in tie} | rule.filled)
+    summed = rule.reduction.union(rule.filled, *rule.ties)  # a cutout is summed where only one of its sides is cut
+    factors = sorted({f for dim in here for f in dim} | summed)
     by_key: dict[object, Layout] = {}
     out = []
     for placement in placements:

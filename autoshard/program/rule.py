@@ -37,8 +37,8 @@ class Cutout:
     """Along one dimension, a result is a run of the elements of an operand (a slice), or the reverse (a pad).
 
     Element r of dimension `dim` of result `result` is element ``start + r`` of that dimension of operand `operand`; a
-    start of None is known at run time only. taken, made: the factors of the two dimensions, -1 for one of size 1 (and one
-    factor where the sizes are the same: a shift). They need replication by themselves, but can be cut after all
+    start of None is known at run time only. taken, made: the factors of the two dimensions, -1 for one of size 1; where
+    the sizes are the same (a shift), they are one factor. They need replication by themselves, but can be cut after all
 
     - both by the same atoms, where the start is known: elements change devices by permutes;
     - `taken` alone, if `sums`: every device fills in what it holds, and the results are partial sums;

@@ -138,7 +138,7 @@ class Placement:
 
 
 def cutout_rounds(rule: ShardingRule, cutout: Cutout, atoms: Sequence[int], mesh: AtomMesh) -> Rounds:
-    """The pieces of a cutout that change devices where both of its dimensions are cut by `atoms`, permute by permute."""
+    """The pieces of a cutout, cut by `atoms` on both sides, that change devices, permute by permute."""
     assert cutout.start is not None
     operand, result = rule.factor_sizes[cutout.taken], rule.factor_sizes[cutout.made]
     return rounds(operand, result, cutout.start, tuple(mesh.sizes[a] for a in atoms))
@@ -147,7 +147,7 @@ def cutout_rounds(rule: ShardingRule, cutout: Cutout, atoms: Sequence[int], mesh
 def cutout_permutes(
     rule: ShardingRule, cutout: Cutout, atoms: Sequence[int], mesh: AtomMesh
 ) -> Iterator[tuple[tuple[tuple[int, int], ...], int]]:
-    """For each permute of a cutout, its (sender, receiver) numbers in mesh order, and how many elements a device sends."""
+    """For each permute of a cutout: (sender, receiver) numbers in mesh order, and how many elements a device sends."""
     number = numbers_in_mesh_order(atoms, mesh)
     for pieces in cutout_rounds(rule, cutout, atoms, mesh):
         yield tuple((number[p.source], number[p.target]) for p in pieces), max(p.count for p in pieces)

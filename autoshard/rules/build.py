@@ -100,8 +100,8 @@ class Call:
         """The rule with one factor per label, in order of first appearance.
 
         Labels that only ever sit on dimensions of size 1 vanish, also from `reduction` and
-        `need_replication`, `halos` (operand, dimension, label, low, high) and `cutouts`. Raises `RuleError` where a rank or a
-        size does not fit.
+        `need_replication`, `halos` (operand, dimension, label, low, high) and `cutouts`. Raises `RuleError` where a
+        rank or a size does not fit.
         """
         sizes: list[int] = []
         index: dict[Label, int] = {}

@@ -12,7 +12,6 @@ from autoshard.program.rule import ShardingRule
 from autoshard.rules.build import Call, Label, LabelledCutout, is_numeric
 from autoshard.rules.registry import rule
 
-
 SMALL_PART = 4
 """A slice may be a partial sum where it is at most one part in so many of the dimension."""
 
@@ -77,7 +76,7 @@ def concatenate(call: Call) -> ShardingRule:
 
 @rule("split")
 def split(call: Call) -> ShardingRule:
-    """The dimension that is split must be whole, unless there is a single result; or it is cut with all of its parts."""
+    """The dimension that is split must be whole, unless there is a single result, but for cutouts."""
     x, axis = call.operands[0], call.param("axis") % call.operands[0].rank
     single = len(call.results) == 1
     results = [[d if d != axis or single else (k, d) for d in range(x.rank)] for k in range(len(call.results))]

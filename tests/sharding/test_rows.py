@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from autoshard.sharding.rows import pieces, ranges, rounds
 
 CASES = st.tuples(
-    st.integers(1, 40), st.integers(1, 40), st.integers(-9, 30), st.sampled_from([(2,), (3,), (8,), (2, 2), (2, 3), (4, 2)])
+    st.integers(1, 40), st.integers(1, 40), st.integers(-9, 30),
+    st.sampled_from([(2,), (3,), (8,), (2, 2), (2, 3), (4, 2)]),
 )  # fmt: skip
 
 

@@ -220,7 +220,11 @@ def no_combining(part: Part, axes: Iterable[str], mesh: AtomMesh) -> Callable[[O
 
     def check(op: Op) -> PlacementCheck | None:
         rule = op.rule
-        if rule is None or not (part.whole or op.id in inside) or (rule.combiner == "add" and not rule.halos and not rule.ties):
+        if (
+            rule is None
+            or not (part.whole or op.id in inside)
+            or (rule.combiner == "add" and not rule.halos and not rule.ties)
+        ):
             return None
 
         def free(placement: Any) -> bool:

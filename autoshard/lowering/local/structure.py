@@ -105,7 +105,7 @@ def _run(ctx: LocalOp, x: Any, cutout: Cutout, start: Any = None) -> Any:
     """A run of a cut dimension: its rows move to where they belong, or every device fills in what it has."""
     if ctx.result_atoms(cutout.result, cutout.dim):
         return moved(ctx, x, cutout)
-    return filled_in(ctx, x, cutout, np.int32(cutout.start) if start is None else start)
+    return filled_in(ctx, x, cutout, start if cutout.start is None else np.int32(cutout.start))
 
 
 @local("pad")

@@ -142,7 +142,7 @@ def _definitions(flow: Flow, data: Any, findings: Findings) -> None:
 
 
 def _placements(flow: Flow, data: Any, findings: Findings) -> None:
-    rules: dict[tuple, Any] = {}
+    rules: dict[str, Any] = {}
     for op in flow.graph.nodes.values():
         if op.rule is None:
             continue

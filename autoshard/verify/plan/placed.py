@@ -97,7 +97,8 @@ def _refuse_atoms(rule: Rule, factors: Any, passes: Any, zeros: Any, mesh: Atoms
     """Raise `Impossible` for atoms that the mesh has not, that do two things, or that pass where no sum passes."""
     if len(factors) != len(rule.sizes):
         raise Impossible(f"it places {len(factors)} factors, the rule has {len(rule.sizes)}")
-    again = {c.made for c in cut_both(rule.cutouts, factors, mesh) if c.made != c.taken}  # cut by the axes of what it is taken from
+    both = cut_both(rule.cutouts, factors, mesh)
+    again = {c.made for c in both if c.made != c.taken}  # cut by the axes of what it is taken from
     busy = [*(a for k, f in enumerate(factors) if k not in again for a in f), *(a for a, _ in passes), *zeros]
     for a in busy:
         if isinstance(a, bool) or not isinstance(a, int) or not 0 <= a < len(mesh.sizes):
@@ -137,7 +138,7 @@ def _moved(rule: Rule, both: Sequence[Cutout], factors: Any, mesh: Atoms) -> Ite
 
     for c in both:
         others = [o for o in rule.cutouts if o.result == c.result and o.dim != c.dim]
-        before = [o for o in others if o not in both and not o.grows or o in both and o.dim < c.dim]
+        before = [o for o in others if (o.dim < c.dim if o in both else not o.grows)]
         changed = tuple((o.dim, on_device(o.made) - on_device(o.taken)) for o in before)
         atoms = tuple(a for a in factors[c.taken] if mesh.sizes[a] > 1)
         for pairs, count in permutes(rule.sizes, c, atoms, mesh) if atoms else ():
