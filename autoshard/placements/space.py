@@ -132,35 +132,22 @@ def enumerate_placements(
             parts[atoms] = mesh.size(atoms)
         return parts[atoms]
 
-    for order in (tuple(mesh.mesh.axis_names), *map(tuple, axis_orders)):
-        ranks = [mesh.mesh.axis_names.index(a) for a in order]
-        for choice in _combinations([len(o) for o in options]):
-            on: list[list[int]] = [[] for _ in rule.factor_sizes]
-            passes: list[tuple[int, int]] = []
-            zeros: list[int] = []
-            for axis in ranks:
-                for atom, target in zip(
-                    mesh.atoms_of[mesh.mesh.axis_names[axis]], options[axis][choice[axis]], strict=True
-                ):
-                    if target >= single:
-                        for f in rule.ties[target - single]:
-                            on[f].append(atom)
-                    elif target >= 0:
-                        on[target].append(atom)
-                    elif target == ZERO:
-                        zeros.append(atom)
-                    elif target <= _FIRST_PASS:
-                        passes.append((atom, _FIRST_PASS - target))
-            cut = tuple(map(tuple, on))
+    names = tuple(mesh.mesh.axis_names)
+    atoms_of = [mesh.atoms_of[n] for n in names]
+    drawn = _choices(atoms_of, options, len(rule.factor_sizes), rule.ties)
+    for order in (names, *map(tuple, axis_orders)):
+        rank = {a: order.index(n) for n in names for a in mesh.atoms_of[n]}
+        for choice, on, passes, zeros in drawn:
+            cut = on if order == names else tuple(tuple(sorted(atoms, key=lambda a: rank[a])) for atoms in on)
             counts = tuple(map(size, cut))
             if fault := _fault(rule, mesh, cut, counts, compound, may_be_padded):
                 pruned[fault] += 1
                 continue
-            key = (cut, tuple(sorted(passes)), tuple(sorted(zeros)))
+            key = (cut, passes, zeros)
             if key not in seen:
                 seen.add(key)
                 placements.append(Placement(*key))
-                facets.append(tuple(choice))
+                facets.append(choice)
                 shards.append(counts)
     known: dict[Layout, Layout] = {}  # most placements share their layouts with others
     return OpSpace(
@@ -224,11 +211,51 @@ def _layouts(
     return tuple(out)
 
 
-def _combinations(counts: Sequence[int]) -> list[tuple[int, ...]]:
-    out: list[tuple[int, ...]] = [()]
-    for count in counts:
-        out = [(*head, i) for head in out for i in range(count)]
+_Choice = tuple[tuple[int, ...], tuple[tuple[int, ...], ...], tuple[tuple[int, int], ...], tuple[int, ...]]
+"""The number of an option for each axis; atoms on each factor, those that pass as partial sums, those over zeros."""
+
+
+def _choices(
+    atoms_of: Sequence[Sequence[int]],
+    options: Sequence[Sequence[tuple[int, ...]]],
+    factors: int,
+    ties: Sequence[Sequence[int]],
+) -> list[_Choice]:
+    """All combinations of options, one for each axis, with the atoms where they put them, in mesh order."""
+    out: list[_Choice] = [((), ((),) * factors, (), ())]
+    for atoms, targets_of in zip(atoms_of, options, strict=True):
+        put = [_put(atoms, targets, factors, ties) for targets in targets_of]
+        out = [
+            ((*choice, k), _with(on, more), (*passes, *passing), (*zeros, *zeroed))
+            for choice, on, passes, zeros in out
+            for k, (more, passing, zeroed) in enumerate(put)
+        ]
     return out
+
+
+def _with(on: tuple[tuple[int, ...], ...], more: Sequence[tuple[int, tuple[int, ...]]]) -> tuple[tuple[int, ...], ...]:
+    """Atoms on each factor, and these on some of them."""
+    for f, atoms in more:
+        on = (*on[:f], on[f] + atoms, *on[f + 1 :])
+    return on
+
+
+def _put(
+    atoms: Sequence[int], targets: Sequence[int], factors: int, ties: Sequence[Sequence[int]]
+) -> tuple[list[tuple[int, tuple[int, ...]]], tuple[tuple[int, int], ...], tuple[int, ...]]:
+    """What an option of one axis does with its atoms: (factor, atoms on it), those that pass, those over zeros."""
+    on: dict[int, list[int]] = {}
+    passes: list[tuple[int, int]] = []
+    zeros: list[int] = []
+    for atom, target in zip(atoms, targets, strict=True):
+        if target >= 0:
+            for f in ties[target - factors] if target >= factors else (target,):
+                on.setdefault(f, []).append(atom)
+        elif target == ZERO:
+            zeros.append(atom)
+        elif target <= _FIRST_PASS:
+            passes.append((atom, _FIRST_PASS - target))
+    return [(f, tuple(found)) for f, found in on.items()], tuple(passes), tuple(zeros)
 
 
 def _representable(dims: Sequence[Sequence[int]], counts: Sequence[int], sizes: Sequence[int]) -> bool:
