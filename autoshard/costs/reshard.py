@@ -239,8 +239,8 @@ class ReshardTables:
             steps: list[Step] = []
             for i, layout in enumerate(nodes):
                 check()
-                for kind, atoms, dim, to_dim, *there in _ways_from(layout, self.mesh, maskable):
-                    j = index.get((there[0], there[1]))
+                for kind, atoms, dim, to_dim, dims, unreduced in _ways_from(layout, self.mesh, maskable):
+                    j = index.get((dims, unreduced))
                     if j is not None:
                         sources.append(i)
                         targets.append(j)

@@ -31,7 +31,7 @@ def slice_(call: Call) -> ShardingRule:
     cut = [d for d in range(x.rank) if x.shape[d] != y.shape[d] or steps[d] != 1]
     left, right, whole = _tied(x.rank, cut, x.shape, y.shape)
     starts = call.param("start_indices")
-    cutouts = [_cutout(call, 0, d, left[d], right[d], starts[d]) for d in cut if steps[d] == 1]
+    cutouts = [_cutout(call, 0, d, left[d], right[d], starts[d]) for d in cut if steps[d] == 1 and y.elements]
     return call.build([left], [right], need_replication=whole, linear=((0,),), cutouts=cutouts)
 
 
@@ -54,7 +54,7 @@ def pad(call: Call) -> ShardingRule:
     cutouts = [
         LabelledCutout(0, 0, d, left[d], right[d], -int(low), grows=True)
         for d, (low, _, interior) in enumerate(call.param("padding_config"))
-        if d in cut and not interior and not x.dtype.startswith("key<")
+        if d in cut and not interior and x.elements and y.elements and not x.dtype.startswith("key<")
     ]
     return call.build([left, ()], [right], need_replication=whole, linear=((0, 1),), cutouts=cutouts)
 
@@ -83,6 +83,7 @@ def split(call: Call) -> ShardingRule:
     whole = [] if single else [axis, *(labels[axis] for labels in results)]
     starts = list(accumulate((y.shape[axis] for y in call.results), initial=0))
     cutouts = [_cutout(call, k, axis, axis, (k, axis), starts[k]) for k in range(len(call.results)) if not single]
+    cutouts = cutouts if all(y.elements for y in call.results) else []
     return call.build([range(x.rank)], results, need_replication=whole, linear=((0,),), cutouts=cutouts)
 
 
@@ -102,7 +103,7 @@ def dynamic_slice(call: Call) -> ShardingRule:
     left, right, whole = _tied(x.rank, cut, x.shape, y.shape)
     starts_labels = [[("start", k, d) for d in range(t.rank)] for k, t in enumerate(starts)]
     whole += [label for labels in starts_labels for label in labels]
-    cutouts = [_cutout(call, 0, d, left[d], right[d], None) for d in cut]
+    cutouts = [_cutout(call, 0, d, left[d], right[d], None) for d in cut if y.elements]
     return call.build([left, *starts_labels], [right], need_replication=whole, linear=((0,),), cutouts=cutouts)
 
 

@@ -37,6 +37,7 @@ def slices(x):
         "at run time": lax.dynamic_slice(x, (whole[0, 0], 2), (8, 6)), "column": x[:, 5],
         "padded": jnp.pad(x, ((3, 5), (1, 0)), constant_values=2.0),
         "cut off": lax.pad(x, 0.0, ((-3, 3, 0), (0, 0, 0))),
+        "nothing": x[5:5], "padding alone": lax.pad(x, 1.0, ((-64, 32, 0), (0, 0, 0))),
         "spread": lax.pad(x, 0.0, ((0, 1, 1), (0, 0, 0))), "rows of truth": jnp.pad(x > 0, ((0, 8), (0, 0))),
         "gradient": jax.grad(lambda x: (jnp.sin(x[1:]) * x[:-1]).sum() + (x[:32] * x[32:]).sum())(x),
     }  # fmt: skip
