@@ -109,3 +109,12 @@ def seconds_text(seconds: float) -> str:
         if abs(seconds) >= scale:
             return f"{seconds / scale:.3g} {unit}"
     return "0 s" if seconds == 0 else f"{seconds / 1e-9:.3g} ns"
+
+
+def counted(count: int, name: str, names: str | None = None) -> str:
+    """A number of things in words; names: of several of them.
+
+    >>> counted(1, "leaf", "leaves"), counted(3, "decision")
+    ('1 leaf', '3 decisions')
+    """
+    return f"{count} {name if count == 1 else names or name + 's'}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from autoshard.errors import AutoshardError, InfeasibleError, InputError, in_words
+from autoshard.units import counted
 from autoshard.verify import Check, Verification
 from autoshard.verify.report import failed, not_done, ok
 
@@ -106,10 +107,16 @@ def _proved_none(told: "BoundProof", model: "Model", refusal: "RefusalRecord") -
     if verdict.bound is not None:
         raise _Refuted("the certificate proves a bound, and not that there is no plan")
     within = "without its memory limit" if proved.limit is None else f"within {proved.limit} bytes per device"
-    return (
-        f"no plan {within}: {verdict.steps} reductions, {verdict.records} sets of messages and {verdict.leaves} leaves "
-        f"judged on {nodes} decisions"
-    )
+    return f"no plan {within}: {_judged(verdict, nodes)}"
+
+
+def _judged(verdict: "Verdict", nodes: int) -> str:
+    """What a certificate was judged by, in words."""
+    parts = (
+        counted(verdict.steps, "reduction"), counted(verdict.records, "set of messages", "sets of messages"),
+        counted(verdict.leaves, "leaf", "leaves"), counted(nodes, "decision"),
+    )  # fmt: skip
+    return "{}, {} and {} judged on {}".format(*parts)
 
 
 def _verdict(proved: "Proved", model: "Model") -> "tuple[Verdict, int]":
@@ -249,11 +256,8 @@ def _proved(what: str, claimed: float, told: "BoundProof", model: "Model", plan:
     shown = max(verdict.bound * model.encoded.tick_s - model.encoded.rounding_s, model.encoded.least_s)
     if claimed > shown * (1 + ROUNDING):
         raise _Refuted(f"{what} is {claimed}, the certificate proves {shown}")
-    return (
-        f"{what} {claimed:.9g} s: {verdict.steps} reductions, {verdict.records} sets of messages and "
-        f"{verdict.leaves} leaves judged on {nodes} decisions"
-        + ("" if proved.limit is None else ", memory limit included")
-    )
+    limited = "" if proved.limit is None else ", memory limit included"
+    return f"{what} {claimed:.9g} s: {_judged(verdict, nodes)}{limited}"
 
 
 def with_bound(found: Verification, data: Mapping[str, Any]) -> Verification:

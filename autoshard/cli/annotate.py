@@ -1,12 +1,11 @@
 """The command that writes a plan as annotations for JAX's explicit sharding mode."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import TrustOption, limit_option, reports_errors
+from autoshard.cli.common import TrustOption, json_text, limit_option, reports_errors
 from autoshard.errors import InputError
 from autoshard.trust import allow
 
@@ -48,7 +47,7 @@ def annotate(
     from autoshard.running.program import load
 
     annotated = load(str(plan))[0].explicit_mode(check=check, time_limit=limit_s)
-    text = json.dumps(annotated.to_dict(), indent=1) if as_json else str(annotated)
+    text = json_text(annotated.to_dict()) if as_json else str(annotated)
     if output is None:
         print(text)
     else:

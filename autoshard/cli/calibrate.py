@@ -1,13 +1,12 @@
 """``autoshard calibrate``: measure the devices and write their profile."""
 
-import json
 from datetime import date
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import mesh_option, reports_errors
+from autoshard.cli.common import json_text, mesh_option, reports_errors
 from autoshard.errors import InputError
 
 
@@ -46,7 +45,7 @@ def calibrate(
         )
     write_text(output, profile_yaml(calibration.profile))
     if as_json:
-        print(json.dumps({**calibration.to_dict(), "profile": str(output)}, indent=1))
+        print(json_text({**calibration.to_dict(), "profile": str(output)}))
     else:
         from autoshard.report.calibration import show_calibration
 

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import inspect
+import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, get_type_hints
@@ -91,6 +93,26 @@ def grouped(command: F) -> F:
 def _fail(error: Exception, code: int) -> NoReturn:
     print(f"error: {error}", file=sys.stderr)
     raise SystemExit(code)
+
+
+def json_text(data: Any, *, indent: int | None = 1) -> str:
+    """`data` as JSON that every reader takes: numbers that are infinite or none become null.
+
+    >>> json_text({"seconds": float("inf")}, indent=None)
+    '{"seconds": null}'
+    """
+    try:
+        return json.dumps(data, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(data), indent=indent, allow_nan=False)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def number_or_text(text: str) -> float | str:

@@ -1,12 +1,11 @@
 """``autoshard compare``: strategies side by side on what a config describes."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import Changes, HardwareOption, MeshOption, config_of, limit_option, reports_errors
+from autoshard.cli.common import Changes, HardwareOption, MeshOption, config_of, json_text, limit_option, reports_errors
 from autoshard.errors import InputError
 
 
@@ -68,6 +67,6 @@ def compare(
     if plot is not None:
         write_plot(plot, comparison.to_dict())
     if as_json:
-        print(json.dumps(comparison.to_dict(), indent=1))
+        print(json_text(comparison.to_dict()))
     else:
         print_comparison(comparison.to_dict())

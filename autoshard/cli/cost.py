@@ -3,13 +3,20 @@
 ``cost --model NAME ...`` asks for a strategy on a named model; the other questions are commands of their own.
 """
 
-import json
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, get_args
 
 import typer
 
-from autoshard.cli.common import assignments, grouped, links_option, mesh_option, number_or_text, reports_errors
+from autoshard.cli.common import (
+    assignments,
+    grouped,
+    json_text,
+    links_option,
+    mesh_option,
+    number_or_text,
+    reports_errors,
+)
 from autoshard.errors import InputError
 
 app = typer.Typer(
@@ -324,7 +331,7 @@ def bytes_option(text: str) -> float:
 def tell(answer: dict[str, Any], as_json: bool) -> None:
     """Print an answer, for people or as JSON."""
     if as_json:
-        print(json.dumps(answer, indent=1))
+        print(json_text(answer))
     else:
         from autoshard.report.answers import answer_text
 

@@ -1,12 +1,11 @@
 """``autoshard diff``: what differs between two plans."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import reports_errors
+from autoshard.cli.common import json_text, reports_errors
 
 
 @reports_errors
@@ -20,4 +19,4 @@ def diff(
     from autoshard.questions.diff import diff_plans
 
     differences = diff_plans(Plan.load(a), Plan.load(b))
-    print(json.dumps(differences.to_dict(), indent=1) if as_json else differences)
+    print(json_text(differences.to_dict()) if as_json else differences)

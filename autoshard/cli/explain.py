@@ -1,13 +1,12 @@
 """``autoshard explain``: why one value is split as it is, in an MLIR module or in a plan."""
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import limit_option, reports_errors
+from autoshard.cli.common import json_text, limit_option, reports_errors
 from autoshard.cli.guarded import guarded
 from autoshard.cli.mlir import STDIN, Conservative, Strategy, read_module, shown
 from autoshard.errors import AutoshardError, InputError
@@ -67,7 +66,7 @@ def _explain_module(file: str, value: str, strategy: str | None, conservative: b
         explained = guarded(explain_mlir, text, value, strategy=strategy, conservative=conservative)
     except AutoshardError as error:
         raise type(error)(f"{shown(file)}: {error}") from None
-    print(json.dumps(asdict(explained), indent=1) if as_json else explained)
+    print(json_text(asdict(explained)) if as_json else explained)
 
 
 def _instead(file: str, value: str, sharding: str, limit_s: float | None, as_json: bool) -> None:
@@ -80,7 +79,7 @@ def _instead(file: str, value: str, sharding: str, limit_s: float | None, as_jso
         plan = Plan.load(file)
         options = replace(options_of(plan), progress=progress).within(limit_s)
         answer = instead(plan, value, sharding, options)
-    print(json.dumps(answer.to_dict(), indent=1) if as_json else answer)
+    print(json_text(answer.to_dict()) if as_json else answer)
 
 
 def _break_even(file: str, value: str, by: str, sharding: str | None, limit_s: float | None, as_json: bool) -> None:
@@ -92,7 +91,7 @@ def _break_even(file: str, value: str, by: str, sharding: str | None, limit_s: f
         plan = Plan.load(file)
         options = replace(quick_options(plan), progress=progress)
         answer = break_even(plan, value, by, instead=sharding, options=options, each_s=limit_s)
-    print(json.dumps(answer.to_dict(), indent=1) if as_json else answer)
+    print(json_text(answer.to_dict()) if as_json else answer)
 
 
 def _explain_plan(file: str, value: str, as_json: bool) -> None:
@@ -101,6 +100,6 @@ def _explain_plan(file: str, value: str, as_json: bool) -> None:
 
     explained = explain_plan(Plan.load(file), value)
     if as_json:
-        print(json.dumps([item.to_dict() for item in explained], indent=1))
+        print(json_text([item.to_dict() for item in explained]))
     else:
         print("\n".join(map(str, explained)))

@@ -1,12 +1,11 @@
 """The command that hands a plan to JAX in another form, and says what XLA makes of it."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import TrustOption, reports_errors
+from autoshard.cli.common import TrustOption, json_text, reports_errors
 from autoshard.errors import InputError
 from autoshard.trust import allow
 
@@ -65,7 +64,7 @@ def lower(
     comparison = lowered.report() if report else None
     if as_json:
         summary = {"target": target, "output": None if output is None else str(output)}
-        print(json.dumps({**summary, **({} if comparison is None else comparison.to_dict())}, indent=1))
+        print(json_text({**summary, **({} if comparison is None else comparison.to_dict())}))
         return
     if comparison is not None:
         print(comparison)
@@ -84,7 +83,7 @@ def _write_onnx(plan: Path, output: Path | None, as_json: bool) -> None:
     check_writable(output)
     export = export_plan(Plan.load(plan), output, name=str(plan))
     if as_json:
-        print(json.dumps({"target": ONNX, "output": str(output), **export.to_dict()}, indent=1))
+        print(json_text({"target": ONNX, "output": str(output), **export.to_dict()}))
         return
     folded = f"; {export.folded} are shape arithmetic or constants and have none" if export.folded else ""
     print(f"annotated {export.annotated} nodes{folded}")

@@ -1,6 +1,5 @@
 """The commands propagate and check, for MLIR modules (ONNX models: `onnx.py`), and reading modules for explain."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autoshard.cli.common import reports_errors
+from autoshard.cli.common import json_text, reports_errors
 from autoshard.cli.guarded import guarded
 from autoshard.cli.onnx import check_model, finding_data, is_onnx, lines, propagate_model, shape_option
 from autoshard.errors import AutoshardError, InputError
@@ -135,7 +134,7 @@ def check(
             for finding in diagnostics:
                 print(finding_line(name, finding))
     if as_json:
-        print(json.dumps(answers, indent=1))
+        print(json_text(answers))
     else:
         more = f", {unruled} without rule" if unruled else ""
         print(f"{_count(len(files), 'file')}: {_count(errors, 'error')}, {_count(warnings, 'warning')}{more}")

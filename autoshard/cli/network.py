@@ -1,6 +1,5 @@
 """``autoshard network``: the solver alone, on problems in the format of the IOPDDL contest."""
 
-import json
 import math
 import os
 import time
@@ -9,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import number_or_text, reports_errors
+from autoshard.cli.common import json_text, number_or_text, reports_errors
 from autoshard.errors import InfeasibleError, InputError, OutOfTimeError
 
 app = typer.Typer(
@@ -124,7 +123,7 @@ def solve(
         "trace": [[round(parse_s + s, 3), cost] for s, cost in solution.trace],
     }
     if as_json:
-        print(json.dumps({**result, "assignment": list(solution.assignment)}))
+        print(json_text({**result, "assignment": list(solution.assignment)}, indent=None))
     else:
         for name, value in result.items():
             if name != "trace":
@@ -151,7 +150,9 @@ def score(
         "peak": evaluation.peak,
         "usage_limit": problem.network.usage_limit,
     }
-    print(json.dumps(result) if as_json else "\n".join(f"{name}: {value}" for name, value in result.items()))
+    print(
+        json_text(result, indent=None) if as_json else "\n".join(f"{name}: {value}" for name, value in result.items())
+    )
     if not evaluation.feasible:
         raise SystemExit(InfeasibleError.exit_code)
 
@@ -198,7 +199,7 @@ def check(
     fault = "; ".join(faults) or None
     result |= {"ok": fault is None, "fault": fault, "seconds": round(time.monotonic() - began, 3)}
     if as_json:
-        print(json.dumps(result))
+        print(json_text(result, indent=None))
     else:
         for name, value in result.items():
             if value is not None:

@@ -1,13 +1,12 @@
 """``autoshard objectives``: a plan under both objectives, and what the other one would have chosen."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import limit_option, reports_errors
+from autoshard.cli.common import json_text, limit_option, reports_errors
 from autoshard.errors import InputError
 
 
@@ -39,4 +38,4 @@ def objectives(
         loaded = Plan.load(plan)
         options = replace(options_of(loaded), progress=progress).within(limit_s)
         answer = price_objectives(loaded, search=search, options=options).to_dict()
-    print(json.dumps(answer, indent=1) if as_json else "\n".join(objective_lines(answer, str(plan))))
+    print(json_text(answer) if as_json else "\n".join(objective_lines(answer, str(plan))))

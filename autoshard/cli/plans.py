@@ -1,6 +1,5 @@
 """The commands about whole programs: solve and verify; and the table of machines."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from autoshard.cli.common import (
     MeshOption,
     TrustOption,
     config_of,
+    json_text,
     number_or_text,
     reports_errors,
 )
@@ -57,14 +57,14 @@ def solve(
     except InfeasibleError as error:
         if as_json:
             failure = {"error": str(error), "conflict": list(error.conflict), "facts": error.facts}
-            print(json.dumps({"status": "infeasible", **failure}, indent=1))
+            print(json_text({"status": "infeasible", **failure}))
         raise
     except OutOfTimeError as error:
         if as_json:
-            print(json.dumps({"status": "not found", "error": str(error), "facts": error.facts}, indent=1))
+            print(json_text({"status": "not found", "error": str(error), "facts": error.facts}))
         raise
     if as_json:
-        print(json.dumps(session.to_dict(), indent=1))
+        print(json_text(session.to_dict()))
     elif not quiet or not session.verified:
         session.show(tables=verbose)
     if not session.verified:
@@ -96,7 +96,7 @@ def verify(
 
     report = verify_session(plan)
     if as_json:
-        print(json.dumps(report.to_dict(), indent=1))
+        print(json_text(report.to_dict()))
     else:
         print(report)
     if not report.ok:
@@ -153,14 +153,14 @@ def specs(
             raise InputError(f"--rules: there are rules for maxtext and flax, found {rules!r}")
         made = loaded.logical_axis_rules()
         if as_json:
-            text = json.dumps(made.to_dict(), indent=1) + "\n"
+            text = json_text(made.to_dict()) + "\n"
         else:
             text = made.maxtext() if rules == "maxtext" else made.flax()
     elif as_json:
         mesh = loaded.schedule.mesh
         axes = dict(zip(mesh.mesh.axis_names, mesh.mesh.axis_sizes, strict=True))
         named = {name: list(spec_of(layout, mesh, name)) for name, layout in layouts(loaded).items()}
-        text = json.dumps({"mesh": axes, "specs": named}, indent=1) + "\n"
+        text = json_text({"mesh": axes, "specs": named}) + "\n"
     else:
         text = python_text(loaded)
     if output is None:
@@ -180,7 +180,7 @@ def hardware(
     from autoshard.report.hardware import show_profile, show_profiles
 
     if as_json:
-        print(json.dumps(hardware_overview() if name is None else load_profile(name).to_dict(), indent=1))
+        print(json_text(hardware_overview() if name is None else load_profile(name).to_dict()))
     elif name is None:
         show_profiles()
     else:

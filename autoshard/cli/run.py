@@ -1,12 +1,11 @@
 """The command that runs a plan: in this process, or as a group of local processes."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import TrustOption, reports_errors
+from autoshard.cli.common import TrustOption, json_text, reports_errors
 from autoshard.errors import InputError
 from autoshard.trust import allow
 
@@ -44,7 +43,7 @@ def run(
     with Progress(quiet=as_json) as progress:
         result = run_setup(setup, progress)
     if as_json:
-        print(json.dumps(result.to_dict(), indent=1))
+        print(json_text(result.to_dict()))
     else:
         from autoshard.report.run_tables import print_result
 

@@ -1,12 +1,11 @@
 """The command that writes the JSON Schemas of configs and plans."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autoshard.cli.common import reports_errors
+from autoshard.cli.common import json_text, reports_errors
 from autoshard.errors import InputError, listing
 
 KINDS = ("config", "plan")
@@ -23,7 +22,7 @@ def schema(
     from autoshard.config.json_schema import config_json_schema, plan_json_schema
     from autoshard.files import write_text
 
-    text = json.dumps(config_json_schema() if of == "config" else plan_json_schema(), indent=1) + "\n"
+    text = json_text(config_json_schema() if of == "config" else plan_json_schema()) + "\n"
     if output is None:
         print(text, end="")
     else:

@@ -1,13 +1,12 @@
 """``autoshard simulate``: plans on a clock, as the machine's own compiler schedules them."""
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autoshard.cli.common import TrustOption, reports_errors
+from autoshard.cli.common import TrustOption, json_text, reports_errors
 from autoshard.errors import InputError
 from autoshard.trust import allow
 
@@ -77,9 +76,9 @@ def simulate(
             hand = None if place is None else partial(_keep, place)
             simulations.append(simulate(plan, form=one, compiler=compiler, clock=clock, name=title, keep=hand))
     if trace is not None:
-        write_text(trace, json.dumps(trace_events(simulations)))
+        write_text(trace, json_text(trace_events(simulations), indent=None))
     if as_json:
-        print(json.dumps([s.to_dict() for s in simulations], indent=1))
+        print(json_text([s.to_dict() for s in simulations]))
     else:
         print("\n".join(simulation_lines([s.to_dict() for s in simulations])))
         if trace is not None:

@@ -80,7 +80,9 @@ def read(statement: Mapping[str, Any], mesh: Mesh | None = None) -> Matched:
     if name not in _KINDS:
         raise InputError(f"plan: there is no kind of statement {name!r}; {listing(name, _KINDS)}")
     try:
-        return _KINDS[name].matched.from_dict(statement, mesh)
+        made = _KINDS[name].matched.from_dict(statement, mesh)
+        made.told  # noqa: B018 - words that cannot be put together are told when the file is read
+        return made
     except KeyError as error:
         raise InputError(f"plan: the statement {_short(statement)} has no {error.args[0]}") from None
     except (AutoshardError, TypeError, ValueError, AttributeError) as error:

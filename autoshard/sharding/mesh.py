@@ -42,10 +42,11 @@ class Mesh:
             seen.add(axis)
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 raise ShardingError(f"mesh @{self.name}: axis {axis!r} has size {size!r}; sizes are integers >= 1")
-        if self.device_ids is not None and sorted(self.device_ids) != list(range(self.size)):
+        ids = self.device_ids
+        if ids is not None and (len(ids) != self.size or sorted(ids) != list(range(self.size))):
             raise ShardingError(
                 f"mesh @{self.name}: the device list must be a permutation of 0..{self.size - 1} "
-                f"({self.size} = product of the axis sizes), found {list(self.device_ids)[:16]}"
+                f"({self.size} = product of the axis sizes), found {list(ids)[:16]}"
             )
 
     @staticmethod

@@ -8,13 +8,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autoshard.__main__ import run
 from autoshard.cli import main
-from autoshard.errors import InputError, in_words
+from autoshard.cli.common import json_text
+from autoshard.errors import InputError, ShardingError, in_words
 from autoshard.files import read_json
 from autoshard.interop.hlo_text import parse_hlo_sharding
+from autoshard.sharding.mesh import Mesh
+from autoshard.verify.certificate.residual import Residual
+from autoshard.verify.certificate.stream import CertificateFault
 
 HUGE = "fsdp=64,tensor=10000000000000000000000000"
 CRITICAL = ["critical-batch", "--model", "llama3_70b", "--strategy", "fsdp+tensor", "--hardware", "tpu_v5p"]
@@ -131,6 +136,20 @@ def test_a_certificate_that_claims_nothing_proves_nothing(tmp_path: Path, capsys
     (tmp_path / "c").write_bytes(b'{"format": "autoshard-certificate-1"}\n')
     assert main(["network", "check", str(tmp_path / "p.json"), "--certificate", str(tmp_path / "c")]) == 1
     assert "does not say which bound it proves" in capsys.readouterr().out
+
+
+def test_a_moment_beyond_64_bits_is_told_by_the_checker() -> None:
+    with pytest.raises(CertificateFault, match="names a moment beyond"):
+        Residual([np.zeros(2, np.int64)], [], [[(0, 10**30, np.ones(2, np.int64))]], 1)
+
+
+def test_moments_beyond_64_bits_are_solved_or_refused_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = changed("nodes.intervals", [[0, 10**30] for _ in NETWORK["problem"]["nodes"]["intervals"]])
+    (tmp_path / "p.json").write_text(json.dumps(problem))
+    assert main(["network", "solve", str(tmp_path / "p.json"), "-o", str(tmp_path / "s.json")]) in (0, 2)
+    assert "Traceback" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -264,3 +283,24 @@ def test_a_damaged_plan_is_told_in_words(
     said = capsys.readouterr()
     assert code == (1 if command == "verify" else 2)
     assert says in said.out + said.err
+
+
+def test_a_statement_of_a_plan_that_cannot_be_put_into_words_is_told(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = json.loads(plan_file.read_text())
+    plan["statements"].append(
+        {"kind": "same_sharding", "patterns": ["x", 2.5], "values": [0], "outputs": [], "source": ""}
+    )
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    assert main(["diff", str(tmp_path / "plan.json"), str(plan_file)]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_mesh_of_more_devices_than_it_lists_is_told() -> None:
+    with pytest.raises(ShardingError, match="the device list must be a permutation"):
+        Mesh.from_text('<["x"=9223372036854775808], device_ids=[8, 0]>')
+
+
+def test_numbers_without_end_are_null_in_json() -> None:
+    assert json.loads(json_text({"a": [float("inf"), 1.5], "b": float("nan")})) == {"a": [None, 1.5], "b": None}

@@ -4,7 +4,7 @@ Nothing here comes from the solver. Numbers are exact integers; costs at or abov
 certificate names a state by its index in the original network, even where others before it are gone.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,6 +15,7 @@ FORBIDDEN_COST = 10**15
 """A cost of a network from this one on means that the choice is not allowed."""
 NOT_ALLOWED = 2**61  # what such a cost is kept as
 ALLOWED_BELOW = 2**60  # sums of costs that are allowed stay below this one
+LATEST = 2**62  # moments are at most so far from 0
 MOST_TOTAL = 2**59
 """Networks whose costs add up to more cannot be checked in 64 bits."""
 
@@ -68,12 +69,13 @@ class Residual:
                     amounts_held = np.asarray(amounts, dtype=np.int64)
                     if start < stop and amounts_held.any():
                         records.append((i, int(start), int(stop), amounts_held))
-        instants = np.unique(np.array([t for _, a, b, _ in records for t in (a, b)], dtype=np.int64))
-        self.times = instants[:-1]
+        moments = sorted({t for _, a, b, _ in records for t in (a, b)})
+        if any(abs(t) > LATEST for t in moments[:1] + moments[-1:]):
+            raise CertificateFault(f"the network names a moment beyond {LATEST}: checked are moments of 64 bits")
+        self.times = np.array(moments[:-1], dtype=np.int64)
         self.held: list[list[tuple[int, int, np.ndarray]]] = [[] for _ in range(n)]
         for i, start, stop, amounts_held in records:
-            a, b = int(np.searchsorted(instants, start)), int(np.searchsorted(instants, stop))
-            self.held[i].append((a, b, amounts_held))
+            self.held[i].append((bisect_left(moments, start), bisect_left(moments, stop), amounts_held))
         self.empty = False
         self._close(range(n))
 
