@@ -61,7 +61,7 @@ class PartialReach:
             if op.rule is not None:
                 out = frozenset(self.of(op).zeros).union(*map(frozenset, self.of(op).passes))
                 if op.rule.combiner == "add":
-                    for f in (op.rule.reduction & set(op.rule.shardable)) | op.rule.filled:
+                    for f in op.rule.reduction & set(op.rule.shardable):
                         size = op.rule.factor_sizes[f]
                         out |= {a for a in self._all if size % self._mesh.sizes[a] == 0}
                 for result in op.results:
