@@ -234,9 +234,12 @@ def mesh_to_json(mesh: AtomMesh) -> Json:
 
 def mesh_from_json(data: Json) -> AtomMesh:
     """The inverse of `mesh_to_json`; `ShardingError` for an atom that the mesh does not have."""
-    ids = data["device_ids"]
-    mesh = Mesh(tuple(data["axes"]), tuple(data["axes"].values()), data["name"], None if ids is None else tuple(ids))
-    atoms = tuple(AxisRef.from_text(name) for name in data["atoms"])
+    try:
+        ids, axes, name = data["device_ids"], dict(data["axes"]), str(data["name"])
+        mesh = Mesh(tuple(axes), tuple(axes.values()), name, None if ids is None else tuple(ids))
+        atoms = tuple(AxisRef.from_text(name) for name in data["atoms"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"plan: the mesh is damaged: {in_words(error)}") from None
     for atom in atoms:
         mesh.ref_size(atom)
     return AtomMesh(mesh, atoms)

@@ -123,7 +123,7 @@ class Portfolio:
             dual = self.part.dual
             duals.run_pass(dual, True)
             chosen = duals.run_pass(dual, False)
-            self.budget -= 2 * len(self.part.flat.tables)
+            self.budget -= 2 * self.part.flat.visited
             if math.isfinite(dual.bound):
                 self.tell_bound(dual.bound)
             if self.flat.limit is not None and dual.passes > UNPRICED_PASSES:

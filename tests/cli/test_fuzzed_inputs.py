@@ -304,3 +304,13 @@ def test_a_mesh_of_more_devices_than_it_lists_is_told() -> None:
 
 def test_numbers_without_end_are_null_in_json() -> None:
     assert json.loads(json_text({"a": [float("inf"), 1.5], "b": float("nan")})) == {"a": [None, 1.5], "b": None}
+
+
+def test_a_mesh_of_a_plan_without_a_name_is_told(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = json.loads(plan_file.read_text())
+    del plan["mesh"]["name"]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    assert main(["verify", str(tmp_path / "plan.json")]) == 1
+    assert "there is no 'name'" in capsys.readouterr().out

@@ -20,7 +20,7 @@ from autoshard.solver.dual.flat import Flat
 
 CANDIDATES = 8
 """Most nodes that are considered for one split."""
-RELIABLE = 2
+RELIABLE = 4
 """Halves of a node that have been seen before it is taken to give what it gave on average."""
 LEAST_GAIN = 1e-3
 """Gains count as this share of what is missing at least, so that one good half counts for something."""

@@ -215,10 +215,7 @@ class Prover:
         for node in work.nodes() if work.limit is not None else ():
             work.held[node] = without_overlap(work.held[node])
         flat = flatten(work)
-        if not self.costs:
-            flat.unary[:] = 0.0
-            flat.tables[np.isfinite(flat.tables)] = 0.0
-        return flat
+        return flat if self.costs else flat.without_costs()
 
     def _take_log(self) -> None:
         log = self.work.log
@@ -283,7 +280,7 @@ class Prover:
             self.check()
             duals.run_pass(dual, True)
             chosen = duals.run_pass(dual, False)
-            self.effort += 2 * len(flat.tables)
+            self.effort += 2 * flat.visited
             if dual.bound >= self.threshold():
                 if state is not None:
                     state.close_with(dual.last)

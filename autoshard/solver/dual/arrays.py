@@ -21,6 +21,21 @@ class Graph(NamedTuple):
     incident: np.ndarray
 
 
+class Classes(NamedTuple):
+    """Tables once more, without rows and columns that repeat: see `classes.classes_of`.
+
+    of_first: per entry of `Messages.to_first` which distinct row of the table its state has; of_second: likewise, among
+    columns. The distinct rows of edge e, of `columns[e]` distinct columns each, start at entries[at[e]]; there are none
+    (`columns[e]` is 0) where they would be hardly fewer than those of the table.
+    """
+
+    of_first: np.ndarray
+    of_second: np.ndarray
+    at: np.ndarray
+    columns: np.ndarray
+    entries: np.ndarray
+
+
 class Messages(NamedTuple):
     """The messages of all edges: that of edge e to its second node starts at to_second[second_at[e]].
 

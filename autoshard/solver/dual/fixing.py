@@ -275,15 +275,21 @@ def restrict(part: Part, alive: np.ndarray) -> Part:
     offsets, table_at, second_at, first_at, held_at = _cut_starts(flat.graph, flat.held_node, alive)
     tables = np.empty(int(table_at[-1]))
     _cut_tables(flat.graph, alive, tables)
+
+    def cut(values: np.ndarray, ends: np.ndarray, at: np.ndarray, length: int) -> np.ndarray:
+        return _cut_vectors(flat.offsets, ends, at, values, alive, length)
+
+    of, first, second = flat.classes, int(first_at[-1]), int(second_at[-1])
+    to_first, of_first = (cut(v, flat.first, old.first_at, first) for v in (old.to_first, of.of_first))
+    to_second, of_second = (cut(v, flat.second, old.second_at, second) for v in (old.to_second, of.of_second))
+    classes = of._replace(of_first=of_first, of_second=of_second)
     new = Flat(
         nodes=flat.nodes, offsets=offsets, unary=flat.unary[alive], first=flat.first, second=flat.second,
         table_at=table_at, tables=tables, incident_at=flat.incident_at, incident=flat.incident,
         held_node=flat.held_node, held_start=flat.held_start, held_stop=flat.held_stop, held_at=held_at,
         amounts=_cut_vectors(flat.offsets, flat.held_node, flat.held_at, flat.amounts, alive, int(held_at[-1])),
-        slots=flat.slots, limit=flat.limit,
+        slots=flat.slots, limit=flat.limit, classes=classes,
     )  # fmt: skip
-    to_second = _cut_vectors(flat.offsets, flat.second, old.second_at, old.to_second, alive, int(second_at[-1]))
-    to_first = _cut_vectors(flat.offsets, flat.first, old.first_at, old.to_first, alive, int(first_at[-1]))
     dual = Dual(
         new, old.quantum, second_at, first_at, to_second, to_first, np.zeros(len(new.unary)),
         old.prices, old.priced[alive], old.charge, old.bound,

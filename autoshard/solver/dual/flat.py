@@ -1,11 +1,12 @@
 """A reduced network as flat arrays, in the order in which message passing visits the nodes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from autoshard.solver.dual.arrays import UNLIMITED, Graph, Held
+from autoshard.solver.dual.arrays import UNLIMITED, Classes, Graph, Held
+from autoshard.solver.dual.classes import classes_of
 from autoshard.solver.work import FORBIDDEN_FROM, Work, joined, stretches
 
 
@@ -17,6 +18,7 @@ class Flat:
     (rows: states of first) starts at table_at[e] in `tables`. Edges of node k:
     incident[incident_at[k]:incident_at[k + 1]].
     Usage record r: node held_node[r], slots [held_start[r], held_stop[r]), amounts from held_at[r].
+    classes: of the states that tables do not tell apart.
     """
 
     nodes: np.ndarray
@@ -35,6 +37,7 @@ class Flat:
     amounts: np.ndarray
     slots: int
     limit: int | None
+    classes: Classes
 
     @property
     def n(self) -> int:
@@ -70,6 +73,18 @@ class Flat:
             self.offsets, self.unary, self.first, self.second, self.table_at, self.tables, self.incident_at,
             self.incident,
         )  # fmt: skip
+
+    @cached_property
+    def visited(self) -> int:
+        """Table entries that a pass visits, or numbers per class and state in place of them."""
+        d, c, kept = self.sizes[self.first], self.sizes[self.second], np.diff(self.classes.at)
+        return int(np.where(kept > 0, np.minimum(d * c, kept + d + c), d * c).sum())
+
+    def without_costs(self) -> "Flat":
+        """The same network where nothing costs anything that is allowed."""
+        tables = np.where(np.isfinite(self.tables), 0.0, np.inf)
+        classes = classes_of(self.offsets, self.first, self.second, self.table_at, tables)
+        return replace(self, unary=np.zeros(len(self.unary)), tables=tables, classes=classes)
 
     def table(self, edge: int) -> np.ndarray:
         """The table of an edge: rows are states of its first node, columns of its second one."""
@@ -122,4 +137,5 @@ def flatten(work: Work) -> Flat:
         amounts=np.concatenate([h.amounts for _, h in held]) if held else np.zeros(0, dtype=np.int64),
         slots=work.slots,
         limit=work.limit,
+        classes=classes_of(offsets, first, second, table_at, tables),
     )

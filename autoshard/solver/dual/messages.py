@@ -8,14 +8,16 @@ sums are exact and the bound of a pass is a proof, not an estimate; the largest 
 import numpy as np
 
 from autoshard.solver.compiled import compiled
-from autoshard.solver.dual.arrays import Graph, Messages
+from autoshard.solver.dual.arrays import Classes, Graph, Messages
 
 
+# complexity: a node's messages are one loop, since calls would pass all arrays for every edge
 @compiled
 def message_pass(
     forward: bool,
     quantum: float,
     graph: Graph,
+    classes: Classes,
     priced: np.ndarray,
     messages: Messages,
     total: np.ndarray,
@@ -27,8 +29,8 @@ def message_pass(
     memory. messages: both directions are updated in place. total: receives per state the node's cost plus all
     incoming messages at its visit. chosen: receives per node a state decoded on the way downwards.
     The bound is the sum over nodes of the least left-over plus the sum over edges of the normalisations.
+    Tables with classes are taken by classes where that is less work: sums and minima are the same to the last bit.
     """
-    # one function for a whole node: a call for each edge would pass all arrays each time and nearly double the time
     offsets, _, first, _, table_at, tables, incident_at, incident = graph
     second_at, first_at, to_second, to_first = messages
     n = len(offsets) - 1
@@ -41,6 +43,8 @@ def message_pass(
     left = np.empty(widest)  # the share less the message that came along the edge
     message = np.empty(widest)
     decode = np.empty(widest)  # what states cost beside the choices made so far
+    least = np.empty(2 * widest)  # of classes: a part of a network may have more of them than states
+    class_at, class_columns = classes.at, classes.columns
     fixed = np.empty(0 if forward else len(to_first))  # the rows of tables at what the second node has chosen
     for step in range(n):
         i = step if forward else n - 1 - step
@@ -93,21 +97,30 @@ def message_pass(
             if (first[e] == i) != forward:
                 continue
             at = table_at[e]
-            if forward:
-                c = second_at[e + 1] - second_at[e]
+            mine, theirs = (first_at[e], second_at[e]) if forward else (second_at[e], first_at[e])
+            c = (second_at[e + 1] if forward else first_at[e + 1]) - theirs
+            kept = class_at[e + 1] - class_at[e]  # where there are classes: distinct rows times distinct columns
+            v = class_columns[e]
+            if kept > 0 and kept + d + c < d * c and v + kept // v <= len(least):
+                if forward:
+                    for a in range(d):
+                        left[a] = share[a] - to_first[mine + a]
+                    along_rows(e, mine, theirs, d, c, classes, left, message, least)
+                else:
+                    for a in range(d):
+                        left[a] = share[a] - to_second[mine + a]
+                    along_columns(e, mine, theirs, d, c, best, classes, left, message, least, fixed)
+            elif forward:
                 for b in range(c):
                     message[b] = np.inf
                 for a in range(d):
-                    value = share[a] - to_first[first_at[e] + a]
+                    value = share[a] - to_first[mine + a]
                     for b in range(c):
                         message[b] = min(message[b], value + tables[at + b])
                     at += c
-                lowest, highest = normalised(message, to_second, second_at[e], c)
             else:
-                theirs = first_at[e]
-                c = first_at[e + 1] - theirs
                 for a in range(d):
-                    left[a] = share[a] - to_second[second_at[e] + a]
+                    left[a] = share[a] - to_second[mine + a]
                 for b in range(c):
                     value = np.inf
                     for a in range(d):
@@ -115,10 +128,64 @@ def message_pass(
                     message[b] = value
                     fixed[theirs + b] = tables[at + best]
                     at += d
-                lowest, highest = normalised(message, to_first, theirs, c)
+            lowest, highest = normalised(message, to_second if forward else to_first, theirs, c)
             largest = max(largest, highest)
             bound += lowest
     return bound, max(largest, abs(bound))
+
+
+@compiled
+def along_rows(e, mine, theirs, d, c, classes, left, message, least):
+    """The message to c states of the second node of an edge, by classes. left: of d states of the first node.
+
+    mine, theirs: where the classes of their states start. least: for two numbers per class.
+    """
+    of_first, of_second, at, columns, entries = classes
+    v = columns[e]
+    u = (at[e + 1] - at[e]) // v
+    for x in range(u):
+        least[x] = np.inf
+    for a in range(d):
+        x = of_first[mine + a]
+        least[x] = min(least[x], left[a])
+    out = least[u:]
+    for y in range(v):
+        out[y] = np.inf
+    row = at[e]
+    for x in range(u):
+        value = least[x]
+        if value < np.inf:
+            for y in range(v):
+                out[y] = min(out[y], value + entries[row + y])
+        row += v
+    for b in range(c):
+        message[b] = out[of_second[theirs + b]]
+
+
+@compiled
+def along_columns(e, mine, theirs, d, c, best, classes, left, message, least, fixed):
+    """The same to the first node. fixed: receives what its states cost beside state `best` of the second one."""
+    of_first, of_second, at, columns, entries = classes
+    v = columns[e]
+    u = (at[e + 1] - at[e]) // v
+    for y in range(v):
+        least[y] = np.inf
+    for a in range(d):
+        y = of_second[mine + a]
+        least[y] = min(least[y], left[a])
+    out = least[v:]
+    row = at[e]
+    for x in range(u):
+        value = np.inf
+        for y in range(v):
+            value = min(value, least[y] + entries[row + y])
+        out[x] = value
+        row += v
+    chosen = at[e] + of_second[mine + best]
+    for b in range(c):
+        x = of_first[theirs + b]
+        message[b] = out[x]
+        fixed[theirs + b] = entries[chosen + x * v]
 
 
 @compiled

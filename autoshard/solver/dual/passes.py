@@ -100,7 +100,7 @@ def run_pass(dual: Dual, forward: bool) -> np.ndarray:
     flat = dual.flat
     chosen = np.zeros(flat.n, dtype=np.int64)
     value, largest = message_pass(
-        forward, dual.quantum, flat.graph, dual.priced, dual.messages, dual.total, chosen
+        forward, dual.quantum, flat.graph, flat.classes, dual.priced, dual.messages, dual.total, chosen
     )  # fmt: skip
     dual.passes += 1
     dual.last = -math.inf
@@ -274,7 +274,9 @@ def settle(dual: Dual, prices: Prices, most: int, stop: Stop) -> tuple[np.ndarra
         np.zeros((most, flat.n), dtype=np.int64), np.zeros(most, dtype=np.bool_),
     )  # fmt: skip
     share = float(dual.charge)
-    prices.pace, found = run_settle(flat.graph, flat.held, moving, prices.slots, prices.pace, stop, dual.quantum, share)
+    prices.pace, found = run_settle(
+        flat.graph, flat.classes, flat.held, moving, prices.slots, prices.pace, stop, dual.quantum, share
+    )
     dual.bound, dual.last, dual.quantum = found.bound, found.last, found.quantum
     dual.passes += 2 * found.passes
     dual.prices, dual.priced = moving.prices, moving.priced

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoshard.solver.compiled import compiled
-from autoshard.solver.dual.arrays import Graph, Held, Messages
+from autoshard.solver.dual.arrays import Classes, Graph, Held, Messages
 from autoshard.solver.dual.messages import message_pass
 from autoshard.solver.dual.pricing import UNPRICED, Pace, PerSlot, aim, charge, fill_live
 
@@ -82,7 +82,7 @@ def cost_of(graph: Graph, chosen: np.ndarray):
 
 
 @compiled
-def double_pass(graph: Graph, moving: Moving, quantum: float, share: float, chosen: np.ndarray):
+def double_pass(graph: Graph, classes: Classes, moving: Moving, quantum: float, share: float, chosen: np.ndarray):
     """A pass forward and one back; the better bound, the last one, and the quantum from then on.
 
     share: what the limit gives back for the prices. Bounds are -inf where sums were not exact.
@@ -90,7 +90,9 @@ def double_pass(graph: Graph, moving: Moving, quantum: float, share: float, chos
     found = -np.inf
     last = -np.inf
     for forward in (True, False):
-        value, largest = message_pass(forward, quantum, graph, moving.priced, moving.messages, moving.total, chosen)
+        value, largest = message_pass(
+            forward, quantum, graph, classes, moving.priced, moving.messages, moving.total, chosen
+        )
         last = -np.inf
         if largest < quantum * EXACT_QUANTA:
             last = value - share
@@ -102,7 +104,8 @@ def double_pass(graph: Graph, moving: Moving, quantum: float, share: float, chos
 
 @compiled
 def settle(
-    graph: Graph, held: Held, moving: Moving, slots: PerSlot, pace: Pace, stop: Stop, quantum: float, share: float
+    graph: Graph, classes: Classes, held: Held, moving: Moving, slots: PerSlot, pace: Pace, stop: Stop,
+    quantum: float, share: float,
 ):  # fmt: skip
     """Double passes, with a step of the prices after each, until they hardly raise the bound; ends at the best prices.
 
@@ -118,7 +121,7 @@ def settle(
     k = 0
     while k < len(moving.decoded):
         chosen = moving.decoded[k]
-        found, last, quantum = double_pass(graph, moving, quantum, share, chosen)
+        found, last, quantum = double_pass(graph, classes, moving, quantum, share, chosen)
         bound = max(bound, found)
         most = fill_live(held, chosen, live)
         if most <= held.limit:
@@ -144,6 +147,6 @@ def settle(
         total = charge(held, graph.offsets, graph.unary, quantum, slots.best, moving.prices, moving.priced)
         slots.current[:] = slots.best
         again = np.empty(len(graph.offsets) - 1, dtype=np.int64)
-        found, last, quantum = double_pass(graph, moving, quantum, total * held.limit, again)
+        found, last, quantum = double_pass(graph, classes, moving, quantum, total * held.limit, again)
         bound = max(bound, found)
     return pace, Bounds(bound, last, quantum, k)

@@ -155,11 +155,11 @@ def _run(data: Mapping[str, Any], runnable: Runnable, asked: "Asked | None") -> 
     reason = difference_to(runnable.traced.program, data)
     if reason:
         return failed(TEXTS, [reason]), not_done(NUMBERS, reason)
-    mesh = mesh_from_json(data["mesh"])  # type: ignore[arg-type]
-    schedule = schedule_from_json(data["schedule"], mesh, runnable.traced.program)
     from autoshard.lowering.lower import lower
 
     try:
+        mesh = mesh_from_json(data["mesh"])  # type: ignore[arg-type]
+        schedule = schedule_from_json(data["schedule"], mesh, runnable.traced.program)
         lowered = lower(runnable.traced, schedule)
     except AutoshardError as error:
         return failed(TEXTS, [f"cannot be lowered: {error}"]), not_done(NUMBERS, str(error))
