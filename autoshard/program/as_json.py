@@ -1,7 +1,7 @@
 """plan.json: programs and schedules as JSON, and back; docs/architecture.md describes the whole file."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from types import NoneType
 from typing import Any
 
@@ -101,9 +101,7 @@ def _op_to_json(op: Op) -> Json:
         if op.rule.halos:
             rule["halos"] = [[h.operand, h.dim, h.factor, h.low, h.high] for h in op.rule.halos]
         if op.rule.cutouts:
-            rule["cutouts"] = [
-                [c.operand, c.result, c.dim, c.taken, c.made, c.start, c.grows, c.sums] for c in op.rule.cutouts
-            ]
+            rule["cutouts"] = [list(astuple(c)) for c in op.rule.cutouts]
     return {
         "id": op.id, "kind": op.kind, "operands": list(op.operands), "results": list(op.results), "source": op.source,
         "attrs": plain(op.attrs), "rule": rule, "regions": [_block_to_json(r) for r in op.regions],
