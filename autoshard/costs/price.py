@@ -162,12 +162,13 @@ def _rows(
     for op_id, placement in schedule.placements.items():
         op = program.ops[op_id]
         assert op.rule is not None
-        for exchange in placement.exchanges(op.rule):
+        for exchange in placement.exchanges(op.rule, schedule.mesh):
             value = op.operands[exchange.operand]
             type_, layout = program.type_of(value), placement.operand(op.rule, exchange.operand)
             size = exchange.elements(layout.local_shape(type_.shape, schedule.mesh)) * dtype_bytes(type_.dtype)
             seconds = prices.step_s(StepKind.PERMUTE, exchange.atoms, size, size)
-            label = f"{op.kind}:{op.id} exchanges edges with neighbours"
+            what = "exchanges edges with neighbours" if exchange.shift else "moves what it keeps to where it belongs"
+            label = f"{op.kind}:{op.id} {what}"
             yield CommRow(
                 label, value, "permute", exchange.atoms, exchange.dim, -1, size, seconds, times[op_id], op_id,
                 When.BEFORE,

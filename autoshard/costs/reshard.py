@@ -80,36 +80,49 @@ def _free_runs(mesh: AtomMesh, used: set[int]) -> Iterable[tuple[int, ...]]:
                 yield tuple(a for axis in order for a in axis)
 
 
-def steps_from(layout: Layout, mesh: AtomMesh, maskable: Sequence[int]) -> Iterable[Step]:
+_Dims = tuple[tuple[int, ...], ...]
+_Way = tuple[StepKind, tuple[int, ...], int, int, _Dims, tuple[int, ...]]
+"""The fields of a step, and the dimensions and partial sums of the layout that it leads to."""
+
+
+def _ways_from(layout: Layout, mesh: AtomMesh, maskable: frozenset[int]) -> Iterable[_Way]:
     """All single steps that may lead on from `layout`; the caller keeps those that end in its graph.
 
     Unused atoms are sliced or masked one run of an axis at a time, since a split axis mostly moves as a whole, or
-    several whole axes at once: one copy instead of one per axis.
+    several whole axes at once: one copy instead of one per axis. (Steps of large graphs are many: no objects are made
+    of those that end nowhere.)
     """
-    used = {a for d in layout.dims for a in d} | set(layout.unreduced)
-    rank = len(layout.dims)
-    for run in _free_runs(mesh, used):
+    dims, unreduced = layout.dims, layout.unreduced
+    rank = len(dims)
+
+    def changed(dim: int, atoms: tuple[int, ...]) -> _Dims:
+        return (*dims[:dim], atoms, *dims[dim + 1 :])
+
+    for run in _free_runs(mesh, {a for d in dims for a in d} | set(unreduced)):
         for dim in range(rank):
-            yield Step(StepKind.SLICE, run, dim)
-        if run == tuple(sorted(run)) and set(run) <= set(maskable):
-            yield Step(StepKind.MASK, run)
-    for dim, present in enumerate(layout.dims):
+            yield StepKind.SLICE, run, dim, -1, changed(dim, dims[dim] + run), unreduced
+        if run == tuple(sorted(run)) and maskable.issuperset(run):
+            yield StepKind.MASK, run, -1, -1, dims, tuple(sorted(unreduced + run))
+    for dim, present in enumerate(dims):
         for length in range(1, len(present) + 1):
-            tail = present[-length:]
-            yield Step(StepKind.ALL_GATHER, tail, dim)
+            rest, tail = present[:-length], present[-length:]
+            gathered = changed(dim, rest)
+            yield StepKind.ALL_GATHER, tail, dim, -1, gathered, unreduced
             for to_dim in range(rank):
                 if to_dim != dim:
-                    yield Step(StepKind.ALL_TO_ALL, tail, dim, to_dim)
+                    there = (*gathered[:to_dim], gathered[to_dim] + tail, *gathered[to_dim + 1 :])
+                    yield StepKind.ALL_TO_ALL, tail, dim, to_dim, there, unreduced
         if 1 < len(present) <= _MAX_PERMUTED_ATOMS:
             for order in permutations(present):
                 if order != present:
-                    yield Step(StepKind.PERMUTE, order, dim)
-    for length in range(1, len(layout.unreduced) + 1):
-        for subset in combinations(layout.unreduced, length):
-            yield Step(StepKind.ALL_REDUCE, subset)
+                    yield StepKind.PERMUTE, order, dim, -1, changed(dim, order), unreduced
+    for length in range(1, len(unreduced) + 1):
+        for subset in combinations(unreduced, length):
+            left = tuple(a for a in unreduced if a not in subset)
+            yield StepKind.ALL_REDUCE, subset, -1, -1, dims, left
             for order in permutations(subset) if length <= _MAX_PERMUTED_ATOMS else (subset,):
                 for dim in range(rank):
-                    yield Step(StepKind.REDUCE_SCATTER, order, dim)
+                    yield StepKind.REDUCE_SCATTER, order, dim, -1, changed(dim, dims[dim] + order), left
 
 
 @dataclass(frozen=True)
@@ -219,18 +232,19 @@ class ReshardTables:
 
     def _graph(self, nodes: tuple[Layout, ...], partial: Sequence[int], check: Callable[[], None]) -> _Graph:
         if nodes not in self._graphs:
-            index = {lay: i for i, lay in enumerate(nodes)}
+            index = {(lay.dims, lay.unreduced): i for i, lay in enumerate(nodes)}
+            maskable = frozenset(partial)
             sources: list[int] = []
             targets: list[int] = []
             steps: list[Step] = []
             for i, layout in enumerate(nodes):
                 check()
-                for step in steps_from(layout, self.mesh, partial):
-                    j = index.get(step.apply(layout))
+                for kind, atoms, dim, to_dim, dims, unreduced in _ways_from(layout, self.mesh, maskable):
+                    j = index.get((dims, unreduced))
                     if j is not None:
                         sources.append(i)
                         targets.append(j)
-                        steps.append(step)
+                        steps.append(Step(kind, atoms, dim, to_dim))
             self._graphs[nodes] = _Graph(np.array(sources, np.int64), np.array(targets, np.int64), tuple(steps))
         return self._graphs[nodes]
 
@@ -243,32 +257,48 @@ class ReshardTables:
         still: frozenset[int],
         role: Role | None,
     ) -> ReshardTable:
-        element = dtype_bytes(type_.dtype)
-        local = [prod(lay.local_shape(type_.shape, self.mesh)) * element for lay in nodes]
         n = len(nodes)
-        best = np.full((n, n), np.inf)
-        chosen: dict[tuple[int, int], Step] = {}
-        counts = {kind: self.exposure.share(kind, role) for kind in StepKind}
-        for i, j, step in zip(graph.sources.tolist(), graph.targets.tolist(), graph.steps, strict=True):
-            if step.kind is StepKind.PERMUTE and type_.shape[step.dim] % self.mesh.size(step.atoms):
-                continue  # blocks of a padded dimension differ in length, so no permutation of blocks changes the order
-            if barred and step.kind not in (StepKind.SLICE, StepKind.MASK) and not barred.isdisjoint(step.atoms):
-                continue
-            if not still.isdisjoint(step.atoms):
-                continue
-            alpha, beta = self.prices.constants(step.kind, step.atoms)
-            seconds = alpha + beta * step_bytes(step.kind, local[i], local[j])
-            seconds *= counts[step.kind]
-            seconds = max(seconds, 1e-15)  # a zero would read as "no edge" below
-            if seconds < best[i, j]:
-                best[i, j] = seconds
-                chosen[i, j] = step
-        finite = np.isfinite(best)
-        rows, columns = np.nonzero(finite)
-        matrix = csr_matrix((best[rows, columns], (rows, columns)), shape=(n, n))
+        possible = np.array([not self._is_out(step, type_, barred, still) for step in graph.steps], bool)
+        number = np.flatnonzero(possible)
+        seconds = self._seconds(type_, nodes, graph, number, role)
+        number, seconds = number[np.isfinite(seconds)], seconds[np.isfinite(seconds)]
+        pairs = graph.sources[number] * n + graph.targets[number]
+        order = np.lexsort((seconds, pairs))  # of equal ones, that which comes first is taken
+        pairs, first = np.unique(pairs[order], return_index=True)
+        number, seconds = number[order[first]], seconds[order[first]]
+        rows, columns = graph.sources[number], graph.targets[number]
+        matrix = csr_matrix((seconds, (rows, columns)), shape=(n, n))
+        taken = zip(rows.tolist(), columns.tolist(), number.tolist(), strict=True)
+        chosen = {(i, j): graph.steps[k] for i, j, k in taken}
         index = {lay: i for i, lay in enumerate(nodes)}
         if n > MANY_LAYOUTS and self.lengths is not None:
             starts, targets = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
             return ReshardTable(nodes, index, self.lengths(starts, targets, matrix.data), matrix, chosen)
         seconds, before = shortest_path(matrix, method="D", directed=True, return_predecessors=True)
         return ReshardTable(nodes, index, seconds, matrix, chosen, before)
+
+    def _is_out(self, step: Step, type_: TensorType, barred: frozenset[int], still: frozenset[int]) -> bool:
+        """Whether a step is impossible for a type, or not allowed."""
+        if step.kind is StepKind.PERMUTE and type_.shape[step.dim] % self.mesh.size(step.atoms):
+            return True  # blocks of a padded dimension differ in length, so no permutation of blocks changes the order
+        if barred and step.kind not in (StepKind.SLICE, StepKind.MASK) and not barred.isdisjoint(step.atoms):
+            return True
+        return not still.isdisjoint(step.atoms)
+
+    def _seconds(
+        self, type_: TensorType, nodes: Sequence[Layout], graph: _Graph, number: np.ndarray, role: Role | None
+    ) -> np.ndarray:
+        """Seconds of these steps of a graph, for a value of a type in a role."""
+        element = dtype_bytes(type_.dtype)
+        local = np.array([prod(lay.local_shape(type_.shape, self.mesh)) * element for lay in nodes], np.float64)
+        prices: dict[tuple[StepKind, tuple[int, ...]], tuple[float, float, float, bool]] = {}
+        rows = []
+        for step in (graph.steps[k] for k in number.tolist()):
+            key = (step.kind, step.atoms)
+            if key not in prices:
+                share = self.exposure.share(step.kind, role)
+                prices[key] = (*self.prices.constants(step.kind, step.atoms), share, step_bytes(step.kind, 0, 1) == 1)
+            rows.append(prices[key])
+        alpha, beta, share, after = np.array(rows, np.float64).reshape(len(rows), 4).T
+        moved = np.where(after > 0, local[graph.targets[number]], local[graph.sources[number]])
+        return np.maximum((alpha + beta * moved) * share, 1e-15)  # a zero would read as "no edge"

@@ -83,8 +83,8 @@ def _inside_seconds(
     rule, space = op.rule, node.space
     assert rule is not None and space is not None
     out = np.zeros(len(space.placements))
-    for s, placement in enumerate(space.placements if rule.halos else ()):
-        for exchange in placement.exchanges(rule):
+    for s, placement in enumerate(space.placements if rule.halos or rule.ties else ()):
+        for exchange in placement.exchanges(rule, mesh):
             type_ = program.type_of(op.operands[exchange.operand])
             local = space.operand_layouts[exchange.operand][s].local_shape(type_.shape, mesh)
             size = exchange.elements(local) * dtype_bytes(type_.dtype)

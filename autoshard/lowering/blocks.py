@@ -1,31 +1,11 @@
-"""Which elements of a dimension a device holds: blocks, cut stage by stage.
-
-A dimension of n elements cut by atoms of sizes s1, s2, ... (major to minor) is cut first into s1
-blocks of ceil(n / s1), each of these into s2 blocks, and so on. The last length is
-ceil(n / (s1 s2 ...)), as for a cut into s1 s2 ... blocks at once (S0.57). Where all sizes divide, the blocks are
-the same too. Where they do not, cutting stage by stage keeps slices, gathers and all-to-alls over the minor atoms
-within the block of the major ones. A cut at once does not: 5 elements over 2, then 2, give the blocks 0-1, 2, 3-4,
-none; at once they would be 0-1, 2-3, 4, none, and the second device of the first half would miss element 3. The
-padding of a block, behind its elements, holds undefined numbers.
-"""
+"""Which blocks (see `sharding.rows`) steps can move as they are, and the shapes that collectives take."""
 
 from collections.abc import Sequence
 from math import prod
 
 from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.rows import staged
 from autoshard.sharding.steps import Step, StepKind
-
-
-def staged(n: int, sizes: Sequence[int]) -> list[int]:
-    """Block lengths after 0, 1, 2, ... cuts: ``[n, ceil(n/s1), ceil(ceil(n/s1)/s2), ...]``.
-
-    >>> staged(5, (2, 2))
-    [5, 3, 2]
-    """
-    lengths = [n]
-    for size in sizes:
-        lengths.append(-(-lengths[-1] // size))
-    return lengths
 
 
 def is_regular(n: int, sizes: Sequence[int]) -> bool:
@@ -36,24 +16,6 @@ def is_regular(n: int, sizes: Sequence[int]) -> bool:
     """
     lengths = staged(n, sizes)
     return all(lengths[k] == lengths[-1] * prod(sizes[k:]) for k in range(1, len(sizes)))
-
-
-def ranges(n: int, sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """(start, count) of the elements in each block, blocks in row-major order of the atoms.
-
-    >>> ranges(5, (2, 2))
-    [(0, 2), (2, 1), (3, 2), (5, 0)]
-    """
-    blocks = [(0, n)]
-    for length in staged(n, sizes)[1:]:
-        size = sizes[0]
-        sizes = sizes[1:]
-        blocks = [
-            (start + min(i * length, count), max(0, min(length, count - i * length)))
-            for start, count in blocks
-            for i in range(size)
-        ]
-    return blocks
 
 
 def even_prefix(n: int, sizes: Sequence[int]) -> int:

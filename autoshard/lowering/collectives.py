@@ -36,7 +36,8 @@ class PlannedCollective:
     dtype: by name; random keys move as their words (uint32).
     combiner: of reductions, ``add``, ``max`` or ``min``; else "".
     shift: of a permute that exchanges edges, 1 where every device sends to the next of its group, -1 to the one before.
-    pairs: of a permute in the user's own `shard_map`, numbers of senders and receivers in a group, in mesh order.
+    pairs: of a permute of a cutout or in the user's own `shard_map`, numbers of senders and receivers in a group, in
+        mesh order.
     value: id of the tensor. use: where it goes; None for a shared form or a reduction inside an op (`op`).
     loops: regions around the collective, outermost first.
     """
@@ -181,15 +182,15 @@ def _there_and_back(
 
 
 def _exchanges(program: Program, schedule: Schedule, op: Op, loops: tuple[Loop, ...]) -> Iterator[PlannedCollective]:
-    """The edges of blocks that neighbours exchange before an op with a sliding window."""
+    """The edges of blocks that neighbours exchange before an op with a sliding window, and elements of cutouts."""
     assert op.rule is not None
     placement = schedule.placements[op.id]
-    for exchange in placement.exchanges(op.rule):
+    for exchange in placement.exchanges(op.rule, schedule.mesh):
         value = op.operands[exchange.operand]
         layout, tensor = placement.operand(op.rule, exchange.operand), program.type_of(value)
         elements = exchange.elements(layout.local_shape(tensor.shape, schedule.mesh))
         yield PlannedCollective(
-            where=f"{_op_text(op)}: edges of operand {exchange.operand}",
+            where=f"{_op_text(op)}: {'edges' if exchange.shift else 'elements'} of operand {exchange.operand}",
             kind=StepKind.PERMUTE.value,
             atoms=exchange.atoms,
             group_size=schedule.mesh.size(exchange.atoms),
@@ -199,6 +200,7 @@ def _exchanges(program: Program, schedule: Schedule, op: Op, loops: tuple[Loop, 
             op=op.id,
             loops=loops,
             shift=exchange.shift,
+            pairs=exchange.pairs,
         )
 
 

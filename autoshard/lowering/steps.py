@@ -12,8 +12,9 @@ import numpy as np
 from jax import lax
 
 from autoshard.errors import UnsupportedError
-from autoshard.lowering.blocks import is_regular, staged
+from autoshard.lowering.blocks import is_regular
 from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.rows import staged
 from autoshard.sharding.steps import Reshard, Step, StepKind
 
 _TWO_BITS = tuple(np.dtype(t) for t in (jax.numpy.int2, jax.numpy.uint2))

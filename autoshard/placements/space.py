@@ -13,12 +13,14 @@ import numpy as np
 
 from autoshard.placements.uneven import may_pad
 from autoshard.program.rule import ShardingRule
-from autoshard.program.schedule import Placement
+from autoshard.program.schedule import Placement, cutout_rounds
 from autoshard.sharding.layout import AtomMesh, Layout
 
 NONE = -1
 ZERO = -2
 _FIRST_PASS = -3
+MAX_PERMUTES = 8
+"""Cutouts whose elements need more permutes to get where they belong are not cut on both sides."""
 
 
 def _pass_code(which: int) -> int:
@@ -66,15 +68,25 @@ def _axis_options(
     mesh: AtomMesh,
     atoms: Sequence[int],
     factors: Sequence[int],
-    sizes: Sequence[int],
+    sizes: Sequence[tuple[int, ...]],
     partial: PartialSums,
     uneven: frozenset[int],
 ) -> list[tuple[int, ...]]:
-    """Targets of each atom of one mesh axis: a factor, NONE, ZERO or a pass code."""
+    """Targets of each atom of one mesh axis: a number in `factors`, NONE, ZERO or a pass code.
+
+    sizes: of each target, those of the factors that are cut together there (one, but for the two sides of a cutout).
+    """
     whole = mesh.size(atoms)
     if whole == 1:
         return [(NONE,) * len(atoms)]
-    fits = [f for f in factors if sizes[f] % whole == 0 or (f in uneven and may_pad(sizes[f], whole, whole))]
+
+    def divides(f: int, parts: int) -> bool:
+        return all(n % parts == 0 for n in sizes[f])
+
+    def may_cut(f: int) -> bool:
+        return divides(f, whole) or (f in uneven and all(n % whole == 0 or may_pad(n, whole, whole) for n in sizes[f]))
+
+    fits = [f for f in factors if may_cut(f)]
     passes = [_pass_code(w) for w, allowed in enumerate(partial.passes) if all(a in allowed for a in atoms)]
     zero = [ZERO] if all(a in partial.zeros for a in atoms) and atoms else []
     options: list[tuple[int, ...]] = [(t,) * len(atoms) for t in (NONE, *fits, *passes, *zero)]
@@ -82,9 +94,9 @@ def _axis_options(
         head, tail = atoms[:cut], atoms[cut:]
         head_size, tail_size = mesh.size(head), mesh.size(tail)
         for f in factors:
-            if f in fits or sizes[f] % head_size:
+            if f in fits or not divides(f, head_size):
                 continue
-            rest = [NONE, *(g for g in factors if g != f and sizes[g] % tail_size == 0), *passes, *zero]
+            rest = [NONE, *(g for g in factors if g != f and divides(g, tail_size)), *passes, *zero]
             options += [(f,) * len(head) + (t,) * len(tail) for t in rest]
     return options
 
@@ -102,10 +114,12 @@ def enumerate_placements(
     users wrote within one dimension; the canonical order is that of the mesh.
     """
     pruned: Counter[str] = Counter()
-    factors = rule.placeable
-    options = [
-        _axis_options(mesh, mesh.atoms_of[n], factors, rule.factor_sizes, partial, uneven) for n in mesh.mesh.axis_names
-    ]
+    single = len(rule.factor_sizes)  # targets from here on are ties
+    targets = (*rule.placeable, *range(single, single + len(rule.ties)))
+    sizes = [(n,) for n in rule.factor_sizes] + [tuple(rule.factor_sizes[f] for f in tie) for tie in rule.ties]
+    paddable = uneven.union(range(single, len(sizes)))
+    options = [_axis_options(mesh, mesh.atoms_of[n], targets, sizes, partial, paddable) for n in mesh.mesh.axis_names]
+    may_be_padded = uneven.union(*rule.ties)
     seen: set[tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, int], ...], tuple[int, ...]]] = set()
     placements: list[Placement] = []
     facets: list[tuple[int, ...]] = []
@@ -118,41 +132,22 @@ def enumerate_placements(
             parts[atoms] = mesh.size(atoms)
         return parts[atoms]
 
-    for order in (tuple(mesh.mesh.axis_names), *map(tuple, axis_orders)):
-        ranks = [mesh.mesh.axis_names.index(a) for a in order]
-        for choice in _combinations([len(o) for o in options]):
-            on: list[list[int]] = [[] for _ in rule.factor_sizes]
-            passes: list[tuple[int, int]] = []
-            zeros: list[int] = []
-            for axis in ranks:
-                for atom, target in zip(
-                    mesh.atoms_of[mesh.mesh.axis_names[axis]], options[axis][choice[axis]], strict=True
-                ):
-                    if target >= 0:
-                        on[target].append(atom)
-                    elif target == ZERO:
-                        zeros.append(atom)
-                    elif target <= _FIRST_PASS:
-                        passes.append((atom, _FIRST_PASS - target))
-            cut = tuple(map(tuple, on))
+    names = tuple(mesh.mesh.axis_names)
+    atoms_of = [mesh.atoms_of[n] for n in names]
+    drawn = _choices(atoms_of, options, len(rule.factor_sizes), rule.ties)
+    for order in (names, *map(tuple, axis_orders)):
+        rank = {a: order.index(n) for n in names for a in mesh.atoms_of[n]}
+        for choice, on, passes, zeros in drawn:
+            cut = on if order == names else tuple(tuple(sorted(atoms, key=lambda a: rank[a])) for atoms in on)
             counts = tuple(map(size, cut))
-            if not all(
-                n % count == 0 or (f in uneven and may_pad(n, count, mesh.sizes[cut[f][-1]]))
-                for f, (n, count) in enumerate(zip(rule.factor_sizes, counts, strict=True))
-            ):
-                pruned["the axes together do not divide the factor"] += 1
+            if fault := _fault(rule, mesh, cut, counts, compound, may_be_padded):
+                pruned[fault] += 1
                 continue
-            if rule.halos and not rule.halos_fit(counts):
-                pruned["a block would be shorter than the edges that its neighbours need"] += 1
-                continue
-            if compound and not _representable(compound, counts, rule.factor_sizes):
-                pruned["a minor factor of a compound dimension is cut before its major one is used up"] += 1
-                continue
-            key = (cut, tuple(sorted(passes)), tuple(sorted(zeros)))
+            key = (cut, passes, zeros)
             if key not in seen:
                 seen.add(key)
                 placements.append(Placement(*key))
-                facets.append(tuple(choice))
+                facets.append(choice)
                 shards.append(counts)
     known: dict[Layout, Layout] = {}  # most placements share their layouts with others
     return OpSpace(
@@ -165,12 +160,44 @@ def enumerate_placements(
     )
 
 
+def _fault(
+    rule: ShardingRule,
+    mesh: AtomMesh,
+    cut: tuple[tuple[int, ...], ...],
+    counts: tuple[int, ...],
+    compound: Sequence[Sequence[int]],
+    may_be_padded: frozenset[int],
+) -> str:
+    """Why these atoms on the factors of a rule, which cut them in so many parts, do not do; empty where they do."""
+    if not all(
+        n % count == 0 or (f in may_be_padded and may_pad(n, count, mesh.sizes[cut[f][-1]]))
+        for f, (n, count) in enumerate(zip(rule.factor_sizes, counts, strict=True))
+    ):
+        return "the axes together do not divide the factor"
+    if rule.halos and not rule.halos_fit(counts):
+        return "a block would be shorter than the edges that its neighbours need"
+    if compound and not _representable(compound, counts, rule.factor_sizes):
+        return "a minor factor of a compound dimension is cut before its major one is used up"
+    return _cutouts_fault(rule, cut, mesh) if rule.cutouts else ""
+
+
+def _cutouts_fault(rule: ShardingRule, cut: tuple[tuple[int, ...], ...], mesh: AtomMesh) -> str:
+    """Why the atoms on the factors of a rule's cutouts do not do; empty where they do."""
+    for c in Placement(cut).moved(rule):
+        if cut[c.taken] != cut[c.made]:
+            return "a dimension is cut alone and together with the run that is taken from it"
+        if len(cutout_rounds(rule, c, cut[c.taken], mesh)) > MAX_PERMUTES:
+            return "elements of a slice need many permutes to get where they belong"
+    return ""
+
+
 def _layouts(
     rule: ShardingRule, placements: Sequence[Placement], index: int, known: dict[Layout, Layout], *, result: bool
 ) -> tuple[Layout, ...]:
     """`Placement.operand` or `Placement.result` of each placement; those with the same atoms are worked out once."""
     here = (rule.results if result else rule.operands)[index]
-    factors = sorted({f for dim in here for f in dim} | rule.reduction)
+    summed = rule.reduction.union(rule.filled, *rule.ties)  # a cutout is summed where only one of its sides is cut
+    factors = sorted({f for dim in here for f in dim} | summed)
     by_key: dict[object, Layout] = {}
     out = []
     for placement in placements:
@@ -184,11 +211,51 @@ def _layouts(
     return tuple(out)
 
 
-def _combinations(counts: Sequence[int]) -> list[tuple[int, ...]]:
-    out: list[tuple[int, ...]] = [()]
-    for count in counts:
-        out = [(*head, i) for head in out for i in range(count)]
+_Choice = tuple[tuple[int, ...], tuple[tuple[int, ...], ...], tuple[tuple[int, int], ...], tuple[int, ...]]
+"""The number of an option for each axis; atoms on each factor, those that pass as partial sums, those over zeros."""
+
+
+def _choices(
+    atoms_of: Sequence[Sequence[int]],
+    options: Sequence[Sequence[tuple[int, ...]]],
+    factors: int,
+    ties: Sequence[Sequence[int]],
+) -> list[_Choice]:
+    """All combinations of options, one for each axis, with the atoms where they put them, in mesh order."""
+    out: list[_Choice] = [((), ((),) * factors, (), ())]
+    for atoms, targets_of in zip(atoms_of, options, strict=True):
+        put = [_put(atoms, targets, factors, ties) for targets in targets_of]
+        out = [
+            ((*choice, k), _with(on, more), (*passes, *passing), (*zeros, *zeroed))
+            for choice, on, passes, zeros in out
+            for k, (more, passing, zeroed) in enumerate(put)
+        ]
     return out
+
+
+def _with(on: tuple[tuple[int, ...], ...], more: Sequence[tuple[int, tuple[int, ...]]]) -> tuple[tuple[int, ...], ...]:
+    """Atoms on each factor, and these on some of them."""
+    for f, atoms in more:
+        on = (*on[:f], on[f] + atoms, *on[f + 1 :])
+    return on
+
+
+def _put(
+    atoms: Sequence[int], targets: Sequence[int], factors: int, ties: Sequence[Sequence[int]]
+) -> tuple[list[tuple[int, tuple[int, ...]]], tuple[tuple[int, int], ...], tuple[int, ...]]:
+    """What an option of one axis does with its atoms: (factor, atoms on it), those that pass, those over zeros."""
+    on: dict[int, list[int]] = {}
+    passes: list[tuple[int, int]] = []
+    zeros: list[int] = []
+    for atom, target in zip(atoms, targets, strict=True):
+        if target >= 0:
+            for f in ties[target - factors] if target >= factors else (target,):
+                on.setdefault(f, []).append(atom)
+        elif target == ZERO:
+            zeros.append(atom)
+        elif target <= _FIRST_PASS:
+            passes.append((atom, _FIRST_PASS - target))
+    return [(f, tuple(found)) for f, found in on.items()], tuple(passes), tuple(zeros)
 
 
 def _representable(dims: Sequence[Sequence[int]], counts: Sequence[int], sizes: Sequence[int]) -> bool:

@@ -45,6 +45,7 @@ from autoshard.program.ties import layout_ties
 from autoshard.search_options import Progress
 from autoshard.sharding.layout import AtomMesh
 from autoshard.sharding.mesh import Mesh
+from autoshard.solver.garbage import uncollected
 from autoshard.solver.network import CostNetwork
 from autoshard.solver.solution import Solution
 from autoshard.solver.work import Infeasible
@@ -256,6 +257,7 @@ def _nothing() -> None:
     """No check: what is made is made to its end."""
 
 
+@uncollected()
 def build_model(
     problem: Problem,
     progress: Progress | None = None,

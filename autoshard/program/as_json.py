@@ -1,14 +1,14 @@
 """plan.json: programs and schedules as JSON, and back; docs/architecture.md describes the whole file."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from types import NoneType
 from typing import Any
 
 from autoshard.errors import AutoshardError, InputError, in_words
 from autoshard.program.choices import in_code_from_json, loop_parts_from_json
 from autoshard.program.program import Block, Op, Origin, OtherOrder, Program, Value
-from autoshard.program.rule import Halo, ShardingRule, rule_from_text
+from autoshard.program.rule import Cutout, Halo, ShardingRule, rule_from_text
 from autoshard.program.schedule import Placement, Schedule, Use
 from autoshard.program.types import TensorType
 from autoshard.sharding.axis import AxisRef
@@ -100,6 +100,8 @@ def _op_to_json(op: Op) -> Json:
         }
         if op.rule.halos:
             rule["halos"] = [[h.operand, h.dim, h.factor, h.low, h.high] for h in op.rule.halos]
+        if op.rule.cutouts:
+            rule["cutouts"] = [list(astuple(c)) for c in op.rule.cutouts]
     return {
         "id": op.id, "kind": op.kind, "operands": list(op.operands), "results": list(op.results), "source": op.source,
         "attrs": plain(op.attrs), "rule": rule, "regions": [_block_to_json(r) for r in op.regions],
@@ -200,6 +202,7 @@ def _rule_from_json(data: Json | None) -> ShardingRule | None:
         rule.factor_sizes, rule.operands, rule.results, rule.reduction, rule.need_replication, rule.permutation,
         rule.blocked, rule.combiner, tuple(tuple(s) for s in data["linear"]), tuple(data["accumulators"]),
         halos=tuple(Halo(*h) for h in data.get("halos", ())),
+        cutouts=tuple(Cutout(*c) for c in data.get("cutouts", ())),
     )  # fmt: skip
 
 

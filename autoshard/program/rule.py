@@ -32,6 +32,29 @@ class Halo:
     high: int
 
 
+@dataclass(frozen=True, slots=True)
+class Cutout:
+    """Along one dimension, a result is a run of the elements of an operand (a slice), or the reverse (a pad).
+
+    Element r of dimension `dim` of result `result` is element ``start + r`` of that dimension of operand `operand`; a
+    start of None is known at run time only. taken, made: the factors of the two dimensions, -1 for one of size 1; where
+    the sizes are the same (a shift), they are one factor. They need replication by themselves, but can be cut after all
+
+    - both by the same atoms, where the start is known: elements change devices by permutes;
+    - `taken` alone, if `sums`: every device fills in what it holds, and the results are partial sums;
+    - `made` alone, if `grows` (a pad): every device takes what falls into its block.
+    """
+
+    operand: int
+    result: int
+    dim: int
+    taken: int
+    made: int
+    start: int | None
+    grows: bool = False
+    sums: bool = False
+
+
 @dataclass(frozen=True)
 class ShardingRule:
     """Factors of every operand and result dimension, and how each factor may be sharded.
@@ -52,6 +75,7 @@ class ShardingRule:
         they must be unreduced over the axes of sharded reduction factors.
     halos: of factors in `need_replication` that the planner may cut all the same, as the lowering exchanges edges with
         neighbours; each at most into blocks as long as the edges.
+    cutouts: of factors in `need_replication` that the planner may cut in the ways that `Cutout` names.
     """
 
     factor_sizes: tuple[int, ...]
@@ -66,6 +90,7 @@ class ShardingRule:
     accumulators: tuple[int, ...] = ()
     is_custom: bool = field(default=False, compare=False)
     halos: tuple[Halo, ...] = ()
+    cutouts: tuple[Cutout, ...] = ()
 
     def __post_init__(self) -> None:
         used = {f for t in (*self.operands, *self.results) for d in t for f in d}
@@ -89,8 +114,28 @@ class ShardingRule:
 
     @cached_property
     def placeable(self) -> tuple[int, ...]:
-        """`shardable`, and the factors that can be cut with an exchange of edges."""
-        return tuple(sorted({*self.shardable, *(h.factor for h in self.halos)}))
+        """`shardable`, the factors that can be cut with an exchange of edges, and those of cutouts that can be cut
+        alone.
+        """
+        alone = {c.made for c in self.cutouts if c.grows and c.made >= 0 and c.made != c.taken}
+        return tuple(sorted({*self.shardable, *(h.factor for h in self.halos), *self.filled, *alone}))
+
+    @cached_property
+    def filled(self) -> frozenset[int]:
+        """Factors of cutouts that leave partial sums where they are cut alone."""
+        return frozenset(c.taken for c in self.cutouts if c.sums and c.taken >= 0)
+
+    @cached_property
+    def ties(self) -> tuple[tuple[int, ...], ...]:
+        """Factors of cutouts that can be cut by the same atoms: that of an operand's dimension, then of its results."""
+        made: dict[int, list[Cutout]] = {}
+        for c in self.cutouts:
+            made.setdefault(c.taken, []).append(c)
+        return tuple(
+            tuple(dict.fromkeys((taken, *(c.made for c in group))))
+            for taken, group in made.items()
+            if taken >= 0 and all(c.made >= 0 and c.start is not None for c in group)
+        )
 
     def halos_fit(self, parts: Sequence[int]) -> bool:
         """Whether blocks are even and as long as the edges that neighbours need, given the parts of each factor."""

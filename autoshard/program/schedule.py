@@ -5,14 +5,16 @@ form (computed once, before the first use); each use then takes its own reshard,
 where there is one, else from the definition.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
 from autoshard.program.program import Op, Program
-from autoshard.program.rule import ShardingRule, TensorFactors
+from autoshard.program.rule import Cutout, ShardingRule, TensorFactors
 from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.rows import Rounds, rounds
 from autoshard.sharding.steps import Reshard
 
 PROGRAM = -1
@@ -39,11 +41,12 @@ class Use(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """Edges of blocks that every device of a group sends to a neighbour before an op: one permute.
+    """Elements of blocks that devices of a group send to others before an op, or in it: one permute.
 
     With `shift` 1 a device sends the last `width` elements of its block, along dimension `dim` of `operand`, to the
-    next device in the order of `atoms`. With -1 it sends the first `width` elements to the device before it. before:
-    (dimension, elements) that earlier exchanges of the op have added to the block, so that corners travel along.
+    next device in the order of `atoms`. With -1 it sends the first `width` elements to the device before it. With 0
+    these are elements of a cutout, and `pairs` are the numbers of senders and receivers in a group, in mesh order.
+    before: (dimension, elements) that the op has added to the block by then, so that corners travel along.
     """
 
     operand: int
@@ -52,6 +55,7 @@ class Exchange(NamedTuple):
     width: int
     shift: int
     before: tuple[tuple[int, int], ...] = ()
+    pairs: tuple[tuple[int, int], ...] = ()
 
     def elements(self, local_shape: Sequence[int]) -> int:
         """Number of elements that one device sends, given the shape of its block of the operand."""
@@ -76,8 +80,9 @@ class Placement:
         return tuple(tuple(a for f in dim for a in self.factors[f]) for dim in tensor)
 
     def reduced_atoms(self, rule: ShardingRule) -> tuple[int, ...]:
-        """Atoms on reduction factors: the op leaves partial results over them."""
-        return tuple(sorted(a for f in rule.reduction for a in self.factors[f]))
+        """Atoms on reduction factors, and on cutouts that are cut alone: the op leaves partial results over them."""
+        filled = {c.taken for c in rule.cutouts if c.sums and not (c.made >= 0 and self.factors[c.made])} - {-1}
+        return tuple(sorted(a for f in rule.reduction | filled for a in self.factors[f]))
 
     def operand(self, rule: ShardingRule, index: int) -> Layout:
         """The layout that this placement needs of operand `index`."""
@@ -93,10 +98,16 @@ class Placement:
             unreduced += self.reduced_atoms(rule)
         return Layout(self._dims(rule.results[index]), tuple(sorted(unreduced)))
 
-    def exchanges(self, rule: ShardingRule) -> list["Exchange"]:
-        """The exchanges of edges between neighbours before the op runs: one permute each, in this order."""
+    def moved(self, rule: ShardingRule) -> tuple[Cutout, ...]:
+        """The cutouts whose elements change devices: those whose dimensions are cut on both sides."""
+        return tuple(
+            c for c in rule.cutouts if c.taken >= 0 and c.made >= 0 and self.factors[c.taken] and self.factors[c.made]
+        )
+
+    def exchanges(self, rule: ShardingRule, mesh: AtomMesh) -> list["Exchange"]:
+        """What devices send each other before the op runs, or in it: one permute each, in this order."""
         cut = [h for h in rule.halos if self.factors[h.factor]]
-        return [
+        edges = [
             Exchange(
                 h.operand, h.dim, self.factors[h.factor], width, shift, tuple((g.dim, g.low + g.high) for g in cut[:k])
             )
@@ -104,10 +115,51 @@ class Placement:
             for width, shift in ((h.low, 1), (h.high, -1))
             if width
         ]
+        return [*edges, *self._cut_out(rule, mesh)]
+
+    def _cut_out(self, rule: ShardingRule, mesh: AtomMesh) -> Iterator["Exchange"]:
+        """The permutes of cutouts. A slice takes what it leaves whole first, a pad adds it last."""
+
+        def local(factor: int) -> int:
+            return -(-rule.factor_sizes[factor] // mesh.size(self.factors[factor])) if factor >= 0 else 1
+
+        moved = self.moved(rule)
+        for c in moved:
+            done = [o for o in rule.cutouts if o.result == c.result and o.dim != c.dim]
+            done = [o for o in done if (o.dim < c.dim if o in moved else not c.grows)]
+            added = tuple((o.dim, local(o.made) - local(o.taken)) for o in done)
+            atoms = self.factors[c.taken]
+            for pairs, width in cutout_permutes(rule, c, atoms, mesh):
+                yield Exchange(c.operand, c.dim, atoms, width, 0, added, pairs)
 
     def combine_atoms(self, rule: ShardingRule) -> tuple[int, ...]:
         """Atoms over which each result is all-reduced inside the op (combiner max or min)."""
         return () if rule.combiner == "add" else self.reduced_atoms(rule)
+
+
+def cutout_rounds(rule: ShardingRule, cutout: Cutout, atoms: Sequence[int], mesh: AtomMesh) -> Rounds:
+    """The pieces of a cutout, cut by `atoms` on both sides, that change devices, permute by permute."""
+    assert cutout.start is not None
+    operand, result = rule.factor_sizes[cutout.taken], rule.factor_sizes[cutout.made]
+    return rounds(operand, result, cutout.start, tuple(mesh.sizes[a] for a in atoms))
+
+
+def cutout_permutes(
+    rule: ShardingRule, cutout: Cutout, atoms: Sequence[int], mesh: AtomMesh
+) -> Iterator[tuple[tuple[tuple[int, int], ...], int]]:
+    """For each permute of a cutout: (sender, receiver) numbers in mesh order, and how many elements a device sends."""
+    number = numbers_in_mesh_order(atoms, mesh)
+    for pieces in cutout_rounds(rule, cutout, atoms, mesh):
+        yield tuple((number[p.source], number[p.target]) for p in pieces), max(p.count for p in pieces)
+
+
+def numbers_in_mesh_order(atoms: Sequence[int], mesh: AtomMesh) -> list[int]:
+    """For each block of a dimension cut by `atoms`, the number in mesh order of the device of a group that holds it."""
+    ordered = sorted(atoms)
+    places = product(*(range(mesh.sizes[a]) for a in atoms))
+    digits = [dict(zip(atoms, place, strict=True)) for place in places]
+    strides = [prod(mesh.sizes[a] for a in ordered[k + 1 :]) for k in range(len(ordered))]
+    return [sum(where[a] * s for a, s in zip(ordered, strides, strict=True)) for where in digits]
 
 
 @dataclass(frozen=True)

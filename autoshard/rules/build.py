@@ -7,10 +7,10 @@ of size 1 lose their label here, so broadcasting of size-1 dimensions needs no s
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from autoshard.errors import RuleError
-from autoshard.program.rule import Halo, ShardingRule, TensorFactors
+from autoshard.program.rule import Cutout, Halo, ShardingRule, TensorFactors
 from autoshard.program.types import TensorType
 
 LITERALS = "_literals"
@@ -25,6 +25,19 @@ class Compound:
     """A dimension of several factors, major to minor, with their sizes."""
 
     parts: tuple[tuple[Label, int], ...]
+
+
+class LabelledCutout(NamedTuple):
+    """A `Cutout` with labels for its factors."""
+
+    operand: int
+    result: int
+    dim: int
+    taken: Label
+    made: Label
+    start: int | None
+    grows: bool = False
+    sums: bool = False
 
 
 class UnknownParametersError(Exception):
@@ -82,12 +95,13 @@ class Call:
         accumulators: Sequence[int] = (),
         is_custom: bool = False,
         halos: Sequence[tuple[int, int, Label, int, int]] = (),
+        cutouts: Sequence["LabelledCutout"] = (),
     ) -> ShardingRule:
         """The rule with one factor per label, in order of first appearance.
 
         Labels that only ever sit on dimensions of size 1 vanish, also from `reduction` and
-        `need_replication` and `halos` (operand, dimension, label, low, high). Raises `RuleError` where a rank or a
-        size does not fit.
+        `need_replication`, `halos` (operand, dimension, label, low, high) and `cutouts`. Raises `RuleError` where a
+        rank or a size does not fit.
         """
         sizes: list[int] = []
         index: dict[Label, int] = {}
@@ -141,6 +155,13 @@ class Call:
             accumulators=tuple(accumulators) if any(x in index for x in reduction) else (),
             is_custom=is_custom,
             halos=tuple(Halo(k, d, index[x], low, high) for k, d, x, low, high in halos if x in index),
+            cutouts=tuple(
+                Cutout(
+                    c.operand, c.result, c.dim, index.get(c.taken, -1), index.get(c.made, -1), c.start, c.grows, c.sums
+                )
+                for c in cutouts
+                if c.taken in index or c.made in index
+            ),
         )
 
     def _additive(self, sets: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:

@@ -103,8 +103,11 @@ class Naive:
                 parts = [self.mesh.size(trial if g == f else x) for g, x in enumerate(factors)]
                 if not rule.halos_fit(parts):
                     continue
+                if any(factors[g] for g in other_sides(rule, f)):  # cut on both sides: see ties
+                    continue
                 if self.compound_ok(rule, [trial if g == f else x for g, x in enumerate(factors)]):
                     options.append(("factor", f))
+            options += self.ties(rule, factors, atom)
             options += [
                 ("pass", k) for k, members in enumerate(rule.linear) if not any(self.literal(op, m) for m in members)
             ]
@@ -113,13 +116,23 @@ class Naive:
             if not options:
                 continue
             what, k = self.random.choice(options)
-            if what == "factor":
-                factors[k] = (*factors[k], atom)
+            if what in ("factor", "tie"):
+                for f in (k,) if what == "factor" else rule.ties[k]:
+                    factors[f] = (*factors[f], atom)
             elif what == "pass":
                 passes.append((atom, k))
             else:
                 zeros.append(atom)
         return Placement(tuple(factors), tuple(passes), tuple(zeros))
+
+    def ties(self, rule: ShardingRule, factors: list[tuple[int, ...]], atom: int) -> list[tuple[str, int]]:
+        """Cutouts that the atom can cut on both sides."""
+        return [
+            ("tie", k)
+            for k, tie in enumerate(rule.ties)
+            if len({factors[f] for f in tie}) == 1
+            and all(self.fits(rule.factor_sizes[f], (*factors[f], atom), not self.uneven) for f in tie)
+        ]
 
     def literal(self, op: Op, operand: int) -> bool:
         """Whether an operand is a scalar other than 0, the same on every device."""
@@ -248,6 +261,12 @@ class Naive:
             do(Step(StepKind.MASK, missing))
         assert layout == target, (layout, target)
         return Reshard(source, target, tuple(steps))
+
+
+def other_sides(rule: ShardingRule, factor: int) -> set[int]:
+    """The factors of which a dimension is a run, or that are runs of it."""
+    near = [c for c in rule.cutouts if factor in (c.taken, c.made)]
+    return {c.made if factor == c.taken else c.taken for c in near} - {-1}
 
 
 def naive_schedule(program: Program, mesh: AtomMesh, seed: int, **options: object) -> Schedule:

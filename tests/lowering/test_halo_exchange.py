@@ -128,7 +128,7 @@ def test_edges_cut_by_random_plans():
     for seed in range(4):
         schedule = naive_schedule(original.traced.program, MESHES["2x2x2"], seed, place=0.9)
         ops = original.traced.program.body.ops
-        exchanged += sum(len(schedule.placements[op.id].exchanges(op.rule)) for op in ops)
+        exchanged += sum(len(schedule.placements[op.id].exchanges(op.rule, schedule.mesh)) for op in ops)
         report = run_and_compare(original, schedule)
         assert report.ok, report
     assert exchanged

@@ -12,9 +12,10 @@ from naive_schedule import MESHES as ALL_MESHES
 
 from autoshard.errors import UnsupportedError
 from autoshard.interop.jax import auto_mesh
-from autoshard.lowering.blocks import is_regular, operand_shape, ranges, staged
+from autoshard.lowering.blocks import is_regular, operand_shape
 from autoshard.lowering.steps import Grid, run_step
 from autoshard.sharding.layout import AtomMesh, Layout
+from autoshard.sharding.rows import ranges, staged
 from autoshard.sharding.steps import Step, StepKind
 
 MESHES = {name: mesh for name, mesh in ALL_MESHES.items() if name != "3x2"}

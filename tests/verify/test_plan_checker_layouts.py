@@ -158,7 +158,7 @@ def test_a_step_moves_blocks_as_the_arithmetic_says(layout, step, seed):
 @pytest.mark.parametrize("sizes", [(2, 2), (3, 2), (2, 3), (6,), (2, 3, 2)])
 def test_the_pieces_of_a_padded_dimension_are_those_that_are_run(sizes):
     """The planner's rooms cut by stages, and so does the checker; every element is on exactly one device."""
-    from autoshard.lowering.blocks import ranges
+    from autoshard.sharding.rows import ranges
 
     mesh = Atoms(tuple("abc"[: len(sizes)]), (1,) * len(sizes), sizes, dict(zip("abc", sizes, strict=False)))
     for n in range(1, 40):

@@ -65,7 +65,7 @@ def _through(what: str, op: Op, held: Mapping[int, Held], program: Program) -> l
     at = f"{what}: {op.kind}:{op.id} at {op.source}"
     on, partial, certain = _met(at, op, rule, held, program)
     for f, names in on.items():
-        if names and f not in rule.placeable:
+        if names and (f not in rule.placeable or any(f in (c.taken, c.made) for c in rule.cutouts)):
             raise ShardingError(f"{at} needs a dimension whole that is cut by {_axes_text(names)}")
         if names and (any(h.factor == f for h in rule.halos) or (f in rule.reduction and rule.combiner != "add")):
             raise ShardingError(f"{at} cannot be done on blocks over {_axes_text(names)} without a collective")

@@ -220,11 +220,15 @@ def no_combining(part: Part, axes: Iterable[str], mesh: AtomMesh) -> Callable[[O
 
     def check(op: Op) -> PlacementCheck | None:
         rule = op.rule
-        if rule is None or not (part.whole or op.id in inside) or (rule.combiner == "add" and not rule.halos):
+        if (
+            rule is None
+            or not (part.whole or op.id in inside)
+            or (rule.combiner == "add" and not rule.halos and not rule.ties)
+        ):
             return None
 
         def free(placement: Any) -> bool:
-            exchanged = (a for exchange in placement.exchanges(rule) for a in exchange.atoms)
+            exchanged = (a for exchange in placement.exchanges(rule, mesh) for a in exchange.atoms)
             return atoms.isdisjoint((*placement.combine_atoms(rule), *exchanged))
 
         return free

@@ -186,7 +186,11 @@ def check_placement(ctx: LocalOp) -> None:
     parts = [sizes.size(atoms) for atoms in ctx.placement.factors]
     if not rule.halos_fit(parts):
         raise InputError(f"{ctx}: cut into blocks that are uneven or shorter than the edges that neighbours need")
-    for f in sorted((rule.need_replication | rule.permutation) - {h.factor for h in rule.halos}):
+    moved = ctx.placement.moved(rule)
+    if any(ctx.placement.factors[c.taken] != ctx.placement.factors[c.made] for c in moved):
+        raise InputError(f"{ctx}: a dimension and the run that is taken from it are cut by different axes")
+    exchanged = {h.factor for h in rule.halos} | {f for c in moved for f in (c.taken, c.made)}
+    for f in sorted((rule.need_replication | rule.permutation) - exchanged - set(rule.placeable)):
         if sizes.size(ctx.placement.factors[f]) > 1:
             raise InputError(f"{ctx}: its rule {rule} wants factor {f} whole, the placement cuts it")
     tensors: list[TensorFactors] = [*rule.operands, *rule.results]

@@ -24,8 +24,9 @@ def conv_general_dilated(ctx: LocalOp, lhs: Any, rhs: Any) -> Sequence[Any]:
     if batch_groups > 1:
         batch_groups = lhs.shape[numbers.lhs_spec[0]] // ctx.local_result(0)[numbers.out_spec[0]]
     padding = [tuple(p) for p in ctx.params["padding"]]
-    for dim in dict.fromkeys(e.dim for e in ctx.placement.exchanges(ctx.rule)):
-        parts, around = [lhs], [e for e in ctx.placement.exchanges(ctx.rule) if e.dim == dim]
+    exchanges = ctx.placement.exchanges(ctx.rule, ctx.grid.mesh)
+    for dim in dict.fromkeys(e.dim for e in exchanges):
+        parts, around = [lhs], [e for e in exchanges if e.dim == dim]
         for e in around:
             edge = exchange(lhs, dim, e.atoms, e.width, e.shift, ctx.grid)
             parts = [edge, *parts] if e.shift == 1 else [*parts, edge]

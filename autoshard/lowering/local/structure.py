@@ -7,6 +7,8 @@ import numpy as np
 from jax import lax
 
 from autoshard.lowering.local.context import LocalOp, local
+from autoshard.lowering.local.rows import filled_in, moved, taken_in
+from autoshard.program.rule import Cutout
 
 
 @local("broadcast_in_dim")
@@ -68,40 +70,73 @@ def tile(ctx: LocalOp, x: Any) -> Sequence[Any]:
 
 @local("split")
 def split(ctx: LocalOp, x: Any) -> Sequence[Any]:
-    """The primitive unchanged: the dimension it splits is whole, or there is one result only."""
+    """The primitive unchanged where the dimension it splits is whole, or there is one result only."""
+    axis = ctx.params["axis"] % x.ndim
+    if len(ctx.op.results) > 1 and ctx.operand_atoms(0, axis):
+        return [_run(ctx, x, c) for c in ctx.rule.cutouts]
     return ctx.bind([x]) if len(ctx.op.results) > 1 else [x]
 
 
 @local("slice")
 def slice_(ctx: LocalOp, x: Any) -> Sequence[Any]:
-    """The primitive with local limits; a cut dimension must be taken in full."""
+    """The primitive with local limits along whole dimensions and those taken in full, then the cut ones."""
     starts, limits = list(ctx.params["start_indices"]), list(ctx.params["limit_indices"])
+    strides = list(ctx.params["strides"] or (1,) * x.ndim)
     for d in range(x.ndim):
         if ctx.operand_atoms(0, d):
-            if ctx.operand_types[0].shape[d] != ctx.result_types[0].shape[d]:
-                ctx.unsupported(f"dimension {d} is cut and not taken in full")
-            starts[d], limits[d] = 0, x.shape[d]
-    return ctx.bind([x], start_indices=tuple(starts), limit_indices=tuple(limits))
+            starts[d], limits[d], strides[d] = 0, x.shape[d], 1
+    (x,) = ctx.bind([x], start_indices=tuple(starts), limit_indices=tuple(limits), strides=tuple(strides))
+    return [_cut_dimensions(ctx, x)]
+
+
+def _cut_dimensions(ctx: LocalOp, x: Any, starts: Sequence[Any] = ()) -> Any:
+    """The block after its cut dimensions that are not taken in full; `starts` of these, where the op gets them."""
+    cut = [d for d in range(x.ndim) if ctx.operand_atoms(0, d)]
+    cut = [d for d in cut if ctx.operand_types[0].shape[d] != ctx.result_types[0].shape[d]]
+    runs = {c.dim: c for c in ctx.rule.cutouts}
+    if missing := [d for d in cut if d not in runs]:
+        ctx.unsupported(f"dimension {missing[0]} is cut and not taken in full")
+    for d in sorted(cut, key=lambda d: (bool(ctx.result_atoms(0, d)), d)):  # those that are summed first
+        x = _run(ctx, x, runs[d], starts[d] if starts else None)
+    return x
+
+
+def _run(ctx: LocalOp, x: Any, cutout: Cutout, start: Any = None) -> Any:
+    """A run of a cut dimension: its rows move to where they belong, or every device fills in what it has."""
+    if ctx.result_atoms(cutout.result, cutout.dim):
+        return moved(ctx, x, cutout)
+    return filled_in(ctx, x, cutout, start if cutout.start is None else np.int32(cutout.start))
 
 
 @local("pad")
 def pad(ctx: LocalOp, x: Any, value: Any) -> Sequence[Any]:
-    """The primitive on blocks; a cut dimension must not be padded."""
-    for d, config in enumerate(ctx.params["padding_config"]):
-        if ctx.operand_atoms(0, d) and tuple(config) != (0, 0, 0):
+    """The primitive on blocks: first the dimensions that are cut and padded, then the others."""
+    config = [tuple(c) for c in ctx.params["padding_config"]]
+    runs = {c.dim: c for c in ctx.rule.cutouts}
+    for d, amounts in enumerate(config):
+        before, after = ctx.operand_atoms(0, d), ctx.result_atoms(0, d)
+        if amounts == (0, 0, 0) or not (before or after):
+            continue
+        if d not in runs or (before and not after):
             ctx.unsupported(f"dimension {d} is cut and padded")
-    return padded(ctx, x, value)
+        config[d] = (0, 0, 0)
+        x = moved(ctx, x, runs[d]) if before else taken_in(ctx, x, runs[d])
+        n = ctx.operand_types[0].shape[d]
+        position = lax.broadcasted_iota(np.int32, x.shape, d) - np.int32(amounts[0])
+        position = position + ctx.grid.start(ctx.result_types[0].shape[d], after)
+        inside = (position >= np.int32(0)) & (position < np.int32(n))
+        x = lax.select(inside, x, lax.broadcast(value, x.shape))
+    return padded(ctx, x, value, config)
 
 
-def padded(ctx: LocalOp, x: Any, value: Any) -> list[Any]:
+def padded(ctx: LocalOp, x: Any, value: Any, config: Sequence[tuple[int, int, int]]) -> list[Any]:
     """Pads, then cuts off what negative amounts take away.
 
     XLA for CPU has no code for negative amounts without its simplifier, which is left out because it merges collectives
     that are counted.
     """
-    config = [tuple(c) for c in ctx.params["padding_config"]]
     if all(low >= 0 and high >= 0 for low, high, _ in config):
-        return ctx.bind([x, value])
+        return ctx.bind([x, value], padding_config=tuple(config))
     (wide,) = ctx.bind([x, value], padding_config=tuple((max(low, 0), max(high, 0), mid) for low, high, mid in config))
     limits = [n + min(high, 0) for n, (_, high, _) in zip(wide.shape, config, strict=True)]
     return [lax.slice(wide, [max(-low, 0) for low, _, _ in config], limits)]
@@ -109,13 +144,19 @@ def padded(ctx: LocalOp, x: Any, value: Any) -> list[Any]:
 
 @local("dynamic_slice")
 def dynamic_slice(ctx: LocalOp, x: Any, *starts: Any) -> Sequence[Any]:
-    """The primitive with local sizes; a cut dimension is taken in full, so its slice starts at 0 whatever the index
-    is.
+    """The primitive with local sizes. The slice of a cut dimension that is taken in full starts at 0 whatever the
+    index is; of others every device fills in what it has.
     """
-    for d in range(x.ndim):
-        if ctx.operand_atoms(0, d) and ctx.operand_types[0].shape[d] != ctx.result_types[0].shape[d]:
-            ctx.unsupported(f"dimension {d} is cut and not taken in full")
-    return ctx.bind([x, *starts], slice_sizes=ctx.local_result(0))
+    shape, taken = ctx.operand_types[0].shape, ctx.result_types[0].shape
+    firsts = [
+        lax.convert_element_type(lax.clamp(np.zeros((), s.dtype), s, np.asarray(n - m, s.dtype)), np.int32)
+        for s, n, m in zip(starts, shape, taken, strict=True)
+    ]
+    cut = [bool(ctx.operand_atoms(0, d)) for d in range(x.ndim)]
+    sizes = [n if c else m for n, m, c in zip(x.shape, ctx.local_result(0), cut, strict=True)]
+    starts = tuple(np.zeros((), s.dtype) if c else s for s, c in zip(starts, cut, strict=True))
+    (x,) = ctx.bind([x, *starts], slice_sizes=tuple(sizes))
+    return [_cut_dimensions(ctx, x, firsts)]
 
 
 @local("dynamic_update_slice")

@@ -114,7 +114,8 @@ class Pricer:
                 held = placed.operands[edge.operand]
                 size = self.local_bytes(value, held) * edge.share(held)
                 size, seconds = self.step("permute", edge.atoms, size, size)
-                what = f"{node.label} exchanges edges with neighbours"
+                does = "exchanges edges with neighbours" if edge.shift else "moves what it keeps to where it belongs"
+                what = f"{node.label} {does}"
                 yield Row(what, value, "permute", edge.atoms, size, seconds, node.times, op, node.source)
             for k, value in enumerate(node.results if placed.combined else ()):
                 size = self.local_bytes(value, placed.results[k])

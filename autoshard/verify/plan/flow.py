@@ -142,12 +142,12 @@ def _definitions(flow: Flow, data: Any, findings: Findings) -> None:
 
 
 def _placements(flow: Flow, data: Any, findings: Findings) -> None:
-    rules: dict[tuple, Any] = {}
+    rules: dict[str, Any] = {}
     for op in flow.graph.nodes.values():
         if op.rule is None:
             continue
         try:
-            key = (op.rule["text"], str(op.rule["linear"]), str(op.rule["accumulators"]))
+            key = str(op.rule)
             rule = rules.get(key) or rules.setdefault(key, read_rule(op.rule))
         except (ValueError, KeyError, TypeError) as error:
             findings.add("rules", f"{op.label}: {error}")

@@ -18,7 +18,7 @@ def check_kernel(statement: Any, flow: Flow, findings: Findings) -> None:
     wanted = None if inside else node.rule["text"]
     if statement["rule"] != wanted:
         findings.add("statements", f"{what} is broken: {node.label} has the rule {wanted}")
-    if not inside and (node.rule["linear"] or node.rule["accumulators"] or node.rule.get("halos")):
+    if not inside and any(node.rule.get(key) for key in ("linear", "accumulators", "halos", "cutouts")):
         findings.add("statements", f"{what}: {node.label} is said to be linear, or to exchange edges")
     for key in ("work", "local"):
         if node.attrs.get(key) != statement[key]:

@@ -1,9 +1,10 @@
 """What a placement of an op wants of its operands and gives as results, worked out from the op's rule."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autoshard.verify.plan.cutouts import Cutout, cut_alone, cut_both, permutes
 from autoshard.verify.plan.layout import Atoms, Holding, Impossible, combine, cut
 from autoshard.verify.plan.program import Graph, Node, Tensor
 from autoshard.verify.plan.rules import PADDED, Factors, Rule
@@ -11,14 +12,18 @@ from autoshard.verify.plan.rules import PADDED, Factors, Rule
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Elements of an operand's dimension that every device sends to the next one of its group (shift 1), or back."""
+    """Elements of an operand's dimension that every device sends to the next one of its group (shift 1), or back.
+
+    With shift 0 these are elements of a cutout, sent from device to device as in `pairs`, in mesh order.
+    """
 
     operand: int
     dim: int
     atoms: tuple[int, ...]
     width: int
     shift: int
-    before: tuple[tuple[int, int], ...]  # (dimension, elements) that earlier edges have added to the block
+    before: tuple[tuple[int, int], ...]  # (dimension, elements) that the op has added to the block by then
+    pairs: tuple[tuple[int, int], ...] = ()
 
     def share(self, held: Holding) -> float:
         """The share of the operand's block that is sent."""
@@ -47,19 +52,24 @@ def place(op: Node, rule: Rule, placement: Any, graph: Graph, mesh: Atoms) -> Pl
     """What a placement of plan.json means; `Impossible` where the op cannot be placed so."""
     factors, passes, zeros = placement["factors"], placement["passes"], placement["zeros"]
     _refuse_atoms(rule, factors, passes, zeros, mesh)
-    edges = _edges(rule, factors, mesh)
-    with_edges = {h[2] for h in rule.halos}
+    both = cut_both(rule.cutouts, factors, mesh)
+    alone, filled = cut_alone(rule.cutouts, factors, mesh)
+    edges = [*_edges(rule, factors, mesh), *_moved(rule, both, factors, mesh)]
+    tied = {f for c in both for f in (c.taken, c.made)}
+    with_edges = {h[2] for h in rule.halos} | tied | alone
     for f, atoms in enumerate(factors):
         if atoms and f in rule.uncut and f not in with_edges:
             raise Impossible(f"it cuts factor {f} by {mesh.text(atoms)}, which must be whole")
-        if not cut(rule.sizes[f], atoms, mesh, f"factor {f}").is_even(mesh) and op.kind not in PADDED:
+        if not cut(rule.sizes[f], atoms, mesh, f"factor {f}").is_even(mesh) and not (
+            op.kind in PADDED or f in tied or f in filled
+        ):
             raise Impossible(
                 f"it cuts factor {f} of size {rule.sizes[f]} in {mesh.group(atoms)} parts by {mesh.text(atoms)}, "
                 f"which does not divide it, and {op.kind} does not run on padded blocks"
             )
     if zeros and not op.attrs.get("zero"):
         raise Impossible(f"it takes a result for zeros over {mesh.text(zeros)}, which it is not known to be")
-    reduced = sorted(a for f in rule.reduction for a in factors[f])
+    reduced = sorted(a for f in rule.reduction | filled for a in factors[f])
     summed = {a for a, _ in passes} | set(zeros) | (set(reduced) if rule.combiner == "add" else set())
     for v in op.results:
         if summed and not graph.values[v].is_summable:
@@ -87,7 +97,9 @@ def _refuse_atoms(rule: Rule, factors: Any, passes: Any, zeros: Any, mesh: Atoms
     """Raise `Impossible` for atoms that the mesh has not, that do two things, or that pass where no sum passes."""
     if len(factors) != len(rule.sizes):
         raise Impossible(f"it places {len(factors)} factors, the rule has {len(rule.sizes)}")
-    busy = [*(a for f in factors for a in f), *(a for a, _ in passes), *zeros]
+    both = cut_both(rule.cutouts, factors, mesh)
+    again = {c.made for c in both if c.made != c.taken}  # cut by the axes of what it is taken from
+    busy = [*(a for k, f in enumerate(factors) if k not in again for a in f), *(a for a, _ in passes), *zeros]
     for a in busy:
         if isinstance(a, bool) or not isinstance(a, int) or not 0 <= a < len(mesh.sizes):
             raise Impossible(f"it names atom {a!r}; the mesh has atoms 0 to {len(mesh.sizes) - 1}")
@@ -116,6 +128,21 @@ def _edges(rule: Rule, factors: Any, mesh: Atoms) -> list[Edge]:
             edges += [Edge(operand, dim, atoms, width, shift, earlier) for width, shift in sides if width]
             added.append((dim, low + high))
     return edges
+
+
+def _moved(rule: Rule, both: Sequence[Cutout], factors: Any, mesh: Atoms) -> Iterator[Edge]:
+    """The elements of cutouts that change devices. A slice has taken what it leaves whole, a pad has not added it."""
+
+    def on_device(factor: int) -> int:
+        return cut(rule.sizes[factor], factors[factor], mesh).length if factor >= 0 else 1
+
+    for c in both:
+        others = [o for o in rule.cutouts if o.result == c.result and o.dim != c.dim]
+        before = [o for o in others if (o.dim < c.dim if o in both else not o.grows)]
+        changed = tuple((o.dim, on_device(o.made) - on_device(o.taken)) for o in before)
+        atoms = tuple(a for a in factors[c.taken] if mesh.sizes[a] > 1)
+        for pairs, count in permutes(rule.sizes, c, atoms, mesh) if atoms else ():
+            yield Edge(c.operand, c.dim, atoms, count, 0, changed, pairs)
 
 
 def uncut(rule: Rule) -> Placed:

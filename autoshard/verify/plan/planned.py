@@ -77,8 +77,10 @@ def _collectives(flow: Flow) -> Iterator[Collective]:
             tensor = graph.values[node.operands[edge.operand]]
             held = placed.operands[edge.operand]
             elements = round(held.elements(tensor.shape) * edge.share(held))
-            where = f"{node.label} exchanges edges of {tensor.name}"
-            yield Collective(where, "permute", edge.atoms, (), elements, tensor.dtype, "", around[op], edge.shift)
+            where = f"{node.label} exchanges {'edges' if edge.shift else 'elements'} of {tensor.name}"
+            yield Collective(
+                where, "permute", edge.atoms, (), elements, tensor.dtype, "", around[op], edge.shift, edge.pairs
+            )
         for k, value in enumerate(node.results if placed.combined else ()):
             tensor = graph.values[value]
             elements = placed.results[k].elements(tensor.shape)

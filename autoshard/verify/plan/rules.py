@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
+from autoshard.verify.plan.cutouts import Cutout, cutout_faults, read_cutout
 from autoshard.verify.plan.program import Graph, Node
 
 Factors = tuple[tuple[int, ...], ...]
@@ -30,6 +31,7 @@ class Rule:
     linear: tuple[tuple[int, ...], ...]
     accumulators: tuple[int, ...]
     halos: tuple[tuple[int, int, int, int, int], ...] = ()  # operand, dimension, factor, low, high
+    cutouts: tuple[Cutout, ...] = ()
 
     @property
     def is_pointwise(self) -> bool:
@@ -75,12 +77,13 @@ def read_rule(data: Any) -> Rule:
     if read != len(parts["rest"]) or combiner not in ("add", "max", "min"):
         raise ValueError(f"rule {text!r} cannot be read")
     none: frozenset[int] = frozenset()
-    operands = tensors(parts["ins"])
+    operands, results = tensors(parts["ins"]), tensors(parts["outs"])
     return Rule(
-        text, tuple(sizes), operands, tensors(parts["outs"]), marks.get("reduction", none),
+        text, tuple(sizes), operands, results, marks.get("reduction", none),
         marks.get("need_replication", none) | marks.get("permutation", none), combiner,
         tuple(tuple(s) for s in data["linear"]), tuple(data["accumulators"]),
         tuple(_read_halo(h, operands, len(sizes), text) for h in data.get("halos", ())),
+        tuple(read_cutout(c, operands, results, text) for c in data.get("cutouts", ())),
     )  # fmt: skip
 
 
@@ -206,6 +209,7 @@ def rule_faults(op: Node, rule: Rule, graph: Graph) -> list[str]:
         *_kind_faults(op, rule, graph, in_results),
         *_linear_faults(op, rule, graph),
         *_halo_faults(op, rule),
+        *cutout_faults(op, rule.cutouts, rule.sizes, graph),
     ]
 
 
