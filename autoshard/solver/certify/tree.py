@@ -31,7 +31,7 @@ TRIED_PASSES = 4
 LEAST_PASSES = 4
 LOOKED_AT = 4
 """Double passes between two looks at how much the bound rises."""
-LEAST_GAIN = 0.01
+LEAST_GAIN = 0.02
 """Passes end when so many of them close less than this share of what is missing."""
 WORTH_ANOTHER = 0.85
 """A part is recorded again at once when fewer than this share of its states are left."""
