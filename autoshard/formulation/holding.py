@@ -46,14 +46,11 @@ def _definition(collector: "Collector", value: int, layouts: Sequence[Layout], a
     if not any(partial):
         return [(first, stop, amounts)]
     whole = collector.program.type_of(value).bytes
-    least = np.minimum(amounts, np.ceil(whole / collector.mesh.mesh.size))
+    least = np.where(partial, np.minimum(amounts, np.ceil(whole / collector.mesh.mesh.size)), amounts)
     if value not in collector.crossing:
-        return [(first, stop, np.where(partial, least, amounts))]
+        return [(first, stop, least)]
     read = min(stop, collector.liveness.reads[value][0])
-    usages = [
-        (first, read, np.where(partial, least, amounts)),
-        (max(first, read), stop, np.where(partial, 0.0, amounts)),
-    ]
+    usages = [(first, read, least), (max(first, read), stop, np.where(partial, 0.0, amounts))]
     return [(start, end, held) for start, end, held in usages if start < end]
 
 

@@ -84,7 +84,9 @@ LONG = f32(1024, 512)
 
 
 def test_a_shift_by_one_row_sends_one_row():
-    f = lambda x: jax.grad(lambda x: (jnp.sin(x[1:]) * x[:-1]).sum())(x)  # noqa: E731
+    def f(x):
+        return jax.grad(lambda x: (jnp.sin(x[1:]) * x[:-1]).sum())(x)
+
     plan = plan_of(f, LONG, out='[{"x"}, {}]')
     right(plan, f, LONG)
     assert moved(plan) == [("permute", 1), ("permute", 1)]
@@ -98,7 +100,9 @@ def test_half_of_the_rows_is_two_permutes_where_links_are_switched():
 
 @pytest.mark.parametrize("rows", ['[{"x", "y"}, {}]', '[{"y", "x"}, {}]'])
 def test_two_axes_cut_one_dimension_in_either_order(rows):
-    f = lambda x: jax.grad(lambda x: (jnp.sin(x[2:]) * x[:-2]).sum())(x)  # noqa: E731
+    def f(x):
+        return jax.grad(lambda x: (jnp.sin(x[2:]) * x[:-2]).sum())(x)
+
     plan = plan_of(f, LONG, rows, rows, {"x": 2, "y": 4})
     right(plan, f, LONG)
     assert {kind for kind, _ in moved(plan)} == {"permute"}
@@ -106,7 +110,9 @@ def test_two_axes_cut_one_dimension_in_either_order(rows):
 
 
 def test_the_last_row_is_summed_with_zeros_and_nothing_else_moves():
-    f = lambda x: jnp.sin(x[-1])  # noqa: E731
+    def f(x):
+        return jnp.sin(x[-1])
+
     plan = plan_of(f, LONG, out="[{}]")
     right(plan, f, LONG)
     assert {"all_to_all", "permute"}.isdisjoint(plan.collectives["kind"])
@@ -114,7 +120,9 @@ def test_the_last_row_is_summed_with_zeros_and_nothing_else_moves():
 
 
 def test_a_row_whose_number_is_known_at_run_time_is_summed_too():
-    f = lambda x, i: jnp.sin(lax.dynamic_index_in_dim(x, i, keepdims=False))  # noqa: E731
+    def f(x, i):
+        return jnp.sin(lax.dynamic_index_in_dim(x, i, keepdims=False))
+
     number = jnp.int32(700)
     plan = autoshard.plan(
         f, LONG, number, mesh={"x": 8}, hardware="tpu_v5e", argnames=["x", "i"],
@@ -125,7 +133,9 @@ def test_a_row_whose_number_is_known_at_run_time_is_summed_too():
 
 
 def test_a_pad_of_a_whole_value_is_cut_without_a_collective():
-    f = lambda x: jnp.sin(jnp.pad(x, ((16, 0), (0, 0))))  # noqa: E731
+    def f(x):
+        return jnp.sin(jnp.pad(x, ((16, 0), (0, 0))))
+
     plan = plan_of(f, f32(112, 512), "[{}, {}]", '[{"x"}, {}]')
     right(plan, f, f32(112, 512))
     assert not len(plan.collectives)

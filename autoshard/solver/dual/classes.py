@@ -8,6 +8,7 @@ import numpy as np
 
 from autoshard.solver.compiled import compiled
 from autoshard.solver.dual.arrays import Classes
+from autoshard.solver.dual.messages import widest_of
 
 SMALLEST = 64
 """Tables of fewer entries are taken as they are."""
@@ -36,9 +37,8 @@ def _classify(offsets, first, second, table_at, tables, of_first, of_second, col
     bits = tables.view(np.int64)
     before_first = 0
     before_second = 0
-    widest = 1
-    for i in range(len(offsets) - 1):
-        widest = max(widest, offsets[i + 1] - offsets[i])
+    widest = widest_of(offsets)
+    each = np.arange(widest)
     rows = np.empty(widest, dtype=np.int64)
     across = np.empty(widest, dtype=np.int64)
     sums = np.empty(widest, dtype=np.int64)
@@ -48,10 +48,11 @@ def _classify(offsets, first, second, table_at, tables, of_first, of_second, col
         at = table_at[e]
         kept[e + 1] = kept[e]
         if d * c >= SMALLEST:
-            u = _distinct(bits, at, d, c, 1, c, of_first[before_first : before_first + d], rows, sums)
+            u = _distinct(bits, at, d, c, each[:c], of_first[before_first : before_first + d], rows, sums)
             v = 0
             if WORTH * (d + c + u) < d * c:
-                v = _some_distinct(bits, at, c, c, u, rows, of_second[before_second : before_second + c], across, sums)
+                some = of_second[before_second : before_second + c]
+                v = _distinct(bits, at, c, 1, rows[:u] * c, some, across, sums)
             if v > 0 and WORTH * (d + c + u * v) < d * c:
                 columns[e] = v
                 for x in range(u):
@@ -63,51 +64,24 @@ def _classify(offsets, first, second, table_at, tables, of_first, of_second, col
 
 
 @compiled
-def _distinct(bits, at, count, stride, step, length, numbers, found, sums):
-    """Numbers the distinct ones of `count` vectors, the k-th at at + k * stride; returns how many. found: the first of
-    each.
+def _distinct(bits, at, count, stride, places, numbers, found, sums):
+    """Numbers the distinct ones of `count` vectors; returns how many. found: the first of each.
+
+    The k-th vector begins at at + k * stride, its entries lie so far behind as `places` says.
     """
     many = 0
     for k in range(count):
         low = at + k * stride
         total = np.int64(0)
-        for x in range(length):
-            total = (total << SHIFT) ^ (total >> KEPT) ^ bits[low + x * step]
+        for place in places:
+            total = (total << SHIFT) ^ (total >> KEPT) ^ bits[low + place]
         number = many
         for m in range(many):
             if sums[m] == total:
                 other = at + found[m] * stride
                 same = True
-                for x in range(length):
-                    if bits[low + x * step] != bits[other + x * step]:
-                        same = False
-                        break
-                if same:
-                    number = m
-                    break
-        if number == many:
-            found[many] = k
-            sums[many] = total
-            many += 1
-        numbers[k] = number
-    return many
-
-
-@compiled
-def _some_distinct(bits, at, stride, count, length, rows, numbers, found, sums):
-    """The same for columns, of which only those rows matter."""
-    many = 0
-    for k in range(count):
-        total = np.int64(0)
-        for x in range(length):
-            total = (total << SHIFT) ^ (total >> KEPT) ^ bits[at + rows[x] * stride + k]
-        number = many
-        for m in range(many):
-            if sums[m] == total:
-                same = True
-                for x in range(length):
-                    row = at + rows[x] * stride
-                    if bits[row + k] != bits[row + found[m]]:
+                for place in places:
+                    if bits[low + place] != bits[other + place]:
                         same = False
                         break
                 if same:

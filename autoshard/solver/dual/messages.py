@@ -143,11 +143,7 @@ def along_rows(e, mine, theirs, d, c, classes, left, message, least):
     of_first, of_second, at, columns, entries = classes
     v = columns[e]
     u = (at[e + 1] - at[e]) // v
-    for x in range(u):
-        least[x] = np.inf
-    for a in range(d):
-        x = of_first[mine + a]
-        least[x] = min(least[x], left[a])
+    least_of(u, of_first[mine : mine + d], left, least)
     out = least[u:]
     for y in range(v):
         out[y] = np.inf
@@ -168,11 +164,7 @@ def along_columns(e, mine, theirs, d, c, best, classes, left, message, least, fi
     of_first, of_second, at, columns, entries = classes
     v = columns[e]
     u = (at[e + 1] - at[e]) // v
-    for y in range(v):
-        least[y] = np.inf
-    for a in range(d):
-        y = of_second[mine + a]
-        least[y] = min(least[y], left[a])
+    least_of(v, of_second[mine : mine + d], left, least)
     out = least[v:]
     row = at[e]
     for x in range(u):
@@ -186,6 +178,15 @@ def along_columns(e, mine, theirs, d, c, best, classes, left, message, least, fi
         x = of_first[theirs + b]
         message[b] = out[x]
         fixed[theirs + b] = entries[chosen + x * v]
+
+
+@compiled
+def least_of(count, classes, left, least):
+    """Writes the least of what the states of each of `count` classes cost."""
+    for x in range(count):
+        least[x] = np.inf
+    for a in range(len(classes)):
+        least[classes[a]] = min(least[classes[a]], left[a])
 
 
 @compiled
