@@ -8,9 +8,11 @@ The names below are imported when they are first used, so that ``import autoshar
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from autoshard.api.compare import compare
     from autoshard.api.jit import jit
     from autoshard.api.plans import Plan
@@ -122,7 +124,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'autoshard' has no attribute {name!r}")

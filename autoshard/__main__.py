@@ -7,12 +7,20 @@ INTERRUPTED = 130
 
 
 def run() -> int:
-    """Run the command line; Ctrl-C while it is being imported ends it as quietly as later."""
+    """Run the command line; Ctrl-C while it is being imported, or while Python ends, ends it as quietly as
+    otherwise.
+    """
     try:
+        from autoshard import interrupts
+
+        interrupts.heed()
         from autoshard.cli import main
+
+        code = main()
+        interrupts.end()
     except KeyboardInterrupt:
         return INTERRUPTED
-    return main()
+    return code
 
 
 if __name__ == "__main__":

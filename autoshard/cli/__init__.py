@@ -81,10 +81,10 @@ def _options(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    open_streams()
-    if arguments is None:  # a process of its own: a last garbage collection would walk all its memory for nothing
-        atexit.register(gc.freeze)
     try:
+        open_streams()
+        if arguments is None:  # a process of its own: a last garbage collection would walk all its memory for nothing
+            atexit.register(gc.freeze)
         with interrupts_arrive():
             app(args=arguments, prog_name="autoshard")
     except SystemExit as stop:

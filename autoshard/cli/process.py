@@ -1,43 +1,33 @@
 """The process that a command runs in: Ctrl-C must arrive, and streams must accept text."""
 
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_AGAIN_S = 0.02
+from autoshard import interrupts
 
 
 @contextmanager
 def interrupts_arrive() -> Iterator[None]:
     """Within the ``with`` block, a `KeyboardInterrupt` that Python drops is sent again a little later, until one
     arrives.
-
-    Python drops exceptions that are raised in finalizers and in callbacks of weak references and of the garbage
-    collector. JAX has such callbacks, and long tracing and pricing spend so much of their time in them that two of
-    three interrupts would be lost.
     """
-    before, waiting = sys.unraisablehook, []
+    before = sys.unraisablehook
 
     def dropped(what: Any) -> None:
-        if not issubclass(what.exc_type, KeyboardInterrupt):
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            interrupts.again()
+        else:
             before(what)
-            return
-        again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
-        again.daemon = True
-        again.start()
-        waiting.append(again)
 
     sys.unraisablehook = dropped
     try:
         yield
     finally:
         sys.unraisablehook = before
-        for again in waiting:
-            again.cancel()
+        interrupts.forget()
 
 
 def open_streams() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from autoshard import interrupts
 from autoshard.deadline import Deadline
 from autoshard.errors import OutOfTimeError
 
@@ -87,6 +88,8 @@ def _end(watcher: threading.Thread, closed: threading.Event, found: Interruption
     try:
         closed.set()
         watcher.join()
+        if found.done:
+            interrupts.forget()
         time.sleep(0)
     except KeyboardInterrupt:
         if not found.done:

@@ -28,6 +28,8 @@ COMMANDS = (
 """Command lines, the files they write, and about how many seconds they take."""
 OFTEN = 4
 """Processes of one round."""
+OWN = "autoshard/"
+"""In the paths of a traceback of ours; Python that is interrupted while it begins has one of its own."""
 
 
 def _heeds_interrupts() -> None:
@@ -62,8 +64,8 @@ def killed_while_writing(home: Path, seed: int, tally: "Tally") -> None:
             _, wrong = process.communicate()
             tally.fault(name, f"hang: {how.name} did not end the process", told)
         tally.codes[f"killed by {how.name}"][min(4, abs(process.returncode))] += 1
-        if "Traceback" in wrong and "autoshard" in wrong:  # not of Python itself, which begins
-            tally.fault(name, f"traceback after {how.name}\n{wrong[-3000:]}", told)
+        if "Traceback" in wrong and OWN in wrong:
+            tally.fault(name, f"traceback after {how.name}\n{wrong[-20_000:]}", told)
         for output in outputs:
             data = (box / output).read_bytes() if (box / output).exists() else OLD
             faults = malformed(output, data) if data != OLD else []
