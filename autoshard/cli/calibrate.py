@@ -12,7 +12,9 @@ from autoshard.errors import InputError
 
 @reports_errors
 def calibrate(
-    output: Annotated[Path, typer.Option(help="Where to write the profile.")] = Path("calibrated.yaml"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the profile.")] = Path(
+        "calibrated.yaml"
+    ),
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer and smaller sizes: seconds instead of minutes.")
     ] = False,

@@ -39,7 +39,10 @@ def propagate(
     strategy: Strategy = None,
     conservative: Conservative = False,
     output: Annotated[
-        Path | None, typer.Option(help="Write the result here; with several files, a directory for their results.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write the result here; with several files, a directory for their results."
+        ),
     ] = None,
     configuration: Configuration = None,
     shape: Shape = None,

@@ -50,7 +50,9 @@ def solve(
             min=0.001,
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Write the solution (a list of indices) here.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the solution (a list of indices) here.")
+    ] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="Write the proof of the bound here; `network check` judges it.")
     ] = None,

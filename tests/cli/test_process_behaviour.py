@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -126,3 +127,9 @@ def test_what_cannot_be_written_is_told_before_the_work(
     assert main([a.format(tmp=tmp_path) for a in arguments]) == 2
     err = capsys.readouterr().err
     assert err == f"error: {err[7:]}" and message.format(tmp=tmp_path) in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["propagate", "network solve", "calibrate", "solve", "report", "specs", "schema"])
+def test_every_command_that_writes_takes_the_short_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    assert re.search(r"-o,\s+--output", capsys.readouterr().out)
