@@ -133,6 +133,13 @@ def test_whole_arrays_are_joined_on_cut_blocks_without_a_collective():
     assert not len(plan.collectives)
 
 
+def test_explicit_mode_is_told_where_jax_refuses_the_slices_of_a_roll():
+    plan = plan_of(lambda x: jnp.sin(jnp.roll(x, 1, axis=0)), LONG, pins={"x0": ROWS, "out": ROWS})
+    explicit = plan.explicit_mode()
+    assert [(note.op, note.how) for note in explicit.annotations] == [("roll", "auto_axes")]
+    assert explicit.report is not None and "1 kept, 0 changed" in str(explicit.report)
+
+
 def kinds(f, *args):
     return [op.kind for op in trace(f, *args).program.body.ops]
 

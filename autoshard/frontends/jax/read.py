@@ -26,7 +26,7 @@ from autoshard.frontends.jax.kernels import called_facts, is_kernel, kernel_fact
 from autoshard.frontends.jax.placement import KIND as CONSTRAINT
 from autoshard.frontends.jax.placement import constraint_attrs, is_stated
 from autoshard.frontends.jax.rewritten import barrier_primitive, with_scalar_predicate
-from autoshard.frontends.jax.rolls import Roll, find_rolls, roll_primitive
+from autoshard.frontends.jax.rolls import ROLL, Roll, find_rolls
 from autoshard.frontends.jax.shard_maps import Frame, JaxOp, ShardMapReader
 from autoshard.frontends.jax.sites import Site, describe, joined, named_site
 from autoshard.frontends.jax.trip_count import while_trips
@@ -191,7 +191,7 @@ class JaxprReader(ShardMapReader):
         here = Site(site.source or source_line(eqn), joined(site.scope, str(eqn.source_info.name_stack)))
         params = {"dimension": roll.dimension, "start": roll.start}
         results = self._entered(frame, DraftOp("roll", [operand], []), eqn, here)
-        frame.block.ops[-1].origin = JaxOp(roll_primitive(), params, eqn.ctx)
+        frame.block.ops[-1].origin = JaxOp(ROLL, params, eqn.ctx)
         return results
 
     def _entered(

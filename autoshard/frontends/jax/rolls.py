@@ -5,23 +5,30 @@ moves once, to where it is wanted.
 """
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax import lax
 from jax.extend import core as jax_core
-from jax.interpreters import mlir
 
 
-@cache
-def roll_primitive() -> Any:
-    """Element r of dimension `dimension` of the result is element ``(r + start) mod n`` of the operand."""
-    roll = jax_core.Primitive("roll")
-    roll.def_impl(rolled)
-    roll.def_abstract_eval(lambda aval, **_: aval)
-    mlir.register_lowering(roll, mlir.lower_fun(rolled, multiple_results=False))
-    return roll
+class _RollPrimitive:
+    """Stands where the primitive of an equation stands, and runs as the slices and the join that were there.
+
+    Element r of dimension `dimension` of the result is element ``(r + start) mod n`` of the operand.
+    """
+
+    name = "roll"
+    multiple_results = False
+
+    def bind(self, x: Any, *, dimension: int, start: int) -> Any:
+        return rolled(x, dimension, start)
+
+    def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
+        return params
+
+
+ROLL = _RollPrimitive()
 
 
 def rolled(x: Any, dimension: int, start: int) -> Any:
