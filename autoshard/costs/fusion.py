@@ -30,8 +30,8 @@ _ROOT_PREFIXES: Final = ("reduce_", "arg", "cum", "scatter", "random_", "select_
 _ROOTS: Final = frozenset(
     {
         "dot_general", "conv_general_dilated", "gather", "sort", "top_k", "scan", "while", "cond", "shard_map",
-        "dynamic_update_slice", "concatenate", "fft", "cholesky", "lu", "qr", "geqrf", "householder_product", "eigh",
-        "eig", "svd", "triangular_solve", "tridiagonal_solve", "threefry2x32", "stack", "split",
+        "dynamic_update_slice", "concatenate", "roll", "fft", "cholesky", "lu", "qr", "geqrf", "householder_product",
+        "eigh", "eig", "svd", "triangular_solve", "tridiagonal_solve", "threefry2x32", "stack", "split",
     }
 )  # fmt: skip
 _NOT_ROOTS: Final = frozenset({"reduce_precision"})

@@ -31,7 +31,7 @@ _PER_ELEMENT: Final = {
 _MOVES_ONLY: Final = frozenset(
     {
         "broadcast_in_dim", "reshape", "transpose", "squeeze", "expand_dims", "slice", "pad", "concatenate",
-        "rev", "copy", "copy_p", "iota", "dynamic_slice", "dynamic_update_slice", "gather", "split",
+        "rev", "roll", "copy", "copy_p", "iota", "dynamic_slice", "dynamic_update_slice", "gather", "split",
         "optimization_barrier", "bitcast_convert_type", "stack", "unstack", "tile",
     }
 )  # fmt: skip

@@ -155,7 +155,8 @@ class TransformerOptions(TrainingOptions):
     `local_per_global` counts the sliding-window layers before each full one (Gemma 2: 1, Gemma 3: 5);
     with 0 every layer has the window. `max_seq` is the length of the table of learned positions.
     `attention_block` computes attention for that many query positions at a time (recomputed in the
-    backward pass), so that the scores of a whole sequence never exist at once.
+    backward pass), so that the scores of a whole sequence never exist at once. `attention_ring` computes it
+    in that many parts of the sequence, which keys and values go round.
     """
 
     model = "transformer"
@@ -182,6 +183,7 @@ class TransformerOptions(TrainingOptions):
     sliding_window: int | None = _size(None)
     local_per_global: int = _option(0, _int_at_least(0))
     attention_block: int | None = _size(None)
+    attention_ring: int | None = _size(None)
     scan: bool = _option(True, _flag)
     remat: str | tuple[str, ...] = _option("full", _remat)
 
@@ -207,6 +209,13 @@ class TransformerOptions(TrainingOptions):
             raise InputError(f"local_per_global={self.local_per_global} needs sliding_window, the length it sees")
         if self.attention_block is not None and self.seq % self.attention_block:
             raise InputError(f"seq={self.seq} is not a multiple of attention_block={self.attention_block}")
+        if self.attention_ring is not None and self.seq % self.attention_ring:
+            raise InputError(f"seq={self.seq} is not a multiple of attention_ring={self.attention_ring}")
+        if self.attention_ring is not None and self.attention_block is not None:
+            raise InputError(
+                f"attention_block={self.attention_block} and attention_ring={self.attention_ring} are two ways to "
+                "compute attention in parts; leave one out"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

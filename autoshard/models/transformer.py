@@ -14,6 +14,7 @@ from autoshard.models.layers import ACTIVATION, attention, cross_entropy, layer_
 from autoshard.models.model import ModelProgram, assemble
 from autoshard.models.options import TransformerOptions
 from autoshard.models.parameters import Parameter, stacked, unrolled, weight
+from autoshard.models.ring import ring_attention
 
 EMBEDDING_STD = 0.02  # GPT-2 and its successors
 
@@ -99,9 +100,11 @@ def self_attention(layer: Any, x: jax.Array, window: Any, options: TransformerOp
     if options.positions == "rope":
         query, key = rope(query, options.rope_base), rope(key, options.rope_base)
     query, key, value = (checkpoint_name(y, tag) for y, tag in ((query, "query"), (key, "key"), (value, "value")))
-    context = checkpoint_name(
-        attention(query, key, value, window=window, block=options.attention_block), "attn_context"
-    )
+    if options.attention_ring is None:
+        context = attention(query, key, value, window=window, block=options.attention_block)
+    else:
+        context = ring_attention(query, key, value, options.attention_ring, window)
+    context = checkpoint_name(context, "attn_context")
     out = jnp.einsum("bsnh,nhd->bsd", context, layer["wo"].astype(x.dtype))
     return out + layer["bo"].astype(x.dtype) if "bo" in layer else out
 

@@ -183,11 +183,16 @@ def _fault(
 
 def _cutouts_fault(rule: ShardingRule, cut: tuple[tuple[int, ...], ...], mesh: AtomMesh) -> str:
     """Why the atoms on the factors of a rule's cutouts do not do; empty where they do."""
+    joined: Counter[int] = Counter()
     for c in Placement(cut).moved(rule):
         if cut[c.taken] != cut[c.made]:
             return "a dimension is cut alone and together with the run that is taken from it"
-        if len(cutout_rounds(rule, c, cut[c.taken], mesh)) > MAX_PERMUTES:
-            return "elements of a slice need many permutes to get where they belong"
+        if c.wraps and rule.factor_sizes[c.made] % mesh.size(cut[c.made]):
+            return "the axes together do not divide a rolled dimension"
+        permutes = len(cutout_rounds(rule, c, cut[c.taken], mesh))
+        joined[c.made] += permutes if c.grows else 0
+        if max(permutes, joined[c.made]) > MAX_PERMUTES:
+            return "elements of a slice, or of what is joined, need many permutes to get where they belong"
     return ""
 
 

@@ -15,6 +15,8 @@ from autoshard.errors import RuleError
 
 TensorFactors = tuple[tuple[int, ...], ...]
 """For each dimension its factor indices, major to minor; ``()`` for a dimension of size 1 without factor."""
+SMALL_OPERAND = 8
+"""Of what is joined along a cut dimension, an operand of less than one part in so many of the largest comes whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +36,18 @@ class Halo:
 
 @dataclass(frozen=True, slots=True)
 class Cutout:
-    """Along one dimension, a result is a run of the elements of an operand (a slice), or the reverse (a pad).
+    """Along one dimension, a result is a run of the elements of an operand (a slice), or the reverse (a pad, and each
+    operand of what is joined).
 
     Element r of dimension `dim` of result `result` is element ``start + r`` of that dimension of operand `operand`; a
-    start of None is known at run time only. taken, made: the factors of the two dimensions, -1 for one of size 1; where
-    the sizes are the same (a shift), they are one factor. They need replication by themselves, but can be cut after all
+    start of None is known at run time only. wraps: the dimension is rolled, and behind its last element is its first;
+    it is cut into even blocks only. taken, made: the factors of the two dimensions, -1 for one of size 1; where the
+    sizes are the same (a shift, a roll), they are one factor. They need replication by themselves, but can be cut after
+    all
 
     - both by the same atoms, where the start is known: elements change devices by permutes;
     - `taken` alone, if `sums`: every device fills in what it holds, and the results are partial sums;
-    - `made` alone, if `grows` (a pad): every device takes what falls into its block.
+    - `made` alone, if `grows` (a pad, what is joined): every device takes what falls into its block.
     """
 
     operand: int
@@ -53,6 +58,7 @@ class Cutout:
     start: int | None
     grows: bool = False
     sums: bool = False
+    wraps: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,15 +133,25 @@ class ShardingRule:
 
     @cached_property
     def ties(self) -> tuple[tuple[int, ...], ...]:
-        """Factors of cutouts that can be cut by the same atoms: that of an operand's dimension, then of its results."""
+        """Factors of cutouts that can be cut by the same atoms: that of an operand's dimension, then of its results.
+
+        Of what is joined, the large operands are cut with the result. Small ones come whole.
+        """
         made: dict[int, list[Cutout]] = {}
+        joined: dict[int, list[Cutout]] = {}
         for c in self.cutouts:
-            made.setdefault(c.taken, []).append(c)
-        return tuple(
-            tuple(dict.fromkeys((taken, *(c.made for c in group))))
+            (joined if c.grows else made).setdefault(c.made if c.grows else c.taken, []).append(c)
+        taken_apart = [
+            (taken, *(c.made for c in group))
             for taken, group in made.items()
             if taken >= 0 and all(c.made >= 0 and c.start is not None for c in group)
-        )
+        ]
+        put_together = []
+        for whole, group in joined.items():
+            sizes = {c.taken: self.factor_sizes[c.taken] for c in group if c.taken >= 0}
+            large = [taken for taken, size in sizes.items() if size * SMALL_OPERAND >= max(sizes.values())]
+            put_together += [(*large, whole)] if large and whole >= 0 else []
+        return tuple(tuple(dict.fromkeys(factors)) for factors in (*taken_apart, *put_together))
 
     def halos_fit(self, parts: Sequence[int]) -> bool:
         """Whether blocks are even and as long as the edges that neighbours need, given the parts of each factor."""

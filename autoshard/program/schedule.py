@@ -14,7 +14,7 @@ from typing import NamedTuple
 from autoshard.program.program import Op, Program
 from autoshard.program.rule import Cutout, ShardingRule, TensorFactors
 from autoshard.sharding.layout import AtomMesh, Layout
-from autoshard.sharding.rows import Rounds, rounds
+from autoshard.sharding.rows import Piece, Rounds, dealt, pieces, rolled, rounds
 from autoshard.sharding.steps import Reshard
 
 PROGRAM = -1
@@ -141,7 +141,18 @@ def cutout_rounds(rule: ShardingRule, cutout: Cutout, atoms: Sequence[int], mesh
     """The pieces of a cutout, cut by `atoms` on both sides, that change devices, permute by permute."""
     assert cutout.start is not None
     operand, result = rule.factor_sizes[cutout.taken], rule.factor_sizes[cutout.made]
+    if cutout.wraps:
+        return dealt(rolled(operand, cutout.start, mesh.size(atoms)))
     return rounds(operand, result, cutout.start, tuple(mesh.sizes[a] for a in atoms))
+
+
+def cutout_pieces(rule: ShardingRule, cutout: Cutout, atoms: Sequence[int], mesh: AtomMesh) -> tuple[Piece, ...]:
+    """All pieces of a cutout that is cut by `atoms` on both sides, of those that stay too."""
+    assert cutout.start is not None
+    operand, result = rule.factor_sizes[cutout.taken], rule.factor_sizes[cutout.made]
+    if cutout.wraps:
+        return rolled(operand, cutout.start, mesh.size(atoms))
+    return pieces(operand, result, cutout.start, tuple(mesh.sizes[a] for a in atoms))
 
 
 def cutout_permutes(
@@ -149,8 +160,8 @@ def cutout_permutes(
 ) -> Iterator[tuple[tuple[tuple[int, int], ...], int]]:
     """For each permute of a cutout: (sender, receiver) numbers in mesh order, and how many elements a device sends."""
     number = numbers_in_mesh_order(atoms, mesh)
-    for pieces in cutout_rounds(rule, cutout, atoms, mesh):
-        yield tuple((number[p.source], number[p.target]) for p in pieces), max(p.count for p in pieces)
+    for sent in cutout_rounds(rule, cutout, atoms, mesh):
+        yield tuple((number[p.source], number[p.target]) for p in sent), max(p.count for p in sent)
 
 
 def numbers_in_mesh_order(atoms: Sequence[int], mesh: AtomMesh) -> list[int]:

@@ -38,6 +38,7 @@ class LabelledCutout(NamedTuple):
     start: int | None
     grows: bool = False
     sums: bool = False
+    wraps: bool = False
 
 
 class UnknownParametersError(Exception):
@@ -156,9 +157,7 @@ class Call:
             is_custom=is_custom,
             halos=tuple(Halo(k, d, index[x], low, high) for k, d, x, low, high in halos if x in index),
             cutouts=tuple(
-                Cutout(
-                    c.operand, c.result, c.dim, index.get(c.taken, -1), index.get(c.made, -1), c.start, c.grows, c.sums
-                )
+                Cutout(c.operand, c.result, c.dim, index.get(c.taken, -1), index.get(c.made, -1), *c[5:])
                 for c in cutouts
                 if c.taken in index or c.made in index
             ),

@@ -61,7 +61,7 @@ def pad(call: Call) -> ShardingRule:
 
 @rule("concatenate")
 def concatenate(call: Call) -> ShardingRule:
-    """The joined dimension must be whole, unless there is a single operand."""
+    """The joined dimension must be whole, unless there is a single operand, but for cutouts."""
     y, dim = call.results[0], call.param("dimension") % call.results[0].rank
     operands, whole = [], []
     for k, t in enumerate(call.operands):
@@ -69,9 +69,13 @@ def concatenate(call: Call) -> ShardingRule:
         operands.append([mine if d == dim else d for d in range(y.rank)])
         whole.append(mine)
     everything = tuple(range(len(call.operands)))
-    return call.build(
-        operands, [range(y.rank)], need_replication=[*whole, dim] if len(everything) > 1 else (), linear=(everything,)
-    )
+    if len(everything) == 1:
+        return call.build(operands, [range(y.rank)], linear=(everything,))
+    starts = accumulate((t.shape[dim] for t in call.operands), initial=0)
+    cutouts = [LabelledCutout(k, 0, dim, mine, dim, -n, grows=True) for k, (mine, n) in enumerate(zip(whole, starts))]
+    if y.dtype.startswith("key<") or not all(t.elements for t in call.operands):
+        cutouts = []
+    return call.build(operands, [range(y.rank)], need_replication=[*whole, dim], linear=(everything,), cutouts=cutouts)
 
 
 @rule("split")
@@ -85,6 +89,15 @@ def split(call: Call) -> ShardingRule:
     cutouts = [_cutout(call, k, axis, axis, (k, axis), starts[k]) for k in range(len(call.results)) if not single]
     cutouts = cutouts if all(y.elements for y in call.results) else []
     return call.build([range(x.rank)], results, need_replication=whole, linear=((0,),), cutouts=cutouts)
+
+
+@rule("roll")
+def roll(call: Call) -> ShardingRule:
+    """The rolled dimension must be whole, but for a cutout whose last element is followed by its first."""
+    x, dim = call.operands[0], call.param("dimension")
+    shifted = LabelledCutout(0, 0, dim, dim, dim, int(call.param("start")), wraps=True)
+    cutouts = [shifted] if x.elements and not x.dtype.startswith("key<") else []
+    return call.build([range(x.rank)], [range(x.rank)], need_replication=[dim], linear=((0,),), cutouts=cutouts)
 
 
 @rule("rev")

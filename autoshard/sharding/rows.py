@@ -62,6 +62,22 @@ class Piece(NamedTuple):
     count: int
 
 
+def rolled(n: int, start: int, parts: int) -> tuple[Piece, ...]:
+    """What `parts` even blocks of a roll take from those of its operand: element r is element ``(r + start) mod n``.
+
+    >>> [(p.source, p.target, p.count) for p in rolled(4, 3, 2)]
+    [(1, 0, 1), (0, 0, 1), (0, 1, 1), (1, 1, 1)]
+    """
+    length = n // parts
+    blocks, rest = divmod(start % n, length)
+    out = []
+    for target in range(parts):
+        out.append(Piece((target + blocks) % parts, target, rest, 0, length - rest))
+        if rest:
+            out.append(Piece((target + blocks + 1) % parts, target, 0, length - rest, rest))
+    return tuple(out)
+
+
 Rounds = tuple[tuple[Piece, ...], ...]
 
 
@@ -99,7 +115,12 @@ def rounds(operand: int, result: int, start: int, sizes: tuple[int, ...]) -> Rou
     >>> [[(p.source, p.target) for p in r] for r in rounds(8, 4, 4, (4,))]
     [[(2, 0), (3, 2)], [(2, 1)]]
     """
-    moved = [p for p in pieces(operand, result, start, sizes) if p.source != p.target]
+    return dealt(pieces(operand, result, start, sizes))
+
+
+def dealt(found: Sequence[Piece]) -> Rounds:
+    """Those of the pieces that change devices, in rounds as `rounds` has them."""
+    moved = [p for p in found if p.source != p.target]
     if not moved:
         return ()
     busy = max(*Counter(p.source for p in moved).values(), *Counter(p.target for p in moved).values())

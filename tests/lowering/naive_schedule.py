@@ -126,12 +126,13 @@ class Naive:
         return Placement(tuple(factors), tuple(passes), tuple(zeros))
 
     def ties(self, rule: ShardingRule, factors: list[tuple[int, ...]], atom: int) -> list[tuple[str, int]]:
-        """Cutouts that the atom can cut on both sides."""
+        """Cutouts that the atom can cut on both sides; rolls into even blocks only."""
+        rolled = {c.made for c in rule.cutouts if c.wraps}
         return [
             ("tie", k)
             for k, tie in enumerate(rule.ties)
             if len({factors[f] for f in tie}) == 1
-            and all(self.fits(rule.factor_sizes[f], (*factors[f], atom), not self.uneven) for f in tie)
+            and all(self.fits(rule.factor_sizes[f], (*factors[f], atom), not self.uneven or f in rolled) for f in tie)
         ]
 
     def literal(self, op: Op, operand: int) -> bool:

@@ -31,6 +31,8 @@ from autoshard.models.options import MoeOptions, TransformerOptions
         ("transformer", {"positions": "ropes"}, r"positions cannot be 'ropes'; did you mean 'rope'\?"),
         ("transformer", {"local_per_global": 1}, "needs sliding_window"),
         ("transformer", {"attention_block": 5}, "seq=32 is not a multiple of attention_block=5"),
+        ("transformer", {"attention_ring": 5}, "seq=32 is not a multiple of attention_ring=5"),
+        ("transformer", {"attention_ring": 4, "attention_block": 8}, "leave one out"),
         ("transformer", {"scan": "yes"}, "scan must be true or false, found 'yes'"),
         (
             "transformer",

@@ -92,6 +92,8 @@ def test_loss_falls(model, options):
         {"scan": False},
         {"scan": False, "remat": "none"},
         {"attention_block": 4},
+        {"attention_ring": 4},
+        {"attention_ring": 2, "scan": False, "remat": "none"},
     ],
     ids=str,
 )

@@ -26,6 +26,7 @@ from autoshard.frontends.jax.kernels import called_facts, is_kernel, kernel_fact
 from autoshard.frontends.jax.placement import KIND as CONSTRAINT
 from autoshard.frontends.jax.placement import constraint_attrs, is_stated
 from autoshard.frontends.jax.rewritten import barrier_primitive, with_scalar_predicate
+from autoshard.frontends.jax.rolls import Roll, find_rolls, roll_primitive
 from autoshard.frontends.jax.shard_maps import Frame, JaxOp, ShardMapReader
 from autoshard.frontends.jax.sites import Site, describe, joined, named_site
 from autoshard.frontends.jax.trip_count import while_trips
@@ -98,8 +99,14 @@ class JaxprReader(ShardMapReader):
                 return self._const(frame, atom.val, atom.aval)
             return env[atom]
 
-        for eqn in jaxpr.eqns:
-            results = self._equation(frame, eqn, [value_of(a) for a in eqn.invars], site)
+        rolls, needless = find_rolls(jaxpr)
+        for number, eqn in enumerate(jaxpr.eqns):
+            if number in needless:
+                continue
+            if number in rolls:
+                results = self._roll(frame, eqn, value_of(rolls[number].source), rolls[number], site)
+            else:
+                results = self._equation(frame, eqn, [value_of(a) for a in eqn.invars], site)
             env.update(zip(eqn.outvars, results, strict=True))
         return [value_of(a) for a in jaxpr.outvars]
 
@@ -179,6 +186,13 @@ class JaxprReader(ShardMapReader):
             known = {k: self._arrays[v] for k, v in enumerate(operands) if v in self._arrays}
             op.attrs = {"kernel": kernel_facts(eqn, known)}
         return self._entered(frame, op, eqn, here, params)
+
+    def _roll(self, frame: Frame, eqn: Any, operand: DraftValue, roll: Roll, site: Site) -> list[DraftValue]:
+        here = Site(site.source or source_line(eqn), joined(site.scope, str(eqn.source_info.name_stack)))
+        params = {"dimension": roll.dimension, "start": roll.start}
+        results = self._entered(frame, DraftOp("roll", [operand], []), eqn, here)
+        frame.block.ops[-1].origin = JaxOp(roll_primitive(), params, eqn.ctx)
+        return results
 
     def _entered(
         self, frame: Frame, op: DraftOp, eqn: Any, here: Site, params: Mapping[str, Any] | None = None

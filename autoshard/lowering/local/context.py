@@ -119,7 +119,7 @@ def local(*kinds: str) -> Callable[[LocalFunction], LocalFunction]:
 UNCHANGED = frozenset(
     {
         *UNARY_LINEAR, *SUMS, *NONLINEAR, "mul", "div", "select_n", "optimization_barrier",
-        "transpose", "squeeze", "rev", "concatenate", "stack", "unstack", "bitcast_convert_type",
+        "transpose", "squeeze", "rev", "stack", "unstack", "bitcast_convert_type",
         "dot_general", "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor",
         "reduce", "argmax", "argmin", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp",
         "sort", "top_k", "approx_top_k", "cholesky", "triangular_solve", "qr", "lu", "eigh", "svd",

@@ -9,8 +9,8 @@ from jax import lax
 
 from autoshard.lowering.local.context import LocalOp, mask_tail
 from autoshard.program.rule import Cutout
-from autoshard.program.schedule import cutout_rounds, numbers_in_mesh_order
-from autoshard.sharding.rows import Piece, pieces
+from autoshard.program.schedule import cutout_pieces, cutout_rounds, numbers_in_mesh_order
+from autoshard.sharding.rows import Piece
 
 
 def rows_at(x: Any, dim: int, first: Any, count: int) -> Any:
@@ -38,7 +38,9 @@ def filled_in(ctx: LocalOp, x: Any, cutout: Cutout, start: Any) -> Any:
 
 
 def taken_in(ctx: LocalOp, x: Any, cutout: Cutout) -> Any:
-    """This device's block of a pad along a dimension that is whole before it, zeros where padding belongs."""
+    """This device's block of a pad, or of what is joined, along a dimension that is whole before it; zeros where
+    padding and other operands belong.
+    """
     assert cutout.start is not None
     atoms = ctx.result_atoms(0, cutout.dim)
     start = ctx.grid.start(ctx.result_types[0].shape[cutout.dim], atoms)
@@ -48,13 +50,11 @@ def taken_in(ctx: LocalOp, x: Any, cutout: Cutout) -> Any:
 def moved(ctx: LocalOp, x: Any, cutout: Cutout) -> Any:
     """This device's block of a dimension that is cut before and after: what it keeps, and what others send it.
 
-    Elements of a pad that are padding are undefined.
+    Elements of a pad that are padding are undefined, and of what is joined those of other operands.
     """
-    assert cutout.start is not None
     atoms, dim, mesh = ctx.placement.factors[cutout.taken], cutout.dim, ctx.grid.mesh
-    operand, result = ctx.rule.factor_sizes[cutout.taken], ctx.rule.factor_sizes[cutout.made]
     number, names = numbers_in_mesh_order(atoms, mesh), ctx.grid.names(sorted(atoms))
-    found = pieces(operand, result, cutout.start, tuple(mesh.sizes[a] for a in atoms))
+    found = cutout_pieces(ctx.rule, cutout, atoms, mesh)
     kept = [p for p in found if p.source == p.target]
     blocks = [_Block(x, kept, [p.begin for p in kept])] if kept else []
     for sent in cutout_rounds(ctx.rule, cutout, atoms, mesh):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
+from autoshard.frontends.jax.rolls import rolled
 from autoshard.lowering.local.context import LocalOp, local
 from autoshard.lowering.local.rows import filled_in, moved, taken_in
 from autoshard.program.rule import Cutout
@@ -127,6 +128,42 @@ def pad(ctx: LocalOp, x: Any, value: Any) -> Sequence[Any]:
         inside = (position >= np.int32(0)) & (position < np.int32(n))
         x = lax.select(inside, x, lax.broadcast(value, x.shape))
     return padded(ctx, x, value, config)
+
+
+@local("roll")
+def roll(ctx: LocalOp, x: Any) -> Sequence[Any]:
+    """Two runs change places along a whole dimension; blocks of a cut one get what belongs there."""
+    dim, start = ctx.params["dimension"], ctx.params["start"]
+    atoms = ctx.operand_atoms(0, dim)
+    if not atoms:
+        return [rolled(x, dim, start)]
+    if not ctx.rule.cutouts or ctx.is_uneven(ctx.operand_types[0].shape[dim], atoms):
+        ctx.unsupported(f"dimension {dim} is rolled and cut into uneven blocks")
+    return [moved(ctx, x, c) for c in ctx.rule.cutouts]
+
+
+@local("concatenate")
+def concatenate(ctx: LocalOp, *operands: Any) -> Sequence[Any]:
+    """The primitive unchanged along a whole dimension. Of a cut one, a device gets what each operand has for its block,
+    and takes every element from the operand it is from.
+    """
+    dim = ctx.params["dimension"]
+    atoms = ctx.result_atoms(0, dim)
+    if not atoms or len(operands) == 1:
+        return ctx.bind(operands)
+    if len(ctx.rule.cutouts) != len(operands):
+        ctx.unsupported(f"dimension {dim} is cut and joined")
+    out = None
+    for k, (x, cutout) in enumerate(zip(operands, ctx.rule.cutouts, strict=True)):
+        assert cutout.start is not None
+        block = moved(ctx, x, cutout) if ctx.operand_atoms(k, dim) else taken_in(ctx, x, cutout)
+        if out is None:
+            out = block
+            continue
+        position = lax.broadcasted_iota(np.int32, block.shape, dim)
+        position = position + ctx.grid.start(ctx.result_types[0].shape[dim], atoms)
+        out = lax.select(position < np.int32(-cutout.start), out, block)
+    return [out]
 
 
 def padded(ctx: LocalOp, x: Any, value: Any, config: Sequence[tuple[int, int, int]]) -> list[Any]:

@@ -98,7 +98,8 @@ def _refuse_atoms(rule: Rule, factors: Any, passes: Any, zeros: Any, mesh: Atoms
     if len(factors) != len(rule.sizes):
         raise Impossible(f"it places {len(factors)} factors, the rule has {len(rule.sizes)}")
     both = cut_both(rule.cutouts, factors, mesh)
-    again = {c.made for c in both if c.made != c.taken}  # cut by the axes of what it is taken from
+    first: dict[int, int] = {c.made: c.taken for c in reversed(both)}
+    again = {f for c in both for f in (c.made, c.taken) if f not in first.values()}  # cut by the axes of another factor
     busy = [*(a for k, f in enumerate(factors) if k not in again for a in f), *(a for a, _ in passes), *zeros]
     for a in busy:
         if isinstance(a, bool) or not isinstance(a, int) or not 0 <= a < len(mesh.sizes):
@@ -141,6 +142,8 @@ def _moved(rule: Rule, both: Sequence[Cutout], factors: Any, mesh: Atoms) -> Ite
         before = [o for o in others if (o.dim < c.dim if o in both else not o.grows)]
         changed = tuple((o.dim, on_device(o.made) - on_device(o.taken)) for o in before)
         atoms = tuple(a for a in factors[c.taken] if mesh.sizes[a] > 1)
+        if c.wraps and rule.sizes[c.taken] % mesh.group(atoms):
+            raise Impossible(f"it cuts dimension {c.dim} of {rule.sizes[c.taken]} elements unevenly and rolls it")
         for pairs, count in permutes(rule.sizes, c, atoms, mesh) if atoms else ():
             yield Edge(c.operand, c.dim, atoms, count, 0, changed, pairs)
 

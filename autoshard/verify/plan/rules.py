@@ -106,7 +106,7 @@ _LINEAR: Final[dict[str, Any]] = {
         ("neg", "real", "imag", "conj", "convert_element_type", "copy", "copy_p", "pvary", "stop_gradient", "mesh_cast",
          "sharding_constraint", "layout_constraint", "reshard", "name", "optimization_barrier", "device_put",
          "reduce_sum", "cumsum", "broadcast_in_dim", "transpose", "squeeze", "expand_dims", "tile", "unstack", "slice",
-         "split", "rev", "dynamic_slice", "gather", "reshape", "fft", "reduce_window_sum", "div"), _ANY
+         "split", "rev", "roll", "dynamic_slice", "gather", "reshape", "fft", "reduce_window_sum", "div"), _ANY
     ),
     **dict.fromkeys(("add", "sub", "add_any", "complex", "stack", "pad", "concatenate"), _EVERY),
     **dict.fromkeys(("mul", "dot_general", "conv_general_dilated", "ragged_dot", "ragged_dot_general"), _EITHER),

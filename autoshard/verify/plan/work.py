@@ -16,7 +16,7 @@ MATRIX_KINDS: Final = ("dot_general", "conv_general_dilated", "ragged_dot", "rag
 _WRITES: Final = frozenset(
     {
         "dot_general", "conv_general_dilated", "gather", "sort", "top_k", "scan", "while", "cond",
-        "shard_map", "dynamic_update_slice", "concatenate", "fft", "cholesky", "lu", "qr", "geqrf",
+        "shard_map", "dynamic_update_slice", "concatenate", "roll", "fft", "cholesky", "lu", "qr", "geqrf",
         "householder_product", "eigh", "eig", "svd", "triangular_solve", "tridiagonal_solve", "threefry2x32",
         "stack", "split",
     }
@@ -27,7 +27,7 @@ _TAKES_VIRTUAL: Final = ("dot_general", "conv_general_dilated", "reduce_", "arg"
 _COPIES: Final = frozenset(
     {
         "broadcast_in_dim", "reshape", "transpose", "squeeze", "expand_dims", "slice", "pad", "concatenate",
-        "rev", "copy", "copy_p", "iota", "dynamic_slice", "dynamic_update_slice", "gather", "split",
+        "rev", "roll", "copy", "copy_p", "iota", "dynamic_slice", "dynamic_update_slice", "gather", "split",
         "optimization_barrier", "bitcast_convert_type", "stack", "unstack", "tile",
     }
 )  # fmt: skip

@@ -1,0 +1,118 @@
+"""Attention in which keys and values go round the parts of a sequence (ring attention, arXiv 2310.01889).
+
+The sequence is in parts, and part i of the queries meets part i + r of the keys and values in round r. Every array has
+the parts as a dimension. Where a plan cuts it, keys and values are handed on between neighbours by permutes, and no
+device ever holds more of them than two parts. What goes round has tags, so that it can be pinned: ``ring_key``,
+``ring_value``, and in the backward pass ``ring_to_key`` and ``ring_to_value`` as well, all of the shape
+(parts, b, s / parts, kv_heads, h).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+
+from autoshard.models.layers import MASKED
+
+
+def ring_attention(query: jax.Array, key: jax.Array, value: jax.Array, parts: int, window: Any = None) -> jax.Array:
+    """Causal grouped-query attention: (b, s, heads, h) and (b, s, kv_heads, h) to (b, s, heads, h).
+
+    `parts` divides s. `window` limits how far back a position sees (a number or a scalar array). The backward pass goes
+    round again and keeps only the results and their log-sum-exps.
+    """
+    batch, seq, heads, head_dim = query.shape
+    kv_heads = key.shape[2]
+
+    def in_parts(x: jax.Array) -> jax.Array:
+        return jnp.moveaxis(x.reshape(batch, parts, seq // parts, *x.shape[2:]), 1, 0)
+
+    grouped = query.reshape(batch, seq, kv_heads, heads // kv_heads, head_dim)
+    reach = jnp.asarray(seq if window is None else window, jnp.int32)
+    out: Any = _ring(in_parts(grouped), in_parts(key), in_parts(value), reach)
+    return jnp.moveaxis(out, 0, 1).reshape(query.shape)
+
+
+def _scores(query: jax.Array, key: jax.Array, round_: jax.Array, reach: jax.Array) -> jax.Array:
+    """Scores of each part of the queries (p, b, s, k, g, h) with its keys of a round: (p, b, k, g, s, t), float32."""
+    parts, length = query.shape[0], query.shape[2]
+    scores = jnp.einsum("pbskgh,pbtkh->pbkgst", query, key, preferred_element_type=jnp.float32)
+    part = jnp.arange(parts, dtype=jnp.int32)
+    of_keys = jax.lax.rem(part + round_, jnp.int32(parts))
+    within = jnp.arange(length, dtype=jnp.int32)
+    rows = (part * length)[:, None, None] + within[None, :, None]
+    columns = (of_keys * length)[:, None, None] + within[None, None, :]
+    visible = (columns <= rows) & (rows - columns < reach)  # (p, s, t)
+    return jnp.where(visible[:, None, None, None], scores * query.shape[-1] ** -0.5, MASKED)
+
+
+def _on(x: jax.Array, tag: str) -> jax.Array:
+    """Every part gets what the next one had."""
+    return checkpoint_name(jnp.roll(x, -1, axis=0), f"ring_{tag}")
+
+
+def _rounds(parts: int) -> jax.Array:
+    return jnp.arange(parts, dtype=jnp.int32)
+
+
+def _forward(query: Any, key: Any, value: Any, reach: Any) -> tuple[jax.Array, jax.Array]:
+    """The results, and log-sum-exps of the scores (p, b, k, g, s)."""
+    parts, batch, length, kv_heads, groups, _ = query.shape
+
+    def body(carry: Any, round_: jax.Array) -> tuple[Any, None]:
+        key, value, peak, total, out = carry
+        scores = _scores(query, key, round_, reach)
+        higher = jnp.maximum(peak, scores.max(-1))
+        weights, scale = jnp.exp(scores - higher[..., None]), jnp.exp(peak - higher)
+        total = total * scale + weights.sum(-1)
+        weights = weights.astype(value.dtype)
+        seen = jnp.einsum("pbkgst,pbtkh->pbkgsh", weights, value, preferred_element_type=jnp.float32)
+        return (_on(key, "key"), _on(value, "value"), higher, total, out * scale[..., None] + seen), None
+
+    shape = (parts, batch, kv_heads, groups, length)
+    none = (jnp.full(shape, MASKED, jnp.float32), jnp.zeros(shape, jnp.float32))
+    start = (key, value, *none, jnp.zeros((*shape, query.shape[-1]), jnp.float32))
+    (_, _, peak, total, out), _ = jax.lax.scan(body, start, _rounds(parts))
+    out = jnp.einsum("pbkgsh->pbskgh", out / total[..., None]).astype(query.dtype)
+    return out, peak + jnp.log(total)
+
+
+@partial(jax.custom_vjp)
+def _ring(query: Any, key: Any, value: Any, reach: Any) -> jax.Array:
+    return _forward(query, key, value, reach)[0]
+
+
+def _ring_forward(query: Any, key: Any, value: Any, reach: Any) -> tuple[jax.Array, Any]:
+    out, sums = _forward(query, key, value, reach)
+    return out, (query, key, value, reach, out, sums)
+
+
+def _ring_backward(kept: Any, given: jax.Array) -> tuple[Any, ...]:
+    """Gradients of keys and values go round with them, and are back at their part after the last round."""
+    query, key, value, reach, out, sums = kept
+    wide = given.astype(jnp.float32)
+    shared = jnp.einsum("pbskgh,pbskgh->pbkgs", wide, out.astype(jnp.float32))
+
+    def body(carry: Any, round_: jax.Array) -> tuple[Any, None]:
+        key, value, to_query, to_key, to_value = carry
+        weights = jnp.exp(_scores(query, key, round_, reach) - sums[..., None])
+        to_weights = jnp.einsum("pbskgh,pbtkh->pbkgst", given, value, preferred_element_type=jnp.float32)
+        to_scores = (weights * (to_weights - shared[..., None]) * query.shape[-1] ** -0.5).astype(query.dtype)
+        weights = weights.astype(query.dtype)
+        to_query += jnp.einsum("pbkgst,pbtkh->pbskgh", to_scores, key, preferred_element_type=jnp.float32)
+        to_key += jnp.einsum("pbkgst,pbskgh->pbtkh", to_scores, query, preferred_element_type=jnp.float32)
+        to_value += jnp.einsum("pbkgst,pbskgh->pbtkh", weights, given, preferred_element_type=jnp.float32)
+        handed_on = (_on(key, "key"), _on(value, "value"))
+        return (*handed_on, to_query, _on(to_key, "to_key"), _on(to_value, "to_value")), None
+
+    zeros = [jnp.zeros(x.shape, jnp.float32) for x in (query, key, value)]
+    (_, _, *gradients), _ = jax.lax.scan(body, (key, value, *zeros), _rounds(query.shape[0]))
+    to = [g.astype(x.dtype) for g, x in zip(gradients, (query, key, value), strict=True)]
+    return (*to, None)
+
+
+_ring.defvjp(_ring_forward, _ring_backward)
