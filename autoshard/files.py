@@ -4,6 +4,7 @@ import json
 import os
 import stat
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,18 @@ def decode_text(data: bytes, name: str, *, what: str = "file") -> str:
         ) from None
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
-    """`InputError` where a file of this name surely cannot be written. Callers check before long work, not after it."""
+def check_writable(path: str | os.PathLike[str], reads: Iterable[str | os.PathLike[str]] = ()) -> None:
+    """`InputError` where a file of this name surely cannot be written. Callers check before long work, not after it.
+
+    reads: the files that the caller reads, which it must not overwrite.
+    """
     path = Path(path)
     if "\0" in str(path):
         raise InputError(f"cannot write {str(path)!r}: names of files hold no NUL character")
     if path.is_dir():
         raise InputError(f"cannot write {path}: it is a directory")
+    if path.exists() and any(os.path.exists(file) and os.path.samefile(path, file) for file in reads):
+        raise InputError(f"cannot write {path}: it is what the command reads; give another name")
     for folder in path.absolute().parents:
         if folder.is_dir():
             if not os.access(folder, os.W_OK | os.X_OK) and not path.exists():

@@ -18,8 +18,24 @@ FLOPS_RANGE = (1e8, 1e17)
 BYTES_PER_S_RANGE = (1e6, 1e15)
 MEMORY_BYTES_RANGE = (2**24, 1e14)
 LATENCY_S_RANGE = (0.0, 0.1)
+MOST_FAULTS = 10
+"""So many faults of a profile are told one by one."""
 
 Unit = Literal["FLOP/s", "bytes/s", "bytes", "s", "fraction", "elements"]
+
+
+def _said(fault: Any) -> str:
+    """A fault that pydantic found, in words for a user."""
+    where = ".".join(str(part) for part in fault["loc"]) or "profile"
+    kind, found = fault["type"], fault["input"]
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        message = "must be a mapping of keys and values"
+    elif kind in ("list_type", "tuple_type"):
+        message = "must be a list"
+    else:
+        message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    shown = f" (found {str(found)[:60]!r})" if isinstance(found, str) else f" (found {found!r})"
+    return f"{where}: {message}{shown if isinstance(found, (str, int, float)) else ''}"
 
 
 class _Strict(BaseModel):
@@ -372,11 +388,8 @@ class Profile(_Strict):
         try:
             return Profile.model_validate(data)
         except ValidationError as error:
-            lines = []
-            for item in error.errors():
-                where = ".".join(str(part) for part in item["loc"]) or "profile"
-                message = item["msg"].removeprefix("Value error, ")
-                found = item["input"]
-                shown = f" (found {found!r})" if isinstance(found, (str, int, float)) else ""
-                lines.append(f"  {where}: {message}{shown}")
+            faults = error.errors()
+            lines = [f"  {_said(item)}" for item in faults[:MOST_FAULTS]]
+            if len(faults) > MOST_FAULTS:
+                lines.append(f"  and {len(faults) - MOST_FAULTS} more faults")
             raise ProfileError(f"{origin} is not a valid hardware profile:\n" + "\n".join(lines)) from None

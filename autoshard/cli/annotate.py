@@ -42,7 +42,7 @@ def annotate(
             "lists the annotations that explicit mode does not infer, without trying which of them are needed"
         )
     if output is not None:
-        check_writable(output)
+        check_writable(output, [plan])
     simulate_devices(devices)
     from autoshard.running.program import load
 

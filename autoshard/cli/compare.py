@@ -50,7 +50,7 @@ def compare(
         check_plot(plot)
     for file in (csv, plot):
         if file is not None:
-            check_writable(file)
+            check_writable(file, [config])
     settings = config_of(config, changes, mesh, hardware)
     if settings.mesh_search is not None:
         raise InputError(f"{config}: compare needs the sizes of the mesh; let solve find them first")

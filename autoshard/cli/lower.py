@@ -54,7 +54,7 @@ def lower(
             "--no-report writes the text without"
         )
     if output is not None:
-        check_writable(output)
+        check_writable(output, [plan])
     simulate_devices(devices)
     from autoshard.running.program import load
 
@@ -80,7 +80,7 @@ def _write_onnx(plan: Path, output: Path | None, as_json: bool) -> None:
 
     if output is None:
         raise InputError("--target onnx writes a model: name its file with --output, such as planned.onnx")
-    check_writable(output)
+    check_writable(output, [plan])
     export = export_plan(Plan.load(plan), output, name=str(plan))
     if as_json:
         print(json_text({"target": ONNX, "output": str(output), **export.to_dict()}))

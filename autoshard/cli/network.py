@@ -76,7 +76,7 @@ def solve(
         if target is not None and not target.absolute().parent.is_dir():
             raise InputError(f"{name} {target}: there is no folder {target.absolute().parent}")
         if target is not None:
-            check_writable(target)
+            check_writable(target, [file])
     problem = read_problem(file)
     parse_s = time.monotonic() - began
     if effort is None:

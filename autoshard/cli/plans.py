@@ -146,7 +146,7 @@ def specs(
     from autoshard.files import check_writable, write_text
 
     if output is not None:
-        check_writable(output)
+        check_writable(output, [plan])
     loaded = Plan.load(plan)
     if rules is not None:
         if rules not in ("maxtext", "flax"):

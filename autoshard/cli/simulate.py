@@ -73,7 +73,7 @@ def simulate(
         if trust:
             allow(file)
     if trace is not None:
-        check_writable(trace)
+        check_writable(trace, plans)
     if keep is not None and keep.exists() and not keep.is_dir():
         raise InputError(f"--keep: {keep} is a file; name a folder")
 

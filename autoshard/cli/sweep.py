@@ -37,7 +37,7 @@ def sweep(
 
     values = _values(over or [])
     limit_s = limit_option(time_limit)
-    check_writable(output)
+    check_writable(output, [config])
     with Progress() as progress:
         swept = sweep(
             config, values, changes=changes or (), results=output, time_limit_s=limit_s, progress=progress

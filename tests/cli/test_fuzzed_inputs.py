@@ -326,3 +326,23 @@ def test_a_copy_of_the_process_whose_parent_is_gone_ends_in_silence() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("command", [["specs"], ["annotate", "--no-check"], ["lower", "--no-report"], ["report"]])
+def test_a_plan_is_not_overwritten_by_what_is_made_of_it(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    copy = tmp_path / "plan.json"
+    copy.write_bytes(plan_file.read_bytes())
+    assert main([command[0], str(copy), *command[1:], "--output", str(copy)]) == 2
+    assert "give" in capsys.readouterr().err
+    assert copy.read_bytes() == plan_file.read_bytes()
+
+
+def test_of_many_faults_of_a_profile_ten_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.yaml").write_text(f"name: mine\nlevels: {[0] * 500}\n")
+    assert main(["hardware", str(tmp_path / "mine.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert "levels.0: must be a mapping of keys and values (found 0)" in said
+    assert "more faults" in said
+    assert len(said) < 1500
