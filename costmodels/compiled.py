@@ -34,6 +34,7 @@ class CompiledWork(BaseModel):
 
     matmul: share of the peak by family of the element type (``bf16``, ``f32``); one that is not there has the share of
     ``bf16``. convolution: share of the peak. memory: share of the memory's rate, of work that memory bounds.
+    matmul_memory: the same of matmuls of few rows, which memory bounds; `memory` where the profile does not say.
     elementwise, update, attention: bytes that cross memory over those of the fusion model (docs/memory.md).
     source: a key of the profile's sources.
     """
@@ -43,6 +44,7 @@ class CompiledWork(BaseModel):
     matmul: Annotated[dict[str, Share], Field(min_length=1)]
     convolution: Share
     memory: Share
+    matmul_memory: Share | None = None
     elementwise: Traffic
     update: Traffic
     attention: Traffic
@@ -56,6 +58,12 @@ class CompiledWork(BaseModel):
         if kind in (WorkKind.MATMUL, WorkKind.ATTENTION, WorkKind.KERNEL):
             return self.matmul.get(family, self.matmul.get("bf16", max(self.matmul.values())))
         return 1.0
+
+    def share_of_memory(self, kind: WorkKind) -> float:
+        """The share of the memory's rate that work of a kind reaches where memory bounds it."""
+        if kind is WorkKind.MATMUL and self.matmul_memory is not None:
+            return self.matmul_memory
+        return self.memory
 
     def traffic(self, kind: WorkKind) -> float:
         """Bytes that cross memory over those of the fusion model."""

@@ -314,7 +314,7 @@ class Machine:
         if compiled is None:
             return self.compute_s(flops, bytes_, dtype, unit)
         share = compiled.share_of_peak(kind, family_of(dtype)) if unit == "matmul" else 1.0
-        crossing = compiled.traffic(kind) / compiled.memory
+        crossing = compiled.traffic(kind) / compiled.share_of_memory(kind)
         return self.compute_s(np.asarray(flops) / share, np.asarray(bytes_) * crossing, dtype, unit)
 
     # Plain data

@@ -63,6 +63,36 @@ def block(tokens: int, width: int, hidden: int, vocab: int, dtype: Any = jnp.bfl
     return step, (state, of(tokens, width, dtype=dtype)), (0,) if updates else ()
 
 
+def few_rows(rows: int, width: int, hidden: int, layers: int) -> Built:
+    """Gated MLPs of few rows, as in decoding: what their matmuls take is reading the weights."""
+
+    def step(ws: Any, x: jax.Array) -> jax.Array:
+        for w in ws:
+            x = x + (jax.nn.silu(x @ w["g"]) * (x @ w["u"])) @ w["d"]
+        return x
+
+    weights = {"g": of(width, hidden), "u": of(width, hidden), "d": of(hidden, width)}
+    return step, ([weights] * layers, of(rows, width)), ()
+
+
+def few_queries(batch: int, context: int, heads: int, queries: int, width: int, layers: int) -> Built:
+    """A token's attention to caches, which are read and written in place, a few queries for each of their heads."""
+
+    def step(caches: Any, q: jax.Array, new: jax.Array, at: jax.Array) -> Any:
+        kept = []
+        for cache in caches:
+            keys, values = (lax.dynamic_update_slice(cache[name], new, (0, at, 0, 0)) for name in ("k", "v"))
+            scores = jnp.einsum("bkgd,bskd->bkgs", q, keys, preferred_element_type=jnp.float32) * width**-0.5
+            shares = jax.nn.softmax(jnp.where(jnp.arange(context) <= at, scores, -1e30), axis=-1).astype(q.dtype)
+            q = jnp.einsum("bkgs,bskd->bkgd", shares, values)
+            kept.append({"k": keys, "v": values})
+        return kept, q
+
+    cache = of(batch, context, heads, width)
+    specs = ([{"k": cache, "v": cache}] * layers, of(batch, heads, queries, width), of(batch, 1, heads, width))
+    return step, (*specs, of(dtype=jnp.int32)), (0,)
+
+
 def update() -> Built:
     """Adam alone, on gradients that are there."""
     arrays = {name: of(4096, 8192, dtype=jnp.float32) for name in "ab"}
@@ -103,6 +133,8 @@ PROGRAMS: dict[str, Callable[[], Built]] = {
     "grads_bf16": lambda: block(4096, 2048, 8192, 16384, updates=False),
     "grads_f32": lambda: block(2048, 4096, 4096, 4096, jnp.float32, updates=False),
     "adam": update,
+    "few_rows": lambda: few_rows(32, 6144, 8192, 3),
+    "few_queries": lambda: few_queries(48, 2048, 4, 6, 128, 3),
     "convs": convolutions,
     "mlp_f32": lambda: model("mlp", **_MLP),
     "mlp_bf16": lambda: model("mlp", **_MLP, compute_dtype="bfloat16"),

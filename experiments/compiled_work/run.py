@@ -9,6 +9,8 @@ A row has the seconds of the compiler's schedule (docs/simulation.md, clock ``ex
 price: FLOP of matmuls by type, and bytes by the fusion model. The fit is of whole programs, in log seconds::
 
     seconds = sum of FLOP / (peak x share) + sum of bytes x traffic / (memory rate x 0.85)
+
+A matmul that memory bounds counts with its bytes alone, at a share of the memory's rate.
 """
 
 import argparse
@@ -17,7 +19,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -31,20 +33,29 @@ MEMORY = 0.85
 """Share of the memory's rate, as the clock has it (`autoshard.simulation.work.MEMORY_SHARE`)."""
 FLOP: Sequence[str] = ("bf16_flop", "f32_flop", "convolution_flop")
 BYTES: Sequence[str] = ("attention_bytes", "elementwise_bytes", "update_bytes")
-COLUMNS: Sequence[str] = ("program", "chip", "compiler", "seconds", "matmul_s", "cycles_s", "compile_s", *FLOP, *BYTES)
-OWN: Sequence[str] = ("bf16", "f32", "convolution", "attention")
+SHARED_BYTES: Final = "matmul_memory_bytes"
+"""Of matmuls that memory bounds."""
+BOUND = 2.0
+"""So many times as long as its FLOP at the peak do the bytes of such a matmul take, whatever its share."""
+AMOUNTS: Sequence[str] = (*FLOP, *BYTES, SHARED_BYTES)
+COLUMNS: Sequence[str] = ("program", "chip", "compiler", "seconds", "matmul_s", "cycles_s", "compile_s", *AMOUNTS)
+OWN: Sequence[str] = ("bf16", "f32", "convolution", "attention", "matmul_memory")
 """Numbers that each chip has for itself; `COMMON` ones are facts of the compiler, whatever the chip."""
 COMMON: Sequence[str] = ("elementwise", "update")
-USUAL = {"bf16": 0.8, "f32": 0.5, "convolution": 0.5, "attention": 5.0, "elementwise": 0.3, "update": 0.7}
+USUAL = {
+    "bf16": 0.8, "f32": 0.5, "convolution": 0.5, "attention": 5.0, "matmul_memory": 0.7, "elementwise": 0.3,
+    "update": 0.7,
+}  # fmt: skip
 MOST = 0.95
 """The largest share of the peak that any matmul of these schedules has."""
+SHARES: Sequence[str] = ("bf16", "f32", "convolution", "matmul_memory")
 WIDTH = 0.4
 """How far, in log, a number lies from its usual one where no program tells (the chip has none of that work)."""
 ERROR = 0.1
 """Of a program, in log seconds."""
 
 
-def amounts(program: Any) -> dict[str, float]:
+def amounts(program: Any, machine: Any) -> dict[str, float]:
     """FLOP and bytes of a program on one device, by what the fit tells apart."""
     from autoshard.costmodels.compiled import WorkKind
     from autoshard.costmodels.families import family_of
@@ -54,7 +65,7 @@ def amounts(program: Any) -> dict[str, float]:
     from autoshard.costs.roofline import dtype_of_work, local_bytes
     from autoshard.costs.work import is_matmul, local_flops, local_sizes, work_kind
 
-    total = dict.fromkeys((*FLOP, *BYTES), 0.0)
+    total = dict.fromkeys(AMOUNTS, 0.0)
     fused, times, after = fusion.analyse(program), multiplicities(program), matmul_order(program).after
     for op, _ in program.walk():
         if op.rule is None:
@@ -65,8 +76,14 @@ def amounts(program: Any) -> dict[str, float]:
         if f"{kind}_bytes" in total:
             total[f"{kind}_bytes"] += moved
         elif is_matmul(op):
-            family = "convolution" if kind is WorkKind.CONVOLUTION else family_of(dtype_of_work(op, program))
-            total[f"{family}_flop"] += float(local_flops(op, program, sizes)[0]) * times[op.id]
+            dtype = dtype_of_work(op, program)
+            family = "convolution" if kind is WorkKind.CONVOLUTION else family_of(dtype)
+            flop = float(local_flops(op, program, sizes)[0]) * times[op.id]
+            at_peak, bytes_s = machine.compute_s(flop, 0.0, dtype), machine.compute_s(0.0, moved, dtype)
+            if kind is WorkKind.MATMUL and bytes_s > BOUND * at_peak:
+                total[SHARED_BYTES] += moved
+            else:
+                total[f"{family}_flop"] += flop
     return total
 
 
@@ -105,7 +122,7 @@ def measure(name: str, chip: str, keep: Path | None) -> dict[str, Any]:
     return {
         "program": name, "chip": chip, "compiler": tpu.compiler_version(), "seconds": line.seconds,
         "matmul_s": line.total(MATMUL), "cycles_s": timeline(module, machine, "cycles").seconds, "compile_s": took,
-        **amounts(program),
+        **amounts(program, machine),
     }  # fmt: skip
 
 
@@ -125,10 +142,11 @@ def parts(row: Mapping[str, Any]) -> dict[str, float]:
     from autoshard.costmodels import load_profile
 
     profile = load_profile(row["chip"])
+    memory = {"matmul_memory": row[SHARED_BYTES] / profile.memory.bandwidth.value}
     peak = {"bf16": "bfloat16", "f32": "float32", "convolution": "float32"}
     out = {name: row[f"{name}_flop"] / profile.matmul_flops_per_s(dtype) for name, dtype in peak.items()}
     rate = profile.memory.bandwidth.value * MEMORY
-    return {**out, **{column.removesuffix("_bytes"): row[column] / rate for column in BYTES}}
+    return {**out, **memory, **{column.removesuffix("_bytes"): row[column] / rate for column in BYTES}}
 
 
 def seconds(row: Mapping[str, Any], numbers: Mapping[str, float]) -> float:
@@ -138,7 +156,7 @@ def seconds(row: Mapping[str, Any], numbers: Mapping[str, float]) -> float:
 
 def total(at_peak: Mapping[str, float], numbers: Mapping[str, float]) -> float:
     """The sum of the parts: shares divide, traffic multiplies."""
-    return sum(s * numbers[name] if f"{name}_bytes" in BYTES else s / numbers[name] for name, s in at_peak.items())
+    return sum(s / numbers[name] if name in SHARES else s * numbers[name] for name, s in at_peak.items())
 
 
 def fit(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
@@ -148,7 +166,8 @@ def fit(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     chips = sorted({row["chip"] for row in rows})
     names = [(chip, name) for chip in chips for name in OWN] + [("", name) for name in COMMON]
     usual = np.log([USUAL[name] for _, name in names])
-    top = np.array([np.log(MOST) if name in ("bf16", "f32", "convolution") else np.log(20) for _, name in names])
+    most = {**dict.fromkeys(SHARES, MOST), "matmul_memory": MEMORY}
+    top = np.log([most.get(name, 20.0) for _, name in names])
 
     def numbers(x: np.ndarray, chip: str) -> dict[str, float]:
         return {name: float(np.exp(v)) for (of, name), v in zip(names, x, strict=True) if of in ("", chip)}

@@ -6,10 +6,11 @@
     python experiments/compiler_judge/run.py --prices         # the plans' own seconds again, nothing compiled
 
 Needs libtpu (``pip install 'autoshard[tpu]'``) and no TPU. Candidates of a case: our plan under both objectives, as
-collectives written out and as constraints; the plan that the calibrated machine (``tpu_v5e@compiler``, objective
-overlap) chooses, the same two ways; named strategies written out; and XLA's partitioner with nothing but the shardings
-of inputs and outputs of one of these (`Case.annotated`). Every candidate is priced on the plain and on the calibrated
-machine. One candidate after another; rows are written as they come.
+collectives written out, as constraints, and as nothing but the shardings of its inputs and outputs; the plan that the
+calibrated machine (``tpu_v5e@compiler``, objective overlap) chooses, the same three ways; named strategies written out;
+and XLA's partitioner with nothing but the shardings of inputs and outputs of one of these (`Case.annotated`). Every
+candidate is priced on the plain and on the calibrated machine. One candidate after another; rows are written as they
+come.
 """
 
 import argparse
@@ -106,6 +107,7 @@ def candidates(case: Case) -> Iterator[tuple[str, str]]:
     for name in OURS:
         yield name, "explicit"
         yield name, "constraints"
+        yield name, "shardings"
     for name in case.named:
         yield name, "explicit"
     yield case.annotated, "shardings"
@@ -350,7 +352,7 @@ def best_of_cases(done: Sequence[Mapping[str, str]]) -> Iterator[str]:
         ours = [float(r["expected_s"]) for r in mine if r["candidate"] in OURS]
         if min(ours) > 1.02 * float(best["expected_s"]):
             beyond.append(case)
-        xla = [float(r["expected_s"]) for r in mine if r["form"] == "shardings"]
+        xla = [float(r["expected_s"]) for r in mine if r["form"] == "shardings" and r["candidate"] not in OURS]
         if xla:
             words.append(f"XLA's partitioner {min(xla) / float(best['expected_s']) - 1:+.1%}")
         beside = f"; beside it {', '.join(words)}" if words else ""

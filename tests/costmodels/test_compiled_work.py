@@ -61,7 +61,8 @@ def test_profiles_have_the_numbers_that_the_fit_gives(
     for chip, numbers in fitted.items():
         work = load_profile(f"{chip}@compiler").compiled_work
         assert work is not None and work.memory == experiment.MEMORY
-        told = {**work.matmul, **{k: getattr(work, k) for k in ("convolution", "attention", "elementwise", "update")}}
+        names = ("convolution", "attention", "matmul_memory", "elementwise", "update")
+        told = {**work.matmul, **{name: getattr(work, name) for name in names}}
         assert told == pytest.approx(numbers, abs=0.0051, rel=0.011)
 
 
@@ -101,6 +102,18 @@ def test_bytes_cross_memory_as_often_as_the_calibration_says(calibrated: Machine
     once = 1e9 / calibrated.profile.memory.bandwidth.value
     crossing = getattr(work, kind.value)
     assert calibrated.work_s(kind, 0.0, 1e9, "bfloat16") == pytest.approx(once * crossing / work.memory)
+
+
+def test_a_matmul_of_few_rows_reads_memory_at_a_share_of_its_own(tmp_path: Path) -> None:
+    rate = load_profile("tpu_v5p").memory.bandwidth.value
+    machine = place_mesh(load_profile("tpu_v5p@compiler"), {"x": 4})
+    work = machine.profile.compiled_work
+    assert work is not None and work.matmul_memory is not None and work.matmul_memory < work.memory
+    assert machine.work_s(WorkKind.MATMUL, 0.0, 1e9, "bfloat16") == pytest.approx(1e9 / rate / work.matmul_memory)
+    file = tmp_path / "plain.yaml"
+    file.write_text("base: tpu_v5p@compiler\nname: plain\ncompiled_work: {matmul_memory: null}\n")
+    without = place_mesh(load_profile(file), {"x": 4})
+    assert without.work_s(WorkKind.MATMUL, 0.0, 1e9, "bfloat16") == pytest.approx(1e9 / rate / work.memory)
 
 
 def test_shares_above_one_are_refused(tmp_path: Path) -> None:
