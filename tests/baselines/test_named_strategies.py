@@ -20,7 +20,9 @@ from autoshard.costmodels import intensities
 from autoshard.costs.memory import simulate
 from autoshard.costs.price import price
 from autoshard.frontends.jax.function import TracedFunction, trace
-from autoshard.models import build, layers, transformer
+from autoshard.models import build
+from autoshard.models import layers as the_layers
+from autoshard.models import transformer as the_transformer
 from autoshard.planning import Problem, build_model
 from autoshard.request.request import request_of
 from autoshard.search.baselines import price_baselines
@@ -231,8 +233,8 @@ def test_sequence_parallelism_exchanges_heads_for_tokens_round_attention() -> No
     one = 2 * ROWS * SEQ * D / 4  # local bytes of queries, keys, values or context
     assert {r.bytes for r in rows} == {one}
     exchanged = {found.plan.program.ops[r.op].source.split(" ")[0] for r in rows if "operand" in r.where}
-    keys_in = line_of(layers, '"bskgh,btkh->bkgst"')
-    context_out = line_of(transformer, '"bsnh,nhd->bsd"')
+    keys_in = line_of(the_layers, '"bskgh,btkh->bkgst"')
+    context_out = line_of(the_transformer, '"bsnh,nhd->bsd"')
     assert {keys_in, context_out} <= exchanged
     # four arrays forward and four gradients; the solver may exchange one again rather than keep it
     assert sum(r.times for r in rows) / LAYERS in (8, 9)
