@@ -121,6 +121,14 @@ def orders_from_json(program: Json) -> tuple[OtherOrder, ...]:
     return tuple(_order_from_json(o) for o in program.get("orders", ()))
 
 
+def _donated_from_json(program: Json) -> frozenset[int]:
+    inputs = range(len(program["input_names"]))
+    for number in program["donated"]:
+        if isinstance(number, bool) or not isinstance(number, int) or number not in inputs:
+            raise InputError(f"plan: {_short(number)} is donated and is the number of no input")
+    return frozenset(program["donated"])
+
+
 def carried_from_json(program: Json) -> tuple[tuple[int, int], ...]:
     """Pairs (output, input) of carried state, from the program of a plan file."""
     sizes = len(program["output_names"]), len(program["input_names"])
@@ -159,7 +167,7 @@ def program_from_json(data: Json) -> Program:
     )
     program = Program(
         data["name"], values, _block_from_json(data["body"]), tuple(data["input_names"]), tuple(data["output_names"]),
-        frozenset(data["donated"]), tuple(data["warnings"]),
+        _donated_from_json(data), tuple(data["warnings"]),
         inputs, outputs, orders_from_json(data), carried_from_json(data), in_code_from_json(data),
         loop_parts_from_json(data),
     )  # fmt: skip

@@ -346,3 +346,14 @@ def test_of_many_faults_of_a_profile_ten_are_told(tmp_path: Path, capsys: pytest
     assert "levels.0: must be a mapping of keys and values (found 0)" in said
     assert "more faults" in said
     assert len(said) < 1500
+
+
+@pytest.mark.parametrize("number", ["0", 99, -1, True, 0.0, None, [0]])
+def test_a_donated_input_that_there_is_not_is_told(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], number: object
+) -> None:
+    plan = json.loads(plan_file.read_text())
+    plan["program"]["donated"] = [number]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    assert main(["explain", str(tmp_path / "plan.json"), "x"]) == 2
+    assert "is donated and is the number of no input" in capsys.readouterr().err
