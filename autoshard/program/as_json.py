@@ -108,25 +108,16 @@ def _op_to_json(op: Op) -> Json:
     }  # fmt: skip
 
 
-def _numbers(data: Json, key: str, names: str) -> frozenset[int]:
-    """The numbers of the inputs, or outputs, that ``program.host`` lists under `key`."""
-    numbers = data.get("host", {}).get(key, [])
-    if not all(isinstance(k, int) and 0 <= k < len(data[names]) for k in numbers):
-        raise InputError(f"plan: host memory holds {key} {_short(numbers)}, there are {len(data[names])}")
+def _numbers(numbers: Any, count: int, what: str) -> frozenset[int]:
+    """Numbers of inputs, or outputs, of which there are `count`."""
+    if not all(type(k) is int and 0 <= k < count for k in numbers):
+        raise InputError(f"plan: {what} {_short(numbers)}, there are {count}")
     return frozenset(numbers)
 
 
 def orders_from_json(program: Json) -> tuple[OtherOrder, ...]:
     """Values that lie in another order of the devices, from the program of a plan file."""
     return tuple(_order_from_json(o) for o in program.get("orders", ()))
-
-
-def _donated_from_json(program: Json) -> frozenset[int]:
-    inputs = range(len(program["input_names"]))
-    for number in program["donated"]:
-        if isinstance(number, bool) or not isinstance(number, int) or number not in inputs:
-            raise InputError(f"plan: {_short(number)} is donated and is the number of no input")
-    return frozenset(program["donated"])
 
 
 def carried_from_json(program: Json) -> tuple[tuple[int, int], ...]:
@@ -163,11 +154,12 @@ def program_from_json(data: Json) -> Program:
         if not isinstance(name, str):
             raise InputError(f"plan: an input or output is named {_short(name)}")
     inputs, outputs = (
-        _numbers(data, key, names) for key, names in (("inputs", "input_names"), ("outputs", "output_names"))
+        _numbers(data.get("host", {}).get(key, []), len(data[names]), f"host memory holds {key}")
+        for key, names in (("inputs", "input_names"), ("outputs", "output_names"))
     )
     program = Program(
         data["name"], values, _block_from_json(data["body"]), tuple(data["input_names"]), tuple(data["output_names"]),
-        _donated_from_json(data), tuple(data["warnings"]),
+        _numbers(data["donated"], len(data["input_names"]), "donated are inputs"), tuple(data["warnings"]),
         inputs, outputs, orders_from_json(data), carried_from_json(data), in_code_from_json(data),
         loop_parts_from_json(data),
     )  # fmt: skip

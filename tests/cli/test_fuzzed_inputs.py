@@ -356,4 +356,4 @@ def test_a_donated_input_that_there_is_not_is_told(
     plan["program"]["donated"] = [number]
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     assert main(["explain", str(tmp_path / "plan.json"), "x"]) == 2
-    assert "is donated and is the number of no input" in capsys.readouterr().err
+    assert "donated are inputs" in capsys.readouterr().err
