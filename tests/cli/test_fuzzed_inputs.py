@@ -357,3 +357,13 @@ def test_a_donated_input_that_there_is_not_is_told(
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     assert main(["explain", str(tmp_path / "plan.json"), "x"]) == 2
     assert "donated are inputs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ['hardware: "mine\\0.yaml"', "hardware: mine.yaml"])
+def test_a_profile_whose_name_has_a_nul_character_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "mine.yaml").write_text('base: "a\\0.yaml"\nname: mine\n')
+    (tmp_path / "c.yaml").write_text(f"model: {{name: mlp, layers: 1}}\nmesh: {{x: 2}}\n{text}\n")
+    assert main(["solve", str(tmp_path / "c.yaml"), "-q"]) == 2
+    assert "names of files hold no NUL character" in capsys.readouterr().err
