@@ -9,7 +9,7 @@ The names below are imported when they are first used, so that ``import autoshar
 
 from importlib import import_module
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # as in `typing`, whose import would be most of this one's time
 if TYPE_CHECKING:
     from typing import Any
 

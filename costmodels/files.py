@@ -13,6 +13,8 @@ MAX_BYTES = 2**22
 
 def read_yaml(path: Path, what: str) -> Any:
     """The plain data of a YAML file; `ProfileError` says why it cannot be read. what: the name of such a file."""
+    if "\0" in str(path):
+        raise ProfileError(f"cannot read {what} {str(path)!r}: names of files hold no NUL character")
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)

@@ -77,11 +77,9 @@ def _packaged(name: str) -> Profile:
 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
-    if "\0" in str(path):
-        raise ProfileError(f"no hardware profile {str(path)!r}: names of files hold no NUL character")
+    data = read_yaml(path, "hardware profile")
     if path.resolve() in seen:
         raise ProfileError(f"profile {path} builds on itself")
-    data = read_yaml(path, "hardware profile")
     if not isinstance(data, dict):
         raise ProfileError(
             f"hardware profile {path} must be a mapping, found {'nothing' if data is None else repr(data)[:60]}"

@@ -207,10 +207,9 @@ class TransformerOptions(TrainingOptions):
             raise InputError(f"seq={self.seq} is longer than the {self.max_seq} learned positions; raise max_seq")
         if self.local_per_global and self.sliding_window is None:
             raise InputError(f"local_per_global={self.local_per_global} needs sliding_window, the length it sees")
-        if self.attention_block is not None and self.seq % self.attention_block:
-            raise InputError(f"seq={self.seq} is not a multiple of attention_block={self.attention_block}")
-        if self.attention_ring is not None and self.seq % self.attention_ring:
-            raise InputError(f"seq={self.seq} is not a multiple of attention_ring={self.attention_ring}")
+        for name in ("attention_block", "attention_ring"):
+            if getattr(self, name) is not None and self.seq % getattr(self, name):
+                raise InputError(f"seq={self.seq} is not a multiple of {name}={getattr(self, name)}")
         if self.attention_ring is not None and self.attention_block is not None:
             raise InputError(
                 f"attention_block={self.attention_block} and attention_ring={self.attention_ring} are two ways to "

@@ -9,7 +9,6 @@ device ever holds more of them than two parts. What goes round has tags, so that
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -81,7 +80,7 @@ def _forward(query: Any, key: Any, value: Any, reach: Any) -> tuple[jax.Array, j
     return out, peak + jnp.log(total)
 
 
-@partial(jax.custom_vjp)
+@jax.custom_vjp
 def _ring(query: Any, key: Any, value: Any, reach: Any) -> jax.Array:
     return _forward(query, key, value, reach)[0]
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from autoshard.program.program import Op, Program
 from autoshard.program.rule import Cutout, ShardingRule, TensorFactors
 from autoshard.sharding.layout import AtomMesh, Layout
-from autoshard.sharding.rows import Piece, Rounds, dealt, pieces, rolled, rounds
+from autoshard.sharding.rows import Rounds, rounds
 from autoshard.sharding.steps import Reshard
 
 PROGRAM = -1
@@ -141,18 +141,7 @@ def cutout_rounds(rule: ShardingRule, cutout: Cutout, atoms: Sequence[int], mesh
     """The pieces of a cutout, cut by `atoms` on both sides, that change devices, permute by permute."""
     assert cutout.start is not None
     operand, result = rule.factor_sizes[cutout.taken], rule.factor_sizes[cutout.made]
-    if cutout.wraps:
-        return dealt(rolled(operand, cutout.start, mesh.size(atoms)))
-    return rounds(operand, result, cutout.start, tuple(mesh.sizes[a] for a in atoms))
-
-
-def cutout_pieces(rule: ShardingRule, cutout: Cutout, atoms: Sequence[int], mesh: AtomMesh) -> tuple[Piece, ...]:
-    """All pieces of a cutout that is cut by `atoms` on both sides, of those that stay too."""
-    assert cutout.start is not None
-    operand, result = rule.factor_sizes[cutout.taken], rule.factor_sizes[cutout.made]
-    if cutout.wraps:
-        return rolled(operand, cutout.start, mesh.size(atoms))
-    return pieces(operand, result, cutout.start, tuple(mesh.sizes[a] for a in atoms))
+    return rounds(operand, result, cutout.start, tuple(mesh.sizes[a] for a in atoms), cutout.wraps)
 
 
 def cutout_permutes(

@@ -16,6 +16,7 @@ keeps what it holds and gets the rest, in as few permutes as there can be. Eleme
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 
@@ -62,32 +63,22 @@ class Piece(NamedTuple):
     count: int
 
 
-def rolled(n: int, start: int, parts: int) -> tuple[Piece, ...]:
-    """What `parts` even blocks of a roll take from those of its operand: element r is element ``(r + start) mod n``.
-
-    >>> [(p.source, p.target, p.count) for p in rolled(4, 3, 2)]
-    [(1, 0, 1), (0, 0, 1), (0, 1, 1), (1, 1, 1)]
-    """
-    length = n // parts
-    blocks, rest = divmod(start % n, length)
-    out = []
-    for target in range(parts):
-        out.append(Piece((target + blocks) % parts, target, rest, 0, length - rest))
-        if rest:
-            out.append(Piece((target + blocks + 1) % parts, target, 0, length - rest, rest))
-    return tuple(out)
-
-
 Rounds = tuple[tuple[Piece, ...], ...]
 
 
 @lru_cache(maxsize=4096)
-def pieces(operand: int, result: int, start: int, sizes: tuple[int, ...]) -> tuple[Piece, ...]:
+def pieces(operand: int, result: int, start: int, sizes: tuple[int, ...], wraps: bool = False) -> tuple[Piece, ...]:
     """What the blocks of a result of so many elements take from the blocks of an operand, both cut by `sizes`.
+
+    wraps: behind the operand's last element is its first (a roll); blocks are even then.
 
     >>> pieces(8, 4, 4, (2,))
     (Piece(source=1, target=0, begin=0, at=0, count=2), Piece(source=1, target=1, begin=2, at=0, count=2))
+    >>> [(p.source, p.target, p.count) for p in pieces(4, 4, 3, (2,), wraps=True)]
+    [(1, 0, 1), (0, 0, 1), (0, 1, 1), (1, 1, 1)]
     """
+    if wraps:
+        return _rolled(operand, start, prod(sizes))
     out = []
     have = ranges(operand, sizes)
     first = 0
@@ -105,8 +96,20 @@ def pieces(operand: int, result: int, start: int, sizes: tuple[int, ...]) -> tup
     return tuple(out)
 
 
+def _rolled(n: int, start: int, parts: int) -> tuple[Piece, ...]:
+    """What `parts` even blocks of a roll take from those of its operand: element r is element ``(r + start) mod n``."""
+    length = n // parts
+    blocks, rest = divmod(start % n, length)
+    out = []
+    for target in range(parts):
+        out.append(Piece((target + blocks) % parts, target, rest, 0, length - rest))
+        if rest:
+            out.append(Piece((target + blocks + 1) % parts, target, 0, length - rest, rest))
+    return tuple(out)
+
+
 @lru_cache(maxsize=4096)
-def rounds(operand: int, result: int, start: int, sizes: tuple[int, ...]) -> Rounds:
+def rounds(operand: int, result: int, start: int, sizes: tuple[int, ...], wraps: bool = False) -> Rounds:
     """The pieces that change devices, in rounds: in each, a device sends at most one piece and gets at most one.
 
     As many rounds as the busiest device has pieces to send or to get. The pieces of one device follow each other
@@ -115,12 +118,7 @@ def rounds(operand: int, result: int, start: int, sizes: tuple[int, ...]) -> Rou
     >>> [[(p.source, p.target) for p in r] for r in rounds(8, 4, 4, (4,))]
     [[(2, 0), (3, 2)], [(2, 1)]]
     """
-    return dealt(pieces(operand, result, start, sizes))
-
-
-def dealt(found: Sequence[Piece]) -> Rounds:
-    """Those of the pieces that change devices, in rounds as `rounds` has them."""
-    moved = [p for p in found if p.source != p.target]
+    moved = [p for p in pieces(operand, result, start, sizes, wraps) if p.source != p.target]
     if not moved:
         return ()
     busy = max(*Counter(p.source for p in moved).values(), *Counter(p.target for p in moved).values())

@@ -112,10 +112,7 @@ def _said_faults(case: Case, code: int, said: str, wrong: str) -> list[str]:
 def _file_faults(case: Case, code: int, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[str]:
     faults = []
     told = {case.args[k + 1] for k, word in enumerate(case.args[:-1]) if word in ("-o", "--output")}
-    outputs = {
-        *case.outputs,
-        *(name for name in told if case.args.count(name) == 1),
-    }  # and nothing that is read as well
+    outputs = {*case.outputs, *(name for name in told if case.args.count(name) == 1)}  # not what is read as well
     for name, data in before.items():
         if data != after.get(name) and not any(name == o or name.startswith(f"{o}/") for o in outputs):
             faults.append(f"input {name} was changed")

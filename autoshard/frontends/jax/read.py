@@ -136,7 +136,7 @@ class JaxprReader(ShardMapReader):
 
     def _equation(self, frame: Frame, eqn: Any, operands: list[DraftValue], site: Site) -> list[DraftValue]:
         kind, params = str(eqn.primitive.name), eqn.params
-        here = Site(site.source or source_line(eqn), joined(site.scope, str(eqn.source_info.name_stack)))
+        here = _site(eqn, site)
         if kind == "name":
             if operands[0].origin is not Origin.LITERAL:
                 operands[0].tag(params["name"])
@@ -188,11 +188,10 @@ class JaxprReader(ShardMapReader):
         return self._entered(frame, op, eqn, here, params)
 
     def _roll(self, frame: Frame, eqn: Any, operand: DraftValue, roll: Roll, site: Site) -> list[DraftValue]:
-        here = Site(site.source or source_line(eqn), joined(site.scope, str(eqn.source_info.name_stack)))
-        params = {"dimension": roll.dimension, "start": roll.start}
-        results = self._entered(frame, DraftOp("roll", [operand], []), eqn, here)
-        frame.block.ops[-1].origin = JaxOp(ROLL, params, eqn.ctx)
-        return results
+        op = DraftOp("roll", [operand], [])
+        self._entered(frame, op, eqn, _site(eqn, site))
+        op.origin = JaxOp(ROLL, {"dimension": roll.dimension, "start": roll.start}, eqn.ctx)
+        return op.results
 
     def _entered(
         self, frame: Frame, op: DraftOp, eqn: Any, here: Site, params: Mapping[str, Any] | None = None
@@ -350,3 +349,8 @@ class JaxprReader(ShardMapReader):
 
 def _argument(aval: Any, origin: Origin) -> DraftValue:
     return DraftValue(tensor_type(aval), origin)
+
+
+def _site(eqn: Any, around: Site) -> Site:
+    """Where an equation is, in a body at `around`."""
+    return Site(around.source or source_line(eqn), joined(around.scope, str(eqn.source_info.name_stack)))

@@ -4,7 +4,6 @@ JAX has no primitive for them. As slices that are joined, each run would be move
 moves once, to where it is wanted.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,10 +69,13 @@ def find_rolls(jaxpr: Any) -> tuple[dict[int, Roll], frozenset[int]]:
             runs.update(zip(eqn.outvars, _runs(eqn, kind), strict=False))
         elif kind == "pad" and _is_variable(eqn.invars[0]) and eqn.invars[0] in runs:
             padded.update(_padded(eqn, runs[eqn.invars[0]]))
-        elif kind == "concatenate" and len(eqn.invars) == 2 and all(v in runs for v in eqn.invars if _is_variable(v)):
-            found.update(_joined(number, eqn, [runs[v] for v in eqn.invars if _is_variable(v)]))
+        elif kind == "concatenate" and len(eqn.invars) == 2 and all(_is_variable(v) and v in runs for v in eqn.invars):
+            first, second = (runs[v] for v in eqn.invars)
+            if first.dimension == eqn.params["dimension"] and (roll := _roll((first, 0), (second, first.count))):
+                found[number] = roll
         elif kind in ("add_any", "add") and all(_is_variable(v) and v in padded for v in eqn.invars):
-            found.update(_added(number, eqn, [padded[v] for v in eqn.invars]))
+            if roll := _roll(*sorted((padded[v] for v in eqn.invars), key=lambda placed: placed[1])):
+                found[number] = roll
     return found, _needless(jaxpr, found, made_by) if found else frozenset()
 
 
@@ -110,29 +112,15 @@ def _padded(eqn: Any, run: _Run) -> dict[Any, tuple[_Run, int]]:
     return {eqn.outvars[0]: (run, low)} if zero and alone and fits else {}
 
 
-def _joined(number: int, eqn: Any, runs: Sequence[_Run]) -> dict[int, Roll]:
-    if len(runs) != 2:
-        return {}
-    first, second = runs
-    dim = eqn.params["dimension"]
-    same = first.source is second.source and first.dimension == second.dimension == dim
-    turned = second.start == 0 and first.start == second.count
-    return _whole(number, first, second) if same and turned else {}
-
-
-def _added(number: int, eqn: Any, parts: Sequence[tuple[_Run, int]]) -> dict[int, Roll]:
-    (first, low), (second, high) = sorted(parts, key=lambda part: part[1])
-    same = first.source is second.source and first.dimension == second.dimension
-    turned = low == 0 and high == first.count and second.start == 0 and first.start == second.count
-    return _whole(number, first, second) if same and turned else {}
-
-
-def _whole(number: int, first: _Run, second: _Run) -> dict[int, Roll]:
-    """The roll that puts `first`, the end of an array, before `second`, its beginning."""
+def _roll(front: tuple[_Run, int], back: tuple[_Run, int]) -> Roll | None:
+    """The roll that two runs make: an array's end and then its beginning, each with its place in the result."""
+    (first, low), (second, high) = front, back
     n = first.source.aval.shape[first.dimension]
-    if first.count + second.count != n or not first.count or not second.count:
-        return {}
-    return {number: Roll(first.source, first.dimension, first.start)}
+    if first.source is not second.source or first.dimension != second.dimension or not 0 < first.start < n:
+        return None
+    whole = (second.start, second.count) == (0, first.start) and first.count == n - first.start
+    placed = (low, high) == (0, first.count)
+    return Roll(first.source, first.dimension, first.start) if whole and placed else None
 
 
 def _needless(jaxpr: Any, found: dict[int, Roll], made_by: dict[Any, int]) -> frozenset[int]:

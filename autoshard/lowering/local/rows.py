@@ -9,8 +9,8 @@ from jax import lax
 
 from autoshard.lowering.local.context import LocalOp, mask_tail
 from autoshard.program.rule import Cutout
-from autoshard.program.schedule import cutout_pieces, cutout_rounds, numbers_in_mesh_order
-from autoshard.sharding.rows import Piece
+from autoshard.program.schedule import cutout_rounds, numbers_in_mesh_order
+from autoshard.sharding.rows import Piece, pieces
 
 
 def rows_at(x: Any, dim: int, first: Any, count: int) -> Any:
@@ -52,9 +52,11 @@ def moved(ctx: LocalOp, x: Any, cutout: Cutout) -> Any:
 
     Elements of a pad that are padding are undefined, and of what is joined those of other operands.
     """
+    assert cutout.start is not None
     atoms, dim, mesh = ctx.placement.factors[cutout.taken], cutout.dim, ctx.grid.mesh
+    operand, result = ctx.rule.factor_sizes[cutout.taken], ctx.rule.factor_sizes[cutout.made]
     number, names = numbers_in_mesh_order(atoms, mesh), ctx.grid.names(sorted(atoms))
-    found = cutout_pieces(ctx.rule, cutout, atoms, mesh)
+    found = pieces(operand, result, cutout.start, tuple(mesh.sizes[a] for a in atoms), cutout.wraps)
     kept = [p for p in found if p.source == p.target]
     blocks = [_Block(x, kept, [p.begin for p in kept])] if kept else []
     for sent in cutout_rounds(ctx.rule, cutout, atoms, mesh):

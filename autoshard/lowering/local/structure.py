@@ -123,8 +123,7 @@ def pad(ctx: LocalOp, x: Any, value: Any) -> Sequence[Any]:
         config[d] = (0, 0, 0)
         x = moved(ctx, x, runs[d]) if before else taken_in(ctx, x, runs[d])
         n = ctx.operand_types[0].shape[d]
-        position = lax.broadcasted_iota(np.int32, x.shape, d) - np.int32(amounts[0])
-        position = position + ctx.grid.start(ctx.result_types[0].shape[d], after)
+        position = _positions(ctx, x, d) - np.int32(amounts[0])
         inside = (position >= np.int32(0)) & (position < np.int32(n))
         x = lax.select(inside, x, lax.broadcast(value, x.shape))
     return padded(ctx, x, value, config)
@@ -160,10 +159,14 @@ def concatenate(ctx: LocalOp, *operands: Any) -> Sequence[Any]:
         if out is None:
             out = block
             continue
-        position = lax.broadcasted_iota(np.int32, block.shape, dim)
-        position = position + ctx.grid.start(ctx.result_types[0].shape[dim], atoms)
-        out = lax.select(position < np.int32(-cutout.start), out, block)
+        out = lax.select(_positions(ctx, block, dim) < np.int32(-cutout.start), out, block)
     return [out]
+
+
+def _positions(ctx: LocalOp, block: Any, dim: int) -> Any:
+    """Of each element of a block of the result, its place along a dimension of the whole."""
+    start = ctx.grid.start(ctx.result_types[0].shape[dim], ctx.result_atoms(0, dim))
+    return lax.broadcasted_iota(np.int32, block.shape, dim) + start
 
 
 def padded(ctx: LocalOp, x: Any, value: Any, config: Sequence[tuple[int, int, int]]) -> list[Any]:
