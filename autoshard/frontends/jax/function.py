@@ -13,6 +13,7 @@ from autoshard.frontends.draft import DraftOp, mark_zeros, number, prune
 from autoshard.frontends.jax.calls import Call, Options, argument_names, read_call
 from autoshard.frontends.jax.dead_work import LiveWork
 from autoshard.frontends.jax.effects import effects_given
+from autoshard.frontends.jax.equal import merge_equal
 from autoshard.frontends.jax.facts import is_extended
 from autoshard.frontends.jax.parts import Loop, Parts, parts_given
 from autoshard.frontends.jax.placement import constraint_attrs
@@ -135,6 +136,8 @@ def trace(
     work = LiveWork(body)
     prune(body, [True] * len(body.results))
     forgotten = work.note(body)
+    if merge_equal(body):
+        prune(body, [True] * len(body.results))
     mark_zeros(body)
 
     leaves = len(jaxpr.in_avals)
