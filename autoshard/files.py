@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterable
@@ -12,6 +13,9 @@ from autoshard.errors import InputError
 
 _MOST_OF_DEVICES = 2**26
 """Bytes read from what is no file (a terminal, ``/dev/zero``), which may have no end."""
+
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""A NUL character as JSON writes it, behind no backslash or an even number of them."""
 
 
 def read_text(path: str | os.PathLike[str], *, what: str = "file", max_bytes: int | None = None) -> str:
@@ -128,8 +132,14 @@ def write_json(path: str | os.PathLike[str], data: Any) -> None:
 
 
 def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
-    """The data of a JSON file; `InputError` with line and column where it is malformed."""
+    """The data of a JSON file; `InputError` with line and column where it is malformed.
+
+    Texts in it hold no NUL character: they may name files, and no file can be asked for by such a name.
+    """
     text = read_text(path, what=what)
+    if nul := _NUL.search(text):
+        line = text.count("\n", 0, nul.start()) + 1
+        raise InputError(f"{path}:{line}: texts in the {what} hold no NUL character, found \\u0000")
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

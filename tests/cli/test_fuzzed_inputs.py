@@ -359,11 +359,24 @@ def test_a_donated_input_that_there_is_not_is_told(
     assert "donated are inputs" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ['hardware: "mine\\0.yaml"', "hardware: mine.yaml"])
+@pytest.mark.parametrize(
+    ("text", "told"), [('hardware: "mine\\0.yaml"', "texts hold"), ("hardware: mine.yaml", "names of files hold")]
+)
 def test_a_profile_whose_name_has_a_nul_character_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
 ) -> None:
     (tmp_path / "mine.yaml").write_text('base: "a\\0.yaml"\nname: mine\n')
     (tmp_path / "c.yaml").write_text(f"model: {{name: mlp, layers: 1}}\nmesh: {{x: 2}}\n{text}\n")
     assert main(["solve", str(tmp_path / "c.yaml"), "-q"]) == 2
-    assert "names of files hold no NUL character" in capsys.readouterr().err
+    assert f"{told} no NUL character" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "verify", "show", "report", "specs"])
+def test_a_plan_with_a_nul_character_in_a_text_is_told(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    plan = json.loads(plan_file.read_text())
+    plan["config"]["file"] = "a\0b"
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    assert main([command, str(tmp_path / "plan.json")]) == 2
+    assert "texts in the plan hold no NUL character" in capsys.readouterr().err

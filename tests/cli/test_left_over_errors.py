@@ -58,7 +58,7 @@ def test_a_config_in_the_place_of_a_plan_is_told(tmp_path: Path, capsys: pytest.
 def test_a_nul_in_a_file_name_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG.format(function="left_over:f") + 'output: "a\\0b"\n')
     assert main(["solve", str(tmp_path / "c.yaml")]) == 2
-    assert "names of files hold no NUL character" in capsys.readouterr().err
+    assert "texts hold no NUL character" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["hello", '{"a": 1}', "model: {name: mlp}\n"])
