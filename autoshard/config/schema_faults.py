@@ -15,11 +15,11 @@ from autoshard.errors import listing
 def schema_faults(error: ValidationError, document: Document) -> Iterator[str]:
     """The faults that pydantic found, in words, each with its place in the file."""
     for fault in error.errors():
-        path, of_key = _without_choices(fault["loc"], document.data), False
+        path, of_key, form = _without_choices(fault["loc"], document.data), False, (fault["loc"] or ("",))[-1]
         kind, context, value = fault["type"], fault.get("ctx", {}), fault["input"]
-        if fault["loc"][-1] == "str" and isinstance(value, Mapping):
+        if form == "str" and isinstance(value, Mapping):
             continue  # the fault of the value as a mapping is reported
-        if fault["loc"][-1] == "constrained-int" and isinstance(value, list):
+        if form == "constrained-int" and isinstance(value, list):
             continue  # the fault of an element is reported
         expected = _EXPECTED.get(kind)
         if kind == "extra_forbidden":

@@ -132,7 +132,7 @@ class _Reader:
             if not is_text:
                 shown = key_node.value if isinstance(key_node, ScalarNode) else "a list or mapping"
                 raise InputError(f"{place}: keys are text, found {shown}; put it in quotes")
-            self._without_nul(key_node)
+            self._only_characters(key_node)
             key = key_node.value
             if key in data:
                 first = self.keys[(*path, key)]
@@ -146,11 +146,13 @@ class _Reader:
         if node.tag not in (f"tag:yaml.org,2002:{kind}", "!"):
             raise InputError(f"{self.place(node)}: the tag {node.tag} is not allowed; write plain values")
         if isinstance(node, ScalarNode):
-            self._without_nul(node)
+            self._only_characters(node)
 
-    def _without_nul(self, node: ScalarNode) -> None:
+    def _only_characters(self, node: ScalarNode) -> None:
         if "\0" in node.value:
             raise InputError(f"{self.place(node)}: texts hold no NUL character, found {node.value[:60]!r}")
+        if any("\ud800" <= c <= "\udfff" for c in node.value):
+            raise InputError(f"{self.place(node)}: half of a surrogate pair is no character, in {node.value[:60]!r}")
 
 
 def _scalar(text: str) -> Any:

@@ -380,3 +380,12 @@ def test_a_plan_with_a_nul_character_in_a_text_is_told(
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     assert main([command, str(tmp_path / "plan.json")]) == 2
     assert "texts in the plan hold no NUL character" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ['"\\ud800": 1', 'hardware: "\\udfff"', 'model: ["a\\ud8001"]'])
+def test_half_of_a_surrogate_pair_in_a_config_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    assert main(["solve", str(tmp_path / "c.yaml"), "-q"]) == 2
+    assert "half of a surrogate pair is no character" in capsys.readouterr().err
