@@ -128,7 +128,7 @@ class AnnotatedInterpreter(ConstrainedInterpreter):
         """Note an annotation."""
         self.found[site] = Annotation(
             site=site, how=how, forms=tuple(forms), op="" if op is None else op.kind, value=self.name(value),
-            source="" if op is None else op.source, why=why, local=local,
+            source="" if op is None else "; ".join([op.source, *op.attrs.get("also", ())]), why=why, local=local,
         )  # fmt: skip
 
     def refused_sum(self, value: int, op: Op | None, message: str) -> None:

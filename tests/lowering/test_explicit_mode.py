@@ -147,11 +147,23 @@ def test_a_partial_sum_that_its_use_refuses_is_summed_where_it_is_made_and_that_
 
 def test_what_a_partial_sum_is_multiplied_with_is_marked_as_reduced():
     def scaled(x, w, s):
-        return (x @ w) * s.sum() + (x @ w)
+        return (x @ w) * s.sum() + (x @ jnp.sin(w))
 
     pins = {"x": f"[{{}}, {BOTH}]", "w": f"[{BOTH}, {{}}]", "out": "[{}, {}]"}
     written, _ = texts(planned(scaled, spec(64, 8192), spec(8192, 64), spec(8), pins=pins))
     assert ("mul", 'jax.sharding.reshard(x, P(reduced={"data", "model"}))') in written
+
+
+def test_an_annotation_of_an_op_that_is_written_twice_names_both_lines():
+    def doubled(x, w):
+        once = x @ w
+        return once * (x @ w)
+
+    pins = {"x": f"[{{}}, {BOTH}]", "w": f"[{BOTH}, {{}}]", "out": "[{}, {}]"}
+    (product, *_) = find_annotations(planned(doubled, spec(64, 8192), spec(8192, 64), pins=pins).lowered).found.values()
+    first, second = product.source.split("; ")
+    line = int(first.split(":")[1].split()[0])
+    assert second.startswith(f"test_explicit_mode.py:{line + 1} ")
 
 
 # -- programs of many kinds -----------------------------------------------------------------------------------------

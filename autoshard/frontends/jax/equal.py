@@ -20,7 +20,8 @@ def merge_equal(block: DraftBlock) -> bool:
     The later op is to be pruned. It stays where its results are results of the block or have other tags than the first
     op's, since each of these can be stated apart; where it only spreads a value (`broadcast_in_dim`); and where no
     argument of the block goes into it: such values are made on any device in any layout without communication, so each
-    use keeps its own. What a `shard_map` holds is not planned, and stays.
+    use keeps its own. What a `shard_map` holds is not planned, and stays. ``attrs["also"]`` of the first op has the
+    source lines of the others.
     """
     first: dict[Hashable, DraftOp] = {}
     equal: dict[DraftValue, DraftValue] = {}  # the first value with the same numbers
@@ -45,6 +46,8 @@ def merge_equal(block: DraftBlock) -> bool:
         if from_given and op.kind != "broadcast_in_dim" and all(v not in kept and v.tags == w.tags for v, w in pairs):
             instead.update(pairs)
             changed = True
+            if op.source not in (before.source, *before.attrs.get("also", ())):
+                before.attrs = {**before.attrs, "also": [*before.attrs.get("also", ()), op.source]}
     return changed
 
 
@@ -53,7 +56,7 @@ def _key(op: DraftOp, equal: dict[DraftValue, DraftValue]) -> Hashable | None:
     if op.regions or op.kind in _OWN or is_kernel(op.kind) or "kernel" in op.attrs:
         return None
     params = tuple((name, type(value), value) for name, value in sorted(op.origin.params.items()))
-    attrs = tuple(sorted(op.attrs.items()))
+    attrs = tuple((name, op.attrs[name]) for name in sorted(op.attrs) if name != "also")
     operands = tuple(equal.get(v, v) for v in op.operands)
     key = (op.kind, operands, tuple(v.type for v in op.results), params, attrs, _context(op.origin.ctx))
     try:
