@@ -202,7 +202,8 @@ def parse_leaf(leaf: Any, path: tuple[str | int, ...] = ()) -> tuple[tuple[int, 
     return tuple(shape), dtype
 
 
-Shapes = Positive | Annotated[list[Positive], Field(min_length=1)]
+Size = Annotated[int, Field(ge=1, le=2**53)]
+Shapes = Size | Annotated[list[Size], Field(min_length=1)]
 """The size of a symbolic dimension, or the whole shape of an input."""
 
 

@@ -26,10 +26,15 @@ def listing(wanted: str, known: Iterable[str]) -> str:
 # ------------------------------------------------------------------ checks of one option each
 
 
+_LARGEST = 2**53
+
+
 def _int_at_least(least: int) -> Check:
     def check(name: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InputError(f"option {name} must be a whole number of at least {least}, found {value!r}")
+        if value > _LARGEST:
+            raise InputError(f"option {name} is {value!r}; no more than 2^53 can be planned")
         return value
 
     return check

@@ -227,6 +227,7 @@ def test_faults_of_manual_computations_are_told_with_their_place(tmp_path: Path,
         ("baselines: [{name: a}]", "c.yaml:4:13: baselines[0]: key 'rules' is missing"),
         ("baselines: [{name: a, rules: 3}]", "c.yaml:4:30: baselines[0].rules: expected a mapping, found 3"),
         ("share_repeats: maybe", "share_repeats: expected 'price', found 'maybe'"),
+        ("shapes: {batch: 9223372036854775808}", "c.yaml:4:17: shapes.batch: should be less than or equal to"),
     ],
 )
 def test_faults_of_keys_with_several_forms_are_told_in_the_files_own_words(

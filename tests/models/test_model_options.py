@@ -20,6 +20,7 @@ from autoshard.models.options import MoeOptions, TransformerOptions
         ),
         ("transformer", {"head": 4}, r"no option 'head'; did you mean 'heads'\? Choices: .*dims"),
         ("transformer", {"layers": 0}, "layers must be a whole number of at least 1, found 0"),
+        ("mlp", {"layers": 2**63}, "layers is 9223372036854775808; no more than 2.53 can be planned"),
         ("transformer", {"layers": 2.0}, "layers must be a whole number"),
         ("transformer", {"layers": True}, "layers must be a whole number"),
         ("transformer", {"layers": None}, "layers must be a whole number"),
