@@ -5,7 +5,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from autoshard.errors import InputError
 _MOST_OF_DEVICES = 2**26
 """Bytes read from what is no file (a terminal, ``/dev/zero``), which may have no end."""
 
-_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-"""A NUL character as JSON writes it, behind no backslash or an even number of them."""
+_ODD_IN_JSON = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
+_NO_NAME = re.compile("[\0\ud800-\udc7f\udd00-\udfff]")
+"""Characters in no name of a file: NUL, and halves of surrogate pairs but those that stand for bytes (PEP 383)."""
 
 
 def read_text(path: str | os.PathLike[str], *, what: str = "file", max_bytes: int | None = None) -> str:
@@ -134,14 +135,12 @@ def write_json(path: str | os.PathLike[str], data: Any) -> None:
 def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
     """The data of a JSON file; `InputError` with line and column where it is malformed.
 
-    Texts in it hold no NUL character: they may name files, and no file can be asked for by such a name.
+    Its texts hold no NUL character and no half of a surrogate pair: no file can be asked for by such a name.
     """
     text = read_text(path, what=what)
-    if nul := _NUL.search(text):
-        line = text.count("\n", 0, nul.start()) + 1
-        raise InputError(f"{path}:{line}: texts in the {what} hold no NUL character, found \\u0000")
     try:
-        return json.loads(text)
+        data = json.loads(text)
+        odd = next(filter(_NO_NAME.search, _texts(data)), None) if _ODD_IN_JSON.search(text) else None
     except json.JSONDecodeError as error:
         hint = "; `autoshard solve` makes a plan.json of a config" if Path(path).suffix in (".yaml", ".yml") else ""
         raise InputError(
@@ -151,6 +150,19 @@ def read_json(path: str | os.PathLike[str], *, what: str = "file") -> Any:
         raise InputError(f"{path}: the {what} has a number of too many digits") from None
     except RecursionError:
         raise InputError(f"{path}: the {what} is nested too deeply to be read") from None
+    if odd is not None:
+        raise InputError(
+            f"{path}: texts in the {what} hold no NUL character and no half of a surrogate pair, found {odd[:60]!r}"
+        )
+    return data
+
+
+def _texts(data: Any) -> Iterator[str]:
+    """All texts in plain data, and keys."""
+    if isinstance(data, str):
+        yield data
+    for inner in data if isinstance(data, list) else (*data, *data.values()) if isinstance(data, dict) else ():
+        yield from _texts(inner)
 
 
 def _similar_names(path: Path) -> str:

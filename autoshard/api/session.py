@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from autoshard import __version__
 from autoshard.config.load import Config
-from autoshard.config.problem import build_problem, check_locals, import_reference
+from autoshard.config.problem import build_problem, check_locals, import_reference, told_of_tracing
 from autoshard.config.workload import Workload
 from autoshard.constraints.kernels_of import called_names
-from autoshard.errors import AutoshardError, InfeasibleError, InputError, UnsupportedError
+from autoshard.errors import InfeasibleError, InputError, UnsupportedError
 from autoshard.files import check_writable, write_json
 from autoshard.report.progress import Progress
 from autoshard.report.view.search import search_points
@@ -190,7 +190,7 @@ def trace_config(config: Config, problem: Workload, progress: Callable[[str], No
 
     if progress is not None:
         progress("tracing")
-    try:
+    with told_of_tracing(config, problem.name):
         traced = trace(
             problem.function,
             *problem.specs,
@@ -201,14 +201,6 @@ def trace_config(config: Config, problem: Workload, progress: Callable[[str], No
             kernels=called_names(config.statements),
             loop_parts=config.settings.loop_parts,
         )
-    except AutoshardError:
-        raise
-    except (Exception, SystemExit) as error:  # what the user's function does with these arguments
-        key = "function" if config.settings.function is not None else "model"
-        raise InputError(
-            f"{config.place(key)}: {key}: {problem.name} cannot be traced with these arguments: "
-            f"{type(error).__name__}: {error}"
-        ) from error
     if config.settings.strict and traced.program.warnings:
         raise UnsupportedError(
             "strict: true and the program has\n  "

@@ -2,7 +2,8 @@
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,22 @@ from autoshard.config.schema import is_leaf, parse_leaf
 from autoshard.config.workload import Workload
 from autoshard.constraints import Kernel
 from autoshard.constraints.kernel import KIND as KERNEL
-from autoshard.errors import InputError, listing
+from autoshard.errors import AutoshardError, InputError, listing
 from autoshard.trust import refusal
+
+
+@contextmanager
+def told_of_tracing(config: Config, name: str) -> Iterator[None]:
+    """Around a trace of the function of a config: what the user's code raises becomes an `InputError`."""
+    try:
+        yield
+    except AutoshardError:
+        raise
+    except (Exception, SystemExit) as error:  # what the user's function does with these arguments
+        key = "function" if config.settings.function is not None else "model"
+        raise InputError(
+            f"{config.place(key)}: {key}: {name} cannot be traced with these arguments: {type(error).__name__}: {error}"
+        ) from error
 
 
 def build_problem(config: Config) -> Workload:

@@ -50,11 +50,15 @@ def layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
     return (wide * scale.astype(jnp.float32) + bias.astype(jnp.float32)).astype(x.dtype)
 
 
-def rope(x: jax.Array, base: float) -> jax.Array:
-    """Rotate pairs (i, i + H/2) of the last dimension by position (arXiv 2104.09864). `x` is (batch, seq, heads, H)."""
+def rope(x: jax.Array, base: float, positions: Any = None) -> jax.Array:
+    """Rotate pairs (i, i + H/2) of the last dimension by position (arXiv 2104.09864). `x` is (batch, seq, heads, H).
+
+    positions: (seq,) where they are not 0, 1, ...
+    """
     seq, head_dim = x.shape[1], x.shape[-1]
     frequency = base ** (-jnp.arange(head_dim // 2, dtype=jnp.float32) / (head_dim // 2))
-    angle = jnp.arange(seq, dtype=jnp.float32)[:, None] * frequency  # (seq, H/2)
+    place = jnp.arange(seq, dtype=jnp.float32) if positions is None else jnp.asarray(positions, jnp.float32)
+    angle = place[:, None] * frequency  # (seq, H/2)
     cos, sin = jnp.cos(angle)[None, :, None, :], jnp.sin(angle)[None, :, None, :]
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     turned = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)

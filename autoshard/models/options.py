@@ -161,7 +161,8 @@ class TransformerOptions(TrainingOptions):
     with 0 every layer has the window. `max_seq` is the length of the table of learned positions.
     `attention_block` computes attention for that many query positions at a time (recomputed in the
     backward pass), so that the scores of a whole sequence never exist at once. `attention_ring` computes it
-    in that many parts of the sequence, which keys and values go round.
+    in that many parts of the sequence, which keys and values go round. With `attention_ring_order: zigzag` tokens are
+    put in an order in which all parts have the same causal work, and half of the scores are computed.
     """
 
     model = "transformer"
@@ -189,6 +190,7 @@ class TransformerOptions(TrainingOptions):
     local_per_global: int = _option(0, _int_at_least(0))
     attention_block: int | None = _size(None)
     attention_ring: int | None = _size(None)
+    attention_ring_order: str = _option("given", _choice("given", "zigzag"))
     scan: bool = _option(True, _flag)
     remat: str | tuple[str, ...] = _option("full", _remat)
 
@@ -220,6 +222,19 @@ class TransformerOptions(TrainingOptions):
                 f"attention_block={self.attention_block} and attention_ring={self.attention_ring} are two ways to "
                 "compute attention in parts; leave one out"
             )
+        if self.attention_ring_order == "zigzag" and self.attention_ring is None:
+            raise InputError("attention_ring_order='zigzag' needs attention_ring, the number of parts")
+        parts = self.zigzag_parts
+        if parts is not None and (parts == 1 or self.seq % (2 * parts)):
+            raise InputError(
+                f"attention_ring_order='zigzag' needs an attention_ring of two parts or more, and seq={self.seq} to be "
+                f"a multiple of twice as many, found {parts}"
+            )
+
+    @property
+    def zigzag_parts(self) -> int | None:
+        """The parts of the sequence where tokens are in the order of `autoshard.models.zigzag`, else None."""
+        return self.attention_ring if self.attention_ring_order == "zigzag" else None
 
 
 @dataclass(frozen=True, kw_only=True)

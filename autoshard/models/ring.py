@@ -49,7 +49,7 @@ def _scores(query: jax.Array, key: jax.Array, round_: jax.Array, reach: jax.Arra
     return jnp.where(visible[:, None, None, None], scores * query.shape[-1] ** -0.5, MASKED)
 
 
-def _on(x: jax.Array, tag: str) -> jax.Array:
+def handed_on(x: jax.Array, tag: str) -> jax.Array:
     """Every part gets what the next one had."""
     return checkpoint_name(jnp.roll(x, -1, axis=0), f"ring_{tag}")
 
@@ -70,7 +70,7 @@ def _forward(query: Any, key: Any, value: Any, reach: Any) -> tuple[jax.Array, j
         total = total * scale + weights.sum(-1)
         weights = weights.astype(value.dtype)
         seen = jnp.einsum("pbkgst,pbtkh->pbkgsh", weights, value, preferred_element_type=jnp.float32)
-        return (_on(key, "key"), _on(value, "value"), higher, total, out * scale[..., None] + seen), None
+        return (handed_on(key, "key"), handed_on(value, "value"), higher, total, out * scale[..., None] + seen), None
 
     shape = (parts, batch, kv_heads, groups, length)
     none = (jnp.full(shape, MASKED, jnp.float32), jnp.zeros(shape, jnp.float32))
@@ -105,8 +105,8 @@ def _ring_backward(kept: Any, given: jax.Array) -> tuple[Any, ...]:
         to_query += jnp.einsum("pbkgst,pbtkh->pbskgh", to_scores, key, preferred_element_type=jnp.float32)
         to_key += jnp.einsum("pbkgst,pbskgh->pbtkh", to_scores, query, preferred_element_type=jnp.float32)
         to_value += jnp.einsum("pbkgst,pbskgh->pbtkh", weights, given, preferred_element_type=jnp.float32)
-        handed_on = (_on(key, "key"), _on(value, "value"))
-        return (*handed_on, to_query, _on(to_key, "to_key"), _on(to_value, "to_value")), None
+        around = (handed_on(key, "key"), handed_on(value, "value"))
+        return (*around, to_query, handed_on(to_key, "to_key"), handed_on(to_value, "to_value")), None
 
     zeros = [jnp.zeros(x.shape, jnp.float32) for x in (query, key, value)]
     (_, _, *gradients), _ = jax.lax.scan(body, (key, value, *zeros), _rounds(query.shape[0]))

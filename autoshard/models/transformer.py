@@ -15,6 +15,7 @@ from autoshard.models.model import ModelProgram, assemble
 from autoshard.models.options import TransformerOptions
 from autoshard.models.parameters import Parameter, stacked, unrolled, weight
 from autoshard.models.ring import ring_attention
+from autoshard.models.zigzag import zigzag_attention, zigzag_order
 
 EMBEDDING_STD = 0.02  # GPT-2 and its successors
 
@@ -98,12 +99,14 @@ def self_attention(layer: Any, x: jax.Array, window: Any, options: TransformerOp
     if options.qk_norm:
         query, key = rms_norm(query, layer["q_norm"]), rms_norm(key, layer["k_norm"])
     if options.positions == "rope":
-        query, key = rope(query, options.rope_base), rope(key, options.rope_base)
+        query, key = (rope(y, options.rope_base, _order(options)) for y in (query, key))
     query, key, value = (checkpoint_name(y, tag) for y, tag in ((query, "query"), (key, "key"), (value, "value")))
-    if options.attention_ring is None:
-        context = attention(query, key, value, window=window, block=options.attention_block)
-    else:
+    if options.zigzag_parts is not None:
+        context = zigzag_attention(query, key, value, options.zigzag_parts, window)
+    elif options.attention_ring is not None:
         context = ring_attention(query, key, value, options.attention_ring, window)
+    else:
+        context = attention(query, key, value, window=window, block=options.attention_block)
     context = checkpoint_name(context, "attn_context")
     out = jnp.einsum("bsnh,nhd->bsd", context, layer["wo"].astype(x.dtype))
     return out + layer["bo"].astype(x.dtype) if "bo" in layer else out
@@ -146,11 +149,20 @@ def _window(options: TransformerOptions, index: Any) -> Any:
     return jnp.where(is_global, options.seq, options.sliding_window)
 
 
+def _order(options: TransformerOptions) -> Any:
+    """The positions of the tokens in the order in which the layers take them; None where it is their own."""
+    return None if options.zigzag_parts is None else zigzag_order(options.seq, options.zigzag_parts)
+
+
 def forward(params: Any, tokens: jax.Array, options: TransformerOptions, feed: FeedForward) -> tuple[Any, Any]:
-    """Tokens (batch, seq) to logits (batch, seq, vocab) float32, and the layers' mean extra loss (or None)."""
+    """Tokens (batch, seq) to logits (batch, seq, vocab) float32, and the layers' mean extra loss (or None).
+
+    Both in the order of the layers.
+    """
+    order = _order(options)
     x = params["embedding"][tokens].astype(options.compute_dtype)
     if options.positions == "learned":
-        x = x + params["positions"][: options.seq].astype(x.dtype)
+        x = x + params["positions"][slice(options.seq) if order is None else order].astype(x.dtype)
     x = checkpoint_name(x, "embedded")
 
     def block(x: jax.Array, layer: Any, window: Any) -> tuple[Any, Any]:
@@ -184,9 +196,14 @@ def assemble_decoder(
 ) -> ModelProgram:
     """A decoder, given the parameters of one layer and its feed-forward function."""
 
+    order = _order(options)
+
     def loss(params: Any, extra: Any, batch: Any) -> tuple[jax.Array, Any]:
-        logits, extra_loss = forward(params, batch["tokens"], options, feed)
-        value = cross_entropy(logits, batch["targets"])
+        tokens, targets = batch["tokens"], batch["targets"]
+        if order is not None:
+            tokens, targets = tokens[:, order], targets[:, order]
+        logits, extra_loss = forward(params, tokens, options, feed)
+        value = cross_entropy(logits, targets)
         return (value if extra_loss is None else value + loss_weight * extra_loss), extra
 
     params = table(options, layer)
@@ -194,6 +211,8 @@ def assemble_decoder(
     matmul_params = round(sum(p.size * p.matmul for p in jax.tree.leaves(params)))
     # Scores and context, 2 FLOP * seq * heads * head_dim each for a token; the causal half is computed, so it counts.
     scores = 4 * options.layers * options.heads * options.head_dim * options.seq
+    if options.zigzag_parts is not None:
+        scores = scores * (2 * options.zigzag_parts + 1) // (4 * options.zigzag_parts)
     array = jax.ShapeDtypeStruct((options.batch, options.seq), jnp.int32)
     return assemble(
         options,

@@ -44,12 +44,14 @@ def load(plan_file: str) -> "tuple[Plan, Workload]":
             "autoshard.Plan.load(file).attach(f, *specs).jit()"
         )
     from autoshard.config.load import Config
-    from autoshard.config.problem import build_problem
+    from autoshard.config.problem import build_problem, told_of_tracing
 
-    problem = build_problem(Config.from_dict(plan.config))
-    attached = plan.attach(
-        problem.function, *problem.specs, donate_argnums=problem.donate_argnums, argnames=problem.argnames
-    )
+    config = Config.from_dict(plan.config)
+    problem = build_problem(config)
+    with told_of_tracing(config, problem.name):
+        attached = plan.attach(
+            problem.function, *problem.specs, donate_argnums=problem.donate_argnums, argnames=problem.argnames
+        )
     return attached, problem
 
 

@@ -16,7 +16,7 @@ from autoshard.__main__ import run
 from autoshard.cli import main
 from autoshard.cli.common import json_text
 from autoshard.errors import InputError, ShardingError, in_words
-from autoshard.files import read_json
+from autoshard.files import read_json, write_json
 from autoshard.interop.hlo_text import parse_hlo_sharding
 from autoshard.sharding.mesh import Mesh
 from autoshard.verify.certificate.residual import Residual
@@ -372,14 +372,20 @@ def test_a_profile_whose_name_has_a_nul_character_is_told(
 
 
 @pytest.mark.parametrize("command", ["run", "verify", "show", "report", "specs"])
-def test_a_plan_with_a_nul_character_in_a_text_is_told(
-    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_a_plan_with_a_text_that_names_no_file_is_told(
+    plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, name: str
 ) -> None:
     plan = json.loads(plan_file.read_text())
-    plan["config"]["file"] = "a\0b"
+    plan["config"]["file"] = name
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     assert main([command, str(tmp_path / "plan.json")]) == 2
-    assert "texts in the plan hold no NUL character" in capsys.readouterr().err
+    assert "texts in the plan hold no NUL character and no half" in capsys.readouterr().err
+
+
+def test_bytes_of_a_name_that_is_no_text_are_read_as_they_were_written(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"file": "caf\udce9", "\U0001f600": ["é"]})
+    assert read_json(tmp_path / "a.json") == {"file": "caf\udce9", "\U0001f600": ["é"]}
 
 
 @pytest.mark.parametrize("text", ['"\\ud800": 1', 'hardware: "\\udfff"', 'model: ["a\\ud8001"]'])

@@ -1,5 +1,6 @@
 """Bad input that once ended in a traceback, hung, or passed for another answer."""
 
+import json
 import pickle
 import subprocess
 import sys
@@ -41,6 +42,22 @@ def test_a_module_that_ends_the_process_is_told(
     (tmp_path / "c.yaml").write_text(CONFIG.format(function=function))
     assert main(["solve", str(tmp_path / "c.yaml"), "-o", str(tmp_path / "out")]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [(["run"], 2), (["lower", "--target", "explicit", "--no-report"], 2), (["verify"], 0)]
+)
+def test_a_plan_whose_arguments_do_not_fit_its_function_is_told(
+    command: list[str], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "left_over_sum.py").write_text("def f(x):\n    return -x\n")
+    (tmp_path / "c.yaml").write_text(CONFIG.format(function="left_over_sum:f"))
+    assert main(["solve", str(tmp_path / "c.yaml"), "-o", str(tmp_path / "out"), "-q"]) == 0
+    plan = json.loads((tmp_path / "out/plan.json").read_text())
+    plan["config"]["settings"]["args"] = {"x": ["float32[8,16]"]}
+    (tmp_path / "out/plan.json").write_text(json.dumps(plan))
+    assert main([command[0], str(tmp_path / "out/plan.json"), *command[1:], "--trust"]) == code
+    assert "left_over_sum:f cannot be traced with these arguments: TypeError" in "".join(capsys.readouterr())
 
 
 def test_a_plan_in_the_place_of_a_config_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

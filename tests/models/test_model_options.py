@@ -34,6 +34,9 @@ from autoshard.models.options import MoeOptions, TransformerOptions
         ("transformer", {"attention_block": 5}, "seq=32 is not a multiple of attention_block=5"),
         ("transformer", {"attention_ring": 5}, "seq=32 is not a multiple of attention_ring=5"),
         ("transformer", {"attention_ring": 4, "attention_block": 8}, "leave one out"),
+        ("transformer", {"attention_ring_order": "zigzag"}, "needs attention_ring, the number of parts"),
+        ("transformer", {"attention_ring_order": "zigzag", "attention_ring": 32}, "a multiple of twice as many"),
+        ("transformer", {"attention_ring_order": "zigzag", "attention_ring": 1}, "two parts or more"),
         ("transformer", {"scan": "yes"}, "scan must be true or false, found 'yes'"),
         (
             "transformer",

@@ -94,6 +94,7 @@ def test_loss_falls(model, options):
         {"attention_block": 4},
         {"attention_ring": 4},
         {"attention_ring": 2, "scan": False, "remat": "none"},
+        {"attention_ring": 4, "attention_ring_order": "zigzag"},
     ],
     ids=str,
 )
@@ -103,6 +104,14 @@ def test_how_layers_run_does_not_change_the_loss_and_its_gradients(change):
 
 def test_unrolled_experts_train_like_scanned_ones():
     assert_same_gradients(gradients("moe", **TINY | {"scan": False}), gradients("moe", **TINY))
+
+
+@pytest.mark.parametrize("options", [{"positions": "learned"}, {"sliding_window": 5}, {"positions": "none"}], ids=str)
+def test_the_order_of_tokens_in_a_ring_does_not_change_the_loss_and_its_gradients(options):
+    ring = TINY | options | {"attention_ring": 2, "scan": False}
+    assert_same_gradients(
+        gradients("transformer", **ring | {"attention_ring_order": "zigzag"}), gradients("transformer", **ring)
+    )
 
 
 WINDOWED = TINY | {"sliding_window": 4, "local_per_global": 1, "layers": 2}

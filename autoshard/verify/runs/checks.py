@@ -208,21 +208,22 @@ def runnable_of(config: Mapping[str, Any], program: Mapping[str, Any]) -> Runnab
     `AutoshardError` for wrong configs.
     """
     from autoshard.config.load import Config
-    from autoshard.config.problem import build_problem
+    from autoshard.config.problem import build_problem, told_of_tracing
     from autoshard.frontends.jax.function import trace
 
     read = Config.from_dict(config)
     problem = build_problem(read)
-    traced = trace(
-        problem.function,
-        *problem.specs,
-        donate_argnums=problem.donate_argnums,
-        argnames=problem.argnames,
-        name=program["name"],
-        effects=read.settings.effects,
-        kernels=called_names(read.statements),
-        loop_parts=loop_parts_from_json(program),
-    )
+    with told_of_tracing(read, problem.name):
+        traced = trace(
+            problem.function,
+            *problem.specs,
+            donate_argnums=problem.donate_argnums,
+            argnames=problem.argnames,
+            name=program["name"],
+            effects=read.settings.effects,
+            kernels=called_names(read.statements),
+            loop_parts=loop_parts_from_json(program),
+        )
 
     def arguments() -> tuple[Any, ...]:
         if problem.model is not None:
