@@ -7,6 +7,7 @@ from typing import Any
 
 from autoshard.errors import AutoshardError, InputError, in_words
 from autoshard.program.choices import in_code_from_json, loop_parts_from_json
+from autoshard.program.forms import PROGRAM, SCHEDULE, check_form
 from autoshard.program.program import Block, Op, Origin, OtherOrder, Program, Value
 from autoshard.program.rule import Cutout, Halo, ShardingRule, rule_from_text
 from autoshard.program.schedule import Placement, Schedule, Use
@@ -138,6 +139,7 @@ def _order_from_json(data: Json) -> OtherOrder:
 
 def program_from_json(data: Json) -> Program:
     """The inverse of `program_to_json`; `InputError` for ids, names, shapes or regions that cannot be."""
+    check_form(data, PROGRAM, "program")
     values = tuple(
         Value(
             v["id"], v["name"], TensorType(tuple(v["shape"]), v["dtype"]), Origin(v["origin"]), tuple(v["tags"]),
@@ -146,13 +148,10 @@ def program_from_json(data: Json) -> Program:
         for v in data["values"]
     )  # fmt: skip
     for index, value in enumerate(values):
-        if value.id != index or not isinstance(value.name, str):
+        if value.id != index:
             raise InputError(f"plan: value {index} has id {_short(value.id)} and name {_short(value.name)}")
-        if not all(isinstance(n, int) and 0 <= n < 2**63 for n in value.type.shape):
+        if not all(0 <= n < 2**63 for n in value.type.shape):
             raise InputError(f"plan: value {value.name} has the shape {_short(value.type.shape)}")
-    for name in (*data["input_names"], *data["output_names"]):
-        if not isinstance(name, str):
-            raise InputError(f"plan: an input or output is named {_short(name)}")
     inputs, outputs = (
         _numbers(data.get("host", {}).get(key, []), len(data[names]), f"host memory holds {key}")
         for key, names in (("inputs", "input_names"), ("outputs", "output_names"))
@@ -178,7 +177,7 @@ def _check_graph(program: Program) -> None:
         named += [*op.operands, *op.results, *(v for r in op.regions for v in (*r.args, *r.results))]
         if op.rule is None and not op.regions:
             raise InputError(f"plan: {op.kind}:{op.id} has neither a rule nor regions")
-    wrong = [v for v in named if isinstance(v, bool) or not isinstance(v, int) or v not in ids]
+    wrong = [v for v in named if v not in ids]
     if wrong:
         raise InputError(f"plan: the program has no value {_short(wrong[0])}")
 
@@ -281,6 +280,7 @@ def schedule_to_json(schedule: Schedule) -> Json:
 
 def schedule_from_json(data: Json, mesh: AtomMesh, program: Program) -> Schedule:
     """Rebuild a schedule; `InputError` where its steps do not fit the layouts they start from."""
+    check_form(data, SCHEDULE, "schedule")
     placements = {
         int(op): Placement(
             tuple(tuple(f) for f in p["factors"]), tuple((a, w) for a, w in p["passes"]), tuple(p["zeros"])

@@ -257,7 +257,7 @@ def test_a_plan_whose_program_has_no_name_is_told(
     del plan["program"]["name"]
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     assert main(["verify", str(tmp_path / "plan.json")]) == 1
-    assert "there is no 'name'" in capsys.readouterr().out
+    assert "program has no name" in capsys.readouterr().out
 
 
 def test_a_machine_of_a_plan_that_is_none_is_told_in_words(
@@ -272,7 +272,8 @@ def test_a_machine_of_a_plan_that_is_none_is_told_in_words(
 
 @pytest.mark.parametrize("command", ["show", "specs", "verify", "report", "run"])
 @pytest.mark.parametrize(
-    ("key", "value", "says"), [("schedule", {}, "there is no"), ("program", 3, "a value has the wrong type")]
+    ("key", "value", "says"),
+    [("schedule", {}, "schedule has no placements"), ("program", 3, "program is 3, expected an object")],
 )
 def test_a_damaged_plan_is_told_in_words(
     command: str, key: str, value: Any, says: str, plan_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -356,7 +357,8 @@ def test_a_donated_input_that_there_is_not_is_told(
     plan["program"]["donated"] = [number]
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     assert main(["explain", str(tmp_path / "plan.json"), "x"]) == 2
-    assert "donated are inputs" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "donated are inputs" in said or "program.donated.0 is" in said
 
 
 @pytest.mark.parametrize(

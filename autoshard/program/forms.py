@@ -1,0 +1,75 @@
+"""What plain data of a plan file must look like, checked before anything is made of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from autoshard.errors import InputError
+
+Form = Any
+"""A type, several in a tuple, ``[form]`` for a list of these, ``{"key": form}`` for an object (a key that may be
+missing ends with ``?``), ``{str: form}`` for an object with any keys. `object` is anything."""
+
+_BLOCK: dict[Any, Form] = {"args": [int], "results": [int]}
+_RULE = {"text": str, "linear": [[int]], "accumulators": [int], "halos?": [list], "cutouts?": [list]}
+_ATTRS = {
+    "num_consts?": int, "num_carry?": int, "length?": int, "reverse?": bool, "cond_nconsts?": int,
+    "body_nconsts?": int, "trips?": (int, None), "barrier_group?": int, "also?": [str], "zero?": bool,
+    "kernel?": dict,
+}  # fmt: skip
+_BLOCK["ops"] = [
+    {
+        "id": int, "kind": str, "operands": [int], "results": [int], "source": str, "attrs": _ATTRS,
+        "rule": (_RULE, None), "regions": [_BLOCK],
+    }
+]  # fmt: skip
+PROGRAM: Form = {
+    "name": str, "body": _BLOCK, "input_names": [str], "output_names": [str], "donated": [int], "warnings": [str],
+    "values": [
+        {"id": int, "name": str, "shape": [int], "dtype": str, "origin": str, "tags": [str], "literal": object}
+    ],
+    "host?": {"inputs?": [int], "outputs?": [int]}, "carried?": [[int]], "loop_parts?": [int], "in_code?": str,
+}  # fmt: skip
+_STEPS = [{"kind": str, "atoms": [int], "dim": (int, None), "to_dim": (int, None)}]
+SCHEDULE: Form = {
+    "placements": {str: {"factors": [[int]], "passes": [list], "zeros": [int]}},
+    "definitions": {str: {"dims": [[int]], "unreduced": [int]}},
+    "shared": {str: _STEPS},
+    "uses": [{"op": int, "slot": int, "region": (int, None), "steps": _STEPS}],
+}
+
+_WORDS = {int: "a whole number", str: "text", bool: "true or false", list: "a list", dict: "an object", None: "null"}
+
+
+def check_form(data: Any, form: Form, path: str) -> None:
+    """`InputError` that names the place in the plan where `data` is of another form."""
+    if isinstance(form, tuple):
+        form = next((one for one in form if _is_of_kind(data, one)), form[0])
+    if not _is_of_kind(data, form):
+        shown = repr(data)[:60]
+        raise InputError(f"plan: {path} is {shown}, expected {_WORDS[_kind(form)]}")
+    if isinstance(form, list):
+        if set(map(type, data)) <= {form[0]} if isinstance(form[0], type) else not data:
+            return  # the most of a plan: lists of numbers
+        for number, item in enumerate(data):
+            check_form(item, form[0], f"{path}.{number}")
+    elif isinstance(form, Mapping) and str in form:
+        for key, item in data.items():
+            check_form(item, form[str], f"{path}.{key}")
+    elif isinstance(form, Mapping):
+        for key, inner in form.items():
+            name = key.removesuffix("?")
+            if name in data:
+                check_form(data[name], inner, f"{path}.{name}")
+            elif name == key:
+                raise InputError(f"plan: {path} has no {name}")
+
+
+def _kind(form: Form) -> Any:
+    return list if isinstance(form, list) else dict if isinstance(form, Mapping) else form
+
+
+def _is_of_kind(data: Any, form: Form) -> bool:
+    kind = _kind(form)
+    if kind is None:
+        return data is None
+    return isinstance(data, kind) and not (kind is int and isinstance(data, bool))
