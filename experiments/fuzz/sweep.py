@@ -11,10 +11,12 @@ import argparse
 import copy
 import gc
 import os
+import random
 import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 """Values of every kind, that are right nearly nowhere."""
 GONE = object()
-PLANS = ("mlp", "step", "searched")
+PLANS = ("step", "mlp", "searched")
 READS = ["show", "plan.json", "inputs", "collectives", "step", "memory", "baselines", "notes"]
 OTHERS = (
     ["verify", "plan.json", "--json"], ["explain", "plan.json", "**"], ["specs", "plan.json"],
@@ -63,9 +65,12 @@ def kinds_of_places(tree: Any) -> list[tuple[Any, ...]]:
 
 
 def places_and_values(tree: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """First the tree as it is, then every odd value in every kind of place."""
+    """First the tree as it is, then every odd value in every kind of place, in a random order, so that a part of them
+    says something of all.
+    """
     yield (), SAME
-    yield from ((path, value) for path in kinds_of_places(tree) for value in (GONE, *ODD))
+    all_of_them = [(path, value) for path in kinds_of_places(tree) for value in (GONE, *ODD)]
+    yield from random.Random(0).sample(all_of_them, len(all_of_them))
 
 
 def changed(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
@@ -138,7 +143,7 @@ def main() -> int:
     corpus = home / "corpus"
     make(corpus)
     seen: set[str] = set()
-    tried = 0
+    tried, began = 0, time.monotonic()
     for kind, cases in {"plan": plans, "config": configs, "profile": profiles}.items():
         if kind not in asked.kinds.split(","):
             continue
@@ -164,7 +169,7 @@ def main() -> int:
 
                 jax.clear_caches()
                 gc.collect()
-                print(f"{kind}: {number} documents, {tried} inputs", flush=True)
+                print(f"{kind}: {number} documents, {tried} inputs, {time.monotonic() - began:.0f} s", flush=True)
     print(f"{tried} inputs, kinds of faults: {len(seen)}")
     shutil.rmtree(home)
     return 1 if seen else 0
