@@ -7,7 +7,7 @@ from typing import Any
 
 from autoshard.errors import AutoshardError, InputError, in_words
 from autoshard.program.choices import in_code_from_json, loop_parts_from_json
-from autoshard.program.forms import PROGRAM, SCHEDULE, check_form
+from autoshard.program.forms import PROGRAM_FORM, SCHEDULE_FORM, check_form, check_schedule
 from autoshard.program.program import Block, Op, Origin, OtherOrder, Program, Value
 from autoshard.program.rule import Cutout, Halo, ShardingRule, rule_from_text
 from autoshard.program.schedule import Placement, Schedule, Use
@@ -139,7 +139,7 @@ def _order_from_json(data: Json) -> OtherOrder:
 
 def program_from_json(data: Json) -> Program:
     """The inverse of `program_to_json`; `InputError` for ids, names, shapes or regions that cannot be."""
-    check_form(data, PROGRAM, "program")
+    check_form(data, PROGRAM_FORM, "program")
     values = tuple(
         Value(
             v["id"], v["name"], TensorType(tuple(v["shape"]), v["dtype"]), Origin(v["origin"]), tuple(v["tags"]),
@@ -177,8 +177,7 @@ def _check_graph(program: Program) -> None:
         named += [*op.operands, *op.results, *(v for r in op.regions for v in (*r.args, *r.results))]
         if op.rule is None and not op.regions:
             raise InputError(f"plan: {op.kind}:{op.id} has neither a rule nor regions")
-    wrong = [v for v in named if v not in ids]
-    if wrong:
+    if wrong := [v for v in named if v not in ids]:
         raise InputError(f"plan: the program has no value {_short(wrong[0])}")
 
 
@@ -280,7 +279,7 @@ def schedule_to_json(schedule: Schedule) -> Json:
 
 def schedule_from_json(data: Json, mesh: AtomMesh, program: Program) -> Schedule:
     """Rebuild a schedule; `InputError` where its steps do not fit the layouts they start from."""
-    check_form(data, SCHEDULE, "schedule")
+    check_form(data, SCHEDULE_FORM, "schedule")
     placements = {
         int(op): Placement(
             tuple(tuple(f) for f in p["factors"]), tuple((a, w) for a, w in p["passes"]), tuple(p["zeros"])
@@ -294,25 +293,12 @@ def schedule_from_json(data: Json, mesh: AtomMesh, program: Program) -> Schedule
     schedule = Schedule(mesh, placements, definitions, shared)
     for use in data["uses"]:
         where = Use(use["op"], use["slot"], use["region"])
-        value = where.value_in(program)
-        schedule.uses[where] = _reshard(schedule.form_before_use(value), _steps_from_json(use["steps"]), f"{where}")
-    _check_placements(program, schedule)
+        before = schedule.form_before_use(where.value_in(program)) if where.is_in(program) else None
+        if before is None:
+            raise InputError(f"plan: the program has no {where}")
+        schedule.uses[where] = _reshard(before, _steps_from_json(use["steps"]), f"{where}")
+    check_schedule(program, schedule)
     return schedule
-
-
-def _check_placements(program: Program, schedule: Schedule) -> None:
-    """`InputError` unless every op that the planner places has a placement: a list of known atoms for each factor."""
-    for op, outer in program.walk():
-        if op.rule is None or any(o.kind == "shard_map" for o in outer):
-            continue
-        placement = schedule.placements.get(op.id)
-        if placement is None:
-            raise InputError(f"plan: there is no placement of {op.kind}:{op.id}")
-        atoms = [a for f in placement.factors for a in f]
-        if len(placement.factors) != len(op.rule.factor_sizes) or not set(atoms) <= set(
-            range(len(schedule.mesh.atoms))
-        ):
-            raise InputError(f"plan: the placement of {op.kind}:{op.id} does not fit its rule {op.rule} and the mesh")
 
 
 def _reshard(source: Layout, steps: tuple[Step, ...], what: str) -> Reshard:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from autoshard.errors import InputError
+from autoshard.program.program import Program
+from autoshard.program.schedule import PROGRAM, Schedule, Use
 
 Form = Any
 """A type, several in a tuple, ``[form]`` for a list of these, ``{"key": form}`` for an object (a key that may be
@@ -22,7 +24,7 @@ _BLOCK["ops"] = [
         "rule": (_RULE, None), "regions": [_BLOCK],
     }
 ]  # fmt: skip
-PROGRAM: Form = {
+PROGRAM_FORM: Form = {
     "name": str, "body": _BLOCK, "input_names": [str], "output_names": [str], "donated": [int], "warnings": [str],
     "values": [
         {"id": int, "name": str, "shape": [int], "dtype": str, "origin": str, "tags": [str], "literal": object}
@@ -30,7 +32,7 @@ PROGRAM: Form = {
     "host?": {"inputs?": [int], "outputs?": [int]}, "carried?": [[int]], "loop_parts?": [int], "in_code?": str,
 }  # fmt: skip
 _STEPS = [{"kind": str, "atoms": [int], "dim": (int, None), "to_dim": (int, None)}]
-SCHEDULE: Form = {
+SCHEDULE_FORM: Form = {
     "placements": {str: {"factors": [[int]], "passes": [list], "zeros": [int]}},
     "definitions": {str: {"dims": [[int]], "unreduced": [int]}},
     "shared": {str: _STEPS},
@@ -46,7 +48,7 @@ def check_form(data: Any, form: Form, path: str) -> None:
         form = next((one for one in form if _is_of_kind(data, one)), form[0])
     if not _is_of_kind(data, form):
         shown = repr(data)[:60]
-        raise InputError(f"plan: {path} is {shown}, expected {_WORDS[_kind(form)]}")
+        raise InputError(f"the plan is damaged: {path} is {shown}, expected {_WORDS[_kind(form)]}")
     if isinstance(form, list):
         if set(map(type, data)) <= {form[0]} if isinstance(form[0], type) else not data:
             return  # the most of a plan: lists of numbers
@@ -61,7 +63,7 @@ def check_form(data: Any, form: Form, path: str) -> None:
             if name in data:
                 check_form(data[name], inner, f"{path}.{name}")
             elif name == key:
-                raise InputError(f"plan: {path} has no {name}")
+                raise InputError(f"the plan is damaged: {path} has no {name}")
 
 
 def _kind(form: Form) -> Any:
@@ -73,3 +75,19 @@ def _is_of_kind(data: Any, form: Form) -> bool:
     if kind is None:
         return data is None
     return isinstance(data, kind) and not (kind is int and isinstance(data, bool))
+
+
+def check_schedule(program: Program, schedule: Schedule) -> None:
+    """`InputError` unless outputs have forms, and ops that the planner places a list of known atoms for each factor."""
+    if missing := {Use(PROGRAM, k) for k in range(len(program.body.results))} - set(schedule.uses):
+        raise InputError(f"plan: there is no form of the output of {min(missing)}")
+    for op, outer in program.walk():
+        if op.rule is None or any(o.kind == "shard_map" for o in outer):
+            continue
+        placement = schedule.placements.get(op.id)
+        if placement is None:
+            raise InputError(f"plan: there is no placement of {op.kind}:{op.id}")
+        atoms = [a for f in placement.factors for a in f]
+        known = range(len(schedule.mesh.atoms))
+        if len(placement.factors) != len(op.rule.factor_sizes) or any(a not in known for a in atoms):
+            raise InputError(f"plan: the placement of {op.kind}:{op.id} does not fit its rule {op.rule} and the mesh")

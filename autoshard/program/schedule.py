@@ -39,6 +39,17 @@ class Use(NamedTuple):
         op = program.ops[self.op]
         return op.operands[self.slot] if self.region < 0 else op.regions[self.region].results[self.slot]
 
+    def is_in(self, program: Program) -> bool:
+        """Whether the program has this use."""
+        op = program.ops.get(self.op)
+        if self.op == PROGRAM or op is None:
+            values = program.body.results if self.op == PROGRAM and self.region == -1 else ()
+        elif self.region == -1:
+            values = op.operands
+        else:
+            values = op.regions[self.region].results if 0 <= self.region < len(op.regions) else ()
+        return 0 <= self.slot < len(values)
+
 
 class Exchange(NamedTuple):
     """Elements of blocks that devices of a group send to others before an op, or in it: one permute.

@@ -20,6 +20,9 @@ from autoshard.cli import main
         (["program", "values", 1, "tags"], [0], "program.values.1.tags.0 is 0, expected text"),
         (["program", "input_names"], {}, "program.input_names is {}, expected a list"),
         (["schedule", "uses"], {"x": 1}, "schedule.uses is {'x': 1}, expected a list"),
+        (["schedule", "uses", 0, "region"], 2**31, "the program has no Use(op=-1, slot=0, region=2147483648)"),
+        (["schedule", "uses", 1, "slot"], -1, "the program has no Use(op=-1, slot=-1, region=-1)"),
+        (["schedule", "uses"], [], "there is no form of the output of Use(op=-1, slot=0, region=-1)"),
         (["schedule", "placements"], [], "schedule.placements is [], expected an object"),
     ],
 )
