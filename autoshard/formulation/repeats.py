@@ -8,11 +8,12 @@ layers.
 A stretch with a matmul is a layer, and is always merged. Other stretches (the optimizer's, over the parameters of all
 layers) are merged only where they are anchored: some value that they read is merged already, and none is merged with
 anything else. So the moments of a layer's parameters follow the layer, and two parameters of one layer that happen to
-look alike stay apart.
+look alike stay apart. The longest stretches are not always those of layers: where all gradients are converted and then
+all parameters, the two lists are alike as wholes. Stretches that nothing anchors give way to shorter ones that are.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -28,6 +29,8 @@ from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, Usage
 
 MIN_STRETCH = 8
 """Shorter stretches than this many ops are not worth sharing."""
+MOST_LOOKED_AT = 20
+"""How many ops are looked at for stretches that are anchored, as a multiple of the ops of the program."""
 
 _NUMBERS = re.compile("[0-9]+")
 
@@ -91,28 +94,22 @@ def find_repeats(program: Program, collected: Collected, encoded: Encoded, *, en
     identity = Repeats(encoded.network, np.arange(n))
     if not enabled:
         return identity
-    stretches = tandem_repeats([_signature(program, op) for op in program.body.ops])
+    ops = program.body.ops
+    runs = repeats([_signature(program, op) for op in ops])
+    stretches = disjoint(runs, len(ops))
     if not stretches:
         return identity
     union = _Union(n)
-    ops = program.body.ops
-    waiting = []
-    for start, period, count in stretches:
-        for k in range(1, count):
-            pair = [(ops[start + i], ops[start + k * period + i]) for i in range(period)]
-            if any(_has_matmul(a) for a, _ in pair):
-                for a, b in pair:
-                    _merge(program, collected, encoded, union, a, b)
-            else:
-                waiting.append(pair)
-    while True:
-        anchored = [pair for pair in waiting if _anchored(program, collected, union, pair)]
-        for pair in anchored:
-            for a, b in pair:
-                _merge(program, collected, encoded, union, a, b)
-        waiting = [pair for pair in waiting if pair not in anchored]
-        if not anchored:
-            break
+    merging = _Merging(program, collected, encoded, union)
+    loose = []
+    for run in stretches:
+        start, period, count = run
+        if any(map(_has_matmul, ops[start : start + period])):
+            for k in range(1, count):
+                merging.merge(run, 0, k)
+        else:
+            loose.append(run)
+    merging.settle(loose, runs)
     roots = sorted({union.find(i) for i in range(n)})
     number = {root: i for i, root in enumerate(roots)}
     class_of = np.array([number[union.find(i)] for i in range(n)], np.int64)
@@ -130,19 +127,91 @@ def _has_matmul(op: Op) -> bool:
     return is_matmul(op) or any(_has_matmul(inner) for region in op.regions for inner in region.ops)
 
 
-def _anchored(program: Program, collected: Collected, union: _Union, pair: Sequence[tuple[Op, Op]]) -> bool:
-    """Whether some tensor of the two stretches is merged already, and none of them with another one."""
-    anchor = False
-    for a, b in pair:
-        for left, right in zip((*a.operands, *a.results), (*b.operands, *b.results), strict=True):
-            left_port, right_port = collected.definition.get(left), collected.definition.get(right)
-            if left == right or left_port is None or right_port is None:
-                continue
-            if union.find(left_port.node) == union.find(right_port.node):
-                anchor = True
-            elif union.size(left_port.node) > 1 and union.size(right_port.node) > 1:
-                return False
-    return anchor
+Run = tuple[int, int, int]
+"""A stretch of ops that follows itself: where it starts, its period, and how often it is there."""
+
+
+def _covered(run: Run) -> slice:
+    start, period, count = run
+    return slice(start, start + period * count)
+
+
+@dataclass
+class _Merging:
+    """Merges nodes of stretches. taken: the ops of runs of which some are merged. budget: ops still to be looked at."""
+
+    program: Program
+    collected: Collected
+    encoded: Encoded
+    union: _Union
+
+    def __post_init__(self) -> None:
+        self.taken, self.budget = np.zeros(len(self.program.body.ops), bool), 0
+
+    def merge(self, run: Run, j: int, k: int) -> None:
+        """Merge the k-th stretch of a run with its j-th one."""
+        for a, b in self._pairs(run, j, k):
+            _merge(self.program, self.collected, self.encoded, self.union, a, b)
+        self.taken[_covered(run)] = True
+
+    def settle(self, loose: Sequence[Run], others: Sequence[Run]) -> None:
+        """Merge what is anchored of loose runs; then of others, longest first, where no op is taken.
+
+        Stretches are merged with the first of their run; in the end those that could not be, with the first of them.
+        """
+        left = [(run, [*range(run[2])]) for run in loose]
+        self._settle(left)
+        self.budget = MOST_LOOKED_AT * len(self.taken)
+        while self.budget > 0:
+            found = next((run for run in others if self._is_free(run) and self._anchored(run, 0, 1)), None)
+            if found is not None:
+                left = [(run, stretches) for run, stretches in left if not _overlap(run, found)]
+                left.append((found, [*range(found[2])]))
+            else:
+                left = [(run, stretches[1:]) for run, stretches in left if len(stretches) > 2]
+                if not left:
+                    return
+            self._settle(left)
+
+    def _settle(self, left: Sequence[tuple[Run, list[int]]]) -> None:
+        """Merge stretches of runs with the first one of each list, and take those that are out of it."""
+        while True:
+            anchored = [[k for k in waiting if self._anchored(run, first, k)] for run, (first, *waiting) in left]
+            for (run, stretches), found in zip(left, anchored, strict=True):
+                for k in found:
+                    self.merge(run, stretches[0], k)
+                    stretches.remove(k)
+            if not any(anchored):
+                return
+
+    def _is_free(self, run: Run) -> bool:
+        return self.budget > 0 and not self.taken[_covered(run)].any()
+
+    def _pairs(self, run: Run, j: int, k: int) -> Iterable[tuple[Op, Op]]:
+        (start, period, _), ops = run, self.program.body.ops
+        one, two = start + j * period, start + k * period
+        return zip(ops[one : one + period], ops[two : two + period], strict=True)
+
+    def _anchored(self, run: Run, j: int, k: int) -> bool:
+        """Whether some tensor of two stretches is merged already, and none of them with another one."""
+        self.budget -= run[1]
+        union, definition = self.union, self.collected.definition
+        anchor = False
+        for a, b in self._pairs(run, j, k):
+            for left, right in zip((*a.operands, *a.results), (*b.operands, *b.results), strict=True):
+                left_port, right_port = definition.get(left), definition.get(right)
+                if left == right or left_port is None or right_port is None:
+                    continue
+                if union.find(left_port.node) == union.find(right_port.node):
+                    anchor = True
+                elif union.size(left_port.node) > 1 and union.size(right_port.node) > 1:
+                    return False
+        return anchor
+
+
+def _overlap(one: Run, two: Run) -> bool:
+    a, b = _covered(one), _covered(two)
+    return a.start < b.stop and b.start < a.stop
 
 
 def _signature(program: Program, op: Op) -> object:
@@ -170,6 +239,11 @@ def tandem_repeats(signatures: Sequence[object], min_stretch: int = MIN_STRETCH)
     >>> tandem_repeats(list("xabcabcabcy"), min_stretch=3)
     [(1, 3, 3)]
     """
+    return disjoint(repeats(signatures, min_stretch), len(signatures))
+
+
+def repeats(signatures: Sequence[object], min_stretch: int = MIN_STRETCH) -> list[Run]:
+    """All maximal runs in which a stretch follows itself, longest cover first; they may overlap."""
     ids: dict[object, int] = {}
     codes = np.array([ids.setdefault(s, len(ids)) for s in signatures], np.int64)
     n = len(codes)
@@ -181,12 +255,18 @@ def tandem_repeats(signatures: Sequence[object], min_stretch: int = MIN_STRETCH)
             if end - begin >= period:
                 count = (end - begin) // period + 1
                 runs.append((count * period, -period, begin, count))
-    out: list[tuple[int, int, int]] = []
+    runs.sort(key=lambda f: (-f[0], -f[1], f[2]))
+    return [(begin, -negative, count) for _, negative, begin, count in runs]
+
+
+def disjoint(runs: Sequence[Run], n: int) -> list[Run]:
+    """One run after the other that none before it overlaps, by place. n: the number of ops."""
+    out: list[Run] = []
     taken = np.zeros(n, bool)
-    for cover, negative, begin, count in sorted(runs, key=lambda f: (-f[0], -f[1], f[2])):
-        if not taken[begin : begin + cover].any():
-            taken[begin : begin + cover] = True
-            out.append((begin, -negative, count))
+    for run in runs:
+        if not taken[_covered(run)].any():
+            taken[_covered(run)] = True
+            out.append(run)
     return sorted(out)
 
 

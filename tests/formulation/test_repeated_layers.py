@@ -1,5 +1,6 @@
 """Unrolled layers that are the same up to names share one decision."""
 
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -128,6 +129,41 @@ def test_a_scan_over_layers_costs_about_what_they_cost_unrolled() -> None:
 def test_programs_without_repeats_are_left_alone() -> None:
     found = model(program_of(lambda x, w: jnp.tanh(x @ w), f32(8, 16), f32(16, 16)))
     assert not found.repeats.shared and found.repeats.network is found.encoded.network
+
+
+def trained(n: int) -> Program:
+    """A step of training: all gradients are made wide, then all parameters, and then each is updated."""
+
+    def step(ws: Any, x: Any) -> Any:
+        def loss(ws: Any) -> Any:
+            h = x
+            for blocks in ws:
+                for w in blocks:
+                    h = layer(h, w)
+            return (h * h).sum()
+
+        wide = partial(jax.tree.map, lambda t: t.astype(jnp.float32))
+        grads, whole = wide(jax.grad(loss)(ws)), wide(ws)
+        return jax.tree.map(lambda w, g: (w - g * g).astype(jnp.bfloat16), whole, grads)
+
+    def half(t: Any) -> Any:
+        return jax.ShapeDtypeStruct(t.shape, jnp.bfloat16)
+
+    blocks = [{"in": f32(16, wide), "out": f32(wide, 16)} for wide in (32, 48, 64, 80)]
+    return program_of(step, *jax.tree.map(half, ([blocks] * n, f32(8, 16))))
+
+
+def test_updates_follow_their_layers_where_longer_stretches_look_alike_too() -> None:
+    """All gradients and all parameters are alike as lists; what is shared is the layers of each."""
+
+    def decided(n: int) -> int:
+        found = model(trained(n))
+        ops = [
+            cls for node, cls in zip(found.collected.nodes, found.repeats.class_of, strict=True) if node.op is not None
+        ]
+        return len(set(ops))
+
+    assert decided(3) == decided(4)
 
 
 def in_scopes(*names: str) -> Program:
