@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from autoshard.deadline import Deadline, clock
-from autoshard.solver.dual.factored import cheapest_way, cheapest_way_across, least_by_place
-from autoshard.solver.factored import Factored
+from autoshard.solver.dual.sequential import Sequential
 from autoshard.solver.incumbent import Progress
-from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge, evaluate
+from autoshard.solver.network import CostNetwork, evaluate
 from autoshard.solver.solution import Solution, Stopped
 from autoshard.solver.work import Infeasible
 
@@ -26,7 +25,9 @@ SMALL_ENTRIES = 12_000_000
 MOST_PASSES = 60
 """Passes of messages, both ways."""
 LOOKED_AFTER = 3
-"""Passes before it is first looked what is left, and between two such looks."""
+"""Passes before it is first looked whether messages have settled, and between two such looks."""
+CLOSER = 0.5
+"""States are left out where the gap is at most this part of what it was when that was last done (a half, first)."""
 SEARCHED_AFTER = 6
 """Passes before there is a first search among the states that look best: earlier messages mislead it."""
 SEARCH_SHARE = 0.3
@@ -39,60 +40,9 @@ IDLE = 1e-5
 """Messages have settled where a pass raises the bound by less than this part of it."""
 
 
-@dataclass(frozen=True)
-class _Way:
-    """One direction of an edge: messages from the rows of its table to its columns; across: the other way round."""
-
-    base: np.ndarray
-    scale: float
-    sources: np.ndarray  # rows of the base that states of the sender have
-    source_of: np.ndarray  # per state of the sender, the place of its row among these
-    targets: np.ndarray  # columns that states of the receiver have
-    target_of: np.ndarray
-    across: bool
-    least: float
-
-    def send(self, values: np.ndarray) -> np.ndarray:
-        """Per state of the receiver, the least of a sender's value and the edge between them."""
-        least = least_by_place(self.source_of, values, len(self.sources))
-        order = np.argsort(least, kind="stable")
-        order = order[: np.searchsorted(least[order], np.inf)]
-        cheapest = cheapest_way_across if self.across else cheapest_way
-        return cheapest(self.base, self.sources[order], least[order], self.targets, self.scale, self.least)[
-            self.target_of
-        ]
-
-
-def _ways(table: Any, known: dict[object, Any]) -> tuple[_Way, _Way]:
-    if isinstance(table, Factored):
-        base, rows, columns, scale = table.base, table.rows, table.columns, float(table.scale)
-    else:
-        base, scale = np.where(table >= IMPOSSIBLE, np.inf, table.astype(np.float64)), 1.0
-        rows, columns = np.arange(table.shape[0]), np.arange(table.shape[1])
-    known[id(table)] = table
-
-    def distinct(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        key = places.tobytes()
-        if key not in known:
-            known[key] = np.unique(places, return_inverse=True)
-        return known[key]
-
-    own, theirs = distinct(rows), distinct(columns)
-    turned = not base.flags.c_contiguous  # tables are transposed without being copied
-    base = base.T if turned else base
-    assert base.flags.c_contiguous
-    whole = base if base.base is None else base.base
-    if ("least", id(whole)) not in known:
-        known["least", id(whole)] = whole, float(base.min())
-    least = scale * known["least", id(whole)][1]
-    there = _Way(base, scale, own[0], own[1], theirs[0], theirs[1], turned, least)
-    back = _Way(base, scale, theirs[0], theirs[1], own[0], own[1], not turned, least)
-    return there, back
-
-
 @dataclass
 class _Run:
-    """One run. to_first, to_second: messages of every edge to its ends."""
+    """One run. lower: proved of all assignments but those that are known not to be better than `best`."""
 
     network: CostNetwork
     began: float
@@ -101,27 +51,11 @@ class _Run:
     best: tuple[int, ...] | None = None
     cost: int | None = None
     lower: float = -math.inf
-    bounds: list[np.ndarray] = field(default_factory=list)
     trace: list[tuple[float, int]] = field(default_factory=list)
     stopped: Stopped = Stopped.DONE
 
     def __post_init__(self) -> None:
-        network, known = self.network, {}
-        self.unary = [np.where(c >= IMPOSSIBLE, np.inf, c.astype(np.float64)) for c in network.costs]
-        self.edges = [edge for edge in network.edges if edge.first != edge.second]
-        for edge in network.edges:
-            if edge.first == edge.second:
-                own = edge.costs.diagonal()
-                self.unary[edge.first] = self.unary[edge.first] + np.where(own >= IMPOSSIBLE, np.inf, own)
-        self.ways = [_ways(edge.costs, known) for edge in self.edges]
-        self.to_first = [np.zeros(len(network.costs[edge.first])) for edge in self.edges]
-        self.to_second = [np.zeros(len(network.costs[edge.second])) for edge in self.edges]
-        self.around: list[list[tuple[int, bool]]] = [[] for _ in network.costs]  # (edge, whether the node is its first)
-        for k, edge in enumerate(self.edges):
-            self.around[edge.first].append((k, True))
-            self.around[edge.second].append((k, False))
-
-    # -- what is known -------------------------------------------------------------------------------
+        self.messages = Sequential(self.network, lambda: self.late)
 
     def offer(self, assignment: Sequence[int]) -> None:
         """Take an assignment where it is feasible and the cheapest so far."""
@@ -133,13 +67,20 @@ class _Run:
     def tell(self, stage: str) -> None:
         """Report how far the run is."""
         if self.report is not None:
-            lower = None if math.isinf(self.lower) else int(self.lower)
+            lower = None if math.isinf(self.lower) else self.floor
             self.report(Progress(clock() - self.began, stage, self.cost, lower))
 
     @property
     def late(self) -> bool:
         """Whether the time is over."""
         return clock() >= self.ends
+
+    @property
+    def gap(self) -> float:
+        """How far the best assignment may be from the optimum, as a part of its cost; infinite where none is known."""
+        if self.cost is None:
+            return math.inf
+        return (self.cost - self.lower) / abs(self.cost) if self.cost > self.lower else 0.0
 
     def seconds(self, share: float) -> float | None:
         """A part of the time that is left; None where there is no limit."""
@@ -148,9 +89,9 @@ class _Run:
     @property
     def floor(self) -> int:
         """The proven bound, a whole number."""
-        if math.isinf(self.lower):
-            return sum(int(c.min()) for c in self.network.costs) + sum(int(e.costs.min()) for e in self.network.edges)
-        return int(self.lower)
+        if not math.isinf(self.lower):
+            return int(self.lower) if self.cost is None else min(int(self.lower), self.cost)
+        return sum(int(c.min()) for c in self.network.costs) + sum(int(e.costs.min()) for e in self.network.edges)
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -159,107 +100,48 @@ class _Run:
 
     def left(self) -> list[np.ndarray] | None:
         """Of every node, the states that may be part of a better assignment than the best one, and those of that; None
-        where none is known."""
+        where none is known. No others are looked at any more."""
         if self.cost is None or self.best is None:
             return None
         out = []
-        for least, state in zip(self.bounds, self.best, strict=True):
-            keep = least < self.cost
-            keep[state] = True
-            out.append(np.flatnonzero(keep))
+        for least, states, state in zip(self.messages.least, self.messages.left, self.best, strict=True):
+            out.append(states[(least < self.cost) | (states == state)])
+        if sum(map(len, out)) < self.messages.states:
+            self.messages.narrow(out)
         return out
 
     def likely(self) -> list[np.ndarray]:
         """Of every node, the states that look best, so many that what they make is small."""
-        order = [np.argsort(least, kind="stable") for least in self.bounds]
+        order = [np.argsort(least, kind="stable") for least in self.messages.least]
         most = 64
         while True:
             chosen = []
-            for node, (least, states) in enumerate(zip(self.bounds, order, strict=True)):
-                some = states[:most]
-                some = some[np.isfinite(least[some])]
+            for node, (least, places) in enumerate(zip(self.messages.least, order, strict=True)):
+                some = places[:most]
+                some = self.messages.left[node][some[np.isfinite(least[some])]]
                 chosen.append(np.union1d(some, [] if self.best is None else [self.best[node]]).astype(np.int64))
             if most <= 4 or _entries(self.network, chosen) <= SMALL_ENTRIES / 4:
                 return chosen
             most //= 2
 
-    def weigh_late(self) -> None:
-        """The bound of the messages where the time is over and none is known yet."""
-        if not self.bounds:
-            self.ends = clock() + LAST_S
-            self.weigh()
-
-    # -- messages ------------------------------------------------------------------------------------
-
-    def own(self, node: int) -> np.ndarray:
-        """What the states of a node cost with all messages."""
-        total = self.unary[node].copy()
-        for k, first in self.around[node]:
-            total += self.to_first[k] if first else self.to_second[k]
-        return total
-
-    def message_pass(self, forward: bool) -> list[int] | None:
-        """One sequential pass (see `dual.messages`); backward ones decode an assignment on the way."""
-        n = self.network.n_nodes
-        chosen = [0] * n
-        for node in range(n) if forward else reversed(range(n)):
-            if self.late:
-                return None
-            own = self.own(node)
-            if not forward:
-                decode = self.unary[node].copy()
-                for k, first in self.around[node]:
-                    edge = self.edges[k]
-                    decode += _row(edge, chosen[edge.second]) if first else self.to_second[k]
-                chosen[node] = int(np.argmin(decode if np.isfinite(decode).any() else own))
-            there = sum(first for _, first in self.around[node])
-            able = np.isfinite(own)
-            weight = 1.0 / max(1, there, len(self.around[node]) - there)
-            for k, first in self.around[node]:
-                if first != forward:
-                    continue
-                edge = self.edges[k]
-                message = self.to_first[k] if first else self.to_second[k]
-                share = np.full(len(own), np.inf)  # states without a partner have infinite messages
-                share[able] = np.floor(own[able] * weight) - message[able]
-                sent = self.ways[k][0 if first else 1].send(share)
-                if not np.isfinite(sent).any():
-                    other = edge.second if first else edge.first
-                    raise Infeasible(f"nodes {node} and {other} have no states that fit together")
-                sent -= sent.min()
-                if first:
-                    self.to_second[k] = sent
-                else:
-                    self.to_first[k] = sent
-        return None if forward else chosen
+    def double_pass(self) -> None:
+        """Messages both ways; what they prove, and the assignment that looks best on the way back."""
+        self.messages.forward()
+        decoded = self.messages.back()
+        self.lower = max(self.lower, self.messages.lower)
+        if decoded is not None:
+            self.offer(decoded)
 
     def weigh(self) -> None:
-        """The bound that the messages prove, exactly, and the least that an assignment with each state costs.
+        """What the messages prove of every state."""
+        self.messages.weigh()
+        self.lower = max(self.lower, self.messages.lower)
 
-        All numbers are whole and below 2**53. Of every edge, messages to its first node are taken as they are, and to
-        its second one what the table leaves beside them.
-        """
-        owns = [u.copy() for u in self.unary]
-        for k, edge in enumerate(self.edges):
-            if self.late:
-                return
-            message = np.floor(self.to_first[k])
-            owns[edge.first] += message
-            owns[edge.second] += self.ways[k][0].send(np.where(np.isfinite(message), -message, np.inf))
-        least = [own.min() for own in owns]
-        if not np.isfinite(least).all():
-            raise Infeasible(f"node {int(np.argmax(least))} has no state left that its neighbours allow")
-        bound = sum(map(int, least))
-        if bound > self.lower or not self.bounds:
-            self.lower = max(self.lower, bound)
-            self.bounds = [bound + (own - low) for own, low in zip(owns, least, strict=True)]
-
-
-def _row(edge: Edge, state: int) -> np.ndarray:
-    """What an edge costs for each state of its first node beside a state of its second one."""
-    costs: Any = edge.costs
-    row = costs.T[state]
-    return np.where(row >= IMPOSSIBLE, np.inf, row)
+    def weigh_late(self) -> None:
+        """The bound of the messages where the time is over and none is known yet."""
+        if math.isinf(self.lower):
+            self.ends = clock() + LAST_S
+            self.weigh()
 
 
 Solve = Callable[..., Solution]
@@ -309,29 +191,30 @@ def solve_large(
 
 def _look(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, Any]) -> str:
     """Passes and searches until what is left is small or settled; "infeasible" where nothing is."""
-    before, searched = -math.inf, False
+    before, searched, gap_before = -math.inf, False, 0.5
     for number in range(1, MOST_PASSES + 1):
-        run.message_pass(True)
-        decoded = run.message_pass(False)
+        run.double_pass()
         if run.late:
             run.weigh_late()
             run.stopped = Stopped.TIME
             return ""
-        if decoded is not None:
-            run.offer(decoded)
-        if number % LOOKED_AFTER:
+        if run.gap <= gap:
+            return _polish(run, solve, effort, gap, words, searched)
+        look = number % LOOKED_AFTER == 0
+        settled = look and run.lower - before <= IDLE * abs(run.lower)
+        before = run.lower if look else before
+        search = settled or (look and number >= SEARCHED_AFTER and not searched)
+        if not search and run.gap > CLOSER * gap_before:
             continue
         run.weigh()
         run.tell("dual")
-        settled = run.lower - before <= IDLE * abs(run.lower)
-        before = run.lower
-        if run.cost is not None and run.cost - run.lower <= gap * abs(run.cost):
-            run.stopped = Stopped.GAP
-            return ""
+        if run.gap <= gap:
+            return _polish(run, solve, effort, gap, words, searched)
+        gap_before = min(gap_before, run.gap)
         left = run.left()
         if left is not None and _entries(run.network, left) <= SMALL_ENTRIES:
             return _among(run, solve, left, run.seconds(1.0), effort, gap, words, whole=True)
-        if settled or (number >= SEARCHED_AFTER and not searched):
+        if search:
             searched = True
             _among(run, solve, run.likely(), run.seconds(SEARCH_SHARE), SEARCH_EFFORT * effort, gap, words)
             left = run.left()
@@ -339,6 +222,17 @@ def _look(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, A
                 return _among(run, solve, left, run.seconds(1.0), effort, gap, words, whole=True)
             if settled:
                 return ""
+    return ""
+
+
+def _polish(run: _Run, solve: Solve, effort: float, gap: float, words: dict[str, Any], searched: bool) -> str:
+    """The end of a run whose gap is small enough: a last look among the states that look best, which takes little."""
+    if not searched:
+        if not run.messages.least:
+            run.weigh()
+        if run.messages.least:
+            _among(run, solve, run.likely(), run.seconds(SEARCH_SHARE), SEARCH_EFFORT * effort, gap, words)
+    run.stopped = Stopped.GAP
     return ""
 
 

@@ -1,6 +1,7 @@
 """Tables that are kept as rows and columns of smaller ones, and the search of networks that have such tables."""
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,9 @@ from solver_cases import optimum, random_network
 from autoshard.solver import IMPOSSIBLE, CostNetwork, Edge, Usage, evaluate, solve
 from autoshard.solver import large as large_networks
 from autoshard.solver.dual.factored import cheapest_way, cheapest_way_across
+from autoshard.solver.dual.sequential import Sequential
 from autoshard.solver.factored import Factored, total
+from autoshard.solver.work import Infeasible
 
 SEEDS = range(12)
 
@@ -54,15 +57,16 @@ def test_a_sum_of_factored_tables_forbids_what_one_of_them_forbids(seed: int) ->
     assert np.array_equal(total([one, one]), np.where(whole[0] >= IMPOSSIBLE, IMPOSSIBLE, 2 * whole[0]))
 
 
+@pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_messages_are_the_least_over_all_pairs(seed: int) -> None:
+def test_messages_are_the_least_over_all_pairs(seed: int, few: bool) -> None:
     rng = np.random.default_rng(seed)
     base = rng.integers(-5, 200, (70, 300)).astype(np.float64)
     base[rng.random(base.shape) < 0.05] = np.inf
-    targets = [np.sort(rng.permutation(size)[:40]) for size in base.shape]
+    targets = [np.sort(rng.permutation(size)[: 40 + seed % 4]) for size in base.shape]
     for along, sources, table, wanted in (
-        (cheapest_way, rng.permutation(70)[:60], base, targets[1]),
-        (cheapest_way_across, rng.permutation(300)[:290], base.T, targets[0]),
+        (cheapest_way, rng.permutation(70)[: 3 if few else 61], base, targets[1]),
+        (cheapest_way_across, rng.permutation(300)[: 9 if few else 290], base.T, targets[0]),
     ):
         values = np.sort(rng.integers(-50, 50 * 10 ** (seed % 3), len(sources)).astype(np.float64))
         expected = (values[:, None] + 2.0 * table[sources]).min(axis=0)[wanted]
@@ -116,14 +120,36 @@ def test_states_that_are_left_out_are_part_of_no_better_assignment(seed: int) ->
     run = large_networks._Run(with_factored_tables(network), 0.0, float("inf"), None)
     dearest = max(every)
     run.offer(dearest[1])
-    for forward in (True, False):
-        run.message_pass(forward)
-    run.weigh()
-    left = run.left()
-    assert left is not None
-    for cost, assignment in every:
-        if cost < dearest[0]:
-            assert all(state in states for state, states in zip(assignment, left, strict=True))
+    for _ in range(3):
+        run.messages.forward()
+        run.messages.back()
+        run.weigh()
+        left = run.left()
+        assert left is not None and run.best is not None
+        for cost, assignment in every:
+            if cost < dearest[0]:
+                assert all(state in states for state, states in zip(assignment, left, strict=True))
+        assert run.floor <= min(every)[0]
+        assert all(state in states for state, states in zip(run.best, left, strict=True))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("seed", range(40))
+def test_a_pass_back_proves_a_bound_and_messages_that_are_weighed_one_at_least_as_high(seed: int, turned: bool) -> None:
+    network = random_network(seed, memory=False)
+    if turned:  # edges that name the later node first
+        edges = tuple(Edge(edge.second, edge.first, edge.costs.T.copy()) for edge in network.edges)
+        network = replace(network, edges=edges)
+    messages, best = Sequential(with_factored_tables(network), lambda: False), optimum(network)
+    try:
+        for _ in range(3):
+            messages.forward()
+            messages.back()
+            proved = messages.lower
+            messages.weigh()
+            assert proved <= messages.lower <= (math.inf if best is None else best)
+    except Infeasible:
+        assert best is None
 
 
 def test_a_large_network_whose_states_do_not_fit_together_has_no_assignment() -> None:

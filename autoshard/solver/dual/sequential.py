@@ -1,0 +1,161 @@
+"""Messages passed over all of a network whose tables are rows and columns of smaller ones, node after node.
+
+They prove a bound, and for every state the least that an assignment with it costs. All numbers are whole and below
+2**53, so that sums are exact. States that are known not to be part of a better assignment are left out as soon as that
+is known, and no message is sent from or to them any more.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autoshard.solver.dual.ways import Ways
+from autoshard.solver.network import IMPOSSIBLE, CostNetwork, Edge
+from autoshard.solver.work import Infeasible
+
+
+class Sequential:
+    """The messages of a network. late: asked before every node and edge; passes end early where it says so.
+
+    lower: the best bound proved, on assignments of the states that are left. least: per node and state that is left,
+    what an assignment with it costs at least; empty before the first `weigh`. left: their numbers in the network.
+    to_first, to_second: messages of every edge to its ends.
+    """
+
+    def __init__(self, network: CostNetwork, late: Callable[[], bool]) -> None:
+        self.network, self.late = network, late
+        self.lower = -math.inf
+        self.least: list[np.ndarray] = []
+        self.left = [np.arange(len(costs)) for costs in network.costs]
+        self.unary = [np.where(c >= IMPOSSIBLE, np.inf, c.astype(np.float64)) for c in network.costs]
+        self.edges = [_in_order(edge) for edge in network.edges if edge.first != edge.second]
+        for edge in network.edges:
+            if edge.first == edge.second:
+                own = edge.costs.diagonal()
+                self.unary[edge.first] = self.unary[edge.first] + np.where(own >= IMPOSSIBLE, np.inf, own)
+        ways = Ways()
+        self.ways = [ways.of(edge.costs) for edge in self.edges]
+        self.to_first = [np.zeros(len(network.costs[edge.first])) for edge in self.edges]
+        self.to_second = [np.zeros(len(network.costs[edge.second])) for edge in self.edges]
+        self.around: list[list[tuple[int, bool]]] = [[] for _ in network.costs]  # (edge, whether the node is its first)
+        for k, edge in enumerate(self.edges):
+            self.around[edge.first].append((k, True))
+            self.around[edge.second].append((k, False))
+
+    @property
+    def states(self) -> int:
+        """How many states are left."""
+        return sum(map(len, self.left))
+
+    def narrow(self, left: Sequence[np.ndarray]) -> None:
+        """Leave out all other states: these are numbers in the network, some of those that are left.
+
+        Bounds are on assignments of what is left from here on.
+        """
+        places = [np.searchsorted(before, now) for before, now in zip(self.left, left, strict=True)]
+        self.left = list(left)
+        self.unary = [own[at] for own, at in zip(self.unary, places, strict=True)]
+        self.least = [own[at] for own, at in zip(self.least, places, strict=False)]
+        distinct = Ways().distinct
+        for k, edge in enumerate(self.edges):
+            first, second = places[edge.first], places[edge.second]
+            there, back = self.ways[k]
+            self.ways[k] = there.among(first, second, distinct), back.among(second, first, distinct)
+            self.to_first[k], self.to_second[k] = self.to_first[k][first], self.to_second[k][second]
+
+    def own(self, node: int) -> np.ndarray:
+        """What the states of a node cost with all messages."""
+        total = self.unary[node].copy()
+        for k, first in self.around[node]:
+            total += self.to_first[k] if first else self.to_second[k]
+        return total
+
+    def forward(self) -> None:
+        """Messages from every node to those behind it."""
+        for node in range(self.network.n_nodes):
+            if self.late():
+                return
+            self._send(node, self.own(node), forward=True)
+
+    def back(self) -> list[int] | None:
+        """Messages from every node to those before it; the states that look best on the way, or None where it is late.
+
+        What nodes keep of their costs when they have sent their shares is a bound.
+        """
+        chosen, bound = [0] * self.network.n_nodes, 0
+        for node in reversed(range(self.network.n_nodes)):
+            if self.late():
+                return None
+            own = self.own(node)
+            decode = self.unary[node].copy()
+            for k, first in self.around[node]:
+                edge = self.edges[k]
+                decode += self._row(edge, chosen[edge.second]) if first else self.to_second[k]
+            best = int(np.argmin(decode if np.isfinite(decode).any() else own))
+            chosen[node] = int(self.left[node][best])
+            bound += self._send(node, own, forward=False)
+        self.lower = max(self.lower, bound)
+        return chosen
+
+    def _send(self, node: int, own: np.ndarray, *, forward: bool) -> int:
+        """The messages of one pass from a node; the least of what it keeps, and of what each message has in common."""
+        there = sum(first for _, first in self.around[node])
+        able = np.isfinite(own)
+        weight = 1.0 / max(1, there, len(self.around[node]) - there)
+        part = np.floor(own[able] * weight)
+        kept, bound = own[able], 0
+        for k, first in self.around[node]:
+            if first != forward:
+                continue
+            message = self.to_first[k] if first else self.to_second[k]
+            share = np.full(len(own), np.inf)  # states without a partner have infinite messages
+            share[able] = part - message[able]
+            sent = self.ways[k][0 if first else 1].send(share)
+            least = sent.min()
+            if not np.isfinite(least):
+                edge = self.edges[k]
+                other = edge.second if first else edge.first
+                raise Infeasible(f"nodes {node} and {other} have no states that fit together")
+            sent -= least
+            if first:
+                self.to_second[k] = sent
+            else:
+                self.to_first[k] = sent
+            kept = kept - part
+            bound += int(least)
+        return bound + (int(kept.min()) if len(kept) else 0)
+
+    def weigh(self) -> None:
+        """The bound that the messages prove, exactly, and the least that an assignment with each state costs.
+
+        Of every edge, messages to its first node are taken as they are, and to its second one what the table leaves
+        beside them.
+        """
+        owns = [u.copy() for u in self.unary]
+        for k, edge in enumerate(self.edges):
+            if self.late():
+                return
+            message = np.floor(self.to_first[k])
+            owns[edge.first] += message
+            owns[edge.second] += self.ways[k][0].send(np.where(np.isfinite(message), -message, np.inf))
+        low = [own.min() for own in owns]
+        if not np.isfinite(low).all():
+            raise Infeasible(f"node {int(np.argmax(low))} has no state left that its neighbours allow")
+        bound = sum(map(int, low))
+        self.lower = max(self.lower, bound)
+        least = [bound + (own - minimum) for own, minimum in zip(owns, low, strict=True)]
+        self.least = [*map(np.maximum, self.least, least)] if self.least else least
+
+    def _row(self, edge: Edge, state: int) -> np.ndarray:
+        """What an edge costs for each state left of its first node beside a state of its second one."""
+        costs: Any = edge.costs
+        row = costs.T[state][self.left[edge.first]]
+        return np.where(row >= IMPOSSIBLE, np.inf, row)
+
+
+def _in_order(edge: Edge) -> Edge:
+    """The edge with the node that comes first as its first: passes go from node to node in their order."""
+    costs: Any = edge.costs
+    return edge if edge.first < edge.second else Edge(edge.second, edge.first, costs.T)
