@@ -5,6 +5,7 @@ collective or one local cut). All-pairs shortest paths over it price every resha
 is what the lowering runs.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
@@ -127,42 +128,97 @@ def _ways_from(layout: Layout, mesh: AtomMesh, maskable: frozenset[int]) -> Iter
 
 @dataclass(frozen=True)
 class _Graph:
-    """Steps between the layouts of one list."""
+    """Steps between the layouts of one list: of each its ends and its number among the different ones."""
 
     sources: np.ndarray
     targets: np.ndarray
+    numbers: np.ndarray
     steps: tuple[Step, ...]
 
 
-@dataclass
-class ReshardTable:
-    """Costs in seconds and paths between the layouts of one tensor type."""
+AllLengths = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""Lengths of all shortest paths of a graph (see `formulation.shortest`)."""
 
-    layouts: tuple[Layout, ...]
-    index: dict[Layout, int]
-    seconds: np.ndarray
-    graph: csr_matrix  # seconds of single steps
-    steps: dict[tuple[int, int], Step]
-    _all: np.ndarray | None = None
-    _before: dict[int, np.ndarray] = field(default_factory=dict)
+
+class Lengths:
+    """Lengths of the cheapest ways between layouts, in seconds. graph: seconds of single steps."""
+
+    def __init__(self, graph: csr_matrix, all_lengths: AllLengths | None) -> None:
+        self.graph = graph
+        self._compiled = all_lengths if len(graph.indptr) > MANY_LAYOUTS + 1 else None
+        self._seconds: np.ndarray | None = None
+        self._before: np.ndarray | None = None
+        self._before_of: dict[int, np.ndarray] = {}
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """[source, target] seconds, infinite where no steps lead; made when first asked for."""
+        seconds, graph = self._seconds, self.graph
+        if seconds is None:
+            if self._compiled is not None:
+                starts, targets = graph.indptr.astype(np.int64), graph.indices.astype(np.int64)
+                seconds = self._compiled(starts, targets, graph.data)
+            else:
+                seconds, self._before = shortest_path(graph, method="D", directed=True, return_predecessors=True)
+            self._seconds = seconds
+        return seconds
+
+    def forget(self) -> None:
+        """Give the memory of a large table back; it is made again when it is asked for."""
+        if self._compiled is not None:
+            self._seconds = None
 
     @property
     def predecessors(self) -> np.ndarray:
         """[source, layout] the layout before it on the way from the source, negative where there is none."""
-        if self._all is None:
-            self._all = self._predecessors(None)
-        return self._all
+        before = self._before
+        if before is None:
+            before = self._before = self._predecessors(None)
+        return before
 
     def before(self, source: int) -> np.ndarray:
         """The row of `predecessors` of one source: few of the ways of a large table are ever gone."""
-        if self._all is not None:
-            return self._all[source]
-        if source not in self._before:
-            self._before[source] = self._predecessors(source)
-        return self._before[source]
+        if self._before is not None:
+            return self._before[source]
+        if source not in self._before_of:
+            self._before_of[source] = self._predecessors(source)
+        return self._before_of[source]
 
     def _predecessors(self, source: int | None) -> np.ndarray:
         return shortest_path(self.graph, method="D", directed=True, indices=source, return_predecessors=True)[1]
+
+
+@dataclass
+class ReshardTable:
+    """Costs in seconds and paths between the layouts of one tensor type.
+
+    lengths: shared by types whose steps cost the same. numbers: which of `steps` each entry of its graph is.
+    """
+
+    layouts: tuple[Layout, ...]
+    index: dict[Layout, int]
+    lengths: Lengths
+    numbers: np.ndarray
+    steps: tuple[Step, ...]
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """[source, target] seconds of the cheapest way."""
+        return self.lengths.seconds
+
+    @property
+    def predecessors(self) -> np.ndarray:
+        """[source, layout] the layout before it on the way from the source, negative where there is none."""
+        return self.lengths.predecessors
+
+    def step(self, source: int, target: int) -> Step:
+        """The single step that leads from one layout to another; `KeyError` where there is none."""
+        graph = self.lengths.graph
+        begin, end = graph.indptr[source], graph.indptr[source + 1]
+        at = begin + int(np.searchsorted(graph.indices[begin:end], target))
+        if at == end or graph.indices[at] != target:
+            raise KeyError((source, target))
+        return self.steps[self.numbers[at]]
 
     def path(self, source: Layout, target: Layout) -> Reshard:
         """The cheapest reshard; `KeyError` if a layout is not in the table, `ValueError` if no sequence of steps
@@ -171,10 +227,10 @@ class ReshardTable:
         start, goal = self.index[source], self.index[target]
         steps: list[Step] = []
         while goal != start:
-            before = int(self.before(start)[goal])
+            before = int(self.lengths.before(start)[goal])
             if before < 0:
                 raise ValueError(f"no steps lead from {source} to {target}")
-            steps.append(self.steps[before, goal])
+            steps.append(self.step(before, goal))
             goal = before
         return Reshard(source, target, tuple(reversed(steps)))
 
@@ -193,10 +249,12 @@ class ReshardTables:
     mesh: AtomMesh
     prices: StepPrices
     exposure: Exposure
-    lengths: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None = None
+    lengths: AllLengths | None = None
     _between: dict[tuple[tuple[int, ...], frozenset[int]], tuple[Layout, ...]] = field(default_factory=dict)
     _graphs: dict[tuple[Layout, ...], _Graph] = field(default_factory=dict)
     _tables: dict[object, ReshardTable] = field(default_factory=dict)
+    _lengths: dict[object, Lengths] = field(default_factory=dict)
+    _index: dict[tuple[Layout, ...], dict[Layout, int]] = field(default_factory=dict)
 
     def table(
         self,
@@ -236,7 +294,8 @@ class ReshardTables:
             maskable = frozenset(partial)
             sources: list[int] = []
             targets: list[int] = []
-            steps: list[Step] = []
+            numbers: list[int] = []
+            known: dict[tuple[StepKind, tuple[int, ...], int, int], int] = {}
             for i, layout in enumerate(nodes):
                 check()
                 for kind, atoms, dim, to_dim, dims, unreduced in _ways_from(layout, self.mesh, maskable):
@@ -244,8 +303,9 @@ class ReshardTables:
                     if j is not None:
                         sources.append(i)
                         targets.append(j)
-                        steps.append(Step(kind, atoms, dim, to_dim))
-            self._graphs[nodes] = _Graph(np.array(sources, np.int64), np.array(targets, np.int64), tuple(steps))
+                        numbers.append(known.setdefault((kind, atoms, dim, to_dim), len(known)))
+            ends = np.array(sources, np.int64), np.array(targets, np.int64)
+            self._graphs[nodes] = _Graph(*ends, np.array(numbers, np.int64), tuple(Step(*key) for key in known))
         return self._graphs[nodes]
 
     def _build(
@@ -259,23 +319,20 @@ class ReshardTables:
     ) -> ReshardTable:
         n = len(nodes)
         possible = np.array([not self._is_out(step, type_, barred, still) for step in graph.steps], bool)
-        number = np.flatnonzero(possible)
+        number = np.flatnonzero(possible[graph.numbers])
         seconds = self._seconds(type_, nodes, graph, number, role)
         number, seconds = number[np.isfinite(seconds)], seconds[np.isfinite(seconds)]
         pairs = graph.sources[number] * n + graph.targets[number]
         order = np.lexsort((seconds, pairs))  # of equal ones, that which comes first is taken
         pairs, first = np.unique(pairs[order], return_index=True)
         number, seconds = number[order[first]], seconds[order[first]]
-        rows, columns = graph.sources[number], graph.targets[number]
-        matrix = csr_matrix((seconds, (rows, columns)), shape=(n, n))
-        taken = zip(rows.tolist(), columns.tolist(), number.tolist(), strict=True)
-        chosen = {(i, j): graph.steps[k] for i, j, k in taken}
-        index = {lay: i for i, lay in enumerate(nodes)}
-        if n > MANY_LAYOUTS and self.lengths is not None:
-            starts, targets = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
-            return ReshardTable(nodes, index, self.lengths(starts, targets, matrix.data), matrix, chosen)
-        seconds, before = shortest_path(matrix, method="D", directed=True, return_predecessors=True)
-        return ReshardTable(nodes, index, seconds, matrix, chosen, before)
+        key = nodes, hashlib.sha256(pairs.tobytes() + seconds.tobytes()).digest()
+        if key not in self._lengths:
+            matrix = csr_matrix((seconds, (graph.sources[number], graph.targets[number])), shape=(n, n))
+            self._lengths[key] = Lengths(matrix, self.lengths)
+        if nodes not in self._index:
+            self._index[nodes] = {lay: i for i, lay in enumerate(nodes)}
+        return ReshardTable(nodes, self._index[nodes], self._lengths[key], graph.numbers[number], graph.steps)
 
     def _is_out(self, step: Step, type_: TensorType, barred: frozenset[int], still: frozenset[int]) -> bool:
         """Whether a step is impossible for a type, or not allowed."""
@@ -291,14 +348,11 @@ class ReshardTables:
         """Seconds of these steps of a graph, for a value of a type in a role."""
         element = dtype_bytes(type_.dtype)
         local = np.array([prod(lay.local_shape(type_.shape, self.mesh)) * element for lay in nodes], np.float64)
-        prices: dict[tuple[StepKind, tuple[int, ...]], tuple[float, float, float, bool]] = {}
-        rows = []
-        for step in (graph.steps[k] for k in number.tolist()):
-            key = (step.kind, step.atoms)
-            if key not in prices:
-                share = self.exposure.share(step.kind, role)
-                prices[key] = (*self.prices.constants(step.kind, step.atoms), share, step_bytes(step.kind, 0, 1) == 1)
-            rows.append(prices[key])
-        alpha, beta, share, after = np.array(rows, np.float64).reshape(len(rows), 4).T
+        used, places = np.unique(graph.numbers[number], return_inverse=True)
+        prices = np.zeros((len(used), 4))
+        for row, step in enumerate(graph.steps[k] for k in used.tolist()):
+            constants = self.prices.constants(step.kind, step.atoms)
+            prices[row] = (*constants, self.exposure.share(step.kind, role), step_bytes(step.kind, 0, 1) == 1)
+        alpha, beta, share, after = prices[places].T
         moved = np.where(after > 0, local[graph.targets[number]], local[graph.sources[number]])
         return np.maximum((alpha + beta * moved) * share, 1e-15)  # a zero would read as "no edge"

@@ -139,7 +139,7 @@ class ChosenLayouts:
                 break
             at = np.where(before == begin, at, before)
         kinds = {
-            pair: table.steps[pair].kind is StepKind.ALL_REDUCE
+            pair: table.step(*pair).kind is StepKind.ALL_REDUCE
             for pair in set(zip(begin.tolist(), at.tolist(), strict=True))
         }
         out[rows, columns] = [kinds[pair] for pair in zip(begin.tolist(), at.tolist(), strict=True)]

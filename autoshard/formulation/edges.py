@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from autoshard.costs.reshard import ReshardTable
+from autoshard.deadline import Check, no_check
 from autoshard.formulation.collect import Collected
 from autoshard.formulation.model import Link, Node
 from autoshard.program.program import Program
@@ -33,14 +34,30 @@ class EdgeTables:
         self.nodes, self.kept, self.ticks, self.tick_s, self.factored = nodes, kept, ticks, tick_s, factored
         self._left = [None if node.allowed is None else k.tobytes() for node, k in zip(nodes, kept, strict=True)]
         self._known: dict[object, Any] = {}
-        self._in_ticks: dict[tuple[int, float], np.ndarray] = {}
+        self._in_ticks: dict[object, np.ndarray] = {}
         self._columns: dict[tuple[int, int], np.ndarray] = {}
+
+    def of_all(self, links: Sequence[Link], tables: Sequence[ReshardTable], check: Check = no_check) -> list[Any]:
+        """`of` every link. Large tables of seconds are forgotten where they have served all their links."""
+        out: list[Any] = [None] * len(links)
+        groups: dict[int, list[int]] = {}
+        for number, table in enumerate(tables):
+            groups.setdefault(id(table.lengths), []).append(number)
+        done = 0
+        for numbers in groups.values():
+            for number in numbers:
+                check("making tables of uses of values", done, len(links))
+                out[number] = self.of(links[number], tables[number])
+                done += 1
+            if self.factored:
+                tables[numbers[0]].lengths.forget()
+        return out
 
     def of(self, link: Link, table: ReshardTable) -> Any:
         """[state of the source, state of the target] ticks of a link, or None where all are zero."""
         source, target = link.source.node, link.target.node
         key = (
-            id(table), id(link.source.layouts), id(link.target.layouts), self._left[source], self._left[target],
+            id(table.lengths), id(link.source.layouts), id(link.target.layouts), self._left[source], self._left[target],
             link.weight, link.shares and id(self.nodes[target].copies),
         )  # fmt: skip
         if key not in self._known:  # repeated layers have one table for all, not one each
@@ -51,41 +68,53 @@ class EdgeTables:
         return self._known[key]
 
     def _places(self, table: ReshardTable, layouts: Sequence[Layout]) -> np.ndarray:
-        key = (id(table), id(layouts))
+        key = (id(table.index), id(layouts))
         if key not in self._columns:
             self._columns[key] = np.fromiter((table.index[lay] for lay in layouts), np.int64, len(layouts))
         return self._columns[key]
 
-    def _shared(self, link: Link, seconds: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """A shared array has its source's layout, a copy has another one."""
+    def _copies(self, link: Link) -> np.ndarray:
+        """Per state of a link's target, whether it is a copy."""
         flags = self.nodes[link.target.node].copies
         assert flags is not None
-        same = ~flags[self.kept[link.target.node]]
-        return np.where(same[None, :] == (rows[:, None] != columns[None, :]), np.inf, seconds)
+        return flags[self.kept[link.target.node]]
 
     def _whole(self, link: Link, table: ReshardTable, rows: np.ndarray, columns: np.ndarray) -> np.ndarray | None:
         seconds = table.seconds[np.ix_(rows, columns)] * link.weight
         if link.shares:
-            seconds = self._shared(link, seconds, rows, columns)
+            _forbid(seconds, rows, columns, self._copies(link))
         return self.ticks(seconds) if seconds.any() else None
 
     def _factored(self, link: Link, table: ReshardTable, rows: np.ndarray, columns: np.ndarray) -> Factored | None:
         own, places = np.unique(rows, return_inverse=True)
+        key: object = id(table.lengths), link.weight
         if link.shares:
-            seconds = self._shared(link, table.seconds[np.ix_(own, columns)] * link.weight, own, columns)
-            return Factored(self._floats(seconds), places, np.arange(len(columns))) if seconds.any() else None
-        if not table.seconds[np.ix_(own, np.unique(columns))].any():
+            copies = self._copies(link)
+            key = key, own.tobytes(), columns.tobytes(), copies.tobytes()
+            if key not in self._in_ticks:
+                seconds = table.seconds[np.ix_(own, columns)]
+                seconds *= link.weight
+                _forbid(seconds, own, columns, copies)
+                self._in_ticks[key] = self._floats(seconds)
+            ticks = self._in_ticks[key]
+            return Factored(ticks, places, np.arange(len(columns))) if ticks.any() else None
+        if len(own) == 1 and (columns == own[0]).all():  # all other ways take time
             return None
-        key = id(table), link.weight
         if key not in self._in_ticks:
             self._in_ticks[key] = self._floats(table.seconds * link.weight)
         return Factored(self._in_ticks[key], rows, columns)
 
     def _floats(self, seconds: np.ndarray) -> np.ndarray:
-        """The numbers of `ticks` as `Factored` has them."""
-        scaled = np.rint(seconds / self.tick_s)
-        scaled[scaled >= IMPOSSIBLE / 10] = np.inf
-        return scaled
+        """The numbers of `ticks` as `Factored` has them, in the array that is given."""
+        seconds /= self.tick_s
+        np.rint(seconds, out=seconds)
+        seconds[seconds >= IMPOSSIBLE / 10] = np.inf
+        return seconds
+
+
+def _forbid(seconds: np.ndarray, rows: np.ndarray, columns: np.ndarray, copies: np.ndarray) -> None:
+    """Make impossible what cannot be: a shared array has its source's layout, a copy has another one."""
+    seconds[(rows[:, None] == columns[None, :]) == copies[None, :]] = np.inf
 
 
 def entries_of(collected: Collected, kept: Sequence[np.ndarray], program: Program) -> int:

@@ -221,14 +221,17 @@ def encode(
                 labelled[id(node.layouts)] = layout_facets(node.layouts, mesh)
             labels = labelled[id(node.layouts)]
         facets.append(shared.of(labels[keep]))
-    edges = []
     making = EdgeTables(nodes, kept, ticks, tick_s, factored=entries_of(collected, kept, program) > FACTORED_ENTRIES)
-    for done, link in enumerate(collected.links):
-        check("making tables of uses of values", done, len(collected.links))
-        type_ = program.type_of(link.value)
-        costs_of = making.of(link, table_of[type_] if link.is_plain else special[_way(type_, link)])
-        if costs_of is not None:
-            edges.append(Edge(link.source.node, link.target.node, costs_of))
+    types = [program.type_of(link.value) for link in collected.links]
+    tables_of = [
+        table_of[type_] if link.is_plain else special[_way(type_, link)]
+        for type_, link in zip(types, collected.links, strict=True)
+    ]
+    edges = [
+        Edge(link.source.node, link.target.node, costs_of)
+        for link, costs_of in zip(collected.links, making.of_all(collected.links, tables_of, check), strict=True)
+        if costs_of is not None
+    ]
     network = CostNetwork(
         tuple(costs), tuple(edges), tuple(usages), None if memory_limit is None else int(memory_limit), tuple(facets)
     )
