@@ -95,7 +95,8 @@ def plan(
         ``{"out/0": "params"}``.
     baselines: named strategies (``fsdp+tensor``, see `autoshard.strategies.named`) or rules of one's own
         (``{"name": "mine", "rules": {"batch": ["data"]}}``) to price and to start from; `roles` names the logical axes
-        of the inputs for them. Or shardings, ``{"name": "mine", "in_shardings": ..., "out_shardings": ...}``.
+        of the inputs for them. Or shardings, ``{"name": "mine", "in_shardings": ..., "out_shardings": ...}``, with
+        ``"in_code": True`` together with those in the code.
     priorities: named strategies (or rules) to be decided in this order, such as ``["data", "tensor", "zero1"]``; they
         need `roles`.
     progress: called with lines of text about the work that begins.

@@ -13,6 +13,7 @@
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -24,6 +25,7 @@ _LINE = re.compile(r"^(?P<file>[^@]*[^/@:]):(?P<line>\d+)(?:-(?P<last>\d+))?(?:/
 _SOURCE = re.compile(r"^(?P<file>.*?):(?P<line>\d+)\b")
 _SCOPE = "scope:"
 _STACK = re.compile(r" \[(?P<stack>[^\[\]]*)\]$")
+_GLOB = re.compile(r"[*?\[]")
 _WRAPPED = re.compile(r"^(?P<how>\w+)\((?P<what>.*)\)$")
 
 
@@ -87,6 +89,14 @@ class Addresses:
         return tuple(named)
 
     @cached_property
+    def _inputs_at(self) -> dict[str, tuple[int, ...]]:
+        return _by_name(self.inputs)
+
+    @cached_property
+    def _outputs_at(self) -> dict[str, tuple[int, ...]]:
+        return _by_name((name, slot) for slot, name in enumerate(self.program.output_names))
+
+    @cached_property
     def tags(self) -> tuple[tuple[str, int], ...]:
         """Tag and value id of everything that is named with ``checkpoint_name``."""
         return tuple((tag, value.id) for value in self.program.values for tag in value.tags)
@@ -101,10 +111,15 @@ class Addresses:
         pattern = pattern.strip()
         if pattern.startswith("@"):
             return Match(values=_ids(v for tag, v in self.tags if fnmatchcase(tag, pattern[1:])))
+        glob = _GLOB.search(pattern) is not None  # a path is looked up: a state of many leaves has a pin for each
         if pattern == "out" or pattern.startswith("out/"):
-            names = self.program.output_names
-            return Match(outputs=tuple(k for k, name in enumerate(names) if path_matches(pattern, name)))
-        values = _ids(v for name, v in self.inputs if path_matches(pattern, name))
+            named = enumerate(self.program.output_names)
+            slots = (k for k, name in named if path_matches(pattern, name)) if glob else self._outputs_at.get(pattern)
+            return Match(outputs=tuple(slots or ()))
+        if glob:
+            values = _ids(v for name, v in self.inputs if path_matches(pattern, name))
+        else:
+            values = self._inputs_at.get(pattern, ())
         if values:
             return Match(values=values)
         ops = self._ops_of(pattern)
@@ -191,6 +206,14 @@ def line_of(source: str) -> str:
     """
     match = _SOURCE.match(source)
     return f"{match['file']}:{match['line']}" if match else source
+
+
+def _by_name(named: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
+    """The numbers of every name, ascending and once each."""
+    out: dict[str, list[int]] = {}
+    for name, number in named:
+        out.setdefault(name, []).append(number)
+    return {name: _ids(numbers) for name, numbers in out.items()}
 
 
 def _ids(values) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from autoshard.constraints import MatchedPin, Pin, match_pins
+from autoshard.constraints import MatchedPin, Pin
 from autoshard.constraints.in_code import check_devices, on_other_mesh
 from autoshard.constraints.patterns import Addresses
 from autoshard.constraints.restrictions import MEMORY_KINDS
@@ -17,6 +17,7 @@ from autoshard.costmodels.machine import Machine
 from autoshard.costs.memory import room
 from autoshard.errors import InputError, ShardingError, UnsupportedError
 from autoshard.program.program import Program
+from autoshard.sharding.device_orders import Translated
 from autoshard.sharding.mesh import Mesh
 from autoshard.sharding.tensor_sharding import TensorSharding
 from autoshard.units import NO_LIMIT, limit_amount, memory_amount
@@ -203,8 +204,10 @@ def match_jax_pins(pins: Sequence[Pin], program: Program, mesh: Mesh) -> tuple[M
     Raises what `match_pins` raises, and `ShardingError` for a pattern that matches values of different ranks.
     """
     found: list[MatchedPin] = []
+    addresses = Addresses(program)
+    translated: dict[object, Translated | None] = {}  # a state has many leaves and few shardings
     for pin in pins:
-        match = Addresses(program).find(pin.pattern)
+        match = addresses.find(pin.pattern)
         values = [*match.values, *(program.body.results[k] for k in match.outputs)]
         ranks = sorted({program.type_of(v).rank for v in values}) or [0]
         if len(ranks) > 1:
@@ -212,9 +215,11 @@ def match_jax_pins(pins: Sequence[Pin], program: Program, mesh: Mesh) -> tuple[M
                 f"{pin.where} matches values of ranks {', '.join(map(str, ranks))}; write one pin for each rank"
             )
         text, stated, _ = _read_of_jax(pin.sharding, ranks[0] if values else len(_spec_of(pin.sharding)), mesh, pin)
-        other = on_other_mesh(text, stated, mesh, pin.where)
+        if (text, stated) not in translated:
+            translated[text, stated] = on_other_mesh(text, stated, mesh, pin.where)
+        other = translated[text, stated]
         sharding = TensorSharding.from_text(text) if other is None else other.sharding
-        (matched,) = match_pins([replace(pin, sharding=sharding)], program, mesh, compare=False)
+        matched = replace(pin, sharding=sharding).match(addresses, mesh)
         if other is not None:
             matched = replace(matched, mesh=stated or "", stated=text, moves=other.moves)
         found.append(matched)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from autoshard.constraints import MatchedPin, Pin
+from autoshard.constraints import Pin
 from autoshard.constraints.in_code import statements_in_code
 from autoshard.errors import InputError
 from autoshard.program.program import Program
@@ -21,11 +21,13 @@ IN_CODE = "in code"
 """Name of the baseline made of the shardings in the code, where these are hints."""
 
 _SIDES = ("in_shardings", "out_shardings")
+_CODE = "in_code"
+"""Key of a baseline that has the shardings in the code too."""
 
 
 def is_stated(baseline: Any) -> bool:
-    """Whether a baseline is given as shardings of arguments or results."""
-    return isinstance(baseline, Mapping) and any(side in baseline for side in _SIDES)
+    """Whether a baseline is given as shardings of arguments, of results, or in the code."""
+    return isinstance(baseline, Mapping) and any(key in baseline for key in (*_SIDES, _CODE))
 
 
 def with_stated(baselines: Sequence[Any], traced: TracedFunction, program: Program, mesh: Mesh) -> list[Any]:
@@ -47,19 +49,24 @@ def read_stated(
     """What is given as pytrees of PartitionSpecs; raises as `with_stated` does. what: its name in messages."""
     from autoshard.interop.jax import spread_specs
 
-    name, unknown = given.get("name"), sorted(set(given) - {"name", *_SIDES})
-    if not isinstance(name, str) or not name or unknown:
-        what = f"found the key {unknown[0]!r}" if unknown else f"found the name {name!r}"
+    name, unknown = given.get("name"), sorted(set(given) - {"name", *_SIDES, _CODE})
+    with_code = given.get(_CODE, False)
+    if not isinstance(name, str) or not name or unknown or not isinstance(with_code, bool):
+        found = f"the key {unknown[0]!r}" if unknown else f"the name {name!r}"
+        found = found if isinstance(with_code, bool) else f"in_code {with_code!r}"
         raise InputError(
-            f"a {what} of shardings is {{'name': 'mine', 'in_shardings': ..., 'out_shardings': ...}} with pytrees of "
-            f"PartitionSpecs as of jax.jit, {what}"
+            f"a {what} of shardings is {{'name': 'mine', 'in_shardings': ..., 'out_shardings': ..., 'in_code': True}} "
+            f"with pytrees of PartitionSpecs as of jax.jit, and perhaps with the shardings in the code, found {found}"
         )
-    pins: list[MatchedPin] = []
+    stated: list[Pin] = []
     for side, names, tree in zip(
         _SIDES, (program.input_names, program.output_names), (traced.in_tree, traced.out_tree), strict=True
     ):
         where = f"{what} {name}: {side}"
         for path, spec in zip(names, spread_specs(given.get(side), tree, where), strict=True):
             if spec is not None:
-                pins += match_jax_pins([Pin(path, spec, source=where)], program, mesh)
+                stated.append(Pin(path, spec, source=where))
+    pins = list(match_jax_pins(stated, program, mesh))
+    if with_code:
+        pins += statements_in_code(replace(program, in_code="hard"), mesh)[0]
     return StatedShardings(name, tuple(pins))

@@ -187,3 +187,11 @@ def test_a_memory_limit_is_positive() -> None:
 
 def test_addresses_lists_inputs_in_order() -> None:
     assert [name for name, _ in Addresses(small_program()).inputs] == list(INPUTS)
+
+
+def test_a_path_finds_what_a_glob_of_that_path_alone_finds() -> None:
+    addresses = Addresses(small_program())
+    for name in (*INPUTS, *addresses.program.output_names):
+        glob = f"{name[:-1]}[{name[-1]}]"
+        assert addresses.find(name) == addresses.find(glob) and addresses.find(name)
+    assert not addresses.find("out/none") and not addresses.find("state/params")

@@ -207,3 +207,27 @@ def test_closed_over_arrays_are_constants_and_closed_over_scalars_literals():
 def test_equal_literals_of_one_type_are_one_value():
     program = trace(lambda x: (x + 2.0) * 2.0 + jnp.int32(2), X).program
     assert [v.name for v in program.values if v.origin is Origin.LITERAL] == ["literal:2.0:float32"]
+
+
+def test_equal_ops_have_one_rule_and_others_their_own():
+    def f(x):
+        return jnp.sin(x) + 0.0, jnp.sin(x + 1.0) + 0.0, x[:1] * 2.0
+
+    program = trace(f, jax.ShapeDtypeStruct((4, 8), jnp.float32)).program
+    zero, one, other = [op.rule for op in program.ops.values() if op.kind == "add"]
+    assert zero is other and zero.linear != one.linear
+    assert len({id(op.rule) for op in program.ops.values() if op.kind == "sin"}) == 1
+
+
+def test_ops_on_lines_of_their_own_keep_them_however_often_they_are_traced():
+    def layer(x):
+        y = jnp.sin(x)
+        return jnp.cos(y)
+
+    def f(x):
+        return jax.checkpoint(layer)(layer(layer(x)))
+
+    line = layer.__code__.co_firstlineno
+    ops = trace(f, jax.ShapeDtypeStruct((4, 8), jnp.float32)).program.ops.values()
+    found = [(op.kind, op.source.split(" ")[0]) for op in ops if op.kind in ("sin", "cos")]
+    assert found == [("sin", f"test_jax_names.py:{line + 1}"), ("cos", f"test_jax_names.py:{line + 2}")] * 3

@@ -138,6 +138,21 @@ def test_what_cannot_be_beside_carried_state_says_so():
     assert free.baselines[0].objective_s is not None
 
 
+def test_shardings_of_arguments_are_priced_together_with_those_in_the_code():
+    ours = {"name": "both", "in_shardings": ({"w1": P("model"), "w2": P("model")}, P("data")), "in_code": True}
+    apart = {**ours, "name": "without", "in_code": False}
+    plan = autoshard.plan(constrained, WEIGHTS, X, baselines=[ours, apart], in_code="ignore", **ASKED)
+    both, without = (b.objective_s for b in plan.baselines)
+    pins = [
+        Pin("w/w1", '[{"model"}, {}]'),
+        Pin("w/w2", '[{"model"}, {}]'),
+        Pin("x", '[{"data"}, {}]'),
+    ]
+    pinned = autoshard.plan(constrained, WEIGHTS, X, constraints=pins, in_code="hard", **ASKED)
+    # what is stated in the code moves rows to another axis and back, which nothing else asks for
+    assert both is not None and without is not None and pinned.objective_s <= both and without < both
+
+
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
@@ -147,6 +162,7 @@ def test_what_cannot_be_beside_carried_state_says_so():
         ({"in_shardings": (None, 3)}, InputError, "leaves are PartitionSpecs, NamedShardings or None, found 3"),
         ({"in_shardings": None, "rules": {}}, InputError, "found the key 'rules'"),
         ({"in_shardings": None, "name": ""}, InputError, "found the name ''"),
+        ({"in_code": "hints"}, InputError, "found in_code 'hints'"),
     ],
 )
 def test_what_does_not_fit_is_an_error(given, error, message):

@@ -3,6 +3,8 @@
 import os
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -85,9 +87,16 @@ _NOT_USER_CODE = (
 def source_line(eqn: Any) -> str:
     """``file.py:123 (function)`` of the user's line, or '' where JAX does not know it."""
     try:
-        text = source_info_util.summarize(eqn.source_info)
+        return _line_at(eqn.source_info.traceback)
     except Exception:  # source lines come from a private part of JAX, and a plan can do without them
         return ""
+
+
+@lru_cache(maxsize=4096)
+def _line_at(traceback: Any) -> str:
+    """The line of a traceback; repeated layers have equal ones."""
+    info: Any = SimpleNamespace(traceback=traceback)  # all that is read of a `SourceInfo`
+    text = source_info_util.summarize(info)
     match = _LINE.match(text)
     if match is None:
         return ""

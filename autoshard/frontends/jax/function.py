@@ -218,9 +218,10 @@ class _Rules:
     def __init__(self) -> None:
         self.warnings: list[str] = []
         self._warned: set[str] = set()
+        self._known: dict[object, Any] = {}
 
     def of(self, op: DraftOp, in_shard_map: bool) -> ShardingRule:
-        from autoshard.rules import LITERALS, rule_for
+        from autoshard.rules import LITERALS
         from autoshard.rules.rng import IN_PARTS
         from autoshard.rules.shipped_kernels import rule_of_kernel
 
@@ -232,12 +233,34 @@ class _Rules:
         if "kernel" in op.attrs:
             return rule_of_kernel(op.kind, operands, results, op.attrs["kernel"])
         params = {**op.origin.params, LITERALS: literals, IN_PARTS: in_parts}
-        match = rule_for(op.kind, operands, results, params)
+        match = self._match(op.kind, operands, results, params, literals)
         if match.warning and op.kind not in self._warned and not in_shard_map:
             self._warned.add(op.kind)
             where = f" (first at {op.source})" if op.source else ""
             self.warnings.append(f"{match.warning}{where}")
         return match.rule
+
+    def _match(
+        self,
+        kind: str,
+        operands: Sequence[TensorType],
+        results: Sequence[TensorType],
+        params: Mapping[str, Any],
+        literals: Mapping[int, Any],
+    ) -> Any:
+        """The `RuleMatch` of an op; one for all that are the same, as repeated layers have them."""
+        from autoshard.rules import LITERALS, rule_for
+
+        told = tuple((k, type(v).__name__, repr(v)) for k, v in literals.items())
+        said = tuple((name, type(v).__name__, v) for name, v in params.items() if name != LITERALS)
+        key = (kind, tuple(operands), tuple(results), told, said)
+        try:
+            known = self._known.get(key)
+        except TypeError:  # a parameter that cannot be hashed
+            return rule_for(kind, operands, results, params)
+        if known is None:
+            known = self._known[key] = rule_for(kind, operands, results, params)
+        return known
 
     def _warn_of_bits(self, op: DraftOp) -> None:
         keys, bits = op.operands[0].type, op.results[0].type
