@@ -29,7 +29,7 @@ PROGRAM_FORM: Form = {
     "values": [
         {"id": int, "name": str, "shape": [int], "dtype": str, "origin": str, "tags": [str], "literal": object}
     ],
-    "host?": {"inputs?": [int], "outputs?": [int]}, "carried?": [[int]], "loop_parts?": [int], "in_code?": str,
+    "host?": {"inputs?": [int], "outputs?": [int]}, "carried?": [[int]], "in_code?": str,
 }  # fmt: skip
 _STEPS = [{"kind": str, "atoms": [int], "dim": (int, None), "to_dim": (int, None)}]
 SCHEDULE_FORM: Form = {

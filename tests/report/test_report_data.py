@@ -150,13 +150,13 @@ def test_columns_of_a_table_are_of_one_length(plan: Plan) -> None:
         assert len({len(column) for column in content[table].values()}) == 1
 
 
-def test_a_plan_with_lone_surrogates_in_its_names_can_be_written(plan_file: Path, tmp_path: Path) -> None:
+def test_a_plan_with_bytes_that_are_no_text_in_its_names_can_be_written(plan_file: Path, tmp_path: Path) -> None:
     data = json.loads(plan_file.read_text())
-    data["program"]["name"] = "a\ud800b"
+    data["program"]["name"] = "a\udcffb"
     odd = tmp_path / "plan.json"
     odd.write_text(json.dumps(data))
     found = content_of(write_report([odd], tmp_path / "a.html")[0])["plans"][0]
-    assert found["verdict"]["program"] == "a\ud800b"
+    assert found["verdict"]["program"] == "a\udcffb"
 
 
 def test_the_search_is_read_from_run_json_beside_the_plan(plan_file: Path, tmp_path: Path) -> None:
