@@ -117,6 +117,8 @@ def load(
     from autoshard.onnx.shapes import check_shapes_asked
 
     check_versions(proto, str(path or "model"))
+    if (odd := _no_text(proto)) is not None:
+        raise InputError(f"{path or 'model'}: {odd} is no UTF-8 text, as all names in a model are")
     check_external_paths(proto, path)
     check_graph(proto, str(path or "model"))
     check_shapes_asked(proto, shapes or {})
@@ -125,6 +127,21 @@ def load(
             raise InputError("weights outside of a model are found beside its file; load it from there")
         _read_external(proto, path)
     return ModelFile(proto, path, dict(shapes or {}))
+
+
+def _no_text(message: Any) -> str | None:
+    """A field of text that holds other bytes, with them: the protobuf library hands these out as they are."""
+    for of, value in message.ListFields():
+        several = [value] if isinstance(value, str | bytes) or not hasattr(value, "__len__") else value
+        if of.type == of.TYPE_STRING:
+            odd = next((v for v in several if isinstance(v, bytes)), None)
+            if odd is not None:
+                return f"{of.full_name.removeprefix('onnx.')} {odd[:40]!r}"
+        elif of.type == of.TYPE_MESSAGE:
+            found = next((f for inner in several if (f := _no_text(inner)) is not None), None)
+            if found is not None:
+                return found
+    return None
 
 
 def save(model: "ModelProto", path: str | os.PathLike[str]) -> None:

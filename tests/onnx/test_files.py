@@ -241,3 +241,12 @@ def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.
     monkeypatch.setattr(library, "import_module", lambda name: type("old", (), {"__version__": "1.17.0"}))
     with pytest.raises(UnsupportedError, match=r"came with 1\.18"):
         load("m.onnx")
+
+
+def test_a_name_that_is_no_text_is_told(tmp_path):
+    rows = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", 4]) for name in ("x", "y")]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", rows[:1], rows[1:])
+    data = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)]).SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(data.replace(b"batch", b"b\xfftch"))
+    with pytest.raises(InputError, match=r"m\.onnx: .*dim_param b'b\\xfftch' is no UTF-8 text"):
+        load(tmp_path / "m.onnx", shapes={"batch": 32})
