@@ -36,17 +36,51 @@ def ring_attention(query: jax.Array, key: jax.Array, value: jax.Array, parts: in
     return jnp.moveaxis(out, 0, 1).reshape(query.shape)
 
 
-def _scores(query: jax.Array, key: jax.Array, round_: jax.Array, reach: jax.Array) -> jax.Array:
-    """Scores of each part of the queries (p, b, s, k, g, h) with its keys of a round: (p, b, k, g, s, t), float32."""
-    parts, length = query.shape[0], query.shape[2]
-    scores = jnp.einsum("pbskgh,pbtkh->pbkgst", query, key, preferred_element_type=jnp.float32)
+def parts_met(parts: int, round_: Any) -> tuple[jax.Array, jax.Array]:
+    """The numbers of all parts, and of those whose keys they meet in a round."""
     part = jnp.arange(parts, dtype=jnp.int32)
-    of_keys = jax.lax.rem(part + round_, jnp.int32(parts))
+    return part, jax.lax.rem(part + round_, jnp.int32(parts))
+
+
+def scores_of(query: jax.Array, key: jax.Array, rows_at: jax.Array, columns_at: jax.Array, reach: Any) -> jax.Array:
+    """Scores of blocks of queries (p, b, s, k, g, h) with blocks of keys: (p, b, k, g, s, t), float32.
+
+    rows_at, columns_at: (p,) which of the equal blocks of the sequence they are.
+    """
+    length = query.shape[2]
+    scores = jnp.einsum("pbskgh,pbtkh->pbkgst", query, key, preferred_element_type=jnp.float32)
     within = jnp.arange(length, dtype=jnp.int32)
-    rows = (part * length)[:, None, None] + within[None, :, None]
-    columns = (of_keys * length)[:, None, None] + within[None, None, :]
+    rows = (rows_at * length)[:, None, None] + within[None, :, None]
+    columns = (columns_at * length)[:, None, None] + within[None, None, :]
     visible = (columns <= rows) & (rows - columns < reach)  # (p, s, t)
     return jnp.where(visible[:, None, None, None], scores * query.shape[-1] ** -0.5, MASKED)
+
+
+def taken_in(scores: Any, value: Any, peak: Any, total: Any, out: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """A running softmax (peaks, totals, weighted values) after another block of scores and values."""
+    higher = jnp.maximum(peak, scores.max(-1))
+    weights, scale = jnp.exp(scores - higher[..., None]), jnp.exp(peak - higher)
+    total = total * scale + weights.sum(-1)
+    weights = weights.astype(value.dtype)
+    seen = jnp.einsum("pbkgst,pbtkh->pbkgsh", weights, value, preferred_element_type=jnp.float32)
+    return higher, total, out * scale[..., None] + seen
+
+
+def block_gradients(
+    weights: Any, shared: Any, query: Any, key: Any, value: Any, given: Any
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """What one block adds to the gradients of queries, keys and values, float32.
+
+    weights: of the softmax, float32. given: the gradient of the results. shared: sums of `given` times the results.
+    """
+    to_weights = jnp.einsum("pbskgh,pbtkh->pbkgst", given, value, preferred_element_type=jnp.float32)
+    to_scores = (weights * (to_weights - shared[..., None]) * query.shape[-1] ** -0.5).astype(query.dtype)
+    weights = weights.astype(query.dtype)
+    return (
+        jnp.einsum("pbkgst,pbtkh->pbskgh", to_scores, key, preferred_element_type=jnp.float32),
+        jnp.einsum("pbkgst,pbskgh->pbtkh", to_scores, query, preferred_element_type=jnp.float32),
+        jnp.einsum("pbkgst,pbskgh->pbtkh", weights, given, preferred_element_type=jnp.float32),
+    )
 
 
 def handed_on(x: jax.Array, tag: str) -> jax.Array:
@@ -63,14 +97,9 @@ def _forward(query: Any, key: Any, value: Any, reach: Any) -> tuple[jax.Array, j
     parts, batch, length, kv_heads, groups, _ = query.shape
 
     def body(carry: Any, round_: jax.Array) -> tuple[Any, None]:
-        key, value, peak, total, out = carry
-        scores = _scores(query, key, round_, reach)
-        higher = jnp.maximum(peak, scores.max(-1))
-        weights, scale = jnp.exp(scores - higher[..., None]), jnp.exp(peak - higher)
-        total = total * scale + weights.sum(-1)
-        weights = weights.astype(value.dtype)
-        seen = jnp.einsum("pbkgst,pbtkh->pbkgsh", weights, value, preferred_element_type=jnp.float32)
-        return (handed_on(key, "key"), handed_on(value, "value"), higher, total, out * scale[..., None] + seen), None
+        key, value, *state = carry
+        scores = scores_of(query, key, *parts_met(parts, round_), reach)
+        return (handed_on(key, "key"), handed_on(value, "value"), *taken_in(scores, value, *state)), None
 
     shape = (parts, batch, kv_heads, groups, length)
     none = (jnp.full(shape, MASKED, jnp.float32), jnp.zeros(shape, jnp.float32))
@@ -93,23 +122,20 @@ def _ring_forward(query: Any, key: Any, value: Any, reach: Any) -> tuple[jax.Arr
 def _ring_backward(kept: Any, given: jax.Array) -> tuple[Any, ...]:
     """Gradients of keys and values go round with them, and are back at their part after the last round."""
     query, key, value, reach, out, sums = kept
+    parts = query.shape[0]
     wide = given.astype(jnp.float32)
     shared = jnp.einsum("pbskgh,pbskgh->pbkgs", wide, out.astype(jnp.float32))
 
     def body(carry: Any, round_: jax.Array) -> tuple[Any, None]:
-        key, value, to_query, to_key, to_value = carry
-        weights = jnp.exp(_scores(query, key, round_, reach) - sums[..., None])
-        to_weights = jnp.einsum("pbskgh,pbtkh->pbkgst", given, value, preferred_element_type=jnp.float32)
-        to_scores = (weights * (to_weights - shared[..., None]) * query.shape[-1] ** -0.5).astype(query.dtype)
-        weights = weights.astype(query.dtype)
-        to_query += jnp.einsum("pbkgst,pbtkh->pbskgh", to_scores, key, preferred_element_type=jnp.float32)
-        to_key += jnp.einsum("pbkgst,pbskgh->pbtkh", to_scores, query, preferred_element_type=jnp.float32)
-        to_value += jnp.einsum("pbkgst,pbskgh->pbtkh", weights, given, preferred_element_type=jnp.float32)
+        key, value, *gradients = carry
+        weights = jnp.exp(scores_of(query, key, *parts_met(parts, round_), reach) - sums[..., None])
+        more = block_gradients(weights, shared, query, key, value, given)
+        to_query, to_key, to_value = (g + m for g, m in zip(gradients, more, strict=True))
         around = (handed_on(key, "key"), handed_on(value, "value"))
         return (*around, to_query, handed_on(to_key, "to_key"), handed_on(to_value, "to_value")), None
 
     zeros = [jnp.zeros(x.shape, jnp.float32) for x in (query, key, value)]
-    (_, _, *gradients), _ = jax.lax.scan(body, (key, value, *zeros), _rounds(query.shape[0]))
+    (_, _, *gradients), _ = jax.lax.scan(body, (key, value, *zeros), _rounds(parts))
     to = [g.astype(x.dtype) for g, x in zip(gradients, (query, key, value), strict=True)]
     return (*to, None)
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autoshard.models.layers import MASKED
-from autoshard.models.ring import handed_on
+from autoshard.models.ring import block_gradients, handed_on, parts_met, scores_of, taken_in
 
 EARLY, LATE, EITHER = 0, 1, 2
 """Halves of a part. ``EITHER`` is the early one where a part meets keys from before it, else the late one."""
@@ -59,8 +59,7 @@ class _Round:
     """A round: the chunks of all parts and of the keys that they meet, and halves of arrays (p, 2, ...)."""
 
     def __init__(self, parts: int, number: Any) -> None:
-        part = jnp.arange(parts, dtype=jnp.int32)
-        met = jax.lax.rem(part + number, jnp.int32(parts))
+        part, met = parts_met(parts, number)
         self.own, self.met = (jnp.stack([x, 2 * parts - 1 - x], 1) for x in (part, met))
         self.is_early = met < part
 
@@ -77,14 +76,9 @@ class _Round:
         return jnp.stack([new, late] if half == EARLY else [early, new], 1)
 
     def scores(self, query: jax.Array, key: jax.Array, block: Block, reach: jax.Array) -> jax.Array:
-        """Scores of a half of the queries (p, b, s, k, g, h) with a half of the keys: (p, b, k, g, s, t), float32."""
-        scores = jnp.einsum("pbskgh,pbtkh->pbkgst", query, key, preferred_element_type=jnp.float32)
-        length = query.shape[2]
-        within = jnp.arange(length, dtype=jnp.int32)
-        rows = (self.get(self.own, block[0]) * length)[:, None, None] + within[None, :, None]
-        columns = (self.get(self.met, block[1]) * length)[:, None, None] + within[None, None, :]
-        visible = (columns <= rows) & (rows - columns < reach)  # (p, s, t)
-        return jnp.where(visible[:, None, None, None], scores * query.shape[-1] ** -0.5, MASKED)
+        """Scores of a half of queries (p, 2, b, s, k, g, h) with a half of the keys: (p, b, k, g, s, t), float32."""
+        rows, columns = self.get(self.own, block[0]), self.get(self.met, block[1])
+        return scores_of(self.get(query, block[0]), self.get(key, block[1]), rows, columns, reach)
 
 
 def _forward(query: Any, key: Any, value: Any, reach: Any) -> tuple[jax.Array, jax.Array]:
@@ -92,21 +86,14 @@ def _forward(query: Any, key: Any, value: Any, reach: Any) -> tuple[jax.Array, j
     parts, _, batch, length, kv_heads, groups, head_dim = query.shape
 
     def computed(carry: Any, number: Any, blocks: Iterable[Block]) -> Any:
-        key, value, peaks, totals, outs = carry
+        key, value, *state = carry
         now = _Round(parts, number)
         for block in blocks:
             half, of_keys = block
-            peak, total, out = (now.get(x, half) for x in (peaks, totals, outs))
-            scores = now.scores(now.get(query, half), now.get(key, of_keys), block, reach)
-            higher = jnp.maximum(peak, scores.max(-1))
-            weights, scale = jnp.exp(scores - higher[..., None]), jnp.exp(peak - higher)
-            total = total * scale + weights.sum(-1)
-            values = now.get(value, of_keys)
-            weights = weights.astype(values.dtype)
-            seen = jnp.einsum("pbkgst,pbtkh->pbkgsh", weights, values, preferred_element_type=jnp.float32)
-            peaks, totals = now.put(peaks, half, higher), now.put(totals, half, total)
-            outs = now.put(outs, half, out * scale[..., None] + seen)
-        return key, value, peaks, totals, outs
+            scores = now.scores(query, key, block, reach)
+            new = taken_in(scores, now.get(value, of_keys), *(now.get(x, half) for x in state))
+            state = [now.put(x, half, n) for x, n in zip(state, new, strict=True)]
+        return key, value, *state
 
     def body(carry: Any, number: jax.Array) -> tuple[Any, None]:
         key, value, *state = carry
@@ -141,17 +128,9 @@ def _zigzag_backward(kept: Any, given: jax.Array) -> tuple[Any, ...]:
         now = _Round(parts, number)
         for block in blocks:
             half, of_keys = block
-            queries, to_out = now.get(query, half), now.get(given, half)
-            keys, values = now.get(key, of_keys), now.get(value, of_keys)
-            weights = jnp.exp(now.scores(queries, keys, block, reach) - now.get(sums, half)[..., None])
-            to_weights = jnp.einsum("pbskgh,pbtkh->pbkgst", to_out, values, preferred_element_type=jnp.float32)
-            to_scores = weights * (to_weights - now.get(shared, half)[..., None]) * queries.shape[-1] ** -0.5
-            to_scores, weights = to_scores.astype(queries.dtype), weights.astype(queries.dtype)
-            new = (
-                jnp.einsum("pbkgst,pbtkh->pbskgh", to_scores, keys, preferred_element_type=jnp.float32),
-                jnp.einsum("pbkgst,pbskgh->pbtkh", to_scores, queries, preferred_element_type=jnp.float32),
-                jnp.einsum("pbkgst,pbskgh->pbtkh", weights, to_out, preferred_element_type=jnp.float32),
-            )
+            weights = jnp.exp(now.scores(query, key, block, reach) - now.get(sums, half)[..., None])
+            met = (now.get(x, h) for x, h in ((query, half), (key, of_keys), (value, of_keys), (given, half)))
+            new = block_gradients(weights, now.get(shared, half), *met)
             halves = (half, of_keys, of_keys)
             gradients = [now.put(g, h, now.get(g, h) + more) for g, h, more in zip(gradients, halves, new, strict=True)]
         return key, value, *gradients

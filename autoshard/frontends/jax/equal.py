@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue
-from autoshard.frontends.jax.kernels import is_kernel
+from autoshard.frontends.jax.facts import key_of
 from autoshard.frontends.jax.placement import KIND as CONSTRAINT
 
 _OWN = frozenset({CONSTRAINT, "optimization_barrier", "rng_uniform"})
@@ -53,12 +53,11 @@ def merge_equal(block: DraftBlock) -> bool:
 
 def _key(op: DraftOp, equal: dict[DraftValue, DraftValue]) -> Hashable | None:
     """What is the same for ops that compute the same; None for an op that is like no other."""
-    if op.regions or op.kind in _OWN or is_kernel(op.kind) or "kernel" in op.attrs:
+    if op.regions or op.kind in _OWN or "kernel" in op.attrs:
         return None
-    params = tuple((name, type(value), value) for name, value in sorted(op.origin.params.items()))
-    attrs = tuple((name, op.attrs[name]) for name in sorted(op.attrs) if name != "also")
-    operands = tuple(equal.get(v, v) for v in op.operands)
-    key = (op.kind, operands, tuple(v.type for v in op.results), params, attrs, _context(op.origin.ctx))
+    attrs = {name: value for name, value in op.attrs.items() if name != "also"}
+    operands, results = tuple(equal.get(v, v) for v in op.operands), tuple(v.type for v in op.results)
+    key = (op.kind, operands, results, key_of(op.origin.params), key_of(attrs), _context(op.origin.ctx))
     try:
         hash(key)
     except TypeError:

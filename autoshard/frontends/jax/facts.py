@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
@@ -82,6 +82,11 @@ _NOT_USER_CODE = (
     os.path.dirname(os.path.abspath(str(jax.__file__))) + os.sep,
     os.path.dirname(os.path.abspath(__file__)) + os.sep,
 )
+
+
+def key_of(params: Mapping[str, Any]) -> Hashable:
+    """Parameters as a key: equal where names, types and values are. A value that has no hash shows when it is used."""
+    return tuple((name, type(value), value) for name, value in sorted(params.items()))
 
 
 def source_line(eqn: Any) -> str:

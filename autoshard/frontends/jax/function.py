@@ -14,7 +14,7 @@ from autoshard.frontends.jax.calls import Call, Options, argument_names, read_ca
 from autoshard.frontends.jax.dead_work import LiveWork
 from autoshard.frontends.jax.effects import effects_given
 from autoshard.frontends.jax.equal import merge_equal
-from autoshard.frontends.jax.facts import is_extended
+from autoshard.frontends.jax.facts import is_extended, key_of
 from autoshard.frontends.jax.parts import Loop, Parts, parts_given
 from autoshard.frontends.jax.placement import constraint_attrs
 from autoshard.frontends.jax.read import JaxOp, JaxprReader
@@ -233,7 +233,7 @@ class _Rules:
         if "kernel" in op.attrs:
             return rule_of_kernel(op.kind, operands, results, op.attrs["kernel"])
         params = {**op.origin.params, LITERALS: literals, IN_PARTS: in_parts}
-        match = self._match(op.kind, operands, results, params, literals)
+        match = self._match(op.kind, operands, results, params)
         if match.warning and op.kind not in self._warned and not in_shard_map:
             self._warned.add(op.kind)
             where = f" (first at {op.source})" if op.source else ""
@@ -241,19 +241,13 @@ class _Rules:
         return match.rule
 
     def _match(
-        self,
-        kind: str,
-        operands: Sequence[TensorType],
-        results: Sequence[TensorType],
-        params: Mapping[str, Any],
-        literals: Mapping[int, Any],
+        self, kind: str, operands: Sequence[TensorType], results: Sequence[TensorType], params: Mapping[str, Any]
     ) -> Any:
         """The `RuleMatch` of an op; one for all that are the same, as repeated layers have them."""
         from autoshard.rules import LITERALS, rule_for
 
-        told = tuple((k, type(v).__name__, repr(v)) for k, v in literals.items())
-        said = tuple((name, type(v).__name__, v) for name, v in params.items() if name != LITERALS)
-        key = (kind, tuple(operands), tuple(results), told, said)
+        literals = tuple((k, type(v), repr(v)) for k, v in params[LITERALS].items())
+        key = (kind, tuple(operands), tuple(results), key_of({**params, LITERALS: literals}))
         try:
             known = self._known.get(key)
         except TypeError:  # a parameter that cannot be hashed
