@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from autoshard.constraints.registry import read_all
 from autoshard.constraints.statement import Matched
 from autoshard.costmodels.machine import Machine
+from autoshard.errors import InputError
 from autoshard.plan_record.parts import Part, ToldLimit, ToldOptions
 from autoshard.program.as_json import mesh_to_json, plain
 from autoshard.program.program import Program
@@ -52,7 +53,10 @@ class AskedRecord(ABC):
     @cached_property
     def stated(self) -> tuple[Matched, ...]:
         """The statements, each a value of its kind. `InputError` where one of them cannot be read."""
-        return read_all(self.statements, self.atoms.mesh)
+        stated = read_all(self.statements, self.atoms.mesh)
+        for statement in stated:
+            _check_places(statement, self.program)
+        return stated
 
     def stated_as(self, kind: type[M]) -> tuple[M, ...]:
         """The statements of one kind, or of several kinds by their common base."""
@@ -78,6 +82,16 @@ class AskedRecord(ABC):
             **told("memory_limit", self.memory_limit),
             **told("options", self.options),
         }
+
+
+def _check_places(statement: Matched, program: Program) -> None:
+    """`InputError` where a statement is about a value, an output or an op that the program does not have."""
+    known = {"value": range(len(program.values)), "output": range(len(program.body.results))}
+    ops = {op.id for op, _ in program.walk()} if getattr(statement, "ops", ()) else set()
+    missing = [f"{what} {index}" for what, index in statement.members if index not in known[what]]
+    missing += [f"op {index}" for index in getattr(statement, "ops", ()) if index not in ops]
+    if missing:
+        raise InputError(f"plan: {statement.told} is about {missing[0]}, which the program does not have")
 
 
 def told(key: str, part: Part | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from autoshard.errors import InputError
+from autoshard.program.forms import check_form
 
 Number = int | float
 """An amount as the file has it: ``2`` stays an integer."""
@@ -59,6 +60,22 @@ class BoundProof(Part):
     shares: bool = True
 
 
+_PLACED = {str: {str: [[str]]}}
+"""Mesh axes by factor or dimension, by the number of a value, an output or an op, by kind of place."""
+_AMOUNT = (int, float, None)
+_STAGE = {
+    "placed": _PLACED,
+    "left_out?": _PLACED,
+    "relaxed?": [
+        {
+            "what": str, "keys": [str], "name": str, "on": int, "axes": [str], "source": str, "why": str,
+            "proved": bool, "price_s": _AMOUNT, "peak_bytes": _AMOUNT,
+        }
+    ],
+    "unlimited?": ({"cost_s": (int, float), "peak_bytes": (int, float)}, None),
+}  # fmt: skip
+
+
 class StageRecord(Part):
     """What one stage decided.
 
@@ -84,6 +101,12 @@ class StageRecord(Part):
     unlimited: dict[str, Any] | None = None
     left_out: dict[str, Any] = Field(default_factory=dict)
     certificate: BoundProof | None = None
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """The inverse of `to_dict`."""
+        check_form(data, _STAGE, "stages")
+        return super().from_dict(data)
 
 
 class JointOptimum(Part):

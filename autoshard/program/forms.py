@@ -39,7 +39,10 @@ SCHEDULE_FORM: Form = {
     "uses": [{"op": int, "slot": int, "region": (int, None), "steps": _STEPS}],
 }
 
-_WORDS = {int: "a whole number", str: "text", bool: "true or false", list: "a list", dict: "an object", None: "null"}
+_WORDS = {
+    int: "a whole number", float: "a number", str: "text", bool: "true or false", list: "a list", dict: "an object",
+    None: "null",
+}  # fmt: skip
 
 
 def check_form(data: Any, form: Form, path: str) -> None:
