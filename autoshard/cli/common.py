@@ -53,12 +53,16 @@ def reports_errors(command: F) -> F:
         except OSError as error:  # of files, a full disk say; the callers catch those that they can explain better
             drop_output()
             _fail(InputError(f"{error.filename or 'writing the answer'}: {error.strerror or error}"), 2)
-        except ValueError as error:
+        except Exception as error:
+            from autoshard.cli.damage import damage_of
             from autoshard.costmodels.errors import ProfileError
 
             if isinstance(error, ProfileError):
                 _fail(error, InputError.exit_code)
-            raise
+            damage = damage_of((*args, *kwargs.values()))
+            if damage is None:
+                raise
+            _fail(InputError(damage), InputError.exit_code)
 
     return run  # type: ignore[return-value]
 

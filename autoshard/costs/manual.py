@@ -45,15 +45,21 @@ def _ops(block: Block, times: float, trips: int) -> Iterator[tuple[Op, float]]:
 
 
 def manual_collectives(op: Op, program: Program, prices: StepPrices, trips: int = 1) -> list[ManualCollective]:
-    """The collectives in the body of a shard_map, priced on its local types."""
+    """The collectives in the body of a shard_map, priced on its local types.
+
+    A ragged all-to-all counts as an even one of the smaller one of its operand and its result: how much each device
+    sends is known when it runs, and either may be a buffer for the worst case.
+    """
     out = []
     for inner, times in _ops(op.regions[0], 1.0, trips):
         kind = inner.attrs.get("collective")
         if kind is None:
             continue
         atoms = tuple(a for name in inner.attrs["axes"] for a in prices.mesh.atoms_for(AxisRef(name)))
-        for before, after in zip(inner.operands, inner.results, strict=True):
+        for before, after in zip(inner.sent, inner.results, strict=True):
             held = [program.type_of(v).bytes for v in (before, after)]
+            if inner.attrs.get("ragged"):
+                held = [min(held)] * 2
             size = held[1] if kind == "all_gather" else held[0]
             seconds = prices.step_s(kind, atoms, *held)
             out.append(ManualCollective(inner, before, kind, atoms, size, seconds, times))

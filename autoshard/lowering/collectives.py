@@ -212,7 +212,7 @@ def _manual(program: Program, mesh: AtomMesh, block: Block, loops: tuple[Loop, .
         if "collective" not in op.attrs:
             continue
         atoms = tuple(a for name in op.attrs["axes"] for a in mesh.atoms_for(AxisRef(name)))
-        for operand in op.operands:
+        for operand in op.sent:
             yield PlannedCollective(
                 where=f"{_op_text(op)} of the program's own shard_map",
                 kind=op.attrs["collective"],

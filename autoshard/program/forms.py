@@ -15,7 +15,7 @@ _BLOCK: dict[Any, Form] = {"args": [int], "results": [int]}
 _RULE = {"text": str, "linear": [[int]], "accumulators": [int], "halos?": [list], "cutouts?": [list]}
 _ATTRS = {
     "num_consts?": int, "num_carry?": int, "length?": int, "reverse?": bool, "cond_nconsts?": int,
-    "body_nconsts?": int, "trips?": (int, None), "barrier_group?": int, "also?": [str], "zero?": bool,
+    "body_nconsts?": int, "trips?": (int, None), "barrier_group?": int, "also?": [str], "zero?": bool, "ragged?": bool,
     "kernel?": dict,
 }  # fmt: skip
 _BLOCK["ops"] = [

@@ -70,6 +70,11 @@ class Op:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     regions: tuple[Block, ...] = ()
 
+    @property
+    def sent(self) -> tuple[int, ...]:
+        """Of a collective in the user's `shard_map`, the operands that travel; of a ragged one, the first one."""
+        return self.operands[:1] if self.attrs.get("ragged") else self.operands
+
 
 @dataclass(frozen=True, slots=True)
 class OtherOrder:

@@ -125,14 +125,16 @@ _COLLECTIVES = {
     "pmax": ("all_reduce", "max"), "pmin": ("all_reduce", "min"),
     "all_gather": ("all_gather", ""), "all_gather_invariant": ("all_gather", ""),
     "reduce_scatter": ("reduce_scatter", "add"), "all_to_all": ("all_to_all", ""), "ppermute": ("permute", ""),
+    "ragged_all_to_all": ("all_to_all", ""),
 }  # fmt: skip
-_UNKNOWN_COLLECTIVES = frozenset({"ragged_all_to_all", "pgather", "all_gather_reduced", "pbroadcast", "psend", "precv"})
+_UNKNOWN_COLLECTIVES = frozenset({"pgather", "all_gather_reduced", "pbroadcast", "psend", "precv"})
 
 
 def collective_attrs(kind: str, params: dict[str, Any], where: str) -> dict[str, Any]:
     """For a collective of the user (inside `shard_map`) ``collective``, ``axes`` and ``combiner``; empty for other ops.
 
     A permute has ``pairs`` too: numbers of senders and receivers within a group, row-major in the order of the mesh.
+    ``ragged`` says that only the first operand travels, in slices whose sizes are known when it runs.
     """
     if kind in _UNKNOWN_COLLECTIVES:
         raise UnsupportedError(f"{where}: the collective {kind!r} is not supported inside shard_map")
@@ -147,4 +149,5 @@ def collective_attrs(kind: str, params: dict[str, Any], where: str) -> dict[str,
     if not named:
         return {}
     pairs = {"pairs": tuple((int(s), int(t)) for s, t in params["perm"])} if collective == "permute" else {}
-    return {"collective": collective, "axes": named, "combiner": combiner, **pairs}
+    ragged = {"ragged": True} if kind == "ragged_all_to_all" else {}
+    return {"collective": collective, "axes": named, "combiner": combiner, **pairs, **ragged}

@@ -130,8 +130,12 @@ class Pricer:
             if "collective" not in inner.attrs:
                 continue
             kind, atoms = inner.attrs["collective"], tuple(a for axis in inner.attrs["axes"] for a in mesh.of(axis))
-            for before, after in zip(inner.operands, inner.results, strict=True):
-                size, seconds = self.step(kind, atoms, values[before].bytes, values[after].bytes)
+            given = inner.operands[: 1 if inner.attrs.get("ragged") else None]
+            for before, after in zip(given, inner.results, strict=True):
+                sizes = values[before].bytes, values[after].bytes
+                if inner.attrs.get("ragged"):  # either may be a buffer for the worst case
+                    sizes = min(sizes), min(sizes)
+                size, seconds = self.step(kind, atoms, *sizes)
                 where = f"{inner.label} of the program's own shard_map"
                 yield Row(where, before, kind, atoms, size, seconds, times * op.times, inner.id, inner.source)
 

@@ -98,7 +98,7 @@ def _manual(flow: Flow, body: Body, loops: tuple[Around, ...]) -> Iterator[Colle
         if "collective" in op.attrs:
             atoms = tuple(a for axis in op.attrs["axes"] for a in flow.mesh.of(axis))
             pairs = tuple((int(s), int(t)) for s, t in op.attrs.get("pairs", ()))
-            for v in op.operands:
+            for v in op.operands[: 1 if op.attrs.get("ragged") else None]:
                 tensor = flow.graph.values[v]
                 where = f"{op.label} of the program's own shard_map"
                 kind, combiner = op.attrs["collective"], op.attrs["combiner"]

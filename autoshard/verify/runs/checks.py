@@ -301,6 +301,7 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
     import jax
 
     from autoshard.interop.jax import auto_abstract_mesh
+    from autoshard.verify.runs.able import unable
     from autoshard.verify.runs.collectives import UNCOMBINED, compare
     from autoshard.verify.runs.hlo import hlo_collectives
     from autoshard.verify.runs.stablehlo import stablehlo_collectives
@@ -310,7 +311,7 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
     planned = collectives_of(data)
     if devices > MAX_LOWERED_DEVICES:
         return not_done(TEXTS, f"the mesh has {devices} devices; at most {MAX_LOWERED_DEVICES} are lowered here")
-    enough = devices <= min(MAX_DEVICES, jax.device_count())
+    enough, cannot = devices <= min(MAX_DEVICES, jax.device_count()), unable(lowered.traced.program)
     args = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in lowered.traced.in_types]
     specs = jax.tree_util.tree_unflatten(lowered.traced.in_tree, args)
     if enough:
@@ -320,8 +321,8 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
         staged = jax.jit(lowered.function(abstract, as_they_lie=True)).trace(*specs).lower(lowering_platforms=("cpu",))
     collectives = stablehlo_collectives(staged.as_text())
     lines = [f"lowered: {d}" for d in compare(planned, collectives, mesh)]
-    if not enough:
-        why = (
+    if not enough or cannot:
+        why = cannot or (
             f"the mesh has {devices} devices; up to {MAX_DEVICES} are simulated"
             if devices > MAX_DEVICES
             else f"the mesh has {devices} devices, JAX sees {jax.device_count()}"
@@ -350,6 +351,7 @@ def _texts(data: Mapping[str, Any], lowered: "Lowered") -> Check:
 def _numbers(lowered: "Lowered", runnable: Runnable, form: Callable[..., Any] | None = None) -> Check:
     import jax
 
+    from autoshard.verify.runs.able import unable
     from autoshard.verify.runs.numeric import numeric_check
 
     devices = lowered.schedule.mesh.mesh.size
@@ -357,6 +359,8 @@ def _numbers(lowered: "Lowered", runnable: Runnable, form: Callable[..., Any] | 
         limit = MAX_DEVICES if devices > MAX_DEVICES else jax.device_count()
         return not_done(NUMBERS, f"the mesh has {devices} devices, {limit} can be had here")
     program = runnable.traced.program
+    if cannot := unable(program):
+        return not_done(NUMBERS, cannot)
     size = sum(program.type_of(v).bytes for v in program.body.args)
     if size > MAX_RUN_BYTES:
         return not_done(NUMBERS, f"its inputs take {size:.3g} bytes; programs up to {MAX_RUN_BYTES:.3g} are run here")

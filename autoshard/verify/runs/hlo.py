@@ -15,7 +15,7 @@ _KINDS = {
     "all-reduce": "all_reduce",
     "reduce-scatter": "reduce_scatter",
     "all-to-all": "all_to_all",
-    "ragged-all-to-all": "ragged_all_to_all",
+    "ragged-all-to-all": "all_to_all",
     "collective-permute": "permute",
     "collective-broadcast": "collective_broadcast",
 }
@@ -162,6 +162,8 @@ def _collectives(
         reducer = computations[called[1]]
         opcode = reducer.instructions[reducer.root].opcode
         combiner = _COMBINERS.get(opcode, opcode)
+    if instruction.opcode.startswith("ragged"):  # the others say where its slices are
+        operands = operands[:1]
     if kind == "all_to_all":
         yield FoundCollective(kind, groups, sum(g.elements for g in operands), operands[0].dtype, loops)
         return

@@ -17,6 +17,8 @@ _KINDS = {
     "stablehlo.all_to_all": "all_to_all",
     "stablehlo.collective_permute": "permute",
 }
+_RAGGED = "ragged_all_to_all"
+"""The target of a custom call that is an all-to-all of its first operand."""
 _OTHERS = frozenset({"stablehlo.collective_broadcast", "stablehlo.send", "stablehlo.recv"})
 _COMBINERS = {"stablehlo.add": "add", "stablehlo.maximum": "max", "stablehlo.minimum": "min"}
 _COMBINERS |= {"stablehlo.or": "max", "stablehlo.and": "min"}  # on booleans they are the same
@@ -72,6 +74,9 @@ def _walk(op: Any, functions: dict[str, Any], loops: tuple[FoundLoop, ...]) -> I
     if name in _KINDS:
         yield _collective(op.operation, _KINDS[name], loops)
         return
+    if name == "stablehlo.custom_call" and ir.StringAttr(op.operation.attributes["call_target_name"]).value == _RAGGED:
+        yield _ragged(op.operation, loops)
+        return
     if name in ("func.call", "stablehlo.composite"):
         attribute = "callee" if name == "func.call" else "decomposition"
         callee = ir.FlatSymbolRefAttr(op.operation.attributes[attribute]).value
@@ -107,6 +112,14 @@ def _collective(op: Any, kind: str, loops: tuple[FoundLoop, ...]) -> FoundCollec
         loops=loops,
         combiner=combiner,
     )
+
+
+def _ragged(op: Any, loops: tuple[FoundLoop, ...]) -> FoundCollective:
+    from jax.extend.mlir import ir
+
+    given = ir.RankedTensorType(op.operands[0].type)
+    groups = _groups(op, ir.DictAttr(op.attributes["backend_config"])["replica_groups"])
+    return FoundCollective("all_to_all", groups, prod(given.shape), _dtype(str(given.element_type)), loops)
 
 
 def _groups(op: Any, attribute: Any) -> tuple[tuple[int, ...], ...]:
