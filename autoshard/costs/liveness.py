@@ -273,16 +273,16 @@ class _Pass:
 
 def only_uses(program: Program) -> Mapping[int, Use]:
     """Values with a single use, and this use."""
-    uses: dict[int, list[Use]] = {}
+    uses: dict[int, tuple[int, ...] | None] = {}  # None from the second use on
     for slot, value in enumerate(program.body.results):
-        uses.setdefault(value, []).append(Use(PROGRAM, slot))
+        uses[value] = None if value in uses else (PROGRAM, slot)
     for op, _ in program.walk():
         for slot, value in enumerate(op.operands):
-            uses.setdefault(value, []).append(Use(op.id, slot))
+            uses[value] = None if value in uses else (op.id, slot)
         for number, region in enumerate(op.regions):
             for slot, value in enumerate(region.results):
-                uses.setdefault(value, []).append(Use(op.id, slot, number))
-    return {value: listed[0] for value, listed in uses.items() if len(listed) == 1}
+                uses[value] = None if value in uses else (op.id, slot, number)
+    return {value: Use(*use) for value, use in uses.items() if use is not None}
 
 
 def starts_carry(op: Op, slot: int) -> bool:

@@ -68,6 +68,10 @@ def manual_collectives(op: Op, program: Program, prices: StepPrices, trips: int 
 
 def manual_compute_s(op: Op, program: Program, fusion: Fusion, prices: StepPrices, trips: int = 1) -> float:
     """Seconds of the ops in the body of a shard_map; its tensors count as materialised."""
+    return prices.of_body(op, trips, lambda: _compute_s(op, program, fusion, prices, trips))
+
+
+def _compute_s(op: Op, program: Program, fusion: Fusion, prices: StepPrices, trips: int) -> float:
     tensors = {v for inner, _ in _ops(op.regions[0], 1.0, trips) for v in (*inner.operands, *inner.results)}
     inside = Fusion(fusion.materialised | {v for v in tensors if program.values[v].origin is not Origin.LITERAL})
     total = 0.0

@@ -1,6 +1,6 @@
 """Prices of single steps of reshards: seconds of one collective or local copy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from autoshard.costmodels.compiled import WorkKind
@@ -26,6 +26,14 @@ class StepPrices:
     mesh: AtomMesh
     _constants: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict)
     _after: tuple[Program, frozenset[int]] | None = None  # values that matmuls of a program depend on
+    _bodies: dict[tuple[int, int], tuple[Op, float]] = field(default_factory=dict)
+
+    def of_body(self, op: Op, trips: int, work_out: Callable[[], float]) -> float:
+        """Seconds of the body of a user's `shard_map`, which no placement changes: worked out once for each op."""
+        known = self._bodies.get((id(op), trips))
+        if known is None or known[0] is not op:
+            known = self._bodies[id(op), trips] = (op, work_out())
+        return known[1]
 
     def kind_of(self, op: Op, program: Program) -> WorkKind:
         """What an op does, as far as the machine's prices tell kinds of work apart."""

@@ -18,7 +18,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-MESH = {"data": 16, "model": 16}
 HARDWARE = "tpu_v5e"
 ACCEPTED_GAP, LARGEST_GAP = 0.009, 0.01
 """With what gap a search may end, and the largest one that the experiment takes for an answer."""
@@ -65,7 +64,7 @@ def measure(name: str, time_limit: float, progress: bool) -> dict[str, Any]:
     try:
         with made.within():
             plan = autoshard.plan(
-                made.step, *made.arguments, mesh=MESH, hardware=HARDWARE, donate_argnums=0,
+                made.step, *made.arguments, mesh=made.mesh, hardware=HARDWARE, donate_argnums=0,
                 argnames=("state", "batch"), time_limit=time_limit, accepted_gap=ACCEPTED_GAP, in_code="ignore",
                 baselines=[{"name": IN_CODE, **made.stated, "in_code": True}], progress=say if progress else None,
             )  # fmt: skip

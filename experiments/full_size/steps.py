@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -10,20 +10,23 @@ import jax
 ROWS, LENGTH = 256, 4096
 """Sequences of a step and tokens of each: one sequence for a chip."""
 DEVICES = 256
+MESH = {"data": 16, "model": 16}
 
 
 @dataclass(frozen=True)
 class Step:
     """A train step, ``step(state, batch)``, whose first result is the state that the next step takes.
 
-    stated: what the package itself says about where arguments and results lie on a mesh that is `fsdp` alone, as
-    `jax.jit` takes it; the shardings in the code of the step are of the same mesh. within: what is around its tracing.
+    stated: what the package itself says about where arguments and results lie on a mesh of its own, as `jax.jit` takes
+    it; the shardings in the code of the step are of the same mesh. within: what is around its tracing. mesh: what is
+    planned for; that of the package where its code has a `shard_map`.
     """
 
     step: Callable[..., Any]
     arguments: tuple[Any, ...]
     stated: Mapping[str, Any]
     within: Callable[[], AbstractContextManager[Any]]
+    mesh: Mapping[str, int] = field(default_factory=lambda: MESH)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,9 @@
 """tunix: models of its own sizes, every layer written out, under its loss of supervised fine-tuning and AdamW."""
 
-from types import ModuleType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -11,8 +14,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 from steps import DEVICES, LENGTH, ROWS, Step, bare, listed, mesh_of
 
 
-def _fine_tuning(model: Any, module: ModuleType) -> Step:
-    """A step as of its `PeftTrainer`: inputs from tokens and their mask, its loss, the norm of the gradients."""
+def _fine_tuning(model: Any, module: ModuleType, **sizes: int) -> Step:
+    """A step as of its `PeftTrainer`: inputs from tokens and their mask, its loss, the norm of the gradients.
+
+    sizes: of the axes of its mesh.
+    """
     from flax import nnx
     from tunix.sft import peft_trainer, utils
 
@@ -20,7 +26,7 @@ def _fine_tuning(model: Any, module: ModuleType) -> Step:
     tx = optax.adamw(1e-5)
     state = (params, jax.eval_shape(tx.init, params))
     batch = {name: jax.ShapeDtypeStruct((ROWS, LENGTH), kind) for name, kind in (("tokens", "int32"), ("mask", "bool"))}
-    mesh = mesh_of(fsdp=DEVICES, tp=1)
+    mesh = mesh_of(**(sizes or {"fsdp": DEVICES, "tp": 1}))
 
     def loss(params: Any, batch: Any) -> Any:
         mask = batch["mask"]
@@ -65,13 +71,46 @@ def tunix_llama3_8b() -> Step:
     return _fine_tuning(nnx.eval_shape(made), model)
 
 
-@listed("google-tunix", "flax", "optax")
-def tunix_qwen3_30b_a3b() -> Step:
-    """tunix qwen3_30b_a3b: 48 layers, recomputed whole, with 128 experts written out in each, as it has them off TPUs;
-    weights and moments of AdamW in float32.
-    """
+class _OnTpus(ModuleType):
+    """`jax` for a module that asks it what devices there are."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(jax, name)
+
+    def devices(self) -> list[Any]:
+        return [SimpleNamespace(platform="tpu")]
+
+
+def _qwen3_30b_a3b(**sizes: int) -> Step:
     from flax import nnx
     from tunix.models.qwen3 import model
 
     config = _with(model.ModelConfig.qwen3_30b_a3b(), remat_config=model.RematConfig.DECODER, dtype=jnp.bfloat16)
-    return _fine_tuning(nnx.eval_shape(lambda: model.Qwen3(config, rngs=nnx.Rngs(0))), model)
+    return _fine_tuning(nnx.eval_shape(lambda: model.Qwen3(config, rngs=nnx.Rngs(0))), model, **sizes)
+
+
+@listed("google-tunix", "flax", "optax")
+def tunix_qwen3_30b_a3b() -> Step:
+    """tunix qwen3_30b_a3b as it runs on TPUs: the 128 experts of each of 48 layers by megablox's kernels and
+    ragged_all_to_all, in its shard_map over fsdp 128 and tp 2; recomputed whole, weights and AdamW in float32.
+
+    On 16x16 its buffers, of the size that the worst case asks for, take 34 GB a device, and fsdp 256 is more than it
+    has experts.
+    """
+    from tunix.models.qwen3 import model
+
+    sizes = {"fsdp": 128, "tp": 2}
+    step = _qwen3_30b_a3b(**sizes)
+
+    @contextmanager
+    def within() -> Iterator[None]:
+        with mesh_of(**sizes), mock.patch.object(model, "jax", _OnTpus("jax")), step.within():
+            yield
+
+    return replace(step, within=within, mesh=sizes)
+
+
+@listed("google-tunix", "flax", "optax")
+def tunix_qwen3_30b_a3b_off_tpus() -> Step:
+    """The same with its 128 experts written out one after the other in each layer, as it has them on CPUs."""
+    return _qwen3_30b_a3b()
