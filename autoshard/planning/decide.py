@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from autoshard.deadline import Deadline
+from autoshard.errors import OutOfTimeError
 from autoshard.formulation.memory import leaves_something
 from autoshard.planning.decision import (
     Decision,
@@ -61,7 +62,6 @@ _LOOSE_SHARE, _LOOSE_TRIES = 0.3, 4
 not know what copies hold."""
 _LIMITED_SHARE = 0.9
 """The part of what is left of a time limit that one search within the memory limit may take."""
-
 _FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
 """The part of a time limit that solving without the memory limit may take, and where the limit is only the device's:
 most programs are within that."""
@@ -97,13 +97,9 @@ def search_plan(
         return best_seen(model, run.seen, run.rounds, run.proofs)
 
 
-class _TimeUp(Exception):
-    """The time limit has passed while what decisions hold together was worked out."""
-
-
 @dataclass
 class _Run:
-    """One decision. seen: what searches found; rounds: how they went; proofs: what they proved."""
+    """One decision. seen: what searches found; rounds: how they went; proofs: what they proved; known: what fits."""
 
     model: Model
     options: SearchOptions
@@ -111,6 +107,7 @@ class _Run:
     seen: list[Sequence[int]] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
     proofs: list[Search] = field(default_factory=list)
+    known: Known | None = None
 
     def __post_init__(self) -> None:
         self.seen.extend(self.starts)
@@ -126,9 +123,9 @@ class _Run:
         memory = model.simulate(schedule)
         if limit is None or memory.peak_bytes <= limit:
             return self._finished((free, schedule, memory))
-        known = best_start(model, self.starts, limit)
+        self.known = known = best_start(model, self.starts, limit)
         if not self.soon:
-            known = self._loosely(limit, free.assignment, known)
+            self.known = known = self._loosely(limit, free.assignment, known)
             if known is not None and (self._close(known[0]) or interrupted_in(self.rounds)):
                 return self._finished(known)
         if interrupted_in(self.rounds) and known is None:
@@ -147,39 +144,53 @@ class _Run:
             if solution.status != "infeasible":
                 solution = Solution(None, None, 0, "infeasible", reason=str(why))
             raise no_answer(model, solution, self.seen, limit) from None
-        except _TimeUp:
-            if known is None:
-                raise NoAnswerError(model, False, True, "", Stopped.TIME, self.seen) from None
-            return self._finished((replace(known[0], stats=known[0].stats | {"stopped": Stopped.TIME}), *known[1:]))
-        return self._within(limit, free.assignment, known)
+        except OutOfTimeError:
+            return self._out_of_time()
+        return self._within(limit, free.assignment)
 
     def _check(self) -> None:
-        if self.options.deadline.passed:
-            raise _TimeUp
+        self.options.deadline.check("what several decisions hold together is worked out", "raise it")
 
-    def _within(self, limit: int, free: Sequence[int], known: Known | None) -> Decision:
-        """The cheapest plan within the limit. free: the optimum without it, which is too full; known: a plan within."""
+    def _within(self, limit: int, free: Sequence[int]) -> Decision:
+        """The cheapest plan within the limit. free: the optimum without it, which is too full."""
+        quantities = self.model.memory.q
+        quantities.check = self._check
+        try:
+            return self._in_rounds(limit, free)
+        except OutOfTimeError:
+            return self._out_of_time()
+        finally:
+            quantities.check = lambda: None
+
+    def _out_of_time(self) -> Decision:
+        if self.known is None:
+            raise NoAnswerError(self.model, False, True, "", Stopped.TIME, self.seen) from None
+        solution, schedule, memory = self.known
+        return self._finished((replace(solution, stats=solution.stats | {"stopped": Stopped.TIME}), schedule, memory))
+
+    def _in_rounds(self, limit: int, free: Sequence[int]) -> Decision:
         model, room = self.model, self.model.memory
         nearest: Sequence[int] | None = free
         chosen: dict[int, frozenset[int]] = {}
         full: dict[int, frozenset[int]] = {}
-        if known is None:
+        if self.known is None:
             full = self._nothing_fits(full, free, limit)
-            known = self._first(limit, free)
+            self.known = self._first(limit, free)
         stopped = Stopped.INTERRUPT if interrupted_in(self.rounds) else None
-        starts = [*self.starts, *([] if known is None or known[0].assignment is None else [known[0].assignment])]
+        found = () if self.known is None else (self.known[0].assignment,)
+        starts = [*self.starts, *(one for one in found if one is not None)]
         solved: dict[int, frozenset[int]] | None = None
         idle, gaps = 0, self._gaps()
         rough = next(gaps)
         for number in range(_MOST_ROUNDS):
-            if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and known is not None):
+            if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and self.known is not None):
                 break
             if nearest is not None and room.knows(nearest):
                 chosen = self._more(nearest, limit, chosen)
                 assert chosen != solved, "the network says less than the simulation although it knows of all of it"
             network, solved = model.within(limit, chosen), chosen
             extended = self._extended(starts if nearest is None else (*starts, nearest), chosen)
-            extended += anything(network, self.options.deadline) if known is None else []
+            extended += anything(network, self.options.deadline) if self.known is None else []
             what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
             before, until = self.bound, self.options.deadline.part(_LIMITED_SHARE)
             solution = self._search(network, what, extended, until, rough, within=limit, moments=chosen)
@@ -195,27 +206,28 @@ class _Run:
             schedule = model.schedule(solution.assignment)
             memory = model.simulate(schedule)
             if memory.peak_bytes <= limit:
-                if known is None or not cheaper(known[0], solution):
-                    known = solution, schedule, memory
+                if self.known is None or not cheaper(self.known[0], solution):
+                    self.known = solution, schedule, memory
                 if not rough or stopped in (Stopped.DONE, Stopped.TIME, Stopped.INTERRUPT):
                     break
                 starts, nearest, rough = [*starts, solution.assignment], None, next(gaps)
                 continue
-            known = earlier_fit(model, solution, limit, known)
+            self.known = earlier_fit(model, solution, limit, self.known)
             nearest = solution.assignment
             if stopped is Stopped.TIME:
                 break
-            if known is None and stopped is not Stopped.INTERRUPT:
+            if self.known is None and stopped is not Stopped.INTERRUPT:
                 full = self._nothing_fits(full, nearest, limit)
-        return self._ended(known, rough, stopped)
+        return self._ended(rough, stopped)
 
     def _extended(self, starts: Sequence[Sequence[int]], chosen: dict[int, frozenset[int]]) -> list[Sequence[int]]:
         """The starts as assignments of the network that knows of `chosen`, without those that the statements forbid."""
         room = self.model.memory
         return [room.extended(start, chosen) for start in starts if room.knows(start)]
 
-    def _ended(self, known: Known | None, rough: float, stopped: Stopped | None) -> Decision:
+    def _ended(self, rough: float, stopped: Stopped | None) -> Decision:
         """The cheapest plan of all rounds, or the error where none is known. rough, stopped: of the last search."""
+        known = self.known
         if known is not None:
             if not rough and known[0].stopped is Stopped.GAP:  # told is what ended the finer searches after it
                 known = replace(known[0], stats=known[0].stats | {"stopped": stopped}), *known[1:]
@@ -308,7 +320,7 @@ class _Run:
                 raise no_answer(model, solution, self.seen, limit)
             return solution
 
-        loose = self._fitted(limit, free, _LOOSE_SHARE, _LOOSE_TRIES, search)
+        loose = self._fitted(limit, free, _LOOSE_SHARE, _LOOSE_TRIES, search, model.repeats.network)
         return known if loose is None or (known is not None and cheaper(known[0], loose[0])) else loose
 
     def _first(self, limit: int, free: Sequence[int]) -> Known | None:
@@ -327,6 +339,7 @@ class _Run:
         share: float,
         tries: int,
         search: Callable[[int, Sequence[Sequence[int]], Deadline], Solution],
+        network: CostNetwork | None = None,
     ) -> Known | None:
         """What `first_fit` finds by so many searches, in a part of the time that is left."""
         until = self.options.deadline.part(share)
@@ -335,7 +348,7 @@ class _Run:
             over = until.passed or interrupted_in(self.rounds)
             return None if over else search(room, given, until)
 
-        first = first_fit(self.model, limit, free, run, tries)
+        first = first_fit(self.model, limit, free, run, tries, network)
         fitting = None if first is None else best_start(self.model, [first], limit)
         return None if fitting is None else (replace(fitting[0], stats={"stopped": Stopped.COPIES}), *fitting[1:])
 
@@ -374,16 +387,8 @@ class _Run:
             gap=0.0 if exact else options.accepted_gap, rough=rough, progress=told,
         )  # fmt: skip
         bound = solution.lower_bound
-        self.rounds.append(
-            {
-                "what": what,
-                "status": solution.status,
-                "bound": bound,
-                "proves": proves,
-                "trace": trace,
-                **solution.stats,
-            }
-        )
+        told_of = {"what": what, "status": solution.status, "bound": bound, "proves": proves, "trace": trace}
+        self.rounds.append({**told_of, **solution.stats})
         if proves:
             self.proofs.append(Search(solution, within, moments))
         solution = self.model.without_memory(solution)

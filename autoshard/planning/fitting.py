@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from autoshard.deadline import Deadline
 from autoshard.planning.model import Model
-from autoshard.solver.network import CostNetwork, without_costs
+from autoshard.solver.network import CostNetwork, usage_profile, without_costs
 from autoshard.solver.solution import Solution, Stopped
 
 _ANYTHING_SHARE, _ANYTHING_EFFORT = 0.05, 0.3
@@ -19,11 +19,15 @@ _EXACT = 5
 Run = Callable[[int, Sequence[Sequence[int]]], Solution | None]
 
 
-def first_fit(model: Model, limit: int, near: Sequence[int], run: Run, tries: int) -> Sequence[int] | None:
+def first_fit(
+    model: Model, limit: int, near: Sequence[int], run: Run, tries: int, network: CostNetwork | None = None
+) -> Sequence[int] | None:
     """An assignment within the limit, or None where none of a few tries gives one.
 
     near: a good assignment that exceeds the limit. run: searches within so many bytes, from these starts; a None from
-    it ends the tries. tries: how often the limit is tightened by what copies take.
+    it ends the tries. tries: how often the limit is tightened by what copies take. network: where the searches are of
+    one network within several limits, that network: the limit is then tightened by all that an answer holds beside what
+    the network counts, so that no answer comes twice. Without it, by what the answer holds beyond the limit.
     """
     slack, low, high = 0, 0, limit + 1  # slacks up to `low` were too little, from `high` on no answer was found
     for attempt in range(tries):
@@ -41,7 +45,9 @@ def first_fit(model: Model, limit: int, near: Sequence[int], run: Run, tries: in
                 return near
             low = slack
             wanted = low + peak - limit
-            if attempt >= _EXACT:  # small steps may never make room for all copies at the peak: twice the slack
+            if network is not None:
+                wanted = peak - max((live for _, live in usage_profile(network, near)), default=0)
+            elif attempt >= _EXACT:  # small steps may never make room for all copies at the peak: twice the slack
                 wanted = max(wanted, low + max(low, limit // 100))
         slack = wanted if wanted < high else (low + high) // 2
         if slack in (low, high):

@@ -231,10 +231,25 @@ def test_a_search_ended_by_the_wall_clock_is_told(monkeypatch: pytest.MonkeyPatc
 
 
 def test_time_that_ends_while_memory_is_worked_out_finds_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    def over(self: object) -> None:
-        raise decide_file._TimeUp
-
-    decide_file = importlib.import_module("autoshard.planning.decide")
-    monkeypatch.setattr(decide_file._Run, "_check", over)
+    monkeypatch.setattr(importlib.import_module("autoshard.planning.decide")._Run, "_check", _over)
     with pytest.raises(OutOfTimeError, match=r"was found in the time given, and it is not proved that none exists"):
         peak(program_of(gradient, *WIDE), 100_000)
+
+
+def test_time_that_ends_between_rounds_gives_the_plan_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = importlib.import_module("autoshard.planning.decide")._Run
+
+    def first_alone(self: Any, limit: int, free: Any) -> None:
+        self.known = self._first(limit, free)
+        _over()
+
+    monkeypatch.setattr(run, "_in_rounds", first_alone)
+    program = program_of(gradient, *WIDE)
+    limit = int(0.9 * peak(program))
+    found = decide(build_model(problem(program, {"x": 2, "y": 2}, memory_limit=limit)), QUICK)
+    assert found.memory.peak_bytes <= limit
+    assert "the run was stopped by the time limit" in found.notes
+
+
+def _over(*_: object) -> None:
+    raise OutOfTimeError("the time limit was reached")
