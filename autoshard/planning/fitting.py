@@ -26,8 +26,8 @@ def first_fit(
 
     near: a good assignment that exceeds the limit. run: searches within so many bytes, from these starts; a None from
     it ends the tries. tries: how often the limit is tightened by what copies take. network: where the searches are of
-    one network within several limits, that network: the limit is then tightened by all that an answer holds beside what
-    the network counts, so that no answer comes twice. Without it, by what the answer holds beyond the limit.
+    one network within several limits, that network. The limit is tightened by what an answer holds beyond it; where the
+    same answer comes again, by all that it holds beside what the network counts, so that it comes no third time.
     """
     slack, low, high = 0, 0, limit + 1  # slacks up to `low` were too little, from `high` on no answer was found
     for attempt in range(tries):
@@ -39,13 +39,13 @@ def first_fit(
                 return None
             high, wanted = slack, slack
         else:
-            near = solution.assignment
+            again, near = list(near) == list(solution.assignment), solution.assignment
             peak = model.simulate(model.schedule(near)).peak_bytes
             if peak <= limit:
                 return near
             low = slack
             wanted = low + peak - limit
-            if network is not None:
+            if again and network is not None:
                 wanted = peak - max((live for _, live in usage_profile(network, near)), default=0)
             elif attempt >= _EXACT:  # small steps may never make room for all copies at the peak: twice the slack
                 wanted = max(wanted, low + max(low, limit // 100))

@@ -33,9 +33,9 @@ def rooms(network: CostNetwork | None) -> list[int]:
     return tried
 
 
-def test_by_what_an_answer_holds_beyond_the_limit_the_same_answer_may_come_again() -> None:
+def test_by_what_an_answer_holds_beyond_the_limit_the_same_answer_may_come_again_and_again() -> None:
     assert rooms(None) == [12, 11, 10, 9]
 
 
-def test_by_all_that_it_holds_beside_what_is_counted_none_comes_twice() -> None:
+def test_where_it_comes_again_by_all_that_it_holds_beside_what_is_counted() -> None:
     assert rooms(NETWORK) == [12, 9]
