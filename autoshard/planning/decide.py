@@ -172,10 +172,7 @@ class _Run:
         for number in range(_MOST_ROUNDS):
             if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and self.known is not None):
                 break
-            if step.whole:
-                chosen = room.all_of_them()
-            elif nearest is not None and room.knows(nearest):
-                chosen = self._more(nearest, limit, chosen)
+            chosen = self._more(step, nearest, limit, chosen)
             assert nearest is None or chosen != solved or not room.knows(nearest), "it knows all, and says less"
             network, solved = model.within(limit, chosen), chosen
             extended = self._extended(starts if nearest is None else (*starts, nearest), chosen)
@@ -192,24 +189,31 @@ class _Run:
                     break
                 nearest, step = None, next(kinds)
                 continue
-            schedule = model.schedule(solution.assignment)
-            memory = model.simulate(schedule)
-            if memory.peak_bytes <= limit:
-                if self.known is None or not cheaper(self.known[0], solution):
-                    self.known = solution, schedule, memory
+            if self._fits(solution, solution.assignment, limit):
                 if step.last or stopped in (Stopped.DONE, Stopped.TIME, Stopped.INTERRUPT):
                     break
                 starts, nearest, step = [*starts, solution.assignment], None, next(kinds)
                 continue
-            self.known = earlier_fit(model, solution, limit, self.known)
             nearest = solution.assignment
             if stopped is Stopped.TIME:
                 break
-            if self.known is None and stopped is not Stopped.INTERRUPT:
+            if stopped is not Stopped.INTERRUPT:
                 full = self._nothing_fits(full, nearest, limit)
             if not step.rough and not step.last and stopped is Stopped.EFFORT:
                 step = next(kinds)
         return self._ended(step, stopped)
+
+    def _fits(self, solution: Solution, assignment: Sequence[int], limit: int) -> bool:
+        """Whether an answer is within the limit; it is known then, unless a cheaper one is. Where it is not, something
+        that was found on the way to it may be."""
+        schedule = self.model.schedule(assignment)
+        memory = self.model.simulate(schedule)
+        if memory.peak_bytes > limit:
+            self.known = earlier_fit(self.model, solution, limit, self.known)
+            return False
+        if self.known is None or not cheaper(self.known[0], solution):
+            self.known = solution, schedule, memory
+        return True
 
     def _extended(self, starts: Sequence[Sequence[int]], chosen: dict[int, frozenset[int]]) -> list[Sequence[int]]:
         """The starts as assignments of the network that knows of `chosen`, without those that the statements forbid."""
@@ -227,10 +231,16 @@ class _Run:
             raise KeyboardInterrupt
         raise NoAnswerError(self.model, False, True, "", stopped, self.seen)
 
-    def _more(self, nearest: Sequence[int], limit: int, chosen: dict[int, frozenset[int]]) -> dict[int, frozenset[int]]:
+    def _more(
+        self, step: Step, nearest: Sequence[int] | None, limit: int, chosen: dict[int, frozenset[int]]
+    ) -> dict[int, frozenset[int]]:
         """What the next network knows of: `chosen`, and what an answer holds where it is too full; where that does not
-        make the network much larger, all that any plan may hold there."""
+        make the network much larger, all that any plan may hold there; or all there is, where the step says so."""
         room = self.model.memory
+        if step.whole:
+            return room.all_of_them()
+        if nearest is None or not room.knows(nearest):
+            return chosen
         around = room.around(nearest, limit, chosen)
         if is_few(self.model.repeats.network.n_nodes, self.options.effort) or (
             not self.small and entries(self.model.within(limit, around)) <= _WIDER * self._entries
@@ -246,10 +256,10 @@ class _Run:
     def _nothing_fits(
         self, full: dict[int, frozenset[int]], nearest: Sequence[int], limit: int
     ) -> dict[int, frozenset[int]]:
-        """Raise the error where nothing fits into the moments at which answers were too full, with all that any plan
-        may hold there; else those moments."""
+        """While no plan is known: raise the error where nothing fits into the moments at which answers were too full,
+        with all that any plan may hold there. Returns those moments."""
         room = self.model.memory
-        if not room.knows(nearest):
+        if self.known is not None or not room.knows(nearest):
             return full
         more = room.there(nearest, limit, full)
         if more == full:
