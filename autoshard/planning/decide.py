@@ -1,6 +1,6 @@
 """Deciding: solve the network of a problem, without its memory limit and then within it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ from autoshard.planning.fitting import anything, entries, first_fit
 from autoshard.planning.heap import give_back
 from autoshard.planning.model import Model
 from autoshard.planning.no_plan import NoAnswerError, no_answer
+from autoshard.planning.steps import SMALL_NODES, Step, is_few, steps
 from autoshard.search_options import SearchOptions
 from autoshard.solver.incumbent import Progress
 from autoshard.solver.network import CostNetwork
@@ -34,27 +35,12 @@ _MOST_ROUNDS = 30
 """Most rounds: after each, the network gets nodes for what its answer holds too much of, and is searched again."""
 _IDLE_ROUNDS = 3
 """Rounds that raise no bound, after which a plan that is known is the answer."""
-_ROUGH_GAPS = (0.25, 2e-2)
-"""Gaps at which early searches within the memory limit may end: the first until an answer fits, the second until one
-does again. To search closer would be in vain: an early network does not know yet what its answers hold too much of, and
-most of the error comes from that."""
-_FEW_NODES = 50
-"""In networks of up to so many nodes, everything that a plan may hold at moments that were too full is decided in the
-network at once, so that few rounds follow, and none of them is rough."""
-_FULL_EFFORT = 1.0
-"""The least effort with which that is done: it makes networks larger, and with less effort their search would not come
-to an answer."""
 _WIDER = 1.25
 """A large network knows of all that plans may hold at such moments where that makes its tables at most so many times as
 large. Otherwise its answers move what they hold to where it does not know of it, round after round."""
-_SMALL_NODES = 400
-"""In networks of up to so many nodes rough searches get little effort. In larger ones most of a search is preparation,
-so only the one to the finer gap is made."""
 _SOON_NODES = 2_000
 """In networks of up to so many nodes, repeated layers counted one by one, it is soon worked out what several decisions
 hold together. (Layers that share decisions count too: each is in memory at another time.)"""
-_ROUGH_EFFORT = 0.1
-"""The part of the effort that goes into one rough search of a small network."""
 _FIRST_SHARE, _FIRST_TRIES = 0.1, 11
 """The part of what is left of a time limit, and how many searches, that a first plan within the limit may take."""
 _LOOSE_SHARE, _LOOSE_TRIES = 0.3, 4
@@ -65,6 +51,7 @@ _LIMITED_SHARE = 0.9
 _FREE_SHARE, _FREE_SHARE_OF_DEVICE = 0.5, 0.8
 """The part of a time limit that solving without the memory limit may take, and where the limit is only the device's:
 most programs are within that."""
+_CLOSELY = Step()
 
 
 def decide(model: Model, options: SearchOptions | None = None, *, starts: Sequence[Sequence[int]] = ()) -> Decision:
@@ -180,77 +167,84 @@ class _Run:
         found = () if self.known is None else (self.known[0].assignment,)
         starts = [*self.starts, *(one for one in found if one is not None)]
         solved: dict[int, frozenset[int]] | None = None
-        idle, gaps = 0, self._gaps()
-        rough = next(gaps)
+        idle, kinds = 0, steps(model.repeats.network.n_nodes, self.options.effort)
+        step = next(kinds)
         for number in range(_MOST_ROUNDS):
             if stopped is Stopped.INTERRUPT or (idle >= _IDLE_ROUNDS and self.known is not None):
                 break
-            if nearest is not None and room.knows(nearest):
-                chosen = self._more(nearest, limit, chosen)
-                assert chosen != solved, "the network says less than the simulation although it knows of all of it"
+            chosen = self._more(step, nearest, limit, chosen)
+            assert nearest is None or chosen != solved or not room.knows(nearest), "it knows all, and says less"
             network, solved = model.within(limit, chosen), chosen
             extended = self._extended(starts if nearest is None else (*starts, nearest), chosen)
             extended += anything(network, self.options.deadline) if self.known is None else []
             what = "solving within the memory limit" + (f", round {number + 1}" if number else "")
             before, until = self.bound, self.options.deadline.part(_LIMITED_SHARE)
-            solution = self._search(network, what, extended, until, rough, within=limit, moments=chosen)
+            solution = self._search(network, what, extended, until, step, within=limit, moments=chosen)
             stopped = solution.stopped
             if solution.status == "infeasible":
                 raise no_answer(model, solution, self.seen, limit, chosen)
-            idle = 0 if rough or self.bound > before else idle + 1
+            idle = 0 if not step.last or self.bound > before else idle + 1
             if solution.assignment is None:
-                if not rough or stopped is not Stopped.EFFORT:
+                if step.last or stopped is not Stopped.EFFORT:
                     break
-                nearest, rough = None, next(gaps)
+                nearest, step = None, next(kinds)
                 continue
-            schedule = model.schedule(solution.assignment)
-            memory = model.simulate(schedule)
-            if memory.peak_bytes <= limit:
-                if self.known is None or not cheaper(self.known[0], solution):
-                    self.known = solution, schedule, memory
-                if not rough or stopped in (Stopped.DONE, Stopped.TIME, Stopped.INTERRUPT):
+            if self._fits(solution, solution.assignment, limit):
+                if step.last or stopped in (Stopped.DONE, Stopped.TIME, Stopped.INTERRUPT):
                     break
-                starts, nearest, rough = [*starts, solution.assignment], None, next(gaps)
+                starts, nearest, step = [*starts, solution.assignment], None, next(kinds)
                 continue
-            self.known = earlier_fit(model, solution, limit, self.known)
             nearest = solution.assignment
             if stopped is Stopped.TIME:
                 break
-            if self.known is None and stopped is not Stopped.INTERRUPT:
+            if stopped is not Stopped.INTERRUPT:
                 full = self._nothing_fits(full, nearest, limit)
-        return self._ended(rough, stopped)
+            if not step.rough and not step.last and stopped is Stopped.EFFORT:
+                step = next(kinds)
+        return self._ended(step, stopped)
+
+    def _fits(self, solution: Solution, assignment: Sequence[int], limit: int) -> bool:
+        """Whether an answer is within the limit; it is known then, unless a cheaper one is. Where it is not, something
+        that was found on the way to it may be."""
+        schedule = self.model.schedule(assignment)
+        memory = self.model.simulate(schedule)
+        if memory.peak_bytes > limit:
+            self.known = earlier_fit(self.model, solution, limit, self.known)
+            return False
+        if self.known is None or not cheaper(self.known[0], solution):
+            self.known = solution, schedule, memory
+        return True
 
     def _extended(self, starts: Sequence[Sequence[int]], chosen: dict[int, frozenset[int]]) -> list[Sequence[int]]:
         """The starts as assignments of the network that knows of `chosen`, without those that the statements forbid."""
         room = self.model.memory
         return [room.extended(start, chosen) for start in starts if room.knows(start)]
 
-    def _ended(self, rough: float, stopped: Stopped | None) -> Decision:
-        """The cheapest plan of all rounds, or the error where none is known. rough, stopped: of the last search."""
+    def _ended(self, step: Step, stopped: Stopped | None) -> Decision:
+        """The cheapest plan of all rounds, or the error where none is known. step, stopped: of the last search."""
         known = self.known
         if known is not None:
-            if not rough and known[0].stopped is Stopped.GAP:  # told is what ended the finer searches after it
+            if not step.rough and known[0].stopped is Stopped.GAP:  # told is what ended the finer searches after it
                 known = replace(known[0], stats=known[0].stats | {"stopped": stopped}), *known[1:]
             return self._finished(known)
         if interrupted_in(self.rounds):
             raise KeyboardInterrupt
         raise NoAnswerError(self.model, False, True, "", stopped, self.seen)
 
-    @property
-    def _few(self) -> bool:
-        """Whether all that plans may hold at moments that were too full is decided at once."""
-        return self.model.repeats.network.n_nodes <= _FEW_NODES and self.options.effort >= _FULL_EFFORT
-
-    def _gaps(self) -> Iterator[float]:
-        """The gaps at which one search after the other may end; the last is 0."""
-        return iter((*(() if self._few else _ROUGH_GAPS[0 if self.small else -1 :]), 0.0))
-
-    def _more(self, nearest: Sequence[int], limit: int, chosen: dict[int, frozenset[int]]) -> dict[int, frozenset[int]]:
+    def _more(
+        self, step: Step, nearest: Sequence[int] | None, limit: int, chosen: dict[int, frozenset[int]]
+    ) -> dict[int, frozenset[int]]:
         """What the next network knows of: `chosen`, and what an answer holds where it is too full; where that does not
-        make the network much larger, all that any plan may hold there."""
+        make the network much larger, all that any plan may hold there; or all there is, where the step says so."""
         room = self.model.memory
+        if step.whole:
+            return room.all_of_them()
+        if nearest is None or not room.knows(nearest):
+            return chosen
         around = room.around(nearest, limit, chosen)
-        if self._few or (not self.small and entries(self.model.within(limit, around)) <= _WIDER * self._entries):
+        if is_few(self.model.repeats.network.n_nodes, self.options.effort) or (
+            not self.small and entries(self.model.within(limit, around)) <= _WIDER * self._entries
+        ):
             return around
         return room.missing(nearest, limit, chosen)
 
@@ -262,10 +256,10 @@ class _Run:
     def _nothing_fits(
         self, full: dict[int, frozenset[int]], nearest: Sequence[int], limit: int
     ) -> dict[int, frozenset[int]]:
-        """Raise the error where nothing fits into the moments at which answers were too full, with all that any plan
-        may hold there; else those moments."""
+        """While no plan is known: raise the error where nothing fits into the moments at which answers were too full,
+        with all that any plan may hold there. Returns those moments."""
         room = self.model.memory
-        if not room.knows(nearest):
+        if self.known is not None or not room.knows(nearest):
             return full
         more = room.there(nearest, limit, full)
         if more == full:
@@ -284,7 +278,7 @@ class _Run:
     @property
     def small(self) -> bool:
         """Whether rough searches are worth it."""
-        return self.model.repeats.network.n_nodes <= _SMALL_NODES
+        return self.model.repeats.network.n_nodes <= SMALL_NODES
 
     @property
     def soon(self) -> bool:
@@ -358,7 +352,7 @@ class _Run:
         what: str,
         given: Sequence[Sequence[int]],
         until: Deadline,
-        rough: float = 0.0,
+        step: Step = _CLOSELY,
         *,
         proves: bool = True,
         within: int | None = None,
@@ -366,12 +360,11 @@ class _Run:
     ) -> Solution:
         """Solve a network.
 
-        rough: a gap at which it may end; proves: its bound holds for every plan. within, moments: see `Search`.
+        step: how closely; proves: its bound holds for every plan. within, moments: see `Search`.
         """
         from autoshard.solver import solve
 
         options = self.options
-        share = _ROUGH_EFFORT if rough and self.small else 1.0
         options.say(what)
         trace: list[tuple[float, float, float | None]] = []
 
@@ -383,8 +376,8 @@ class _Run:
 
         exact = (network.usage_limit is None or self.small) and not network.is_factored
         solution = solve(
-            network, deadline=until.part(1.0), effort=options.effort * share, seed=options.seed, starts=given,
-            gap=0.0 if exact else options.accepted_gap, rough=rough, progress=told,
+            network, deadline=until.part(1.0), effort=options.effort * step.share, seed=options.seed, starts=given,
+            gap=0.0 if exact else options.accepted_gap, rough=step.rough, progress=told,
         )  # fmt: skip
         bound = solution.lower_bound
         told_of = {"what": what, "status": solution.status, "bound": bound, "proves": proves, "trace": trace}

@@ -1,0 +1,49 @@
+"""How closely the rounds of a search within a memory limit look, one kind after the other."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+FEW_NODES = 50
+"""In networks of up to so many nodes, all that a plan may hold at moments that were too full is decided in the
+network at once, so that few rounds follow; where such a search has no end, all that plans may hold at any moment."""
+SMALL_NODES = 400
+"""In networks of up to so many nodes rough searches get little effort. In larger ones most of a search is preparation,
+so only the one to the finer gap is made."""
+_FULL_EFFORT = 1.0
+"""The least effort with which few nodes are searched so: it makes networks larger, and with less effort their search
+would not come to an answer."""
+_ROUGH_GAPS = (0.25, 2e-2)
+"""Gaps at which early searches within the memory limit may end: the first until an answer fits, the second until one
+does again. To search closer would be in vain: an early network does not know yet what its answers hold too much of, and
+most of the error comes from that."""
+_ROUGH_SHARE = 0.1
+"""The part of the effort that goes into one rough search of a small network."""
+_BEFORE_ALL = 0.03
+"""The part of the effort that goes into one search of a network of few nodes before it knows of all moments. Knowing of
+them makes it larger, but often its proofs far shorter: nothing is left that could be held at another moment instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kind of search. rough: the gap at which it may end; share: of the effort; whole: the network knows of all
+    that plans may hold at any moment; last: no other kind follows.
+    """
+
+    rough: float = 0.0
+    share: float = 1.0
+    whole: bool = False
+    last: bool = False
+
+
+def steps(nodes: int, effort: float) -> Iterator[Step]:
+    """The kinds of search for a network of so many nodes, in order."""
+    if is_few(nodes, effort):
+        return iter((Step(share=_BEFORE_ALL), Step(whole=True, last=True)))
+    if nodes <= SMALL_NODES:
+        return iter((*(Step(gap, _ROUGH_SHARE) for gap in _ROUGH_GAPS), Step(last=True)))
+    return iter((Step(_ROUGH_GAPS[-1]), Step(last=True)))
+
+
+def is_few(nodes: int, effort: float) -> bool:
+    """Whether all that plans may hold at moments that were too full is decided at once."""
+    return nodes <= FEW_NODES and effort >= _FULL_EFFORT

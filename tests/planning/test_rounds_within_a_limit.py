@@ -1,0 +1,64 @@
+"""How searches within a memory limit go, round after round."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import ShapeDtypeStruct
+
+import autoshard
+from autoshard.errors import InfeasibleError
+from autoshard.planning.steps import FEW_NODES, SMALL_NODES, Step, steps
+
+WEIGHTS = {"w1": ShapeDtypeStruct((512, 2048), jnp.float32), "w2": ShapeDtypeStruct((2048, 512), jnp.float32)}
+BATCH = [ShapeDtypeStruct((1024, 512), jnp.float32)] * 2
+
+
+def sgd(weights: Any, x: Any, y: Any) -> Any:
+    def loss(w: Any) -> Any:
+        return ((jax.nn.relu(x @ w["w1"]) @ w["w2"] - y) ** 2).mean()
+
+    value, grads = jax.value_and_grad(loss)(weights)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, grads), value
+
+
+def planned(mesh: dict[str, int], hardware: str, limit: int) -> autoshard.Plan:
+    return autoshard.plan(sgd, WEIGHTS, *BATCH, mesh=mesh, hardware=hardware, memory_limit=limit)
+
+
+def test_few_decisions_are_searched_shortly_and_then_with_all_that_plans_may_hold() -> None:
+    first, then = steps(FEW_NODES, effort=1.0)
+    assert not first.rough and first.share < 0.1 and not first.whole
+    assert then == Step(whole=True, last=True)
+
+
+def test_more_decisions_are_searched_roughly_and_then_closely() -> None:
+    gaps = [step.rough for step in steps(FEW_NODES + 1, effort=1.0)]
+    assert gaps == sorted(gaps, reverse=True) and gaps[-1] == 0.0 and len(gaps) == 3
+    assert [step.rough for step in steps(SMALL_NODES + 1, effort=1.0)] == gaps[1:]
+
+
+def test_little_effort_never_goes_into_all_that_plans_may_hold() -> None:
+    assert not any(step.whole for step in steps(FEW_NODES, effort=0.5))
+
+
+def test_only_the_last_kind_of_search_is_the_last() -> None:
+    for nodes in (1, FEW_NODES, SMALL_NODES, 10 * SMALL_NODES):
+        assert [step.last for step in steps(nodes, effort=1.0)][::-1] == [
+            True,
+            *[False] * (len([*steps(nodes, 1.0)]) - 1),
+        ]
+
+
+def test_an_optimum_that_hangs_on_what_is_held_at_many_moments_is_proved() -> None:
+    plan = planned({"a": 2, "b": 2}, "h100", 9_043_971)
+    assert plan.status == "optimal"
+    assert plan.memory.peak_bytes <= 9_043_971
+    assert plan.cost.step_s == pytest.approx(0.10384428e-3, rel=1e-6)
+
+
+def test_a_refusal_that_hangs_on_what_is_held_at_many_moments_is_proved() -> None:
+    with pytest.raises(InfeasibleError) as refused:
+        planned({"x": 4}, "tpu_v5e", 9_437_187)
+    assert refused.value.facts is not None and refused.value.facts["proved"]
