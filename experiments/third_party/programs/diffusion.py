@@ -53,4 +53,5 @@ def diffusers_sampling() -> Made:
         images, _ = scheduler.step(setting, free + 3.0 * (told - free), time, images, return_dict=False)
         return images, at + 1
 
-    return Made(step, (f32(8, 4, 8, 8), jnp.int32(0)), (params, f32(8, 4, 16)))
+    carry = {"out/0": "images", "out/1": "at"}  # all of it single arrays, which nothing tells
+    return Made(step, (f32(8, 4, 8, 8), jnp.int32(0)), (params, f32(8, 4, 16)), carry)
