@@ -4,7 +4,7 @@
 
 Networks whose tables would take gigabytes are searched in another way, and leave no certificate. Here networks of the
 planner that are small enough for both ways are searched in both: as they are, down to an optimum whose certificate the
-checker accepts, and with every table kept as rows and columns of smaller ones: until what is left is small, and once more
+checker accepts, and with every table kept as rows and columns of smaller ones: until what is left is small, and also
 by messages alone. No bound of the second way may lie above the optimum of the first, and no cost below it.
 Prints a line a network, and at the end how many bounds were compared and how many were wrong.
 """
