@@ -21,11 +21,12 @@ from autoshard.rules import (  # noqa: F401  (each import registers its family)
 )
 from autoshard.rules.build import LITERALS
 from autoshard.rules.custom import register_rule, unregister_rule
-from autoshard.rules.registry import RuleMatch, known_primitives, local_care_of, rule_for
+from autoshard.rules.registry import RuleMatch, has_rule, known_primitives, local_care_of, rule_for
 
 __all__ = [
     "LITERALS",
     "RuleMatch",
+    "has_rule",
     "known_primitives",
     "local_care_of",
     "register_rule",

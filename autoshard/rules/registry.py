@@ -81,6 +81,11 @@ def known_primitives() -> tuple[str, ...]:
     return tuple(sorted(_BUILTIN))
 
 
+def has_rule(kind: str) -> bool:
+    """Whether a primitive has a rule, built in or a user's."""
+    return kind in _CUSTOM or kind in _BUILTIN
+
+
 def local_care_of(kind: str) -> str | None:
     """The note on what a device must do besides running the primitive on its block with local sizes; None if
     nothing.

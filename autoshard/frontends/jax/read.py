@@ -9,7 +9,7 @@ from typing import Any
 
 from jax.extend import core as jax_core
 
-from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue, literal
+from autoshard.frontends.draft import DraftBlock, DraftOp, DraftValue, Scalar, literal
 from autoshard.frontends.jax.effects import is_debug, left_out, refuse_effects
 from autoshard.frontends.jax.facts import (
     collective_attrs,
@@ -22,11 +22,13 @@ from autoshard.frontends.jax.facts import (
     source_line,
     tensor_type,
 )
+from autoshard.frontends.jax.implementations import Implementations
 from autoshard.frontends.jax.kernels import called_facts, is_kernel, kernel_facts
 from autoshard.frontends.jax.placement import KIND as CONSTRAINT
 from autoshard.frontends.jax.placement import constraint_attrs, is_stated
 from autoshard.frontends.jax.rewritten import barrier_primitive, with_scalar_predicate
 from autoshard.frontends.jax.rolls import ROLL, Roll, find_rolls
+from autoshard.frontends.jax.scalars import known_scalar
 from autoshard.frontends.jax.shard_maps import Frame, JaxOp, ShardMapReader
 from autoshard.frontends.jax.sites import Site, describe, joined, named_site
 from autoshard.frontends.jax.trip_count import while_trips
@@ -49,6 +51,7 @@ _CALLS = {
     "composite": ("jaxpr",),
     "remat_opt": ("fwd_jaxpr",),
 }
+_CHOICES = frozenset({"cond", "select_n"})
 _REMAT = frozenset({"remat", "remat2", "checkpoint"})
 _PLACEMENT = frozenset({"sharding_constraint", "device_put", "layout_constraint", "reshard", "shard_alike"})
 
@@ -71,6 +74,7 @@ class JaxprReader(ShardMapReader):
         self._manual = 0
         self._inner_axes: set[str] = set()
         self._units: set[str] = set()
+        self._implementations = Implementations()
 
     def read(self, closed: Any) -> DraftBlock:
         """The draft of a whole program: arguments are the jaxpr's inputs, then the arrays it closes over."""
@@ -114,12 +118,15 @@ class JaxprReader(ShardMapReader):
         """A scalar becomes a literal, any other array an argument of the block (and of the blocks around it)."""
         dtype = dtype_name(aval.dtype)
         if not aval.shape and not is_extended(aval.dtype):
-            scalar = literal(scalar_of(array), dtype)
-            return self._literals.setdefault(scalar.name, scalar)
+            return self._literal(scalar_of(array), dtype)
         if id(array) not in frame.captured:
             frame.captured[id(array)] = (array, _argument(aval, frame.origin))
             self._arrays[frame.captured[id(array)][1]] = array
         return frame.captured[id(array)][1]
+
+    def _literal(self, number: Scalar, dtype: str) -> DraftValue:
+        scalar = literal(number, dtype)
+        return self._literals.setdefault(scalar.name, scalar)
 
     def _region(self, closed: Any, site: Site, operands: Sequence[DraftValue] = ()) -> Frame:
         """A body. operands: what its first arguments are, all of them or a part, where that does not change."""
@@ -162,15 +169,16 @@ class JaxprReader(ShardMapReader):
             skip = lengths.matvec + lengths.vecmat
             take = operands[skip : skip + lengths.solve] + operands[sum(lengths) :]
             return self._inline(frame, params["jaxprs"].solve, take, here)
-        if kind == "shard_map" and self._manual:
-            return self._inner_shard_map(frame, eqn, operands, here)
+        if kind == "shard_map":
+            read = self._inner_shard_map if self._manual else self._shard_map
+            return read(frame, eqn, operands, here)
         if kind in _PLACEMENT:
             return self._placement(frame, eqn, operands, here)
         if kind == "while" and params["cond_jaxpr"].out_avals[0].shape:
             scalar = with_scalar_predicate(eqn)
             return self._body(frame, scalar.jaxpr, scalar.consts, operands, here)
-        if kind == "shard_map":
-            return self._shard_map(frame, eqn, operands, here)
+        if (known := self._known(frame, eqn, operands, here)) is not None:
+            return known
         regions = {"scan": self._scan, "while": self._while, "cond": self._cond}
         if kind in regions:
             return self._entered(frame, regions[kind](frame, eqn, operands, here), eqn, here)
@@ -181,6 +189,8 @@ class JaxprReader(ShardMapReader):
         params = self._over_units(frame, kind, eqn, operands, here) if self._units else params
         if isinstance(params, list):
             return params
+        if not self._manual and (function := self._implementations.of(eqn)) is not None:
+            return self._inline(frame, function, operands, here)
         op = DraftOp(kind, operands, [], attrs=collective_attrs(kind, params, describe(here)))
         if is_kernel(kind):
             known = {k: self._arrays[v] for k, v in enumerate(operands) if v in self._arrays}
@@ -271,6 +281,22 @@ class JaxprReader(ShardMapReader):
                 branch.block.args.append(own[1] if own else DraftValue(inner.type, Origin.ARG))
             extra.append(self._const_of_type(frame, array, inner))
         return DraftOp("cond", operands + extra, [], regions=[b.block for b in branches])
+
+    def _known(self, frame: Frame, eqn: Any, operands: list[DraftValue], here: Site) -> list[DraftValue] | None:
+        """Results that follow from scalars written in the program. Compilers drop what a known index does not choose,
+        with its collectives."""
+        kind = str(eqn.primitive.name)
+        if not operands or operands[0].literal is None:
+            return None
+        if kind not in _CHOICES:
+            dtype = dtype_name(eqn.outvars[0].aval.dtype) if len(eqn.outvars) == 1 else ""
+            number = known_scalar(kind, operands, dtype)
+            return None if number is None else [self._literal(number, dtype)]
+        which = int(operands[0].literal)  # type: ignore[arg-type]
+        if kind == "select_n":
+            return [operands[1 + which]]
+        branches = eqn.params["branches"]
+        return self._inline(frame, branches[min(max(which, 0), len(branches) - 1)], operands[1:], here)
 
     def _lift(self, frame: Frame, body: Frame) -> list[DraftValue]:
         """Make the arrays a body captured its leading arguments; returns the operands that feed them."""
