@@ -4,7 +4,9 @@ Candidates are the nodes at which recent decodings hold different amounts of mem
 at which the last one pays most above the bound. What a split there is worth is tried by a few passes on both halves
 until a node has been tried, or split at, often enough; from then on it is taken to give what it gave on average
 (reliability branching; Achterberg, Koch and Martin 2005). Splits at the memory of nodes that follow from others say
-little and are seldom worth much, and no rule fixed beforehand tells them apart as well.
+little and are seldom worth much, and no rule fixed beforehand tells them apart as well. Of two gains it is asked how
+fast a tree grows whose splits all have them (Le Bodic and Nemhauser 2017): a half that is closed at once grows nothing,
+however little the other one gains.
 """
 
 import math
@@ -24,6 +26,8 @@ RELIABLE = 4
 """Halves of a node that have been seen before it is taken to give what it gave on average."""
 LEAST_GAIN = 1e-3
 """Gains count as this share of what is missing at least, so that one good half counts for something."""
+BISECTIONS = 30
+"""Halvings of the interval in which the growth of a tree is looked for: to a part in 10**9."""
 
 Options = dict[int, np.ndarray]
 """Per node where a part may be split, over its states, the first half; the most promising node first."""
@@ -46,7 +50,7 @@ class Branching:
 
     def choose(self, options: Options, bound: float, missing: float, trial: Trial) -> int:
         """The node to split at; missing: from the bound of the part to the threshold."""
-        best, chosen = LEAST_GAIN**2, next(iter(options))
+        best, chosen = math.inf, next(iter(options))
         for node, first in options.items():
             if node not in self.gains or min(self.gains[node][1]) < RELIABLE:
                 shares = [(trial(node, kept) - bound) / max(missing, 1.0) for kept in (first, ~first)]
@@ -57,9 +61,9 @@ class Branching:
             else:
                 total, count = self.gains[node]
                 shares = [total[half] / count[half] for half in (0, 1)]
-            score = math.prod(min(1.0, max(share, LEAST_GAIN)) for share in shares)
-            if score > best:
-                best, chosen = score, node
+            grows = growth(*shares)
+            if grows < best:
+                best, chosen = grows, node
         return chosen
 
     def options(
@@ -101,6 +105,24 @@ class Branching:
         per_unit = prefix[flat.held_stop] - prefix[flat.held_start]
         np.add.at(weight, flat.held_places, np.repeat(per_unit, flat.held_lengths) * flat.amounts)
         return weight
+
+
+def growth(first: float, second: float) -> float:
+    """The logarithm of the factor by which a tree grows while all that is missing is closed, where every split closes
+    these shares of it: the x with exp(-first x) + exp(-second x) = 1.
+
+    >>> round(growth(0.5, 0.5), 3), round(growth(1.0, 0.1), 3)
+    (1.386, 1.802)
+    """
+    first, second = (min(1.0, max(share, LEAST_GAIN)) for share in (first, second))
+    low, high = 0.0, math.log(2.0) / min(first, second)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        if math.exp(-first * middle) + math.exp(-second * middle) > 1.0:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def _scaled(values: np.ndarray) -> np.ndarray:

@@ -30,13 +30,17 @@ class Ground:
     bound: float = -math.inf
 
     @staticmethod
-    def of(flat: Flat, costs: bool = True) -> "Ground | None":
-        """All of a network, without messages; None where no states are consistent. See also `Whole.of`."""
+    def of(flat: Flat, costs: bool = True, known: duals.Dual | None = None) -> "Ground | None":
+        """All of a network, with the messages that are known of it, if any; None where no states are consistent. See
+        also `Whole.of`.
+        """
         whole = Whole.of(flat)
         alive = np.ones(len(flat.unary), dtype=bool)
         if whole is None or not make_consistent(flat, alive):
             return None
         part = Part(duals.start(flat), np.arange(len(flat.unary)))
+        if known is not None:
+            part.dual.go_on_from(known)
         return Ground(whole, part if alive.all() else restrict(part, alive), alive, costs)
 
     def copy(self) -> "Ground":

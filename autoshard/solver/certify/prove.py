@@ -30,11 +30,13 @@ WORTH_ANOTHER = 0.85
 """The next one follows at once when fewer than this share of the states are left."""
 SETTLING = 6
 """Double passes that let messages settle before they are written down."""
-ROOT_PASSES = 400
-"""Most double passes on a network that nothing is known of."""
+ROOT_PASSES, ROOT_PASSES_OF_LARGE = 3_000, 400
+SMALL_ENTRIES = 1_000_000
+"""Most double passes on a network that nothing is known of, and in networks of more table entries than these: their
+passes are dear, and they are split little."""
 SHAVED_AT_ONCE = 4
 """Table entries that shaving looks at in the time in which other work looks at one."""
-LOOKED_AT, LEAST_GAIN = 10, 0.01
+LOOKED_AT, LEAST_GAIN, LEAST_GAIN_OF_LARGE = 10, 1e-3, 0.01
 """Every so many double passes it is looked at how much the bound has risen; where that is less than this share of what
 is missing, more of them would be in vain."""
 UNPRICED = 8
@@ -99,7 +101,7 @@ class Prover:
         ground: what is known of the work network; prices: per slot of it. most_entries: what keeps more table entries
         than this is left at its first bound.
         """
-        known = (prices, self.work.times)
+        known, settled = (prices, self.work.times), None
         self.shaved = ground is not None
         if not self.costs and not self._forget():
             self._conclude(math.inf)
@@ -125,13 +127,14 @@ class Prover:
                 return
             if now is not None:
                 known = (now, self.work.times)
-            left = ground.alive
+            left, settled = ground.alive, ground.part
             if not self._cut(ground.whole.flat, left, dead):
                 self._conclude(math.inf)
                 return
             ground = None
             if int(left.sum()) >= WORTH_REDUCING * len(left):
                 break
+            settled = None
             try:
                 reduce_network(self.work, check=self.check)
             except Infeasible:
@@ -143,7 +146,7 @@ class Prover:
             self._take_log()
             self.done = True
             return
-        self._plant(known)
+        self._plant(known, settled)
 
     def _narrow(self, ground: Ground, prices: np.ndarray | None) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Records on one network, as long as they leave less and less; the pairs that go as well, and the prices."""
@@ -169,18 +172,21 @@ class Prover:
             ground.part.dual.passes = 0
         return dead, prices
 
-    def _plant(self, known: tuple[np.ndarray | None, np.ndarray]) -> None:
-        """Begin the tree on what is left."""
+    def _plant(self, known: tuple[np.ndarray | None, np.ndarray], settled: Part | None) -> None:
+        """Begin the tree on what is left. settled: the same network with messages, where it was not reduced since."""
         self._take_log()
         if not self.work.nodes():
             self._nothing_left()
             return
-        ground = Ground.of(self._flat(), self.costs)
+        ground = Ground.of(self._flat(), self.costs, None if settled is None else settled.dual)
         if ground is None:
             self._conclude(math.inf)
             return
+        prices = self._prices(known, ground.whole.flat)
+        if settled is None:  # passes towards known prices, before those of the tree move them
+            prices = self._settle(ground.part, prices)
         tree = Tree(ground.whole, self.threshold, self._offer, self.check, self.costs, self.look)
-        tree.begin(ground.part, self._prices(known, ground.whole.flat))  # stopped here, it has shown nothing yet
+        tree.begin(ground.part, prices)  # stopped here, it has shown nothing yet
         self.tree, self.proof.tree = tree, tree.root
 
     def go_on(self, most_work: int) -> bool:
@@ -270,13 +276,14 @@ class Prover:
         """Run passes until the bound hardly rises; returns the prices that the messages are for."""
         dual, flat = part.dual, part.flat
         state: duals.Prices | None = None
-        fresh = dual.passes == 0
+        fresh, small = dual.passes == 0, len(flat.tables) <= SMALL_ENTRIES
+        most, gain = (ROOT_PASSES, LEAST_GAIN) if small else (ROOT_PASSES_OF_LARGE, LEAST_GAIN_OF_LARGE)
         if prices is not None:
             duals.set_prices(dual, prices)
             state = duals.known_prices(prices, KNOWN_RATE) if fresh else None
         dual.bound = -math.inf
         before = -math.inf
-        for k in range(ROOT_PASSES if fresh else SETTLING):
+        for k in range(most if fresh else SETTLING):
             self.check()
             duals.run_pass(dual, True)
             chosen = duals.run_pass(dual, False)
@@ -296,7 +303,7 @@ class Prover:
             if fresh and k % LOOKED_AT == LOOKED_AT - 1:
                 missing = self.threshold() - dual.bound
                 searching = state is not None and state.searching
-                if not searching and k > 2 * LOOKED_AT and dual.bound - before < LEAST_GAIN * missing:
+                if not searching and k > 2 * LOOKED_AT and dual.bound - before < gain * missing:
                     break
                 before = max(before, dual.bound)
         if state is not None:

@@ -60,11 +60,16 @@ def coarsen(quantum: float, priced: np.ndarray, messages: Messages):
     coarser = min(1.0, quantum * COARSER)
     for a in range(len(priced)):
         priced[a] = np.floor(priced[a] / coarser) * coarser
-    for a in range(len(to_second)):
-        to_second[a] = np.rint(to_second[a] / coarser) * coarser
-    for a in range(len(to_first)):
-        to_first[a] = np.rint(to_first[a] / coarser) * coarser
+    to_whole(to_second, coarser)
+    to_whole(to_first, coarser)
     return coarser
+
+
+@compiled
+def to_whole(messages: np.ndarray, quantum: float):
+    """Rounds messages to multiples of a quantum."""
+    for a in range(len(messages)):
+        messages[a] = np.rint(messages[a] / quantum) * quantum
 
 
 @compiled
@@ -107,7 +112,8 @@ def settle(
     graph: Graph, classes: Classes, held: Held, moving: Moving, slots: PerSlot, pace: Pace, stop: Stop,
     quantum: float, share: float,
 ):  # fmt: skip
-    """Double passes, with a step of the prices after each, until they hardly raise the bound; ends at the best prices.
+    """Double passes, with a step of the prices after each, until they hardly raise the bound; ends at the best prices,
+    and at the messages that were best with them: a long step spoils messages for many passes.
 
     Steps aim at the threshold. At most as many passes as `moving.decoded` has rows. Returns where the search for prices
     stands, and the bounds.
@@ -118,11 +124,22 @@ def settle(
     threshold = stop.threshold
     cheap = stop.cheap
     live = np.zeros(len(slots.current), dtype=np.int64)
+    kept = -np.inf  # the best bound of a pass back, and where messages stood then
+    kept_quantum = quantum
+    kept_second = moving.messages.to_second.copy()
+    kept_first = moving.messages.to_first.copy()
+    kept_total = moving.total.copy()
     k = 0
     while k < len(moving.decoded):
         chosen = moving.decoded[k]
         found, last, quantum = double_pass(graph, classes, moving, quantum, share, chosen)
         bound = max(bound, found)
+        if last > kept:
+            kept = last
+            kept_quantum = quantum
+            kept_second[:] = moving.messages.to_second
+            kept_first[:] = moving.messages.to_first
+            kept_total[:] = moving.total
         most = fill_live(held, chosen, live)
         if most <= held.limit:
             cost = cost_of(graph, chosen)
@@ -143,10 +160,18 @@ def settle(
             if k > stop.least and bound - before < stop.gain * (threshold - bound):
                 break
             before = max(before, bound)
-    if pace.scale != UNPRICED and (slots.current != slots.best).any():
+    if pace.scale != UNPRICED and (last < pace.bound or (slots.current != slots.best).any()):
         total = charge(held, graph.offsets, graph.unary, quantum, slots.best, moving.prices, moving.priced)
         slots.current[:] = slots.best
-        again = np.empty(len(graph.offsets) - 1, dtype=np.int64)
-        found, last, quantum = double_pass(graph, classes, moving, quantum, total * held.limit, again)
-        bound = max(bound, found)
+        if kept == pace.bound:
+            moving.messages.to_second[:] = kept_second
+            moving.messages.to_first[:] = kept_first
+            moving.total[:] = kept_total
+            last = kept
+        if kept != pace.bound or kept_quantum != quantum:
+            to_whole(moving.messages.to_second, quantum)
+            to_whole(moving.messages.to_first, quantum)
+            again = np.empty(len(graph.offsets) - 1, dtype=np.int64)
+            found, last, quantum = double_pass(graph, classes, moving, quantum, total * held.limit, again)
+            bound = max(bound, found)
     return pace, Bounds(bound, last, quantum, k)
