@@ -377,7 +377,7 @@ class _Run:
         exact = (network.usage_limit is None or self.small) and not network.is_factored
         solution = solve(
             network, deadline=until.part(1.0), effort=options.effort * step.share, seed=options.seed, starts=given,
-            gap=0.0 if exact else options.accepted_gap, rough=step.rough, progress=told,
+            gap=0.0 if exact else options.accepted_gap, rough=step.rough, progress=told, proves=step.proves,
         )  # fmt: skip
         bound = solution.lower_bound
         told_of = {"what": what, "status": solution.status, "bound": bound, "proves": proves, "trace": trace}

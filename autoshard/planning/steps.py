@@ -17,7 +17,8 @@ _ROUGH_GAPS = (0.25, 2e-2)
 does again. To search closer would be in vain: an early network does not know yet what its answers hold too much of, and
 most of the error comes from that."""
 _ROUGH_SHARE = 0.1
-"""The part of the effort that goes into one rough search of a small network."""
+"""The part of the effort that goes into one rough search of a small network. It ends after a first bound and a first
+search: a proof takes longer than all of that, and a network that does not know yet what is too full says little."""
 _BEFORE_ALL = 0.03
 """The part of the effort that goes into one search of a network of few nodes before it knows of all moments. Knowing of
 them makes it larger, but often its proofs far shorter: nothing is left that could be held at another moment instead."""
@@ -25,12 +26,14 @@ them makes it larger, but often its proofs far shorter: nothing is left that cou
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kind of search. rough: the gap at which it may end; share: of the effort; whole: the network knows of all
+    """One kind of search. rough: the gap at which it may end; share: of the effort; proves: whether it goes on after a
+    first bound and a first search; whole: the network knows of all
     that plans may hold at any moment; last: no other kind follows.
     """
 
     rough: float = 0.0
     share: float = 1.0
+    proves: bool = True
     whole: bool = False
     last: bool = False
 
@@ -40,7 +43,7 @@ def steps(nodes: int, effort: float) -> Iterator[Step]:
     if is_few(nodes, effort):
         return iter((Step(share=_BEFORE_ALL), Step(whole=True, last=True)))
     if nodes <= SMALL_NODES:
-        return iter((*(Step(gap, _ROUGH_SHARE) for gap in _ROUGH_GAPS), Step(last=True)))
+        return iter((*(Step(gap, _ROUGH_SHARE, proves=False) for gap in _ROUGH_GAPS), Step(last=True)))
     return iter((Step(_ROUGH_GAPS[-1]), Step(last=True)))
 
 

@@ -53,6 +53,7 @@ def solve(
     workers: int = 1,
     gap: float = 0.0,
     rough: float = 0.0,
+    proves: bool = True,
     starts: Sequence[Sequence[int] | np.ndarray] = (),
     progress: Callable[[Progress], None] | None = None,
 ) -> Solution:
@@ -61,7 +62,8 @@ def solve(
     workers: cores to search on; the result is reproducible with one, and without a time limit that ends the run.
     starts: known assignments; the result is never worse than the best feasible one. effort scales the deterministic
     amounts of work. gap: in networks too large for exact search at once, stop when (cost - bound) / cost is at most
-    this; rough: the same in networks of any size.
+    this; rough: the same in networks of any size. proves: whether to go on, in networks too large for exact search at
+    once and within a memory limit, when a first bound and a first search are done.
     deadline guards the wall clock; None for no limit. Ctrl-C ends the run and returns the incumbent.
     Raises `InputError` for starts that do not fit or costs too large for exact arithmetic.
     """
@@ -87,7 +89,7 @@ def solve(
     try:
         for start in starts:
             race.offer(start)
-        _run(race, effort, seed, workers, max(gap, rough), starts, stats)
+        _run(race, effort, seed, workers, max(gap, rough), starts, stats, proves)
     except CloseEnough:
         stopped = Stopped.GAP
     except Infeasible as why:
@@ -136,6 +138,7 @@ def _run(
     gap: float,
     starts: Sequence[Sequence[int] | np.ndarray],
     stats: dict,
+    proves: bool,
 ) -> None:
     race.enter("reduce")
     with uncollected():
@@ -192,7 +195,7 @@ def _run(
     state = Portfolio(race, work, seed, budget)
 
     race.last_resort = lambda seen: state.stand(seen, STANDING)
-    rounds = Rounds(state, effort, stats, slots)
+    rounds = Rounds(state, effort, stats, slots, seed, proves)
     if workers <= 1:
         rounds.run(starts)
         return

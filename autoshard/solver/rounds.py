@@ -9,6 +9,7 @@ from autoshard.solver import proof
 from autoshard.solver.certify.prove import Prover
 from autoshard.solver.engines import facets as facet_search
 from autoshard.solver.portfolio import Portfolio
+from autoshard.solver.scatter import Scatter
 
 MOST_ROUNDS = 10**9
 MOST_PASSES = 10**9
@@ -54,6 +55,8 @@ SPLIT_ENTRIES = 1_000_000
 """Networks of up to so many table entries are split at once instead, since plunges lead to assignments there."""
 SPLIT_SLICE = 30_000_000
 """Table entries that splitting visits before it is looked at, in turn with a proof that there is no assignment."""
+SCATTERED, SCATTERED_EVERY = 8, 4
+"""Decodings at other prices before a proof, while nothing good is known; and slices of splitting for one more."""
 FACET_NODES = 3_000
 """Larger networks are not built up facet by facet when an assignment is known."""
 EXACT_ENTRIES = 1_500_000
@@ -68,15 +71,19 @@ class Rounds:
     """Rounds of message passing, search and proofs on what the bound leaves, until proved or out of effort.
 
     stats: hears how large the network is that the bound leaves. slots: those at which exact search minds the limit.
+    proves: whether to go on, within a limit, when an assignment is known and a first bound and a first search are done.
     """
 
-    def __init__(self, state: Portfolio, effort: float, stats: dict, slots: list[int]) -> None:
+    def __init__(
+        self, state: Portfolio, effort: float, stats: dict, slots: list[int], seed: int, proves: bool = True
+    ) -> None:
         self.state, self.race, self.work = state, state.race, state.work
         self.stats, self.slots = stats, slots
         self.limited = self.work.limit is not None
+        self.scatter, self.proves = Scatter(state, seed), proves
         self.ends = math.isfinite(effort)
         self.count = max(1, math.ceil(ROUNDS * effort)) if self.ends else MOST_ROUNDS
-        self.share = min(1.0, effort)
+        self.share = min(1.0, effort) if proves else 1.0
         self.most_passes = MOST_PASSES
         self.small, self.entries = state.flat.n <= BRANCH_NODES, len(state.flat.tables)
         if self.ends:  # what large tables leave of the budget goes to the search as well
@@ -164,6 +171,7 @@ class Rounds:
         if race.settled():
             return True
         self.reach = proving.reach
+        self._scatter_from(proving)
         if self.limited and number == 0 and self._settled_within_limit(proving):
             return True
         self._search_core(proving, number)
@@ -172,6 +180,8 @@ class Rounds:
     def _settled_within_limit(self, proving: Prover) -> bool:
         """In the first round, within a limit: split or guess where the gap is wide, else prove. Whether it is over."""
         race = self.race
+        if not self.proves:
+            return True
         if race.gap() > WORTH_GUESSING and not race.accepts(WORTH_GUESSING):
             if self.entries <= SPLIT_ENTRIES:
                 self._split()
@@ -221,15 +231,32 @@ class Rounds:
         proving = self.proving = proof.prover(race, self.work, looks=True)
         proving.begin(most_entries=PROVED_ENTRIES)
         self.state.budget -= proving.effort
+        self._scatter_from(proving)
+        race.enter("split")
         none: Prover | None = None
+        slices = 0
         while not proving.done and not race.settled() and self.state.budget > most:
             self._prove_on(proving, SPLIT_SLICE)
+            slices += 1
+            if slices % SCATTERED_EVERY == 0 and self.scatter.wanted and not race.settled():
+                self.scatter.decode()
             if race.cost is None and not race.settled():
                 if none is None:
                     none = proof.prover(race, self.work, costs=False)
                     none.begin(most_entries=PROVED_NONE_ENTRIES)
                     race.provers.append(proving)
                 self._prove_on(none, SPLIT_SLICE)
+
+    def _scatter_from(self, proving: Prover) -> None:
+        """While nothing good is known, look at other prices than those of a proof of the whole reduced network."""
+        if not self.limited or proving.prices is None or len(proving.prices) != self.state.flat.slots:
+            return
+        self.scatter.prices = proving.prices
+        if self.scatter.wanted:
+            self.race.enter("scatter")
+        for _ in range(SCATTERED):
+            if self.scatter.wanted:
+                self.scatter.decode()
 
     def _guess(self) -> None:
         """Guess what an assignment costs, from what messages and prices have come to."""

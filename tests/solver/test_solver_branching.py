@@ -1,8 +1,13 @@
 """Where a part of a proof is split, and how steps of prices aim at a bound."""
 
-import numpy as np
+import math
 
-from autoshard.solver.certify.branching import RELIABLE, Branching
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoshard.solver.certify.branching import RELIABLE, Branching, growth
 from autoshard.solver.dual import pricing
 from autoshard.solver.dual.flat import flatten
 from autoshard.solver.dual.passes import aiming_prices
@@ -73,3 +78,17 @@ def test_steps_in_vain_go_back_to_the_best_prices_and_get_shorter_but_not_endles
 def test_steps_that_raise_the_bound_get_longer_again() -> None:
     _, rates = aimed([40.0, *[39.0] * 9, 41.0])
     assert rates[-1] == pricing.LONGER * rates[-2]
+
+
+def test_a_tree_grows_by_the_golden_ratio_where_one_half_closes_twice_as_much() -> None:
+    assert growth(0.5, 1.0) == pytest.approx(2 * math.log((1 + math.sqrt(5)) / 2), rel=1e-6)
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_a_tree_grows_less_where_a_half_closes_more(first: float, second: float, more: float) -> None:
+    assert growth(min(1.0, first + more), second) <= growth(first, second) + 1e-9
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_which_half_closes_more_does_not_matter(first: float, second: float) -> None:
+    assert growth(first, second) == pytest.approx(growth(second, first))

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autoshard.solver.certify.ground import Ground
 from autoshard.solver.certify.weigh import Record, Whole, charged, weigh
 from autoshard.solver.certify.write import record_of
 from autoshard.solver.dual import passes as duals
@@ -85,6 +86,36 @@ def test_the_loop_is_the_passes_one_by_one(plain, monkeypatch):
         assert looped.best == pytest.approx(stepped.best, rel=1e-9), seed
         priced += looped.asked
     assert priced > 2
+
+
+def test_passes_end_at_messages_as_good_as_the_best() -> None:
+    asked = 0
+    for seed, _, _, part in networks(60):
+        prices = duals.aiming_prices(part.flat.slots)
+        duals.settle(part.dual, prices, 40, STOP)
+        if prices.asked:
+            asked += 1
+            assert part.dual.last >= prices.pace.bound - 1e-9 * abs(prices.pace.bound), seed
+    assert asked > 2
+
+
+def test_a_network_begins_at_the_messages_that_are_known_of_it() -> None:
+    better = 0
+    for seed, flat, _, _ in networks(40):
+        first = Ground.of(flat)
+        assert first is not None
+        for _ in range(20):
+            duals.run_pass(first.part.dual, True)
+            duals.run_pass(first.part.dual, False)
+        bound = {}
+        for known in (None, first.part.dual):
+            again = Ground.of(flat, True, known)
+            assert again is not None
+            duals.run_pass(again.part.dual, True)
+            bound[known is None] = again.part.dual.bound
+        assert bound[False] >= bound[True] - 1e-9 * abs(bound[True]), seed
+        better += bound[False] > bound[True]
+    assert better > 2
 
 
 def test_records_weigh_the_same_on_a_part_as_on_the_whole():

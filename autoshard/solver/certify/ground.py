@@ -55,7 +55,7 @@ class Ground:
         if flat.limit is None:
             return True, 0
         left = self.alive.copy()
-        found = shave(flat, left, check)
+        found = shave(flat, left, check, self.costs)
         self.records.extend(found.steps)
         if not found.left:
             self.bound = math.inf

@@ -74,6 +74,7 @@ class Prover:
         self.tree: Tree | None = None
         self.effort = 0
         self.reach: np.ndarray | None = None
+        self.prices: np.ndarray | None = None
         self.shaved = False
 
     @property
@@ -160,6 +161,7 @@ class Prover:
             record, weighed = found
             if self.reach is None:  # of the network as it was handed over
                 self.reach = np.where(weighed.reach < NEVER, weighed.reach / 2.0**record.bits, np.inf)
+                self.prices = prices
             before = int(ground.alive.sum())
             if not ground.take(record, weighed):
                 self._conclude(ground.bound + self.constant)

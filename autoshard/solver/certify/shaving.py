@@ -22,6 +22,10 @@ WORTH_ANOTHER = 0.95
 """They are looked at again when fewer than this share of the states are left."""
 MOST_WORK = 2_000_000_000
 """Table entries that shaving may visit."""
+TRIED_WORK = 150_000_000
+WORTH_GOING_ON = 0.01
+"""Where costs count, and messages close most of what shaving would, it ends after so many table entries unless this
+share of the states has gone by then: what goes later seldom pays."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +45,20 @@ class Shaved:
     work: int
 
 
-def shave(flat: Flat, alive: np.ndarray, check: Callable[[], None]) -> Shaved:
-    """Clear from `alive` (consistent) what can be shaved, sweep after sweep; it stays consistent."""
+def shave(flat: Flat, alive: np.ndarray, check: Callable[[], None], costs: bool = False) -> Shaved:
+    """Clear from `alive` (consistent) what can be shaved, sweep after sweep; it stays consistent.
+
+    costs: whether they count (see `TRIED_WORK`).
+    """
     done = Shaved([], True, 0)
+    enough = (1.0 - WORTH_GOING_ON) * int(alive.sum())
     for _ in range(SWEEPS):
         before = int(alive.sum())
         for node in range(flat.n):
             check()
             if not _shave_node(flat, alive, node, done):
+                return done
+            if costs and done.work > TRIED_WORK and int(alive.sum()) > enough:
                 return done
         if int(alive.sum()) >= WORTH_ANOTHER * before:
             break

@@ -79,20 +79,31 @@ class Searcher:
             search.descend(self.field, self.zero)
             self.offer()
 
+    def put(self, chosen: np.ndarray, prices: np.ndarray, worth: float, sweeps: int) -> None:
+        """Repair an assignment at these prices and offer it; polish it when it costs at most `worth` times the best."""
+        if not self._feasible(chosen, prices):
+            return
+        search.descend(self.field, search.prefix_of(prices))
+        search.descend(self.field, self.zero)
+        cost = self.constant + search.cost(self.field)
+        if self.race.cost is None or cost <= self.race.cost * worth:
+            self.improve(sweeps)
+
     def begin(self) -> None:
         """Offer some assignment while none is known: what holds least memory, repaired."""
         if self.race.cost is None and self._feasible(search.least_memory(self.field)):
             search.descend(self.field, self.zero)
             self.offer()
 
-    def _feasible(self, chosen: np.ndarray) -> bool:
-        """Put an assignment on the field and repair it; whether that worked."""
+    def _feasible(self, chosen: np.ndarray, prices: np.ndarray | None = None) -> bool:
+        """Put an assignment on the field and repair it, at other prices than the best if asked; whether that worked."""
         field = self.field
+        prices = self.price() if prices is None else prices
         search.place(field, chosen)
         if not math.isfinite(search.cost(field)):
-            if not search.resolve(field, self.price(), CONFLICT_ROUNDS, self.check):
+            if not search.resolve(field, prices, CONFLICT_ROUNDS, self.check):
                 return False
-        return search.over(field) <= 0 or search.repair(field, self.price(), check=self.check)
+        return search.over(field) <= 0 or search.repair(field, prices, check=self.check)
 
     def offer(self, least: float = 0.0) -> bool:
         """Offer what stands on the field if it is better by the share `least`; remembers it when it is the best."""
