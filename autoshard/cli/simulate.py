@@ -42,6 +42,17 @@ def simulate(
     write: Annotated[
         bool, typer.Option("--write", help="With --form auto: have the plan run in the quicker form from now on.")
     ] = False,
+    rivals: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Simulate other plans of the same problem too, those modelled at most so many percent slower; the "
+            "quickest one is named.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="With --rivals: write the plan that is chosen to this file.")
+    ] = None,
     trust: TrustOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
@@ -60,6 +71,13 @@ def simulate(
     from autoshard.simulation.trace import trace_events
 
     auto = form == "auto"
+    if output is not None and rivals is None:
+        raise InputError("--output writes the plan that --rivals chooses: add --rivals 5")
+    if write and rivals is not None:
+        raise InputError(
+            "--write changes the form of the plan itself; with --rivals another plan may be chosen: --output FILE "
+            "writes that one"
+        )
     if write and not auto:
         raise InputError("--write keeps the form that --form auto chooses: add --form auto")
     forms = {"all": list(FORMS), "auto": list(RUN_FORMS)}.get(form) or [part.strip() for part in form.split(",")]
@@ -76,6 +94,12 @@ def simulate(
         check_writable(trace, plans)
     if keep is not None and keep.exists() and not keep.is_dir():
         raise InputError(f"--keep: {keep} is a file; name a folder")
+    if rivals is not None:
+        from autoshard.cli.rivals import Wanted, simulate_with_rivals
+
+        wanted = Wanted(rivals, tuple(forms), compiler, clock, trace, keep, output)
+        simulate_with_rivals(plans, wanted, _loaded, as_json=as_json)
+        return
 
     titles = _titles(plans)
     simulations, chosen = [], []

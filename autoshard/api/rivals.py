@@ -1,0 +1,195 @@
+"""Near rivals of a plan, simulated too: where modelled seconds are too close to call, the schedule decides.
+
+The model is some percent off the compiler's schedule (experiments/compiler_judge), so plans that it prices within a few
+percent of each other are in no order that can be relied on. This costs a compilation of each plan in each form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from autoshard.api.forms import AUTO, WORTH, chosen_of
+from autoshard.api.simulate import FORMS, RUN_FORMS, simulate
+from autoshard.errors import InputError, UnsupportedError
+from autoshard.plan_record import ChosenForm, JudgedRival, JudgedRivals
+from autoshard.questions.again import options_of
+from autoshard.questions.rivals import GIVEN, Near, Rivals, near_rivals
+from autoshard.simulation import tpu
+
+if TYPE_CHECKING:
+    from autoshard.api.plans import Plan
+    from autoshard.search_options import Progress
+    from autoshard.simulation.result import Simulation
+
+MOST = 1.0
+"""The largest share above the plan's modelled seconds within which rivals are looked for."""
+Keep = Callable[[str, str, str], None]
+"""Is handed the name of a plan, its form, and the compiled text."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A plan and its near rivals on the clock of one judge.
+
+    plan: the one that was chosen, in the form in which it is quickest. record: who was compared, as the plan has it
+    under `rivals`. simulations: all of them, also of forms in which no plan runs.
+    """
+
+    plan: Plan
+    record: JudgedRivals
+    simulations: tuple[Simulation, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as plain data, for JSON."""
+        return {
+            "simulations": [s.to_dict() for s in self.simulations],
+            "rivals": self.record.to_dict(),
+            "form": self.plan.runs_as,
+        }
+
+
+def simulate_rivals(
+    plan: Plan,
+    within: float,
+    *,
+    forms: Sequence[str] = RUN_FORMS[:1],
+    compiler: str = "auto",
+    clock: str = "expected",
+    roles: Mapping[str, Any] | None = None,
+    slow: Collection[str] | None = None,
+    progress: Progress | None = None,
+    keep: Keep | None = None,
+) -> Judged:
+    """Simulate a plan and all plans of its problem that cost at most a share `within` more, and choose the quickest.
+
+    Rivals are those of `autoshard.questions.rivals`; equal plans are simulated once. forms, compiler, clock: those of
+    `simulate`. roles: the logical axes of the inputs, for named strategies; slow: mesh axes between slices; by default
+    those of the plan's config. The given plan is kept unless another one is quicker by half a percent (`WORTH`), and so
+    are written-out collectives. A form in which no plan runs (``shardings``) is simulated, and never chosen.
+
+    Raises `InputError` for shares and forms that are none, `UnsupportedError` for plans that have no near rivals
+    (`near_rivals`) and where the compiler cannot be asked, or refuses the given plan.
+    """
+    if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within <= MOST:
+        raise InputError(f"rivals: expected a share above 0 and at most {MOST:g}, such as 0.05, found {within!r}")
+    for form in forms:
+        if form not in FORMS:
+            raise InputError(f"no form {form!r}; there are {', '.join(FORMS)}")
+    if not set(forms) & set(RUN_FORMS):
+        raise InputError(f"rivals are judged in a form in which plans run: {' or '.join(RUN_FORMS)}")
+    why = tpu.missing(plan.machine)
+    if compiler == "tpu" and why is not None:
+        raise UnsupportedError(f"--compiler tpu: {why}")
+    if plan.traced is None and compiler != "own" and why is None:
+        raise InputError("to be compiled the plan must hold its function: call plan.attach(f, *specs) first")
+    asked, between, further = _of_config(plan) if roles is None else (roles, (), ())
+    options = replace(options_of(plan), progress=progress)
+    rivals = near_rivals(
+        plan, within, roles=asked, slow=between if slow is None else slow, further=further, options=options
+    )
+
+    def run(near: Near[Plan], form: str, by: str) -> Simulation:
+        if progress is not None:
+            progress(f"simulating {near.name} as {form}")
+        hand = None if keep is None else partial(keep, near.name, form)
+        return simulate(near.plan, form=form, compiler=by, clock=clock, name=near.name, keep=hand)
+
+    return _judged(rivals, within, _by_one_judge(run, rivals.near, forms, compiler))
+
+
+Run = Callable[["Near[Plan]", str, str], "Simulation"]
+_Found = list[tuple["Near[Plan]", dict[str, "Simulation"], dict[str, str]]]
+"""Of each plan: the simulations that there are, by form, and why others are missing."""
+
+
+def _by_one_judge(run: Run, near: Sequence[Near[Plan]], forms: Sequence[str], compiler: str) -> _Found:
+    """All plans in all forms. Where the compiler refuses the given plan and need not be the judge, our own is."""
+    first = _forms_of(run, near[0], forms, compiler)
+    by, runs = compiler, set(RUN_FORMS)
+    if not first[1].keys() & runs and compiler == AUTO:
+        by = "own"
+        own = _forms_of(run, near[0], [form for form in forms if form in runs], by)
+        first = (*own[:2], {**first[2], **own[2]})
+    if not first[1].keys() & runs:
+        raise UnsupportedError(f"the {GIVEN} cannot be judged: {'; '.join(f'{k}: {v}' for k, v in first[2].items())}")
+    kept = [form for form in forms if form in runs] if by == "own" else forms
+    return [first, *(_forms_of(run, one, kept, by) for one in near[1:])]
+
+
+def _forms_of(
+    run: Run, near: Near[Plan], forms: Sequence[str], by: str
+) -> tuple[Near[Plan], dict[str, Simulation], dict[str, str]]:
+    found, refused = {}, {}
+    for form in forms:
+        try:
+            found[form] = run(near, form, by)
+        except UnsupportedError as error:
+            refused[form] = str(error)
+    return near, found, refused
+
+
+def _judged(rivals: Rivals[Plan], within: float, found: _Found) -> Judged:
+    """The choice among what was simulated."""
+    forms: dict[str, ChosenForm] = {}
+    for near, simulations, refused in found:
+        running = [s for form, s in simulations.items() if form in RUN_FORMS]
+        if running:
+            notes = [f"{form}: {text}" for form, text in refused.items() if form in RUN_FORMS]
+            forms[near.name] = chosen_of(running, notes)
+    seconds = {name: form.seconds[form.form] for name, form in forms.items()}
+    best = min(seconds, key=lambda name: (seconds[name], name != GIVEN))
+    if seconds[best] > (1 - WORTH) * seconds[GIVEN]:
+        best = GIVEN
+    every = [s for _, simulations, _ in found for s in simulations.values()]
+    record = JudgedRivals(
+        within=within, judge=every[0].scheduler, clock=next(iter(every[0].clocks)), chosen=best,
+        compared=tuple(
+            JudgedRival(
+                name=near.name, also=near.also, objective_s=near.plan.objective_s,
+                peak_bytes=near.plan.memory.peak_bytes, seconds={f: s.seconds for f, s in simulations.items()},
+                refused=refused,
+            )
+            for near, simulations, refused in found
+        ),
+        left_out=rivals.left_out,
+    )  # fmt: skip
+    plan = next(near.plan for near in rivals.near if near.name == best)
+    plan = replace(plan, form=_form_of(forms[best]), rivals=record)
+    if best != GIVEN:
+        plan = replace(plan, notes=(*plan.notes, _note(record, seconds[best], seconds[GIVEN])))
+    return Judged(plan, record, tuple(every))
+
+
+def _form_of(form: ChosenForm) -> ChosenForm | None:
+    """The form as the plan has it: with the seconds of both where both were judged."""
+    if len(form.seconds) > 1:
+        return form
+    return None if form.form == "explicit" else ChosenForm(asked="constraints", form="constraints")
+
+
+def _note(record: JudgedRivals, mine_s: float, given_s: float) -> str:
+    """What the plan says of itself where it is not the one that was asked for by modelled seconds."""
+    given, own = record.compared[0], next(one for one in record.compared if one.name == record.chosen)
+    return (
+        f"{record.chosen}, chosen by simulation among {len(record.compared)} plans, and not for its modelled seconds, "
+        f"which are {own.objective_s / given.objective_s - 1:+.2%} beside those of the {GIVEN}: {record.judge} found "
+        f"it {1 - mine_s / given_s:.1%} quicker"
+    )
+
+
+def _of_config(plan: Plan) -> tuple[Mapping[str, Any] | None, Collection[str], tuple[Any, ...]]:
+    """Logical axes, axes between slices, and strategies of the plan's config; nothing of the user's is imported."""
+    from autoshard.config.asking import roles_of_config
+    from autoshard.config.load import Config
+    from autoshard.config.problem import build_problem
+
+    if plan.config is None:
+        return None, (), ()
+    config = Config.from_dict(plan.config)
+    roles = config.settings.logical_axes
+    if config.model is not None:
+        roles = roles_of_config(config, build_problem(config))
+    return roles, config.slow_axes, config.baselines
