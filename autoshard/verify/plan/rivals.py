@@ -51,15 +51,22 @@ def _check_compared(plan: Mapping[str, Any], told: Mapping[str, Any], findings: 
     limit, given = limit_of(plan), told["compared"][0]
     least = plan["bound_s"] - 2 * plan["cost"]["rounding_s"]
     readable = True
+    costs = [one["objective_s"] for one in told["compared"][1:]]
+    if costs != sorted(costs):
+        findings.add("rivals", f"rivals come by their modelled seconds, behind the plan at hand; they cost {costs}")
     for one in told["compared"]:
         name, cost = one["name"], one["objective_s"]
         if not _is_seconds(cost) or not all(map(_is_seconds, one["seconds"].values())):
             findings.add("rivals", f"{name} is said to take {cost} s, simulated {one['seconds']}")
             readable = False
             continue
-        forms = [*one["seconds"], *one["refused"]]
-        if set(forms) - set(FORMS) or len(set(forms)) < len(forms):
-            findings.add("rivals", f"{name} was simulated as {', '.join(forms)}; forms are {', '.join(FORMS)}")
+        forms, asked = ([*of["seconds"], *of["refused"]] for of in (one, given))
+        if set(forms) - set(FORMS) or len(set(forms)) < len(forms) or set(forms) != set(asked):
+            findings.add(
+                "rivals",
+                f"{name} was to be simulated as {', '.join(forms)}, and {given['name']} as {', '.join(asked)}; forms "
+                f"are {', '.join(FORMS)}",
+            )
         if cost < least - RELATIVE * least:
             findings.add("rivals", f"{name} costs {cost} s, less than bound_s {plan['bound_s']}: it refutes the bound")
         if one is not given and cost > given["objective_s"] * (1 + told["within"]) * (1 + RELATIVE):
@@ -80,7 +87,8 @@ def _check_chosen(
             f"{chosen['name']} was chosen, which costs {chosen['objective_s']} s and holds {chosen['peak_bytes']} "
             f"bytes; the plan costs {plan['objective_s']} s and holds {plan['memory']['peak_bytes']} bytes",
         )
-    if chosen is not given and not any(TOLD in note for note in plan["notes"]):
+    note = f"{chosen['name']}, {TOLD} {len(told['compared'])} plans"
+    if chosen is not given and not any(said.startswith(note) for said in plan["notes"]):
         findings.add("rivals", "the plan is not that of the least modelled seconds, and its notes do not say so")
     runs = {form: s for form, s in chosen["seconds"].items() if form in RUN_FORMS}
     if form["form"] != _form_to_choose(runs):
