@@ -25,6 +25,20 @@ class Wanted:
     output: Path | None
 
 
+def check_together(percent: str | None, output: Path | None, write: bool) -> None:
+    """`InputError` where the options of the command do not go together, or the percentage is none."""
+    if percent is None:
+        if output is not None:
+            raise InputError("--output writes the plan that --rivals chooses: add --rivals 5")
+        return
+    share_of(percent)
+    if write:
+        raise InputError(
+            "--write changes the form of the plan itself; with --rivals another plan may be chosen: --output FILE "
+            "writes that one"
+        )
+
+
 def simulate_with_rivals(
     plans: Sequence[Path], wanted: Wanted, load: Callable[[Path, str], "Plan"], *, as_json: bool
 ) -> None:

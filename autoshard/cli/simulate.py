@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autoshard.cli.common import TrustOption, json_text, reports_errors
+from autoshard.cli.rivals import Wanted, check_together, simulate_with_rivals
 from autoshard.errors import InputError
 from autoshard.trust import allow
 
@@ -71,13 +72,7 @@ def simulate(
     from autoshard.simulation.trace import trace_events
 
     auto = form == "auto"
-    if output is not None and rivals is None:
-        raise InputError("--output writes the plan that --rivals chooses: add --rivals 5")
-    if write and rivals is not None:
-        raise InputError(
-            "--write changes the form of the plan itself; with --rivals another plan may be chosen: --output FILE "
-            "writes that one"
-        )
+    check_together(rivals, output, write)
     if write and not auto:
         raise InputError("--write keeps the form that --form auto chooses: add --form auto")
     forms = {"all": list(FORMS), "auto": list(RUN_FORMS)}.get(form) or [part.strip() for part in form.split(",")]
@@ -95,8 +90,6 @@ def simulate(
     if keep is not None and keep.exists() and not keep.is_dir():
         raise InputError(f"--keep: {keep} is a file; name a folder")
     if rivals is not None:
-        from autoshard.cli.rivals import Wanted, simulate_with_rivals
-
         wanted = Wanted(rivals, tuple(forms), compiler, clock, trace, keep, output)
         simulate_with_rivals(plans, wanted, _loaded, as_json=as_json)
         return

@@ -27,6 +27,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
+from rivals import best_of_cases, near, with_rivals  # noqa: E402
+
 ROWS = HERE / "rows.csv"
 COLUMNS: Sequence[str] = (
     "case", "candidate", "form", "serial_s", "overlap_s", "calibrated_s", "calibrated_overlap_s", "own_s",
@@ -100,10 +102,6 @@ CASES = (
 OURS = ("ours (serial)", "ours (overlap)", "ours (calibrated)")
 ENOUGH = 5
 """Candidates of a case, ours and rivals, from which on it says who is best."""
-NEAR = 0.05
-"""How far above the best of ours a candidate may be priced (serial, plain machine) to be one of its rivals."""
-RUN = ("explicit", "constraints")
-"""Forms in which a plan runs (`autoshard.api.simulate.RUN_FORMS`): only these can be chosen."""
 PRICES = ("serial_s", "overlap_s", "calibrated_s", "calibrated_overlap_s")
 
 
@@ -116,13 +114,6 @@ def candidates(case: Case) -> Iterator[tuple[str, str]]:
     for name in case.named:
         yield name, "explicit"
     yield case.annotated, "shardings"
-
-
-def near(rows: Sequence[Mapping[str, str]], case: str) -> list[str]:
-    """The candidates of a case that are priced at most `NEAR` above the best of ours, ours among them."""
-    priced = {r["candidate"]: float(r["serial_s"]) for r in rows if r["case"] == case and r["serial_s"]}
-    ours = [seconds for name, seconds in priced.items() if name in OURS]
-    return [name for name, seconds in priced.items() if ours and seconds <= (1 + NEAR) * min(ours)]
 
 
 def run(case: Case, wanted: list[tuple[str, str]], compiles: bool = True) -> Iterator[dict[str, Any]]:
@@ -280,8 +271,8 @@ def report(rows: list[dict[str, str]]) -> Iterator[str]:
     yield from agreement([r for r in done if r["form"] == "explicit" and r["case"] in held_out], " of held-out cases")
     yield from forms(done)
     yield from of_calibration(done)
-    yield from best_of_cases(done)
-    yield from with_rivals(done)
+    yield from best_of_cases(done, OURS, ENOUGH)
+    yield from with_rivals(done, OURS, ENOUGH)
 
 
 def of_calibration(done: Sequence[Mapping[str, str]]) -> Iterator[str]:
@@ -348,66 +339,6 @@ def forms(done: Sequence[Mapping[str, str]]) -> Iterator[str]:
     )
 
 
-def best_of_cases(done: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """For each case with enough candidates the best, and how far from it ours (also the best of ours) and XLA's are."""
-    beyond, judged = [], []
-    for case in dict.fromkeys(r["case"] for r in done):
-        mine = [r for r in done if r["case"] == case]
-        if len(mine) < ENOUGH or {r["candidate"] in OURS for r in mine} != {True, False}:
-            continue
-        judged.append(case)
-        best = min(mine, key=lambda r: float(r["expected_s"]))
-        words = []
-        for name in OURS:
-            own = [float(r["expected_s"]) for r in mine if r["candidate"] == name]
-            if own:
-                words.append(f"{name} {min(own) / float(best['expected_s']) - 1:+.1%}")
-        ours = [float(r["expected_s"]) for r in mine if r["candidate"] in OURS]
-        if min(ours) > 1.02 * float(best["expected_s"]):
-            beyond.append(case)
-        xla = [float(r["expected_s"]) for r in mine if r["form"] == "shardings" and r["candidate"] not in OURS]
-        if xla:
-            words.append(f"XLA's partitioner {min(xla) / float(best['expected_s']) - 1:+.1%}")
-        beside = f"; beside it {', '.join(words)}" if words else ""
-        yield f"- {case}: best of {len(mine)} is {best['candidate']} as {best['form']}{beside}"
-    yield (
-        f"- the best of our plans and forms by the timeline is within 2% of the best candidate in "
-        f"{len(judged) - len(beyond)} of {len(judged)} cases" + (f"; not in {', '.join(beyond)}" if beyond else "")
-    )
-
-
-def with_rivals(done: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """What `autoshard simulate --rivals 5 --form auto` chooses of the candidates: the quickest of those near ours."""
-    beyond, judged, compiled = [], [], []
-    for case in dict.fromkeys(r["case"] for r in done):
-        mine = [r for r in done if r["case"] == case]
-        if len(mine) < ENOUGH or {r["candidate"] in OURS for r in mine} != {True, False}:
-            continue
-        judged.append(case)
-        names = near(mine, case)
-        asked = [r for r in mine if r["candidate"] in names and r["form"] in RUN]
-        named = sorted({r["candidate"] for r in asked} - set(OURS))
-        chosen, best = (min(some, key=lambda r: float(r["expected_s"])) for some in (asked, mine))
-        behind = float(chosen["expected_s"]) / float(best["expected_s"]) - 1
-        first = min(asked, key=lambda r: (float(r["serial_s"]), r["form"] != RUN[0]))
-        saved = 1 - float(chosen["expected_s"]) / float(first["expected_s"])
-        seconds = sum(float(r["compile_s"]) for r in asked if r["candidate"] not in OURS)
-        compiled += [seconds] if named else []
-        if behind > 0.02:
-            beyond.append(f"{case} ({behind:+.1%}: {best['candidate']} as {best['form']})")
-        beside = f"rivals {', '.join(named)}, compiled in {seconds:.0f} s" if named else "no strategy is near"
-        yield (
-            f"- {case}: {chosen['candidate']} as {chosen['form']}, {saved:.1%} quicker than {first['candidate']} as "
-            f"{first['form']}, {behind:+.1%} beside the best candidate; {beside}"
-        )
-    left = f"; not in {', '.join(beyond)}" if beyond else ""
-    yield (
-        f"- our choice with rivals is within 2% of the best candidate in {len(judged) - len(beyond)} of {len(judged)} "
-        f"cases{left}; strategies are near in {len(compiled)} cases, "
-        f"which took {min(compiled):.0f} to {max(compiled):.0f} s to compile"
-    )
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
@@ -431,7 +362,7 @@ def main() -> int:
             continue
         asked = candidates(case)
         if arguments.rivals:
-            asked = ((name, "constraints") for name in near(load(), case.name) if name in case.named)
+            asked = ((name, "constraints") for name in near(load(), case.name, OURS) if name in case.named)
         wanted = [c for c in asked if (case.name, *c) not in there]
         if arguments.only:
             wanted = [c for c in wanted if c[0] in arguments.only.split(",")]
